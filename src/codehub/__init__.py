@@ -1,0 +1,1 @@
+"""CodeHub: a self-hosted cloud development environment whose homes survive anything."""

@@ -1,0 +1,266 @@
+"""Every knob, typed, with its help text; docs/reference/settings.md is generated from here.
+
+Only bootstrap reads this, once, at start. Secrets have no default. A value that cannot be right stops the start with
+one line per problem that says what to do; nothing has been touched by then.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, HttpUrl, SecretStr, TypeAdapter, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+TTL_MARGIN_SECONDS = 60
+"""Beyond one flush and one drain: what a stop must leave between the last key press and itself."""
+
+FAMILIES = ("ACTIVITY_", "CODEHUB_", "COORDINATOR_", "GC_", "MAX_", "RECONCILER_", "REDIS_", "RESTORE_", "TTL_")
+
+
+@dataclass(frozen=True, slots=True)
+class Must:
+    """The second half of the sentence `NAME='value': must be …`, and a value that is right."""
+
+    be: str
+    example: str
+
+
+def _matching(pattern: str) -> AfterValidator:
+    def check(value: SecretStr) -> SecretStr:
+        if not re.match(pattern, value.get_secret_value()):
+            raise ValueError
+        return value
+
+    return AfterValidator(check)
+
+
+def _web_address(value: SecretStr) -> SecretStr:
+    TypeAdapter(HttpUrl).validate_python(value.get_secret_value())
+    return value
+
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), Must("a number of seconds above 0", "30")]
+IdleSeconds = Annotated[
+    float, Field(gt=0, le=30, allow_inf_nan=False), Must("a number of seconds above 0 and at most 30", "15")
+]
+ActiveSeconds = Annotated[
+    float, Field(gt=0, le=2, allow_inf_nan=False), Must("a number of seconds above 0 and at most 2", "1")
+]
+SecondsOrNever = Annotated[int, Field(ge=0), Must("a whole number of seconds, or 0 for never", "3600")]
+WholeSeconds = Annotated[int, Field(ge=0), Must("a whole number of seconds", "7200")]
+Count = Annotated[int, Field(ge=1), Must("a whole number of 1 or more", "3")]
+Prefix = Annotated[str, Field(min_length=1, pattern=r"^[\x21-\x7e]+$"), Must("printable, without blanks", "codehub:")]
+Label = Annotated[
+    str,
+    Field(max_length=40, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"),
+    Must("lower-case letters, digits and inner hyphens, at most 40", "team-a"),
+]
+KeyPrefix = Annotated[
+    str,
+    Field(pattern=r"^([A-Za-z0-9_-][A-Za-z0-9._-]*/)*$"),
+    Must("empty, or folder names each ended by a slash", "codehub/"),
+]
+ArchiveAddress = Annotated[
+    str, Field(pattern=r"^(file:///|s3://)[^\s/]"), Must("a bucket or a local directory", "s3://codehub-archives")
+]
+Directory = Annotated[Path, AfterValidator(Path.expanduser), Must("a directory's path", "/srv/codehub")]
+PostgresAddress = Annotated[
+    SecretStr,
+    _matching(r"postgres(ql)?(\+asyncpg)?://."),
+    Must("the address of a PostgreSQL database", "postgresql://codehub:PASSWORD@db/codehub"),
+]
+RedisAddress = Annotated[
+    SecretStr, _matching(r"(rediss?|unix)://."), Must("the address of a Redis", "redis://:PASSWORD@redis:6379/0")
+]
+WebAddress = Annotated[
+    SecretStr, AfterValidator(_web_address), Must("an http or https address", "https://hooks.example.com/codehub")
+]
+Runtime = Annotated[Literal["process"], Must("process", "process")]
+LogFormat = Annotated[Literal["auto", "json", "console"], Must("auto, json or console", "json")]
+LogLevel = Annotated[Literal["debug", "info", "warning", "error"], Must("debug, info, warning or error", "info")]
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+        validate_by_name=True,
+        validate_by_alias=True,
+        validate_default=True,
+    )
+
+    database_url: PostgresAddress = Field(
+        validation_alias="CODEHUB_DATABASE_URL",
+        description="Where the truth about wishes and observations is kept. `codehub up` brings its own.",
+    )
+    redis_url: RedisAddress = Field(
+        validation_alias="CODEHUB_REDIS_URL",
+        description="The bus for wake-ups, events and activity. Losing it loses no data. `codehub up` brings its own.",
+    )
+    data_dir: Directory = Field(
+        Path("~/.local/share/codehub"),
+        validation_alias="CODEHUB_DATA_DIR",
+        description="What this machine keeps: the embedded databases, the process runtime's volumes, local archives.",
+    )
+    archive_url: ArchiveAddress | None = Field(
+        None,
+        validation_alias="CODEHUB_ARCHIVE_URL",
+        description="Where homes sleep. Unset: `archives` in the data directory. Credentials: the AWS_* variables.",
+    )
+    archive_prefix: KeyPrefix = Field(
+        "",
+        validation_alias="CODEHUB_ARCHIVE_PREFIX",
+        description="Before every archive's key, for a bucket that is shared.",
+    )
+    runtime: Runtime = Field(
+        "process",
+        validation_alias="CODEHUB_RUNTIME",
+        description="What runs the workspaces.",
+    )
+    install_id: Label | None = Field(
+        None,
+        validation_alias="CODEHUB_INSTALL_ID",
+        description="The label on everything we create; what lacks it is never touched. Unset: the database's own id.",
+    )
+    webhook_url: WebAddress | None = Field(
+        None,
+        validation_alias="CODEHUB_WEBHOOK_URL",
+        description="Receives a POST for each terminal error. Its address may hold a token and is never logged.",
+    )
+    log_format: LogFormat = Field(
+        "auto",
+        validation_alias="CODEHUB_LOG_FORMAT",
+        description="`auto` is console on a terminal, else JSON lines.",
+    )
+    log_level: LogLevel = Field("info", validation_alias="CODEHUB_LOG_LEVEL", description="The least that is logged.")
+
+    coordinator_idle_interval: IdleSeconds = Field(
+        15,
+        description="Between two looks at a settled workspace (contract 2 allows 30 at most).",
+    )
+    coordinator_active_interval: ActiveSeconds = Field(
+        1,
+        description="Between two looks at a workspace on its way (contract 2 allows 2 at most).",
+    )
+    coordinator_active_duration: Seconds = Field(
+        30,
+        description="How long after a wake-up a workspace is looked at as if it were on its way.",
+    )
+    coordinator_workers: Count = Field(16, description="Workspaces reconciled at the same time, one worker each.")
+    coordinator_ttl_interval: Seconds = Field(
+        60,
+        description="Between two runs of the TTL runner, which also drains activity from Redis.",
+    )
+    coordinator_gc_interval: Seconds = Field(4 * 3600, description="Between two runs of the garbage collector.")
+
+    reconciler_max_retries: Count = Field(3, description="Failed attempts of one operation before it is terminal.")
+    reconciler_starting_timeout: Seconds = Field(300, description="STARTING's deadline; pulling the image not counted.")
+    reconciler_stopping_timeout: Seconds = Field(300, description="STOPPING's deadline.")
+    reconciler_archiving_timeout: Seconds = Field(1800, description="How long ARCHIVING may go without progress.")
+    reconciler_restoring_timeout: Seconds = Field(1800, description="How long RESTORING may go without progress.")
+
+    ttl_standby_seconds: SecondsOrNever = Field(
+        600,
+        description="Idle time after which a RUNNING workspace gives its compute back. 0 = never.",
+    )
+    ttl_archive_seconds: SecondsOrNever = Field(
+        1800,
+        description="Time in STANDBY after which the home moves to the archive. 0 = never.",
+    )
+    activity_flush_interval: Seconds = Field(30, description="Between two writes of activity from memory to Redis.")
+
+    max_running_per_user: Count = Field(2, description="Running workspaces one person may have. Exact, not soft.")
+    max_running_global: Count = Field(100, description="Running workspaces of all people together. Exact, not soft.")
+    max_lifetime_seconds: SecondsOrNever = Field(
+        0,
+        description="The longest a workspace may run, leases and activity included. 0 = no limit.",
+    )
+
+    gc_grace_seconds: WholeSeconds = Field(7200, description="Between marking something as garbage and sweeping it.")
+    gc_deleted_retention_seconds: WholeSeconds = Field(
+        7200,
+        description="The undo window: how long a deleted workspace's copies are kept.",
+    )
+    restore_points_kept: Count = Field(3, description="The newest restore points of a workspace that are protected.")
+
+    redis_channel_sse_prefix: Prefix = Field(
+        "codehub:sse:", description="Channel of a person's events: this + user id."
+    )
+    redis_channel_wake_prefix: Prefix = Field("codehub:wake:", description="Channel of wake-ups: this + `wc`.")
+
+    @property
+    def minimum_ttl_seconds(self) -> float:
+        """A shorter TTL could stop someone whose key press is still on its way to the database."""
+        return self.activity_flush_interval + self.coordinator_ttl_interval + TTL_MARGIN_SECONDS
+
+    @model_validator(mode="after")
+    def _ttls_outlast_activity(self) -> Self:
+        ttls = {"TTL_STANDBY_SECONDS": self.ttl_standby_seconds, "TTL_ARCHIVE_SECONDS": self.ttl_archive_seconds}
+        least = f"at least {self.minimum_ttl_seconds:g} (ACTIVITY_FLUSH_INTERVAL {self.activity_flush_interval:g}"
+        least += f" + COORDINATOR_TTL_INTERVAL {self.coordinator_ttl_interval:g} + {TTL_MARGIN_SECONDS})"
+        too_short = [
+            f"{name}={ttl}: must be 0 (never) or {least}, else people are stopped while they type; "
+            "raise it, or lower those intervals"
+            for name, ttl in ttls.items()
+            if 0 < ttl < self.minimum_ttl_seconds
+        ]
+        if too_short:
+            raise ValueError("\n".join(too_short))
+        return self
+
+
+class SettingsError(Exception):
+    """One line per problem, each saying what to do."""
+
+
+def load_settings(**given: Any) -> Settings:  # noqa: ANN401 - each is checked against its field
+    """The environment, overridden by what is given by field name."""
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        raise SettingsError("\n".join(_lines(error))) from None
+
+
+def environment_name(field: str) -> str:
+    alias = Settings.model_fields[field].validation_alias
+    return alias if isinstance(alias, str) else field.upper()
+
+
+def field_must(field: FieldInfo) -> Must | None:
+    """Optional fields hide their metadata inside the union."""
+    inner = [m for arm in getattr(field.annotation, "__args__", ()) for m in getattr(arm, "__metadata__", ())]
+    return next((m for m in [*field.metadata, *inner] if isinstance(m, Must)), None)
+
+
+def misspelt(environ: Mapping[str, str]) -> Iterator[str]:
+    """A variable that is nearly one of ours does nothing; saying so saves an evening."""
+    known = {environment_name(field) for field in Settings.model_fields}
+    for name in sorted(environ):
+        if name.startswith(FAMILIES) and name not in known and (near := difflib.get_close_matches(name, known, 1, 0.9)):
+            yield f"{name} is set but is no setting; did you mean {near[0]}?"
+
+
+def _lines(error: ValidationError) -> Iterator[str]:
+    for problem in error.errors():
+        if not problem["loc"]:
+            yield str(problem["ctx"]["error"])
+            continue
+        field = _field_at(str(problem["loc"][0]))
+        name, must = environment_name(field), field_must(Settings.model_fields[field])
+        be, example = (must.be, must.example) if must else (problem["msg"], "")
+        if problem["type"] == "missing":
+            yield f"{name} is not set: give {be}, for example {name}={example}; or use 'codehub up', which needs none"
+        else:
+            secret = "SecretStr" in str(Settings.model_fields[field].annotation)
+            value = "" if secret else f"={problem['input']!r}"
+            yield f"{name}{value}: must be {be}, for example {name}={example}"
+
+
+def _field_at(location: str) -> str:
+    """Pydantic names a problem by alias or by field, whichever was used."""
+    return next(f for f in Settings.model_fields if location in {f, environment_name(f)})

@@ -1,0 +1,48 @@
+"""What every suite shares: skips that CI turns into failures, and Hypothesis' house rules.
+
+`CODEHUB_NO_SKIPS=1` says that this machine has all it takes, so a skip there is a test that silently stopped testing.
+"""
+
+import os
+from collections.abc import Generator
+
+import hypothesis
+import pytest
+
+pytest_plugins = ["tests.real_services"]
+
+NO_SKIPS = os.environ.get("CODEHUB_NO_SKIPS") == "1"
+
+hypothesis.settings.register_profile(
+    "house",
+    deadline=None,  # a loaded machine is not a failing test
+    derandomize=True,  # a red commit is red for everyone; the simulation does the searching
+    database=None,
+)
+hypothesis.settings.load_profile("house")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if NO_SKIPS and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped although CODEHUB_NO_SKIPS=1: {_reason(report.longrepr)}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if NO_SKIPS and report.skipped:
+        report.outcome = "failed"
+        report.longrepr = f"skipped although CODEHUB_NO_SKIPS=1: {_reason(report.longrepr)}"
+    return report
+
+
+def _reason(longrepr: object) -> str:
+    return longrepr[2] if isinstance(longrepr, tuple) else str(longrepr)
