@@ -1,0 +1,46 @@
+"""Who may run: exact limits, one function for every way a workspace can come to run (PAINS P3). Pure.
+
+A slot is held while a container exists or one is wanted, so that stopping, starting and creating all count.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from codehub.domain.errors import REASONS, LimitReached
+from codehub.domain.workspace import Desired, Phase, Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_running_per_user: int = 2
+    max_running_global: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Who else holds a slot: names of the same owner's workspaces, and how many there are in all."""
+
+    mine: Collection[str] = ()
+    total: int = 0
+
+
+def holds_slot(ws: Workspace) -> bool:
+    """In ERROR a wish to run holds no slot, unless the error may clear by itself or a recovery is on its way."""
+    if ws.deleted_at is not None:
+        return False
+    needs_a_person = ws.error_reason is not None and not REASONS[ws.error_reason].clears_itself
+    waits_for_a_person = ws.phase is Phase.ERROR and needs_a_person and not ws.recover_pending
+    return ws.container_exists or (ws.desired_state is Desired.RUNNING and not waits_for_a_person)
+
+
+def admit(others: Slots, limits: Limits) -> None:
+    """Raise LimitReached unless one more may run. `others` does not count the workspace that asks."""
+    if len(others.mine) >= limits.max_running_per_user:
+        running = ", ".join(sorted(others.mine))
+        message = (f"You may run {limits.max_running_per_user} workspaces at once, and these hold the slots: {running}. "
+                   "Stop one of them, then try again.")
+        raise LimitReached(message)
+    if others.total >= limits.max_running_global:
+        message = (f"All {limits.max_running_global} running slots of this installation are taken. "
+                   "Try again later, or ask an administrator to raise MAX_RUNNING_GLOBAL.")
+        raise LimitReached(message)

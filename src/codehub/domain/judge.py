@@ -1,0 +1,231 @@
+"""Judge: what was seen becomes conditions, and conditions become the phase (contract 1). Pure.
+
+Unknown is a value: if every value of the unknowns gives the same phase, that phase; else the previous one stays.
+A volume that is half restored or on its way out is no home, whatever its name says: `volume_ready` is false.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from itertools import product
+
+from codehub.domain.errors import REASONS, ErrorReason
+from codehub.domain.transitions import REMOVES_CONTAINER
+from codehub.domain.workspace import (
+    HEALTHY,
+    NO_ARCHIVE,
+    NO_CONTAINER,
+    NO_VOLUME,
+    Condition,
+    Conditions,
+    HomeContext,
+    Operation,
+    Phase,
+    Workspace,
+)
+
+
+class ArchiveState(StrEnum):
+    READABLE = "ArchiveUploaded"
+    NOT_FOUND = "ArchiveNotFound"
+    CORRUPTED = "ArchiveCorrupted"
+    EXPIRED = "ArchiveExpired"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSeen:
+    """`instance` is the engine's own id of this incarnation, `volume` the one it holds; `answered`: HTTP, now."""
+
+    instance: str
+    running: bool
+    volume: str = ""
+    answered: bool = False
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What one look at the world says of one workspace. None for `volumes` or `container_known=False` = no answer."""
+
+    container: ContainerSeen | None = None
+    container_known: bool = True
+    volumes: frozenset[str] | None = frozenset()
+    archive: ArchiveState = ArchiveState.UNKNOWN
+
+    @property
+    def runtime_known(self) -> bool:
+        return self.container_known and self.volumes is not None
+
+
+NOTHING_KNOWN = Facts(container_known=False, volumes=None)
+
+VOLUME_RESTORING = "HalfRestored"
+VOLUME_LEAVING = "BeingDeleted"
+VOLUME_STRANGE = "UnexpectedVolume"
+CONTAINER_STARTING = "ContainerStarting"
+CONTAINER_ON_OLD_VOLUME = "ContainerOnOldVolume"
+CONTAINER_EXITED = "ContainerExited"
+CONTAINER_READY = "ContainerReady"
+VOLUME_READY = "VolumeProvisioned"
+UNOBSERVED = "could not be observed: the backend did not answer"
+
+
+def judge(ws: Workspace, facts: Facts, now: datetime) -> Workspace:
+    """The row as it should stand after this look; equal to `ws` when nothing changed."""
+    container = _container_condition(ws, facts)
+    volume = _volume_condition(ws, facts)
+    archive = _archive_condition(ws, facts)
+    home = _home(ws, facts, container, volume)
+    if None in (container.status, volume.status, archive.status):
+        phase, healthy = _phase_despite_unknowns(ws, home, volume, archive, container)
+    else:
+        healthy = _health(ws, home, volume, archive, container)
+        phase = phase_of(ws.deleted_at, volume, archive, container, healthy)
+    old = ws.conditions
+    conditions = Conditions(
+        volume_ready=_stamped(old.volume_ready, volume, now),
+        archive_ready=_stamped(old.archive_ready, archive, now),
+        container_ready=_stamped(old.container_ready, container, now),
+        healthy=_stamped(old.healthy, healthy, now),
+    )
+    archive_op_id = None if _may_have_written(ws, facts) else ws.archive_op_id
+    if (conditions, phase, home, archive_op_id) == (old, ws.phase, ws.home, ws.archive_op_id):
+        return ws
+    return replace(
+        ws, conditions=conditions, phase=phase, home=home, archive_op_id=archive_op_id, observed_at=now,
+        phase_changed_at=now if phase != ws.phase else ws.phase_changed_at,
+    )
+
+
+def phase_of(
+    deleted_at: datetime | None, volume: Condition, archive: Condition, container: Condition, healthy: Condition,
+) -> Phase:
+    if deleted_at is not None:
+        return Phase.DELETED
+    if healthy.status is False:
+        return Phase.ERROR
+    if container.status and volume.status:
+        return Phase.RUNNING
+    if volume.status:
+        return Phase.STANDBY
+    if archive.status:
+        return Phase.ARCHIVED
+    return Phase.PENDING
+
+
+def _may_have_written(ws: Workspace, facts: Facts) -> bool:
+    """A running container changes the home, whoever started it: an archive begun before is not of this home."""
+    seen = facts.container
+    return seen is not None and seen.running and ws.home.live and seen.volume in ("", ws.home_store_key)
+
+
+def _container_condition(ws: Workspace, facts: Facts) -> Condition:
+    seen = facts.container
+    if not facts.container_known:
+        return Condition(None, ws.conditions.container_ready.reason, UNOBSERVED)
+    if seen is None:
+        return NO_CONTAINER
+    if not seen.running:
+        return Condition(status=False, reason=CONTAINER_EXITED, message=seen.detail)
+    if seen.volume and seen.volume != ws.home_store_key:
+        return Condition(status=False, reason=CONTAINER_ON_OLD_VOLUME, message=seen.volume)
+    if seen.answered or ws.home.ready_instance == seen.instance:
+        return Condition(status=True, reason=CONTAINER_READY)
+    return Condition(status=False, reason=CONTAINER_STARTING, message=seen.detail)
+
+
+def _volume_condition(ws: Workspace, facts: Facts) -> Condition:
+    if ws.home_store_key is None:
+        return NO_VOLUME
+    if facts.volumes is None:
+        return Condition(None, ws.conditions.volume_ready.reason, UNOBSERVED)
+    return _present_volume(ws) if ws.home_store_key in facts.volumes else NO_VOLUME
+
+
+def _present_volume(ws: Workspace) -> Condition:
+    """A volume under our name is the home only if it is live, or the running operation has just made it so: one that
+    a stalled leader created late is an empty stranger."""
+    if ws.home.restoring is not None:
+        return Condition(status=False, reason=VOLUME_RESTORING)
+    if ws.home.deleting_volume:
+        return Condition(status=False, reason=VOLUME_LEAVING)
+    restored = ws.home.marker is not None and ws.home.marker == (ws.archive_key, ws.op_id)
+    if ws.home.live or ws.operation is Operation.PROVISIONING or restored:
+        return Condition(status=True, reason=VOLUME_READY)
+    return Condition(status=False, reason=VOLUME_STRANGE)
+
+
+def _archive_condition(ws: Workspace, facts: Facts) -> Condition:
+    if ws.archive_key is None:
+        return NO_ARCHIVE
+    if facts.archive is ArchiveState.UNKNOWN:
+        return Condition(None, ws.conditions.archive_ready.reason, UNOBSERVED)
+    return Condition(status=facts.archive is ArchiveState.READABLE, reason=facts.archive.value)
+
+
+def _home(ws: Workspace, facts: Facts, container: Condition, volume: Condition) -> HomeContext:
+    """Latches: a whole volume that was seen is live; the container that answered stays ready while it runs."""
+    home = ws.home
+    if volume.status and not home.live:
+        home = replace(home, live=True)
+    if facts.container_known:
+        ready = facts.container.instance if facts.container and container.status else None
+        if ready != home.ready_instance:
+            home = replace(home, ready_instance=ready)
+    return home
+
+
+def _health(
+    ws: Workspace, home: HomeContext, volume: Condition, archive: Condition, container: Condition,
+) -> Condition:
+    """First match wins. A lost archive beside a live volume is not an error: the controller points elsewhere."""
+    gone = volume.status is False and volume.reason == NO_VOLUME.reason
+    if container.status and gone and ws.operation not in REMOVES_CONTAINER:
+        return _unhealthy(ErrorReason.CONTAINER_WITHOUT_VOLUME)
+    if ws.archive_key is not None and archive.status is False and not volume_lives(volume):
+        return _unhealthy(ErrorReason.ARCHIVE_ACCESS_ERROR, archive.reason)
+    if home.live and gone:
+        return _unhealthy(ErrorReason.DATA_LOST)
+    error = ws.error_info
+    if error is not None and error.is_terminal and not REASONS[error.reason].clears_itself:
+        return Condition(status=False, reason=error.reason.value, message=error.message)
+    return HEALTHY
+
+
+def volume_lives(volume: Condition) -> bool:
+    """Whole and present, even if it is about to be deleted: it holds the home should the archive be lost."""
+    return volume.status is True or (volume.status is False and volume.reason == VOLUME_LEAVING)
+
+
+def _unhealthy(reason: ErrorReason, detail: str = "") -> Condition:
+    meaning = REASONS[reason].meaning
+    return Condition(status=False, reason=reason.value, message=f"{meaning} ({detail})" if detail else meaning)
+
+
+def _phase_despite_unknowns(
+    ws: Workspace, home: HomeContext, volume: Condition, archive: Condition, container: Condition,
+) -> tuple[Phase, Condition]:
+    outcomes: dict[Phase, Condition] = {}
+    for v, a, c in product(
+        _values(volume, _present_volume(ws), NO_VOLUME),
+        _values(archive, Condition(status=True, reason=ArchiveState.READABLE.value), NO_ARCHIVE),
+        _values(container, Condition(status=True, reason=CONTAINER_READY), NO_CONTAINER),
+    ):
+        healthy = _health(ws, home, v, a, c)
+        outcomes.setdefault(phase_of(ws.deleted_at, v, a, c, healthy), healthy)
+    if len(outcomes) == 1:
+        return next(iter(outcomes.items()))
+    return ws.phase, ws.conditions.healthy
+
+
+def _values(condition: Condition, present: Condition, absent: Condition) -> tuple[Condition, ...]:
+    return (present, absent) if condition.status is None else (condition,)
+
+
+def _stamped(old: Condition, new: Condition, now: datetime) -> Condition:
+    """The transition time moves only when the status does."""
+    same_status = old.status is new.status
+    if same_status and old.reason == new.reason and old.message == new.message:
+        return old
+    return replace(new, last_transition_time=old.last_transition_time if same_status else now)

@@ -1,0 +1,96 @@
+"""The ledger's entries, derived from the difference of two rows, so that no change can go unexplained. Pure."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+from uuid import UUID
+
+from codehub.domain.workspace import Operation, Phase, Workspace
+
+
+class Kind(StrEnum):
+    CREATED = "created"
+    WISH = "wish"
+    PHASE = "phase"
+    OPERATION_BEGAN = "operation_began"
+    OPERATION_ENDED = "operation_ended"
+    ATTEMPT_FAILED = "attempt_failed"
+    ERROR = "error"
+    ARCHIVE = "archive"
+    RECOVER_ASKED = "recover_asked"
+    RESTORE_ASKED = "restore_asked"
+    UNDELETE_ASKED = "undelete_asked"
+    DELETED = "deleted"
+    UNDELETED = "undeleted"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    at: datetime
+    workspace_id: UUID
+    actor: str
+    kind: Kind
+    before: str | None
+    after: str | None
+    reason: str
+    op_id: UUID | None
+    message: str
+
+
+def entries(before: Workspace | None, after: Workspace, actor: str, reason: str, now: datetime) -> tuple[Entry, ...]:
+    found: list[Entry] = []
+
+    def note(kind: Kind, old: object, new: object, why: str = "", message: str = "") -> None:
+        found.append(Entry(now, after.id, actor, kind, None if old is None else str(old),
+                           None if new is None else str(new), why or reason, after.op_id, message))
+
+    if before is None:
+        note(Kind.CREATED, None, after.desired_state, message=after.name)
+        return tuple(found)
+    _wishes(before, after, note)
+    if after.operation is not before.operation or (
+        after.operation is not Operation.NONE and after.op_id != before.op_id
+    ):
+        if before.operation is not Operation.NONE:
+            note(Kind.OPERATION_ENDED, before.operation, after.operation)
+        if after.operation is not Operation.NONE:
+            note(Kind.OPERATION_BEGAN, before.operation, after.operation)
+    if after.phase is not before.phase:
+        note(Kind.PHASE, before.phase, after.phase, _phase_reason(after))
+    if after.archive_key != before.archive_key:
+        note(Kind.ARCHIVE, before.archive_key, after.archive_key)
+    _errors(before, after, note)
+    return tuple(found)
+
+
+def _wishes(before: Workspace, after: Workspace, note: "Note") -> None:
+    if after.desired_state is not before.desired_state:
+        note(Kind.WISH, before.desired_state, after.desired_state)
+    if after.recover_requested_at != before.recover_requested_at:
+        note(Kind.RECOVER_ASKED, None, after.recover_action)
+    if after.restore_requested_at != before.restore_requested_at:
+        note(Kind.RESTORE_ASKED, None, after.restore_from)
+    if after.undelete_requested_at != before.undelete_requested_at:
+        note(Kind.UNDELETE_ASKED, None, None)
+    if after.deleted_at != before.deleted_at:
+        note(Kind.DELETED if after.deleted_at else Kind.UNDELETED, None, None)
+
+
+def _errors(before: Workspace, after: Workspace, note: "Note") -> None:
+    info = after.error_info
+    if info is None or info == before.error_info:
+        return
+    kind = Kind.ERROR if info.is_terminal else Kind.ATTEMPT_FAILED
+    note(kind, None, info.reason, info.reason.value, info.message)
+
+
+def _phase_reason(after: Workspace) -> str:
+    return after.conditions.healthy.reason if after.phase is Phase.ERROR else ""
+
+
+class Note(Protocol):
+    """The shape of the closure above."""
+
+    def __call__(self, kind: Kind, old: object, new: object, why: str = "", message: str = "") -> None: ...

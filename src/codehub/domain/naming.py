@@ -1,0 +1,54 @@
+"""Names of everything we make outside: derived from the immutable id, never from what a person may rename.
+
+Volumes have incarnations, so that a delete which arrives late hits a name that is gone (DESIGN section 3).
+"""
+
+import re
+from uuid import UUID
+
+ARCHIVE_FILE = "home.tar.zst"
+META_SUFFIX = ".meta"
+INSTALL_LABEL = "codehub.install"
+WORKSPACE_LABEL = "codehub.workspace"
+OPERATION_LABEL = "codehub.operation"
+SLUG_LENGTH = 40
+
+_SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
+
+
+def container_name(workspace_id: UUID) -> str:
+    return f"ws-{workspace_id}"
+
+
+def job_name(workspace_id: UUID) -> str:
+    return f"ws-{workspace_id}-job"
+
+
+def volume_name(workspace_id: UUID, incarnation: int) -> str:
+    home = f"ws-{workspace_id}-home"
+    return home if incarnation <= 1 else f"{home}-{incarnation}"
+
+
+def archive_key(prefix: str, workspace_id: UUID, archive_op_id: UUID) -> str:
+    return f"{prefix}{workspace_id}/{archive_op_id}/{ARCHIVE_FILE}"
+
+
+def is_archive_of(key: str | None, workspace_id: UUID, archive_op_id: UUID | None) -> bool:
+    return key is not None and key.endswith(f"{workspace_id}/{archive_op_id}/{ARCHIVE_FILE}")
+
+
+def meta_key(key: str) -> str:
+    return key + META_SUFFIX
+
+
+def is_slug(text: str) -> bool:
+    """A DNS label without `--`, which the front door keeps for port names."""
+    return "--" not in text and _SLUG.fullmatch(text) is not None
+
+
+def slug_from(name: str, workspace_id: UUID) -> str:
+    """Readable, and unique by the id's tail, so that two people may both have a `demo`."""
+    words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    tail = workspace_id.hex[-6:]
+    head = words[: SLUG_LENGTH - len(tail) - 1].strip("-")
+    return f"{head}-{tail}" if head else f"ws-{tail}"

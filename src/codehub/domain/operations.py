@@ -1,0 +1,224 @@
+"""What each decision writes: pure functions from the judged row to the row to record, before anything is done.
+
+Every path to ERROR writes healthy, phase, operation and error_* together (contract 4); `op_id` and `archive_op_id`
+stay. A retry keeps its op_id; only a new operation gets a new one.
+"""
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from codehub.domain import naming
+from codehub.domain.errors import REASONS, ErrorInfo, ErrorReason
+from codehub.domain.plan import Policy, backoff, terminal_reason
+from codehub.domain.workspace import (
+    Condition,
+    HomeContext,
+    Operation,
+    Phase,
+    Progress,
+    RecoverAction,
+    Workspace,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed attempt, as the executor met it."""
+
+    reason: ErrorReason
+    message: str
+    context: dict[str, Any] = field(default_factory=dict)
+
+
+def begin(ws: Workspace, operation: Operation, op_id: UUID, now: datetime) -> Workspace:
+    row = replace(
+        ws, operation=operation, op_id=op_id, op_started_at=now, op_progress=None, op_progress_at=now,
+        op_excused_seconds=0.0, retry_at=None,
+    )
+    match operation:
+        case Operation.PROVISIONING:
+            return _new_incarnation(row, restoring=None)
+        case Operation.RESTORING:
+            return _new_incarnation(row, restoring=row.archive_key)
+        case Operation.STARTING:
+            return replace(row, archive_op_id=None)
+        case Operation.ARCHIVING | Operation.CREATE_EMPTY_ARCHIVE:
+            return replace(row, archive_op_id=row.archive_op_id or op_id)
+        case _:
+            return row
+
+
+def _new_incarnation(ws: Workspace, restoring: str | None) -> Workspace:
+    """A new name for a new volume; the old home's archive id must not name the new home's archive."""
+    number = ws.home.incarnation + 1
+    home = HomeContext(incarnation=number, restoring=restoring, ready_instance=ws.home.ready_instance)
+    return replace(ws, home=home, home_store_key=naming.volume_name(ws.id, number), archive_op_id=None)
+
+
+def complete(ws: Workspace) -> Workspace:
+    """`error_count` stays until the phase has held (plan.Forgive)."""
+    home = ws.home
+    if ws.operation is Operation.ARCHIVING:
+        home = replace(home, deleting_volume=False, live=False, marker=None)
+    row = _ended(replace(ws, home=home))
+    if ws.phase is Phase.ERROR:
+        return row
+    return replace(row, error_reason=None, error_info=None, retry_at=None)
+
+
+def abandon(ws: Workspace) -> Workspace:
+    return replace(_ended(ws), retry_at=None)
+
+
+def _ended(ws: Workspace) -> Workspace:
+    return replace(ws, operation=Operation.NONE, op_started_at=None, op_progress=None, op_progress_at=None,
+                   op_excused_seconds=0.0)
+
+
+def progressed(ws: Workspace, progress: Progress, now: datetime) -> Workspace:
+    if progress == ws.op_progress:
+        return ws
+    return replace(ws, op_progress=progress, op_progress_at=now, op_excused_seconds=0.0)
+
+
+def excused(ws: Workspace, seconds: float) -> Workspace:
+    return replace(ws, op_excused_seconds=ws.op_excused_seconds + seconds)
+
+
+def failed(ws: Workspace, failure: Failure, policy: Policy, jitter: float, now: datetime) -> Workspace:
+    """One more failed attempt: wait and try again, or, when no try is left, ERROR."""
+    count = ws.error_count + 1
+    terminal = terminal_reason(failure.reason, count, policy)
+    if terminal is None:
+        info = _info(ws, failure, count, now, terminal=False)
+        return replace(ws, error_count=count, error_reason=info.reason, error_info=info,
+                       retry_at=now + backoff(count, policy, jitter))
+    if terminal is not failure.reason:
+        context = {"max_retries": policy.max_retries, "last_error": failure.message,
+                   "last_reason": failure.reason.value, **failure.context}
+        message = f"{_doing(ws)} failed {count} times; the last time: {failure.message}"
+        failure = Failure(terminal, message, context)
+    return enter_error(replace(ws, error_count=count), failure, now)
+
+
+def timed_out(ws: Workspace, elapsed: float, limit: float, now: datetime) -> Workspace:
+    message = f"{ws.operation} made no progress for {elapsed:.0f} s (its limit is {limit:.0f} s)"
+    context = {"operation": ws.operation.value, "elapsed_seconds": round(elapsed), "limit_seconds": round(limit)}
+    return enter_error(replace(ws, error_count=ws.error_count + 1), Failure(ErrorReason.TIMEOUT, message, context), now)
+
+
+def enter_error(ws: Workspace, failure: Failure, now: datetime) -> Workspace:
+    info = _info(ws, failure, ws.error_count, now, terminal=True)
+    healthy = Condition(status=False, reason=failure.reason.value, message=failure.message, last_transition_time=now)
+    if ws.conditions.healthy.status is False:
+        healthy = replace(healthy, last_transition_time=ws.conditions.healthy.last_transition_time)
+    row = replace(
+        _ended(ws), phase=Phase.ERROR, conditions=replace(ws.conditions, healthy=healthy),
+        phase_changed_at=ws.phase_changed_at if ws.phase is Phase.ERROR else now,
+        error_reason=info.reason, error_info=info, retry_at=None,
+    )
+    if ws.operation is Operation.DELETING:
+        # a wish to delete is never given up: it is tried again, slowly, until it succeeds
+        return replace(row, retry_at=now + DELETE_AGAIN)
+    return row
+
+
+DELETE_AGAIN = timedelta(minutes=5)
+
+
+def settle_health(before: Workspace, ws: Workspace, now: datetime) -> Workspace:
+    """Carry what the judge found into error_*: ERROR is entered, renamed or left in one write."""
+    if ws.phase is Phase.ERROR:
+        reason = ErrorReason(ws.conditions.healthy.reason)
+        if _stands(ws.error_info, reason):
+            return ws
+        if ws.operation is Operation.DELETING:
+            return ws
+        failure = Failure(reason, ws.conditions.healthy.message, _policy_context(ws, reason))
+        return enter_error(replace(ws, phase=before.phase, phase_changed_at=before.phase_changed_at), failure, now)
+    if before.phase is Phase.ERROR and ws.error_info is not None and ws.error_info.is_terminal:
+        return replace(ws, error_reason=None, error_info=None, error_count=0, retry_at=None)
+    return ws
+
+
+def _stands(present: ErrorInfo | None, found: ErrorReason) -> bool:
+    """An error that needs a person is never replaced by one that may clear itself: it would clear with it."""
+    if present is None or not present.is_terminal:
+        return False
+    return present.reason is found or (REASONS[found].clears_itself and not REASONS[present.reason].clears_itself)
+
+
+def _policy_context(ws: Workspace, reason: ErrorReason) -> dict[str, Any]:
+    if reason is ErrorReason.ARCHIVE_ACCESS_ERROR:
+        return {"archive_key": ws.archive_key, "detail": ws.conditions.archive_ready.reason}
+    return {"expected": f"volume {ws.home_store_key}", "actual": "no such volume", "archive_key": ws.archive_key}
+
+
+def repoint(ws: Workspace, archive_key: str | None) -> Workspace:
+    """The volume lives and its archive is lost: the volume is the home again, whatever ARCHIVING was about to do."""
+    home = replace(ws.home, deleting_volume=False, live=True)
+    row = replace(ws, archive_key=archive_key, archive_op_id=None, home=home)
+    return abandon(row) if row.operation is Operation.ARCHIVING else row
+
+
+def take_restore_point(ws: Workspace) -> Workspace:
+    return replace(
+        ws, archive_key=ws.restore_from, archive_op_id=None, restore_handled_at=ws.restore_requested_at,
+        home=replace(ws.home, live=False, restoring=None, marker=None),
+    )
+
+
+def recovered(ws: Workspace, newest_readable: str | None) -> Workspace:
+    """Consume the recover wish. What each action gives up is only what the person named."""
+    row = replace(ws, recover_handled_at=ws.recover_requested_at)
+    if ws.phase is not Phase.ERROR:
+        return row
+    row = replace(_ended(row), error_reason=None, error_info=None, error_count=0, retry_at=None)
+    action = ws.recover_action
+    if action in (RecoverAction.USE_ARCHIVE, RecoverAction.EMPTY_HOME) and ws.conditions.volume_ready.status:
+        # the volume is there after all: a chosen restore point then takes the safe way through ARCHIVED
+        return row
+    match action:
+        case RecoverAction.USE_ARCHIVE:
+            chosen = ws.restore_from if ws.restore_pending else newest_readable
+            return replace(
+                row, archive_key=chosen, archive_op_id=None, restore_handled_at=ws.restore_requested_at,
+                home=replace(row.home, live=False, restoring=None, deleting_volume=False, marker=None),
+                home_store_key=None,
+            )
+        case RecoverAction.FORGET_ARCHIVE:
+            return replace(row, archive_key=None, archive_op_id=None)
+        case RecoverAction.EMPTY_HOME:
+            return replace(
+                row, archive_key=None, archive_op_id=None, home_store_key=None,
+                home=replace(row.home, live=False, restoring=None, deleting_volume=False, marker=None),
+            )
+        case _:
+            return row
+
+
+def forgiven(ws: Workspace) -> Workspace:
+    return replace(ws, error_count=0, error_reason=None, error_info=None, retry_at=None)
+
+
+def relapsed(before: Workspace, ws: Workspace, policy: Policy, jitter: float, now: datetime) -> Workspace:
+    lived = (now - before.phase_changed_at).total_seconds()
+    detail = ws.conditions.container_ready.message
+    message = f"the container ended {lived:.0f} s after its start" + (f": {detail}" if detail else "")
+    return failed(ws, Failure(ErrorReason.ACTION_FAILED, message, {"action": "start"}), policy, jitter, now)
+
+
+def _info(ws: Workspace, failure: Failure, count: int, now: datetime, *, terminal: bool) -> ErrorInfo:
+    previous = ws.error_info.previous_phase if ws.phase is Phase.ERROR and ws.error_info else ws.phase.value
+    return ErrorInfo(
+        reason=failure.reason, message=failure.message, operation=ws.operation.value, is_terminal=terminal,
+        error_count=count, previous_phase=previous, occurred_at=now, context=failure.context,
+    )
+
+
+def _doing(ws: Workspace) -> str:
+    return ws.operation.value if ws.operation is not Operation.NONE else "STARTING"
+
+

@@ -1,0 +1,236 @@
+"""Plan: a judged row becomes exactly one decision (contracts 4, 5, 10). Pure.
+
+Decisions are values; `operations.py` says what each writes, the reconciler records it and the executor acts.
+Unknown starts nothing: while the runtime does not answer, no operation begins, goes on or times out.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from codehub.domain.errors import REASONS, ErrorReason
+from codehub.domain.judge import Facts, volume_lives
+from codehub.domain.transitions import GIVES_UP_VOLUME, OPERATIONS, transition
+from codehub.domain.workspace import NO_CONTAINER, Desired, Operation, Phase, Workspace
+
+HOLD_SECONDS = 60
+"""A phase must hold this long before its failures are forgiven."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The knobs of the controller's rules, from the settings."""
+
+    max_retries: int = 3
+    backoff_cap_seconds: float = 300.0
+    archive_prefix: str = ""
+    deadlines: Mapping[Operation, float] = field(default_factory=dict)
+
+    def deadline(self, operation: Operation) -> timedelta:
+        return timedelta(seconds=self.deadlines.get(operation, OPERATIONS[operation].deadline_seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Look again at `until`, or at the next pass. `excused`: the deadline stands still meanwhile."""
+
+    why: str
+    until: datetime | None = None
+    excused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    operation: Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """Take the running operation's next step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """Its effect was observed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    elapsed_seconds: float
+    limit_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """Between failed attempts the wish changed, and nothing irreversible happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relapse:
+    """The phase was reached and fell back at once: a failed attempt, not a fresh start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forgive:
+    """The phase has held: the failures before it no longer count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recover:
+    """A person asked for a way out of ERROR."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeRestorePoint:
+    """The present state is archived: point at the archive the person chose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repoint:
+    """The archive is lost but the volume lives: point at the newest readable restore point, or at none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undelete:
+    """A person wants a deleted workspace back."""
+
+
+Decision = (
+    Settled | Wait | Begin | Continue | Complete | TimedOut | Abandon | Relapse | Forgive | Recover
+    | TakeRestorePoint | Repoint | Undelete
+)
+
+
+def plan(before: Workspace, ws: Workspace, facts: Facts, policy: Policy, now: datetime) -> Decision:  # noqa: PLR0911 - a decision table reads best as guards
+    """`before` is the row as loaded, `ws` the same row judged by `facts`."""
+    if ws.undelete_pending:
+        return Undelete()
+    if ws.deleted_at is not None:
+        return Complete() if ws.operation is not Operation.NONE else Settled()
+    if ws.recover_pending:
+        return Recover() if facts.runtime_known else Wait("recover waits for the runtime to answer")
+    if ws.phase is Phase.ERROR:
+        return _plan_error(before, ws, facts, policy, now)
+    if _archive_lost_beside_volume(ws):
+        return Repoint()
+    if ws.operation is not Operation.NONE:
+        return _plan_running(ws, facts, policy, now)
+    if _relapsed(before, ws, now):
+        return Relapse()
+    if _forgivable(ws, now):
+        return Forgive()
+    return _plan_idle(ws, facts, now)
+
+
+def effective_desired(ws: Workspace) -> Desired:
+    """A chosen restore point first sends the home through ARCHIVED, so that nothing is overwritten."""
+    if ws.restore_pending and ws.desired_state is not Desired.DELETED and ws.phase in (Phase.RUNNING, Phase.STANDBY):
+        return Desired.ARCHIVED
+    return ws.desired_state
+
+
+def next_operation(ws: Workspace) -> Operation:
+    desired = effective_desired(ws)
+    ready = ws.conditions.container_ready
+    leftover = ready.status is False and ready.reason != NO_CONTAINER.reason
+    if ws.phase is Phase.STANDBY and leftover and desired is not Desired.RUNNING:
+        return Operation.STOPPING
+    row = transition(ws.phase, desired)
+    return row.operation if row else Operation.NONE
+
+
+def wants_volume_gone(ws: Workspace) -> bool:
+    return ws.desired_state in GIVES_UP_VOLUME or ws.restore_pending
+
+
+def _plan_error(before: Workspace, ws: Workspace, facts: Facts, policy: Policy, now: datetime) -> Decision:
+    if before.operation is not ws.operation:
+        return Wait("the end of the operation is recorded first", until=now)
+    if ws.operation is Operation.DELETING:
+        return _plan_running(ws, facts, policy, now)
+    if ws.desired_state is not Desired.DELETED:
+        return Settled()
+    return _begin(ws, Operation.DELETING, facts, now)
+
+
+def _plan_running(ws: Workspace, facts: Facts, policy: Policy, now: datetime) -> Decision:
+    rule = OPERATIONS[ws.operation]
+    if rule.done(ws):
+        return Complete()
+    if not facts.runtime_known:
+        return Wait("the runtime does not answer", excused=True)
+    if _unwanted(ws) and ws.retry_at is not None and not ws.home.deleting_volume:
+        return Abandon()
+    limit = policy.deadline(ws.operation)
+    elapsed = _elapsed(ws, now)
+    if elapsed > limit and ws.operation is not Operation.DELETING:
+        return TimedOut(elapsed.total_seconds(), limit.total_seconds())
+    if ws.retry_at is not None and now < ws.retry_at:
+        return Wait("the next try is not due", until=ws.retry_at)
+    return Continue()
+
+
+def _elapsed(ws: Workspace, now: datetime) -> timedelta:
+    since = ws.op_progress_at if OPERATIONS[ws.operation].progress_counts else ws.op_started_at
+    return now - (since or now) - timedelta(seconds=ws.op_excused_seconds)
+
+
+def _unwanted(ws: Workspace) -> bool:
+    return next_operation(ws) is not ws.operation
+
+
+def _plan_idle(ws: Workspace, facts: Facts, now: datetime) -> Decision:
+    if ws.restore_pending and ws.phase in (Phase.PENDING, Phase.ARCHIVED):
+        return TakeRestorePoint() if facts.runtime_known else Wait("restore waits for the runtime to answer")
+    operation = next_operation(ws)
+    if operation is Operation.NONE:
+        return Settled()
+    return _begin(ws, operation, facts, now)
+
+
+def _begin(ws: Workspace, operation: Operation, facts: Facts, now: datetime) -> Decision:
+    if not facts.runtime_known:
+        return Wait("the runtime does not answer")
+    if operation in _NEEDS_ARCHIVE and ws.archive_key is not None and ws.conditions.archive_ready.status is None:
+        return Wait("the object store does not answer")
+    if ws.retry_at is not None and now < ws.retry_at:
+        return Wait("the next try is not due", until=ws.retry_at)
+    return Begin(operation)
+
+
+_NEEDS_ARCHIVE = (Operation.PROVISIONING, Operation.RESTORING, Operation.ARCHIVING, Operation.CREATE_EMPTY_ARCHIVE)
+
+
+def _archive_lost_beside_volume(ws: Workspace) -> bool:
+    lost = ws.archive_key is not None and ws.conditions.archive_ready.status is False
+    return lost and volume_lives(ws.conditions.volume_ready)
+
+
+def _relapsed(before: Workspace, ws: Workspace, now: datetime) -> bool:
+    """A container that dies right after its start is a failed attempt."""
+    fell = before.phase is Phase.RUNNING and ws.phase is Phase.STANDBY
+    soon = now - before.phase_changed_at < timedelta(seconds=HOLD_SECONDS)
+    return fell and soon and ws.desired_state is Desired.RUNNING
+
+
+def _forgivable(ws: Workspace, now: datetime) -> bool:
+    held = now - ws.phase_changed_at >= timedelta(seconds=HOLD_SECONDS)
+    return ws.error_count > 0 and held and ws.phase.value == ws.desired_state.value
+
+
+def terminal_reason(reason: ErrorReason, error_count: int, policy: Policy) -> ErrorReason | None:
+    """The reason under which the workspace enters ERROR, or None while tries are left."""
+    if REASONS[reason].terminal_at_once:
+        return reason
+    return ErrorReason.RETRY_EXCEEDED if error_count >= policy.max_retries else None
+
+
+def backoff(error_count: int, policy: Policy, jitter: float) -> timedelta:
+    """min(2^(k−1) s, 5 min) ± 10 %; `jitter` is in [−1, 1]."""
+    seconds = min(2.0 ** (error_count - 1), policy.backoff_cap_seconds)
+    return timedelta(seconds=seconds * (1 + 0.1 * jitter))

@@ -1,0 +1,238 @@
+"""The nouns: a workspace's row as a frozen value, its conditions, and the home's own state.
+
+`Phase` is computed (judge.py), never set by hand. Which side may write which field is said once, in
+`SPEC_FIELDS` and `STATUS_FIELDS` (contract 3), and both stores take their columns from there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from codehub.domain.errors import ErrorInfo, ErrorReason
+
+
+class Phase(StrEnum):
+    DELETED = "DELETED"
+    ERROR = "ERROR"
+    PENDING = "PENDING"
+    ARCHIVED = "ARCHIVED"
+    STANDBY = "STANDBY"
+    RUNNING = "RUNNING"
+
+
+class Desired(StrEnum):
+    DELETED = "DELETED"
+    PENDING = "PENDING"
+    ARCHIVED = "ARCHIVED"
+    STANDBY = "STANDBY"
+    RUNNING = "RUNNING"
+
+
+class Operation(StrEnum):
+    NONE = "NONE"
+    PROVISIONING = "PROVISIONING"
+    CREATE_EMPTY_ARCHIVE = "CREATE_EMPTY_ARCHIVE"
+    RESTORING = "RESTORING"
+    STARTING = "STARTING"
+    STOPPING = "STOPPING"
+    ARCHIVING = "ARCHIVING"
+    DISCARDING = "DISCARDING"
+    DELETING = "DELETING"
+
+
+class RecoverAction(StrEnum):
+    RETRY = "retry"
+    USE_ARCHIVE = "use_archive"
+    FORGET_ARCHIVE = "forget_archive"
+    REMOVE_CONTAINER = "remove_container"
+    EMPTY_HOME = "empty_home"
+
+
+LEVEL: Mapping[str, int] = {"DELETED": -1, "PENDING": 0, "ARCHIVED": 5, "STANDBY": 10, "RUNNING": 20}
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """`status` None = could not be observed."""
+
+    status: bool | None
+    reason: str
+    message: str = ""
+    last_transition_time: datetime | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        at = self.last_transition_time
+        return {"status": self.status, "reason": self.reason, "message": self.message,
+                "last_transition_time": at.isoformat() if at else None}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Condition":
+        at = data["last_transition_time"]
+        return cls(data["status"], data["reason"], data["message"], datetime.fromisoformat(at) if at else None)
+
+
+NO_VOLUME = Condition(status=False, reason="NoVolume")
+NO_ARCHIVE = Condition(status=False, reason="NoArchive")
+NO_CONTAINER = Condition(status=False, reason="NoContainer")
+HEALTHY = Condition(status=True, reason="Healthy")
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    volume_ready: Condition = NO_VOLUME
+    archive_ready: Condition = NO_ARCHIVE
+    container_ready: Condition = NO_CONTAINER
+    healthy: Condition = HEALTHY
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, attribute).to_json() for name, attribute in CONDITION_NAMES.items()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Conditions":
+        return cls(**{attribute: Condition.from_json(data[name])
+                      for name, attribute in CONDITION_NAMES.items() if name in data})
+
+
+CONDITION_NAMES: Mapping[str, str] = {
+    "storage.volume_ready": "volume_ready",
+    "storage.archive_ready": "archive_ready",
+    "infra.container_ready": "container_ready",
+    "policy.healthy": "healthy",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HomeContext:
+    """What conditions cannot tell: whether the volume under our name is good, half-made or on its way out.
+
+    `live`: holds the user's work; its absence is DataLost. `restoring`: only part of that archive is in it; never
+    start or archive it. `deleting_volume`: archived and proven, past the safe point; finish the delete.
+    `ready_instance`: the container that has answered HTTP once. `restored_from`: the archive the home came from or
+    last went into. `marker`: (archive key, op id) of the last finished restore.
+    """
+
+    incarnation: int = 0
+    live: bool = False
+    restoring: str | None = None
+    deleting_volume: bool = False
+    marker: tuple[str, UUID] | None = None
+    ready_instance: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        marker = self.marker
+        return {
+            "incarnation": self.incarnation, "live": self.live, "restoring": self.restoring,
+            "deleting_volume": self.deleting_volume, "ready_instance": self.ready_instance,
+            "restore_marker": {"archive_key": marker[0], "op_id": str(marker[1])} if marker else None,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "HomeContext":
+        marker = data["restore_marker"]
+        return cls(
+            incarnation=data["incarnation"], live=data["live"], restoring=data["restoring"],
+            deleting_volume=data["deleting_volume"], ready_instance=data["ready_instance"],
+            marker=(marker["archive_key"], UUID(marker["op_id"])) if marker else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    bytes: int = 0
+    files: int = 0
+    total_bytes: int | None = None
+    step: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"bytes": self.bytes, "files": self.files, "total_bytes": self.total_bytes, "step": self.step}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Progress":
+        return cls(data["bytes"], data["files"], data["total_bytes"], data["step"])
+
+
+SPEC = {"side": "spec"}
+STATUS = {"side": "status"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    id: UUID
+    owner_id: str = field(metadata=SPEC)
+    name: str = field(metadata=SPEC)
+    slug: str = field(metadata=SPEC)
+    description: str = field(default="", metadata=SPEC)
+    memo: str = field(default="", metadata=SPEC)
+    template: str = field(default="default", metadata=SPEC)
+    image_ref: str = field(default="", metadata=SPEC)
+    runtime: str = field(default="process", metadata=SPEC)
+    created_at: datetime
+    updated_at: datetime
+    version: int = 1
+
+    desired_state: Desired = field(default=Desired.PENDING, metadata=SPEC)
+    desired_by: str = field(default="", metadata=SPEC)
+    recover_action: RecoverAction | None = field(default=None, metadata=SPEC)
+    recover_requested_at: datetime | None = field(default=None, metadata=SPEC)
+    restore_from: str | None = field(default=None, metadata=SPEC)
+    restore_requested_at: datetime | None = field(default=None, metadata=SPEC)
+    undelete_requested_at: datetime | None = field(default=None, metadata=SPEC)
+    deleted_at: datetime | None = field(default=None, metadata=SPEC)
+    purged_at: datetime | None = field(default=None, metadata=SPEC)
+    standby_ttl_seconds: int | None = field(default=None, metadata=SPEC)
+    archive_ttl_seconds: int | None = field(default=None, metadata=SPEC)
+    last_access_at: datetime | None = field(default=None, metadata=SPEC)
+
+    conditions: Conditions = field(default_factory=Conditions, metadata=STATUS)
+    phase: Phase = field(default=Phase.PENDING, metadata=STATUS)
+    phase_changed_at: datetime = field(metadata=STATUS)
+    observed_at: datetime | None = field(default=None, metadata=STATUS)
+    operation: Operation = field(default=Operation.NONE, metadata=STATUS)
+    op_started_at: datetime | None = field(default=None, metadata=STATUS)
+    op_id: UUID | None = field(default=None, metadata=STATUS)
+    op_progress: Progress | None = field(default=None, metadata=STATUS)
+    op_progress_at: datetime | None = field(default=None, metadata=STATUS)
+    op_excused_seconds: float = field(default=0.0, metadata=STATUS)
+    archive_op_id: UUID | None = field(default=None, metadata=STATUS)
+    archive_key: str | None = field(default=None, metadata=STATUS)
+    home_store_key: str | None = field(default=None, metadata=STATUS)
+    home: HomeContext = field(default_factory=HomeContext, metadata=STATUS)
+    error_reason: ErrorReason | None = field(default=None, metadata=STATUS)
+    error_count: int = field(default=0, metadata=STATUS)
+    error_info: ErrorInfo | None = field(default=None, metadata=STATUS)
+    retry_at: datetime | None = field(default=None, metadata=STATUS)
+    recover_handled_at: datetime | None = field(default=None, metadata=STATUS)
+    restore_handled_at: datetime | None = field(default=None, metadata=STATUS)
+    undelete_handled_at: datetime | None = field(default=None, metadata=STATUS)
+
+    @property
+    def recover_pending(self) -> bool:
+        return _pending(self.recover_requested_at, self.recover_handled_at)
+
+    @property
+    def restore_pending(self) -> bool:
+        return _pending(self.restore_requested_at, self.restore_handled_at)
+
+    @property
+    def undelete_pending(self) -> bool:
+        return _pending(self.undelete_requested_at, self.undelete_handled_at)
+
+    @property
+    def wish_pending(self) -> bool:
+        return self.recover_pending or self.restore_pending or self.undelete_pending
+
+    @property
+    def container_exists(self) -> bool:
+        """As last observed; unknown counts as existing, so that nothing is built beside it."""
+        return self.conditions.container_ready.reason != NO_CONTAINER.reason
+
+
+def _pending(requested: datetime | None, handled: datetime | None) -> bool:
+    return requested is not None and (handled is None or handled < requested)
+
+
+SPEC_FIELDS: tuple[str, ...] = tuple(f.name for f in fields(Workspace) if f.metadata.get("side") == "spec")
+STATUS_FIELDS: tuple[str, ...] = tuple(f.name for f in fields(Workspace) if f.metadata.get("side") == "status")
