@@ -1,0 +1,74 @@
+"""Object storage in memory. An object knows whether its `.meta` was written and whether its bytes are still good."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from codehub.adapters.memory.wire import Wire
+from codehub.domain.judge import ArchiveState
+from codehub.domain.naming import meta_key
+from codehub.ports.archives import StoredObject
+from codehub.ports.jobs import JobResult
+
+
+@dataclass(slots=True)
+class StoredArchive:
+    content: tuple[int, ...]
+    modified_at: datetime
+    committed: bool = False
+    state: ArchiveState = ArchiveState.READABLE
+
+    def result(self, key: str) -> JobResult:
+        return JobResult(key, f"sha256-of-{self.content}", len(self.content), len(self.content))
+
+
+@dataclass(slots=True)
+class ArchiveWorld:
+    now: Callable[[], datetime] = lambda: datetime(2026, 1, 1, tzinfo=UTC)
+    objects: dict[str, StoredArchive] = field(default_factory=dict)
+
+    def is_complete(self, key: str) -> bool:
+        archive = self.objects.get(key)
+        return archive is not None and archive.committed and archive.state is ArchiveState.READABLE
+
+
+class MemoryArchives:
+    def __init__(self, world: ArchiveWorld | None = None, wire: Wire | None = None) -> None:
+        self.world = world or ArchiveWorld()
+        self._wire = wire or Wire()
+
+    async def inventory(self) -> Collection[str]:
+        return await self._wire.call(
+            "archives.inventory",
+            lambda: [key for key in self.world.objects if self.world.is_complete(key)],
+        )
+
+    async def look(self, key: str) -> ArchiveState:
+        def look() -> ArchiveState:
+            archive = self.world.objects.get(key)
+            return archive.state if archive is not None and archive.committed else ArchiveState.NOT_FOUND
+
+        return await self._wire.call("archives.look", look)
+
+    async def create_empty(self, key: str) -> JobResult:
+        def create() -> JobResult:
+            archive = self.world.objects.setdefault(key, StoredArchive((), self.world.now()))
+            archive.committed = True
+            return archive.result(key)
+
+        return await self._wire.call("archives.create_empty", create)
+
+    async def delete(self, key: str) -> None:
+        def delete() -> None:
+            self.world.objects.pop(key, None)
+
+        await self._wire.call("archives.delete", delete)
+
+    async def objects(self) -> Collection[StoredObject]:
+        def list_all() -> list[StoredObject]:
+            found = [StoredObject(k, len(a.content), a.modified_at) for k, a in self.world.objects.items()]
+            return found + [
+                StoredObject(meta_key(k), 2, a.modified_at) for k, a in self.world.objects.items() if a.committed
+            ]
+
+        return await self._wire.call("archives.objects", list_all)

@@ -1,0 +1,174 @@
+"""Storage jobs in memory: tasks of the world, not of the coordinator that started them, so they outlive it.
+
+An archive job reads the volume bit by bit; what is written to the volume meanwhile is torn, as on a real disk.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from codehub.adapters.memory.archives import ArchiveWorld, MemoryArchives, StoredArchive
+from codehub.adapters.memory.runtime import MemoryRuntime, RuntimeWorld
+from codehub.adapters.memory.wire import Wire
+from codehub.domain.errors import ErrorReason, JobConflict
+from codehub.domain.workspace import Progress
+from codehub.ports.jobs import JobKind, JobResult, JobSeen, JobSpec, JobState
+from codehub.ports.signals import Clock
+
+
+@dataclass(slots=True)
+class Job:
+    spec: JobSpec
+    state: JobState = JobState.RUNNING
+    progress: Progress | None = None
+    result: JobResult | None = None
+    reason: ErrorReason | None = None
+    message: str = ""
+    task: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True)
+class JobWorld:
+    """`steps` × `step_seconds` is how long a job takes; `failing` jobs end with that reason."""
+
+    runtime: RuntimeWorld
+    archives: ArchiveWorld
+    clock: Clock
+    steps: int = 2
+    step_seconds: float = 0.0
+    jobs: dict[UUID, Job] = field(default_factory=dict)
+    failing: dict[UUID, ErrorReason] = field(default_factory=dict)
+
+    def begin(self, spec: JobSpec) -> None:
+        job = Job(spec)
+        self.jobs[spec.workspace_id] = job
+        volume = self.runtime.volumes.get(spec.volume)
+        if volume is not None:
+            volume.job = spec.op_id
+        job.task = asyncio.get_running_loop().create_task(self._run(job))
+
+    def end(self, workspace_id: UUID) -> None:
+        job = self.jobs.pop(workspace_id, None)
+        if job is None:
+            return
+        if job.task is not None:
+            job.task.cancel()
+        self._release(job)
+
+    async def _run(self, job: Job) -> None:
+        try:
+            if job.spec.workspace_id in self.failing:
+                raise _JobFailed(self.failing[job.spec.workspace_id], "told to fail")
+            work = self._archive(job) if job.spec.kind is JobKind.ARCHIVE else self._restore(job)
+            job.result = await work
+            job.state = JobState.SUCCEEDED
+        except _JobFailed as failed:
+            job.state, job.reason, job.message = JobState.FAILED, failed.reason, str(failed)
+        finally:
+            self._release(job)
+        self.runtime.hint(job.spec.workspace_id)
+
+    def _release(self, job: Job) -> None:
+        volume = self.runtime.volumes.get(job.spec.volume)
+        if volume is not None and volume.job == job.spec.op_id:
+            volume.job = None
+
+    async def _archive(self, job: Job) -> JobResult:
+        key = job.spec.key
+        if self.archives.is_complete(key):
+            return self.archives.objects[key].result(key)
+        volume = self.runtime.volumes.get(job.spec.volume)
+        if volume is None:
+            raise _JobFailed(ErrorReason.ACTION_FAILED, f"volume {job.spec.volume} does not exist")
+        read = volume.content
+        await self._tick(job, len(read))
+        self.archives.objects[key] = StoredArchive(read, self.archives.now())
+        await self._tick(job, len(read))
+        stored = self.archives.objects.get(key)
+        if stored is None or stored.content != read:
+            raise _JobFailed(ErrorReason.ARCHIVE_CORRUPTED, "what was read back is not what was written")
+        stored.committed = True
+        return stored.result(key)
+
+    async def _restore(self, job: Job) -> JobResult:
+        key, mark = job.spec.key, (job.spec.key, job.spec.op_id)
+        if not self.archives.is_complete(key):
+            raise _JobFailed(ErrorReason.ARCHIVE_ACCESS_ERROR, f"archive {key} cannot be read")
+        archive = self.archives.objects[key]
+        volume = self.runtime.volumes.get(job.spec.volume)
+        if volume is None:
+            raise _JobFailed(ErrorReason.ACTION_FAILED, f"volume {job.spec.volume} does not exist")
+        if volume.stamp == mark:
+            return archive.result(key)
+        volume.content = archive.content[: len(archive.content) // 2]
+        await self._tick(job, len(volume.content))
+        await self._tick(job, len(archive.content))
+        volume.content = archive.content
+        volume.stamp = mark
+        return archive.result(key)
+
+    async def _tick(self, job: Job, done: int) -> None:
+        for step in range(self.steps):
+            await self.clock.sleep(self.step_seconds)
+            job.progress = Progress(done * (step + 1), done, step=job.spec.kind.value)
+
+
+class _JobFailed(Exception):
+    def __init__(self, reason: ErrorReason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class _RealClock:
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class MemoryJobs:
+    def __init__(
+        self,
+        runtime: MemoryRuntime,
+        archives: MemoryArchives,
+        world: JobWorld | None = None,
+        wire: Wire | None = None,
+    ) -> None:
+        self.world = world or JobWorld(runtime.world, archives.world, _RealClock())
+        self._wire = wire or Wire()
+
+    async def find(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, JobSeen]:
+        return await self._wire.call(
+            "jobs.find",
+            lambda: {
+                key: JobSeen(
+                    job.spec.op_id, job.spec.kind, job.state, job.progress, job.result, job.reason, job.message
+                )
+                for key, job in self.world.jobs.items()
+                if ids is None or key in ids
+            },
+        )
+
+    async def start(self, spec: JobSpec) -> None:
+        def start() -> None:
+            present = self.world.jobs.get(spec.workspace_id)
+            if present is None:
+                self.world.begin(spec)
+            elif present.spec.op_id != spec.op_id:
+                raise JobConflict(f"a job of operation {present.spec.op_id} is still there")
+
+        await self._wire.call("jobs.start", start, spec.workspace_id)
+
+    async def clear(self, workspace_id: UUID) -> None:
+        await self._wire.call("jobs.clear", lambda: self.world.end(workspace_id), workspace_id)
+
+    async def close(self) -> None:
+        """For tests: no task may outlive its loop."""
+        tasks = [job.task for job in self.world.jobs.values() if job.task]
+        for task in tasks:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,141 @@
+"""Leadership in memory: a lock with a holder, an epoch, a renewal each second, and a rival who deposes the silent.
+
+The rules are those of DESIGN section 5, so that two coordinators in a simulation compete as they do on PostgreSQL.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from codehub.adapters.memory.wire import Wire
+from codehub.domain.errors import Stale, Unreachable
+from codehub.ports.signals import Clock
+from codehub.ports.stores import Leader
+
+T = TypeVar("T")
+
+RENEW_SECONDS = 1.0
+HELD_SECONDS = 3.0
+DEPOSE_AFTER = timedelta(seconds=4)
+POLL_SECONDS = 0.5
+
+
+class Transaction:
+    """Open from the epoch's check to the commit; ended from outside when the epoch is bumped."""
+
+    def __init__(self) -> None:
+        self.ended = False
+
+    def commit(self, work: Callable[[], T]) -> T:
+        if self.ended:
+            raise Unreachable("the connection was ended by a new leader")
+        return work()
+
+
+@dataclass(slots=True)
+class LeadershipWorld:
+    epoch: int = 0
+    holder: str | None = None
+    renewed_at: datetime | None = None
+    open: list[Transaction] = field(default_factory=list)
+
+    @contextmanager
+    def shared(self, epoch: int) -> Iterator[Transaction]:
+        if epoch != self.epoch:
+            raise Stale(f"epoch {epoch} is over, {self.epoch} leads")
+        transaction = Transaction()
+        self.open.append(transaction)
+        try:
+            yield transaction
+        finally:
+            transaction.ended = True
+            if transaction in self.open:
+                self.open.remove(transaction)
+
+    def take(self, holder: str, now: datetime) -> int | None:
+        """The lock, if it is free or its holder is silent; the new epoch."""
+        silent = self.renewed_at is not None and now - self.renewed_at >= DEPOSE_AFTER
+        if self.holder is not None and not silent:
+            return None
+        for transaction in self.open:
+            transaction.ended = True
+        self.open.clear()
+        self.epoch += 1
+        self.holder, self.renewed_at = holder, now
+        return self.epoch
+
+    def renew(self, epoch: int, now: datetime) -> None:
+        if epoch != self.epoch or self.holder is None:
+            raise Stale(f"epoch {epoch} is over")
+        self.renewed_at = now
+
+    def free(self, epoch: int) -> None:
+        """The holder's session ended."""
+        if epoch == self.epoch:
+            self.holder = None
+
+
+class MemoryTerm:
+    def __init__(
+        self, world: LeadershipWorld, epoch: int, now: Callable[[], datetime], clock: Clock, wire: Wire
+    ) -> None:
+        self.epoch = epoch
+        self._world = world
+        self._now = now
+        self._clock = clock
+        self._wire = wire
+        self._renewed = clock.monotonic()
+        self._over = asyncio.Event()
+        self._renewing = asyncio.get_running_loop().create_task(self._renew())
+
+    def held(self) -> bool:
+        return not self._over.is_set() and self._clock.monotonic() - self._renewed < HELD_SECONDS
+
+    async def lost(self) -> None:
+        await self._over.wait()
+
+    async def resign(self) -> None:
+        self._over.set()
+        self._renewing.cancel()
+        await asyncio.gather(self._renewing, return_exceptions=True)
+        self._world.free(self.epoch)
+
+    async def _renew(self) -> None:
+        try:
+            while True:
+                await self._clock.sleep(RENEW_SECONDS)
+                began = self._clock.monotonic()
+                await self._wire.call("leadership.renew", lambda: self._world.renew(self.epoch, self._now()))
+                self._renewed = began
+        except (Stale, Unreachable):
+            self._world.free(self.epoch)
+        finally:
+            self._over.set()
+
+
+class MemoryLeadership:
+    def __init__(self, world: LeadershipWorld, now: Callable[[], datetime], clock: Clock, wire: Wire) -> None:
+        self._world = world
+        self._now = now
+        self._clock = clock
+        self._wire = wire
+
+    async def campaign(self, holder: str) -> MemoryTerm:
+        while True:
+            epoch = await self._wire.call("leadership.take", lambda: self._world.take(holder, self._now()))
+            if epoch is not None:
+                return MemoryTerm(self._world, epoch, self._now, self._clock, self._wire)
+            await self._clock.sleep(POLL_SECONDS)
+
+    async def leader(self) -> Leader | None:
+        def read() -> Leader | None:
+            world = self._world
+            if world.holder is None or world.renewed_at is None:
+                return None
+            age = (self._now() - world.renewed_at).total_seconds()
+            return Leader(world.epoch, world.holder, world.renewed_at, age)
+
+        return await self._wire.call("leadership.leader", read)

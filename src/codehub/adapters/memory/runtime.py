@@ -1,0 +1,167 @@
+"""Containers and volumes in memory. A volume holds the list of what was written to it, so that a lost byte shows."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from codehub.adapters.memory.wire import Wire
+from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
+from codehub.domain.judge import ContainerSeen
+from codehub.ports.runtime import ContainerSpec, Endpoint, Pulling
+
+
+@dataclass(slots=True)
+class Volume:
+    workspace_id: UUID
+    content: tuple[int, ...] = ()
+    stamp: tuple[str, UUID] | None = None
+    job: UUID | None = None
+
+
+@dataclass(slots=True)
+class Container:
+    instance: str
+    volume: str
+    ready_at: float = 0.0
+    running: bool = True
+    deaf: bool = False
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class RuntimeWorld:
+    """`boot_seconds`: how long a container takes to answer. `bad_images` cannot be pulled."""
+
+    now: Callable[[], float] = lambda: 0.0
+    boot_seconds: float = 0.0
+    containers: dict[UUID, Container] = field(default_factory=dict)
+    volumes: dict[str, Volume] = field(default_factory=dict)
+    bad_images: set[str] = field(default_factory=set)
+    pulling: set[str] = field(default_factory=set)
+    dies_after_start: set[UUID] = field(default_factory=set)
+    started: int = 0
+    listeners: list[asyncio.Queue[UUID]] = field(default_factory=list)
+
+    def hint(self, workspace_id: UUID) -> None:
+        for listener in self.listeners:
+            listener.put_nowait(workspace_id)
+
+    def write(self, workspace_id: UUID, value: int) -> bool:
+        """A user writes into the running workspace's home."""
+        container = self.containers.get(workspace_id)
+        volume = self.volumes.get(container.volume) if container and container.running else None
+        if volume is None:
+            return False
+        volume.content = (*volume.content, value)
+        return True
+
+    def kill(self, workspace_id: UUID) -> None:
+        """The container exits by itself."""
+        container = self.containers.get(workspace_id)
+        if container:
+            container.running = False
+            container.detail = "exit code 137"
+            self.hint(workspace_id)
+
+
+class MemoryRuntime:
+    name = "memory"
+
+    def __init__(self, world: RuntimeWorld | None = None, wire: Wire | None = None) -> None:
+        self.world = world or RuntimeWorld()
+        self._wire = wire or Wire()
+
+    async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
+        return await self._wire.call(
+            "runtime.containers",
+            lambda: {
+                key: ContainerSeen(c.instance, c.running, c.volume, detail=c.detail)
+                for key, c in self.world.containers.items()
+                if ids is None or key in ids
+            },
+        )
+
+    async def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, frozenset[str]]:
+        def look() -> dict[UUID, frozenset[str]]:
+            found: dict[UUID, frozenset[str]] = {}
+            for name, volume in self.world.volumes.items():
+                if ids is None or volume.workspace_id in ids:
+                    found[volume.workspace_id] = found.get(volume.workspace_id, frozenset()) | {name}
+            return found
+
+        return await self._wire.call("runtime.volumes", look)
+
+    async def answers(self, workspace_id: UUID) -> bool:
+        def probe() -> bool:
+            container = self.world.containers.get(workspace_id)
+            awake = container is not None and container.running and not container.deaf
+            return awake and container is not None and self.world.now() >= container.ready_at
+
+        return await self._wire.call("runtime.answers", probe)
+
+    async def create_volume(self, workspace_id: UUID, name: str) -> None:
+        await self._wire.call("runtime.create_volume", lambda: self._create_volume(workspace_id, name), workspace_id)
+
+    def _create_volume(self, workspace_id: UUID, name: str) -> None:
+        self.world.volumes.setdefault(name, Volume(workspace_id))
+
+    async def delete_volume(self, workspace_id: UUID, name: str) -> None:
+        await self._wire.call("runtime.delete_volume", lambda: self._delete_volume(workspace_id, name), workspace_id)
+
+    def _delete_volume(self, workspace_id: UUID, name: str) -> None:
+        volume = self.world.volumes.get(name)
+        if volume is None or volume.workspace_id != workspace_id:
+            return
+        holder = self.world.containers.get(workspace_id)
+        if (holder is not None and holder.volume == name) or volume.job is not None:
+            raise VolumeInUse(f"volume {name} is in use")
+        del self.world.volumes[name]
+        self.world.hint(workspace_id)
+
+    async def start_container(self, spec: ContainerSpec) -> Pulling | None:
+        return await self._wire.call("runtime.start_container", lambda: self._start_container(spec), spec.workspace_id)
+
+    def _start_container(self, spec: ContainerSpec) -> Pulling | None:
+        world = self.world
+        present = world.containers.get(spec.workspace_id)
+        if present is not None and present.running:
+            return None
+        if spec.image_ref in world.bad_images:
+            raise BackendError(f"image {spec.image_ref!r} not found", reason=ErrorReason.IMAGE_PULL_FAILED)
+        if spec.image_ref in world.pulling:
+            return Pulling(f"pulling {spec.image_ref}")
+        if spec.volume not in world.volumes:
+            raise BackendError(f"volume {spec.volume} does not exist", reason=ErrorReason.MISMATCH)
+        world.started += 1
+        world.containers[spec.workspace_id] = Container(
+            f"instance-{world.started}",
+            spec.volume,
+            ready_at=world.now() + world.boot_seconds,
+        )
+        if spec.workspace_id in world.dies_after_start:
+            world.kill(spec.workspace_id)
+        world.hint(spec.workspace_id)
+        return None
+
+    async def remove_container(self, workspace_id: UUID) -> None:
+        def remove() -> None:
+            if self.world.containers.pop(workspace_id, None) is not None:
+                self.world.hint(workspace_id)
+
+        await self._wire.call("runtime.remove_container", remove, workspace_id)
+
+    async def endpoint(self, workspace_id: UUID) -> Endpoint | None:
+        return await self._wire.call(
+            "runtime.endpoint",
+            lambda: Endpoint(host="memory", port=1) if workspace_id in self.world.containers else None,
+        )
+
+    async def hints(self) -> AsyncIterator[UUID]:
+        listener: asyncio.Queue[UUID] = asyncio.Queue()
+        self.world.listeners.append(listener)
+        try:
+            while True:
+                yield await listener.get()
+        finally:
+            self.world.listeners.remove(listener)

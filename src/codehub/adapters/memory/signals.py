@@ -1,0 +1,70 @@
+"""Bus, activity and notices in memory."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from codehub.adapters.memory.wire import Wire
+
+
+@dataclass(slots=True)
+class SignalWorld:
+    listeners: dict[str, list[asyncio.Queue[Mapping[str, Any]]]] = field(default_factory=dict)
+    activity: dict[UUID, datetime] = field(default_factory=dict)
+
+
+class MemoryBus:
+    def __init__(self, world: SignalWorld | None = None, wire: Wire | None = None) -> None:
+        self.world = world or SignalWorld()
+        self._wire = wire or Wire()
+
+    async def publish(self, channel: str, message: Mapping[str, Any]) -> None:
+        def send() -> None:
+            for listener in self.world.listeners.get(channel, []):
+                listener.put_nowait(message)
+
+        await self._wire.call("bus.publish", send)
+
+    async def subscribe(self, channel: str) -> AsyncIterator[Mapping[str, Any]]:
+        listener: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue()
+        self.world.listeners.setdefault(channel, []).append(listener)
+        try:
+            while True:
+                yield await listener.get()
+        finally:
+            self.world.listeners[channel].remove(listener)
+
+
+class MemoryActivity:
+    def __init__(self, world: SignalWorld | None = None, wire: Wire | None = None) -> None:
+        self.world = world or SignalWorld()
+        self._wire = wire or Wire()
+
+    async def record(self, seen: Mapping[UUID, datetime]) -> None:
+        def keep_later() -> None:
+            for key, at in seen.items():
+                self.world.activity[key] = max(at, self.world.activity.get(key, at))
+
+        await self._wire.call("activity.record", keep_later)
+
+    async def read(self) -> Mapping[UUID, datetime]:
+        return await self._wire.call("activity.read", lambda: dict(self.world.activity))
+
+    async def forget(self, written: Mapping[UUID, datetime]) -> None:
+        def forget_unchanged() -> None:
+            for key, at in written.items():
+                if self.world.activity.get(key) == at:
+                    del self.world.activity[key]
+
+        await self._wire.call("activity.forget", forget_unchanged)
+
+
+class MemoryNotifier:
+    def __init__(self) -> None:
+        self.notices: list[tuple[str, Mapping[str, Any]]] = []
+
+    async def notify(self, subject: str, details: Mapping[str, Any]) -> None:
+        self.notices.append((subject, details))

@@ -1,0 +1,89 @@
+"""Between a caller and a world in memory: calm, or as bad as a network can be.
+
+An effect is a plain function on the world, so it happens at one instant; the wire decides when, how often, and
+whether the caller learns of it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+from uuid import UUID
+
+from codehub.domain.errors import Unreachable
+from codehub.ports.signals import Clock
+
+T = TypeVar("T")
+
+
+class Mishap(StrEnum):
+    FAIL = "fail"  # never delivered
+    LOSE_ANSWER = "lose_answer"  # done, but the caller hears an error
+    HANG = "hang"  # delivered, and no answer ever
+    SLOW = "slow"  # delivered after `seconds`
+    OLD_NEWS = "old_news"  # answered after `seconds` with what was true before them
+    LATE = "late"  # the caller hears an error now; it happens after `seconds`
+    REPEAT = "repeat"  # done now, and once more after `seconds`
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    mishap: Mishap
+    seconds: float = 0.0
+
+
+class Wire:
+    async def call(self, name: str, effect: Callable[[], T], about: UUID | None = None) -> T:
+        """`about`: the workspace that an effect on the outside touches; None for everything else."""
+        return effect()
+
+
+class FaultyWire(Wire):
+    """`choose` is asked before every call; None means that nothing goes wrong."""
+
+    def __init__(self, clock: Clock, choose: Callable[[str], Fault | None], timeout: float = 10.0) -> None:
+        self._clock = clock
+        self._choose = choose
+        self._timeout = timeout
+        self._late: set[asyncio.Task[None]] = set()
+
+    async def call(self, name: str, effect: Callable[[], T], about: UUID | None = None) -> T:
+        fault = self._choose(name)
+        if fault is None:
+            return effect()
+        match fault.mishap:
+            case Mishap.FAIL:
+                raise Unreachable(f"{name}: connection refused")
+            case Mishap.LOSE_ANSWER:
+                effect()
+                raise Unreachable(f"{name}: connection lost before the answer")
+            case Mishap.HANG:
+                effect()
+                await self._clock.sleep(self._timeout)
+                raise Unreachable(f"{name}: no answer in {self._timeout:.0f} s")
+            case Mishap.SLOW:
+                await self._clock.sleep(fault.seconds)
+                return effect()
+            case Mishap.OLD_NEWS:
+                answer = effect()
+                await self._clock.sleep(fault.seconds)
+                return answer
+            case Mishap.LATE:
+                self._later(effect, fault.seconds)
+                raise Unreachable(f"{name}: connection lost")
+            case Mishap.REPEAT:
+                self._later(effect, fault.seconds)
+                return effect()
+
+    def _later(self, effect: Callable[[], T], seconds: float) -> None:
+        async def deliver() -> None:
+            await self._clock.sleep(seconds)
+            try:
+                effect()
+            except Exception:  # noqa: BLE001, S110 - nobody is listening any more, as on a real network
+                pass
+
+        task = asyncio.get_running_loop().create_task(deliver())
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)

@@ -1,0 +1,1 @@
+"""The controller: one leader makes reality match what people want (contracts 2, 4, 10)."""

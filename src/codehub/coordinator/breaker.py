@@ -1,0 +1,50 @@
+"""A circuit breaker per backend: after repeated silence nobody asks for a while, and waiting burns no tries."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from codehub.domain.errors import BackendError, CircuitOpen, Unreachable
+from codehub.ports.signals import Clock
+
+T = TypeVar("T")
+
+FAILURES_TO_OPEN = 3
+OPEN_SECONDS = 5.0
+
+
+class Breaker:
+    """Closed → open after `failures` unanswered calls in a row → one trial call after `seconds`."""
+
+    def __init__(
+        self, backend: str, clock: Clock, failures: int = FAILURES_TO_OPEN, seconds: float = OPEN_SECONDS,
+    ) -> None:
+        self.backend = backend
+        self._clock = clock
+        self._limit = failures
+        self._seconds = seconds
+        self._failures = 0
+        self._opened_at: float | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._opened_at is not None and self._clock.monotonic() - self._opened_at < self._seconds
+
+    async def call(self, ask: Callable[[], Awaitable[T]]) -> T:
+        if self.is_open:
+            raise CircuitOpen(f"{self.backend} has not answered {self._failures} times; waiting before asking again")
+        try:
+            answer = await ask()
+        except Unreachable:
+            self._failures += 1
+            if self._failures >= self._limit:
+                self._opened_at = self._clock.monotonic()
+            raise
+        except BackendError:
+            self._close()
+            raise
+        self._close()
+        return answer
+
+    def _close(self) -> None:
+        self._failures = 0
+        self._opened_at = None

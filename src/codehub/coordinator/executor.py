@@ -1,0 +1,232 @@
+"""Act: the next step of the operation that is recorded (contracts 6, 7, 8). Every step is short and idempotent.
+
+Long work is a job that is looked at again, never waited for, so whoever leads next simply goes on. Order is safety:
+container before volume, proof before `archive_key`, `archive_key` before the safe point, the safe point before the
+volume is deleted.
+"""
+
+from dataclasses import replace
+from datetime import datetime
+from uuid import UUID
+
+from codehub.coordinator.backends import Backends
+from codehub.domain import naming, operations
+from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
+from codehub.domain.judge import ArchiveState, Facts
+from codehub.domain.plan import Policy, wants_volume_gone
+from codehub.domain.protection import RestorePoint
+from codehub.domain.workspace import Operation, Progress, Workspace
+from codehub.ports.jobs import JobKind, JobResult, JobSeen, JobSpec, JobState
+from codehub.ports.runtime import ContainerSpec
+from codehub.ports.stores import Actor, WorkspaceStatuses
+from codehub.usecases.wishes import Wishes
+
+
+class Executor:
+    def __init__(self, backends: Backends, statuses: WorkspaceStatuses, wishes: Wishes, robot: Actor, policy: Policy) -> None:
+        self.backends = backends
+        self.statuses = statuses
+        self.wishes = wishes
+        self.robot = robot
+        self.policy = policy
+
+    def step(self, ws: Workspace, facts: Facts, now: datetime) -> "Step":
+        return Step(self, ws, facts, now)
+
+
+class Step:
+    """One step of one operation. `row` follows our own writes. A step that fails raises BackendError; a term or
+    operation that is over, Stale."""
+
+    def __init__(self, executor: Executor, ws: Workspace, facts: Facts, now: datetime) -> None:
+        self._backends = executor.backends
+        self._statuses = executor.statuses
+        self._wishes = executor.wishes
+        self._robot = executor.robot
+        self._policy = executor.policy
+        self.row = ws
+        self._facts = facts
+        self._now = now
+
+    async def take(self) -> None:
+        match self.row.operation:
+            case Operation.PROVISIONING:
+                await self._backends.create_volume(self.row.id, self._volume)
+            case Operation.CREATE_EMPTY_ARCHIVE:
+                await self._create_empty_archive()
+            case Operation.RESTORING:
+                await self._restore()
+            case Operation.STARTING:
+                await self._start()
+            case Operation.STOPPING:
+                await self._backends.remove_container(self.row.id)
+            case Operation.ARCHIVING:
+                await self._archive()
+            case Operation.DISCARDING:
+                await self._discard()
+            case Operation.DELETING:
+                await self._delete()
+            case Operation.NONE:
+                pass
+
+    @property
+    def _volume(self) -> str:
+        if self.row.home_store_key is None:
+            raise BackendError("the workspace has no volume name", reason=ErrorReason.MISMATCH)
+        return self.row.home_store_key
+
+    @property
+    def _archive_key(self) -> str:
+        if self.row.archive_op_id is None:
+            raise BackendError("the archive has no id", reason=ErrorReason.MISMATCH)
+        return naming.archive_key(self._policy.archive_prefix, self.row.id, self.row.archive_op_id)
+
+    async def _create_empty_archive(self) -> None:
+        result = await self._backends.create_empty_archive(self.row.id, self._archive_key)
+        await self._commit_archive(result)
+
+    async def _start(self) -> None:
+        await self._own_job()
+        seen = self._facts.container
+        if seen is not None and seen.volume and seen.volume != self._volume:
+            await self._backends.remove_container(self.row.id)
+        elif seen is None or not seen.running:
+            spec = ContainerSpec(self.row.id, self._volume, self.row.image_ref)
+            pulling = await self._backends.start_container(spec)
+            if pulling is not None:
+                await self._progressed(Progress(step=pulling.detail), excuse=True)
+
+    async def _archive(self) -> None:
+        if await self._container_remains():
+            return
+        job = await self._own_job()
+        if not self.row.home.deleting_volume:
+            if not wants_volume_gone(self.row) or self.row.archive_op_id is None:
+                await self._yield(job)
+                return
+            if not naming.is_archive_of(self.row.archive_key, self.row.id, self.row.archive_op_id):
+                await self._run_archive_job(job)
+                return
+            passed = await self._statuses.pass_safe_point(self.row)
+            if passed is None:
+                await self._yield(job)
+                return
+            self.row = passed
+        await self._delete_archived_volume()
+
+    async def _run_archive_job(self, job: JobSeen | None) -> None:
+        result = await self._job_result(job, JobKind.ARCHIVE, self._archive_key)
+        if result is not None:
+            await self._commit_archive(result)
+
+    async def _yield(self, job: JobSeen | None) -> None:
+        """The wish wants the volume, or a container wrote to it meanwhile: end the job, keep it, plan anew."""
+        if job is not None:
+            await self._backends.clear_job(self.row.id)
+        await self._record(operations.abandon(self.row), "yielded")
+
+    async def _delete_archived_volume(self) -> None:
+        state = await self._backends.look(self._archive_key)
+        if state is not ArchiveState.READABLE:
+            message = f"the archive was lost before the volume was deleted ({state}); the volume is kept"
+            raise BackendError(message, reason=ErrorReason.MISMATCH)
+        await self._delete_volume()
+
+    async def _delete_volume(self) -> None:
+        """Something that took the volume meanwhile is ended first; the next step tries again."""
+        try:
+            await self._backends.delete_volume(self.row.id, self._volume)
+        except VolumeInUse:
+            await self._backends.clear_job(self.row.id)
+            await self._backends.remove_container(self.row.id)
+
+    async def _restore(self) -> None:
+        if await self._container_remains():
+            return
+        job = await self._own_job()
+        key = self.row.archive_key
+        if key is None:
+            raise BackendError("there is no archive to restore", reason=ErrorReason.ARCHIVE_ACCESS_ERROR)
+        if self.row.home.restoring is None:
+            await self._watch_restored(key)
+            return
+        if job is None:
+            await self._backends.create_volume(self.row.id, self._volume)
+        result = await self._job_result(job, JobKind.RESTORE, key)
+        if result is not None:
+            home = replace(self.row.home, marker=(key, self._op_id), restoring=None)
+            await self._record(replace(self.row, home=home), "restored")
+            await self._backends.clear_job(self.row.id)
+
+    async def _watch_restored(self, key: str) -> None:
+        """Restored, not yet observed. If the volume vanished meanwhile, its marker must not vouch for the next one."""
+        if self.row.home_store_key not in (self._facts.volumes or frozenset()):
+            await self._record(replace(self.row, home=replace(self.row.home, restoring=key, marker=None)), "vanished")
+
+    async def _discard(self) -> None:
+        await self._statuses.release_restore_points(self.row)
+        await self._record(replace(self.row, archive_key=None, archive_op_id=None), "discarded")
+
+    async def _delete(self) -> None:
+        """A live volume is the only copy of something: it is kept, for the undo window, and is the collector's then."""
+        if await self._container_remains():
+            return
+        await self._backends.clear_job(self.row.id)
+        volumes = self._facts.volumes or frozenset()
+        if self.row.home_store_key in volumes and not self.row.home.live:
+            await self._delete_volume()
+        elif not await self._wishes.mark_deleted(self.row.id, self._robot):
+            await self._record(operations.abandon(self.row), "delete_withdrawn")
+
+    async def _container_remains(self) -> bool:
+        if self._facts.container is None:
+            return False
+        await self._backends.remove_container(self.row.id)
+        return True
+
+    async def _own_job(self) -> JobSeen | None:
+        """The job of this operation. One of another is ended before anything uses the volume."""
+        job = await self._backends.job(self.row.id)
+        if job is None or job.op_id == self.row.op_id:
+            return job
+        await self._backends.clear_job(self.row.id)
+        return None
+
+    async def _job_result(self, job: JobSeen | None, kind: JobKind, key: str) -> JobResult | None:
+        """Start it, watch it, or take its result; a failed one is cleared, so that the next try starts afresh."""
+        if job is None:
+            await self._backends.start_job(JobSpec(self.row.id, self._op_id, kind, self._volume, key))
+            return None
+        if job.state is JobState.RUNNING:
+            if job.progress is not None:
+                await self._progressed(job.progress)
+            return None
+        if job.state is JobState.SUCCEEDED and job.result is not None and job.result.key == key:
+            return job.result
+        await self._backends.clear_job(self.row.id)
+        message = job.message or f"the {kind} job ended without a result"
+        raise BackendError(message, reason=job.reason or ErrorReason.ACTION_FAILED, action=kind.value)
+
+    async def _commit_archive(self, result: JobResult) -> None:
+        point = RestorePoint(
+            workspace_id=self.row.id, op_id=self.row.archive_op_id or self._op_id, key=result.key, bytes=result.bytes,
+            files=result.files, sha256=result.sha256, created_at=self._now, verified_at=self._now,
+        )
+        await self._record(replace(self.row, archive_key=result.key), "archived", point)
+
+    async def _progressed(self, progress: Progress, *, excuse: bool = False) -> None:
+        after = operations.progressed(self.row, progress, self._now)
+        if excuse and self.row.op_started_at is not None:
+            elapsed = (self._now - self.row.op_started_at).total_seconds()
+            after = replace(after, op_excused_seconds=max(elapsed, after.op_excused_seconds))
+        if after != self.row:
+            await self._record(after, "progress")
+
+    async def _record(self, after: Workspace, reason: str, point: RestorePoint | None = None) -> None:
+        self.row = await self._statuses.record(self.row, after, reason=reason, point=point)
+
+    @property
+    def _op_id(self) -> UUID:
+        if self.row.op_id is None:
+            raise BackendError("the operation has no id", reason=ErrorReason.MISMATCH)
+        return self.row.op_id

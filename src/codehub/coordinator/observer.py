@@ -1,0 +1,199 @@
+"""Observe: one bulk look per backend and pass, never a call per workspace (contract 2).
+
+A pass over settled workspaces writes nothing: what was settled under the same row and the same sight is not even
+loaded. Rows whose observation changed and that need no act are written in one statement; all else is queued.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import UUID
+
+from codehub.coordinator.backends import Backends
+from codehub.coordinator.queue import WorkQueue
+from codehub.domain.errors import Unreachable
+from codehub.domain.judge import ArchiveState, ContainerSeen, Facts, judge
+from codehub.domain.operations import settle_health
+from codehub.domain.plan import Policy, Settled, plan
+from codehub.domain.workspace import Workspace
+from codehub.ports.signals import Clock
+from codehub.ports.stores import WorkspaceStatuses
+
+LOAD_CHUNK = 2000
+FRESH_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One look at the runtime, at those `asked` for (all, if empty). None = it did not answer."""
+
+    begun: float
+    asked: frozenset[UUID]
+    containers: Mapping[UUID, ContainerSeen] | None
+    volumes: Mapping[UUID, frozenset[str]] | None
+
+    def key(self, workspace_id: UUID) -> object:
+        if self.containers is None or self.volumes is None:
+            return None
+        return self.containers.get(workspace_id), self.volumes.get(workspace_id)
+
+    def facts(self, ws: Workspace, archive: ArchiveState) -> Facts:
+        return Facts(
+            container=self.containers.get(ws.id) if self.containers is not None else None,
+            container_known=self.containers is not None,
+            volumes=None if self.volumes is None else self.volumes.get(ws.id, frozenset()),
+            archive=archive,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    rows: int
+    judged: int
+    written: int
+    queued: int
+
+
+class Observer:
+    def __init__(  # noqa: PLR0913 - the composition of one term
+        self, backends: Backends, statuses: WorkspaceStatuses, queue: WorkQueue, clock: Clock, policy: Policy,
+        inventory_seconds: float = 300.0,
+    ) -> None:
+        self._backends = backends
+        self._statuses = statuses
+        self._queue = queue
+        self._clock = clock
+        self._policy = policy
+        self._inventory_seconds = inventory_seconds
+        self._inventory: set[str] | None = None
+        self._listed_at = float("-inf")
+        self._listing = 0
+        self._settled: dict[UUID, object] = {}
+        self._active: Sight | None = None
+        self.last_pass_at = float("-inf")
+
+    async def full_pass(self) -> PassReport:
+        sight = await self._look(None)
+        await self._refresh_inventory()
+        versions = await self._statuses.versions()
+        keys = {key: (version, self._listing, sight.key(key)) for key, version in versions.items()}
+        changed = [key for key, seen in keys.items() if seen[2] is None or self._settled.get(key) != seen]
+        self._settled = {key: seen for key, seen in self._settled.items() if key in keys}
+        written = queued = 0
+        for chunk in _chunks(changed, LOAD_CHUNK):
+            rows, now = await self._statuses.load(chunk)
+            pairs, busy = self._assess(rows, sight, keys, now)
+            written += await self._statuses.record_observations(pairs) if pairs else 0
+            for workspace_id in busy:
+                self._queue.add(workspace_id)
+            queued += len(busy)
+        if sight.containers is not None and sight.volumes is not None:
+            self.last_pass_at = self._clock.monotonic()
+        return PassReport(len(versions), len(changed), written, queued)
+
+    async def active_pass(self, woken: Collection[UUID] = ()) -> int:
+        """The rows that are not at rest: one filtered look, then each to the queue."""
+        ids = list(dict.fromkeys([*await self._statuses.active(), *woken]))
+        if ids:
+            self._active = await self._look(ids)
+        for workspace_id in ids:
+            self._queue.add(workspace_id)
+        return len(ids)
+
+    async def facts(self, ws: Workspace) -> Facts:
+        """The freshest usable sight of one workspace: the active pass's, or a look of its own."""
+        sight = self._active
+        if sight is None or not self._usable(sight, ws.id):
+            return await self.look(ws)
+        if sight.containers is not None and ws.id not in sight.containers and ws.container_exists:
+            return await self.look(ws)
+        return await self._facts(ws, sight)
+
+    async def look(self, ws: Workspace) -> Facts:
+        """A direct look, for what must be certain."""
+        return await self._facts(ws, await self._look([ws.id]))
+
+    def _usable(self, sight: Sight, workspace_id: UUID) -> bool:
+        fresh = self._clock.monotonic() - sight.begun < FRESH_SECONDS
+        return fresh and sight.begun > self._backends.acted_at(workspace_id) and workspace_id in sight.asked
+
+    async def _facts(self, ws: Workspace, sight: Sight) -> Facts:
+        facts = sight.facts(ws, await self._archive(ws))
+        seen = facts.container
+        if seen is None or not seen.running or seen.instance == ws.home.ready_instance:
+            return facts
+        try:
+            answered = await self._backends.answers(ws.id)
+        except Unreachable:
+            return replace(facts, container_known=False)
+        return replace(facts, container=replace(seen, answered=answered))
+
+    async def _archive(self, ws: Workspace) -> ArchiveState:
+        if ws.archive_key is None:
+            return ArchiveState.UNKNOWN
+        try:
+            state = await self._backends.look(ws.archive_key)
+        except Unreachable:
+            return ArchiveState.UNKNOWN
+        if self._inventory is not None and state is ArchiveState.READABLE:
+            self._inventory.add(ws.archive_key)
+        return state
+
+    async def _look(self, ids: Collection[UUID] | None) -> Sight:
+        begun = self._clock.monotonic()
+        try:
+            volumes: Mapping[UUID, frozenset[str]] | None = await self._backends.volumes(ids)
+        except Unreachable:
+            volumes = None
+        try:
+            containers: Mapping[UUID, ContainerSeen] | None = await self._backends.containers(ids)
+        except Unreachable:
+            containers = None
+        return Sight(begun, frozenset(ids or ()), containers, volumes)
+
+    async def _refresh_inventory(self) -> None:
+        if self._inventory is not None and self._clock.monotonic() - self._listed_at < self._inventory_seconds:
+            return
+        try:
+            inventory: set[str] | None = set(await self._backends.inventory())
+        except Unreachable:
+            inventory = None
+        if inventory is not None or self._inventory is not None:
+            self._listing += 1
+        self._inventory, self._listed_at = inventory, self._clock.monotonic()
+
+    def _assess(
+        self, rows: Sequence[Workspace], sight: Sight, keys: Mapping[UUID, object], now: datetime,
+    ) -> tuple[list[tuple[Workspace, Workspace]], list[UUID]]:
+        pairs: list[tuple[Workspace, Workspace]] = []
+        busy: list[UUID] = []
+        for ws in rows:
+            if sight.begun <= self._backends.acted_at(ws.id):
+                busy.append(ws.id)
+                continue
+            facts = sight.facts(ws, self._listed_state(ws))
+            judged = settle_health(ws, judge(ws, facts, now), now)
+            decision = plan(ws, judged, facts, self._policy, now)
+            if not isinstance(decision, Settled) or _needs_a_closer_look(ws, judged):
+                busy.append(ws.id)
+            elif judged != ws:
+                pairs.append((ws, judged))
+            elif ws.error_count == 0:
+                self._settled[ws.id] = keys[ws.id]
+        return pairs, busy
+
+    def _listed_state(self, ws: Workspace) -> ArchiveState:
+        """By the inventory. Not listed is only a suspicion: it makes the phase differ, and that asks for a look."""
+        if ws.archive_key is None or self._inventory is None:
+            return ArchiveState.UNKNOWN
+        return ArchiveState.READABLE if ws.archive_key in self._inventory else ArchiveState.NOT_FOUND
+
+
+def _needs_a_closer_look(ws: Workspace, judged: Workspace) -> bool:
+    """What would change the phase, or call an archive lost, is first confirmed by a look at that workspace alone."""
+    old, new = ws.conditions.archive_ready.status, judged.conditions.archive_ready.status
+    return judged.phase is not ws.phase or judged.error_info != ws.error_info or (new is False and old is not False)
+
+
+def _chunks(items: Sequence[UUID], size: int) -> Iterable[Sequence[UUID]]:
+    return (items[start : start + size] for start in range(0, len(items), size))

@@ -1,0 +1,264 @@
+"""The coordinator process: lead, supervise, step down; again (contract 3's single leader).
+
+Nothing dies silently: a component that ends is restarted with back-off and the log says why. Losing the term ends
+all of its work at once; everything of a term is built anew for the next.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import structlog
+
+from codehub.coordinator.backends import Backends
+from codehub.coordinator.breaker import Breaker
+from codehub.coordinator.event_listener import EventListener
+from codehub.coordinator.executor import Executor
+from codehub.coordinator.gc_runner import GcRunner
+from codehub.coordinator.observer import Observer
+from codehub.coordinator.queue import WorkQueue
+from codehub.coordinator.reconciler import Reconciler
+from codehub.coordinator.ttl_runner import TtlRunner
+from codehub.domain.admission import Limits
+from codehub.domain.errors import CodeHubError, Stale
+from codehub.domain.idle import IdlePolicy
+from codehub.domain.plan import Policy
+from codehub.domain.protection import Retention
+from codehub.ports.archives import Archives
+from codehub.ports.jobs import Jobs
+from codehub.ports.runtime import Runtime
+from codehub.ports.signals import Activity, Bus, ChangeFeed, Clock, Ids, Notifier
+from codehub.ports.stores import (
+    Actor,
+    CollectorView,
+    Leadership,
+    Term,
+    WorkspaceSpecs,
+    WorkspaceStatuses,
+)
+from codehub.usecases.wishes import Wishes
+
+log = structlog.get_logger()
+
+RESTART_CAP_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Every port the coordinator needs; the composition root fills it."""
+
+    leadership: Leadership
+    statuses: Callable[[int], WorkspaceStatuses]
+    specs: WorkspaceSpecs
+    collector: CollectorView
+    feed: ChangeFeed
+    bus: Bus
+    activity: Activity
+    runtime: Runtime
+    jobs: Jobs
+    archives: Archives
+    notifier: Notifier
+    clock: Clock
+    ids: Ids
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Times in seconds."""
+
+    idle_interval: float = 15.0
+    active_interval: float = 1.0
+    active_duration: float = 30.0
+    ttl_interval: float = 60.0
+    gc_interval: float = 14400.0
+    inventory_interval: float = 300.0
+    call_seconds: float = 60.0
+    workers: int = 16
+    sse_prefix: str = "codehub:sse"
+    wake_prefix: str = "codehub:wake"
+    policy: Policy = field(default_factory=Policy)
+    idle: IdlePolicy = field(default_factory=IdlePolicy)
+    limits: Limits = field(default_factory=Limits)
+    retention: Retention = field(default_factory=Retention)
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """`pass_age`: seconds since the last pass that saw everything; None before the first."""
+
+    leads: bool
+    epoch: int | None
+    pass_age: float | None
+    queued: int
+
+
+class Coordinator:
+    def __init__(self, holder: str, outside: Outside, tuning: Tuning) -> None:
+        self._holder = holder
+        self._outside = outside
+        self._tuning = tuning
+        self._reign: Reign | None = None
+
+    async def run(self) -> None:
+        """Campaign and lead, until cancelled."""
+        while True:
+            try:
+                term = await self._outside.leadership.campaign(self._holder)
+            except CodeHubError as error:
+                log.warning("cannot campaign", error=str(error))
+                await self._outside.clock.sleep(1.0)
+                continue
+            await self._lead(term)
+
+    async def _lead(self, term: Term) -> None:
+        log.info("leading", epoch=term.epoch, holder=self._holder)
+        self._reign = Reign(term, self._outside, self._tuning)
+        try:
+            await self._reign.run()
+        finally:
+            self._reign = None
+            await term.resign()
+            log.info("no longer leading", epoch=term.epoch, holder=self._holder)
+
+    def readiness(self) -> Readiness:
+        if self._reign is None:
+            return Readiness(leads=False, epoch=None, pass_age=None, queued=0)
+        return self._reign.readiness()
+
+
+class Reign:
+    """All that runs during one term."""
+
+    def __init__(self, term: Term, outside: Outside, tuning: Tuning) -> None:
+        self._term = term
+        self._outside = outside
+        self._tuning = tuning
+        clock = outside.clock
+        self._clock = clock
+        robot = Actor("coordinator", term.epoch)
+        self._statuses = outside.statuses(term.epoch)
+        wishes = Wishes(outside.specs, tuning.limits)
+        breakers = {name: Breaker(name, clock) for name in ("runtime", "jobs", "archives")}
+        backends = Backends(
+            outside.runtime, outside.jobs, outside.archives, term, clock, breakers, tuning.call_seconds)
+        self.queue = WorkQueue(clock)
+        self.observer = Observer(
+            backends, self._statuses, self.queue, clock, tuning.policy, tuning.inventory_interval)
+        executor = Executor(backends, self._statuses, wishes, robot, tuning.policy)
+        self._reconciler = Reconciler(
+            self._statuses, outside.specs, self.observer, executor, backends, outside.notifier, clock, outside.ids,
+            tuning.policy)
+        self._ttl = TtlRunner(
+            outside.specs, wishes, outside.activity, outside.bus, Actor("ttl", term.epoch), tuning.idle,
+            tuning.sse_prefix)
+        self._gc = GcRunner(outside.collector, outside.archives, outside.runtime, tuning.retention)
+        self._events = EventListener(
+            outside.feed, outside.bus, self._wake, self._resync, tuning.sse_prefix, tuning.wake_prefix)
+        self._woken: dict[UUID, float] = {}
+        self._look_at_all = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until the term is over. The components never end by themselves."""
+        components: dict[str, Callable[[], Awaitable[None]]] = {
+            "event listener": self._events.run,
+            "hints": self._take_hints,
+            "full passes": self._full_passes,
+            "active passes": self._active_passes,
+            "ttl runner": self._ttl_ticks,
+            "gc runner": self._gc_ticks,
+        }
+        for number in range(self._tuning.workers):
+            components[f"worker {number}"] = self._work
+        tasks = [asyncio.create_task(self._supervise(name, run), name=name) for name, run in components.items()]
+        try:
+            await self._term.lost()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def readiness(self) -> Readiness:
+        seen = self.observer.last_pass_at
+        age = None if seen == float("-inf") else self._clock.monotonic() - seen
+        return Readiness(self._term.held(), self._term.epoch, age, len(self.queue))
+
+    async def _supervise(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        delay = 1.0
+        while True:
+            began = self._clock.monotonic()
+            try:
+                await run()
+                log.warning("component ended", component=name)
+            except CodeHubError as error:
+                log.warning("component failed", component=name, error=str(error))
+            except Exception:
+                log.exception("component crashed", component=name)
+            if self._clock.monotonic() - began > RESTART_CAP_SECONDS:
+                delay = 1.0
+            await self._clock.sleep(delay)
+            delay = min(delay * 2, RESTART_CAP_SECONDS)
+
+    async def _work(self) -> None:
+        while True:
+            workspace_id = await self.queue.get()
+            try:
+                after = await self._reconciler.reconcile(workspace_id)
+                self.queue.succeeded(workspace_id)
+                if after is not None:
+                    self.queue.add(workspace_id, after)
+            except Stale as stale:
+                log.info("dropped", workspace=str(workspace_id), why=str(stale))
+            except CodeHubError as error:
+                seconds = self.queue.failed(workspace_id)
+                log.warning("pass failed", workspace=str(workspace_id), error=str(error), again_in=seconds)
+            except Exception:
+                seconds = self.queue.failed(workspace_id)
+                log.exception("pass crashed", workspace=str(workspace_id), again_in=seconds)
+            finally:
+                self.queue.done(workspace_id)
+
+    def _wake(self, workspace_id: UUID) -> None:
+        self._woken[workspace_id] = self._clock.monotonic() + self._tuning.active_duration
+        self.queue.add(workspace_id)
+
+    def _resync(self) -> None:
+        self._look_at_all.set()
+
+    async def _take_hints(self) -> None:
+        async for workspace_id in self._outside.runtime.hints():
+            self.queue.add(workspace_id)
+
+    async def _full_passes(self) -> None:
+        while True:
+            self._look_at_all.clear()
+            report = await self.observer.full_pass()
+            log.debug("pass", rows=report.rows, judged=report.judged, written=report.written, queued=report.queued)
+            try:
+                async with asyncio.timeout(self._tuning.idle_interval):
+                    await self._look_at_all.wait()
+            except TimeoutError:
+                pass
+
+    async def _active_passes(self) -> None:
+        while True:
+            now = self._clock.monotonic()
+            self._woken = {key: until for key, until in self._woken.items() if until > now}
+            await self.observer.active_pass(list(self._woken))
+            await self._clock.sleep(self._tuning.active_interval)
+
+    async def _ttl_ticks(self) -> None:
+        while True:
+            await self._clock.sleep(self._tuning.ttl_interval)
+            try:
+                slept = await self._ttl.tick()
+            except CodeHubError as error:
+                log.warning("nobody is put to sleep this time", error=str(error))
+            else:
+                log.debug("ttl tick", slept=slept)
+
+    async def _gc_ticks(self) -> None:
+        while True:
+            await self._clock.sleep(self._tuning.gc_interval)
+            report = await self._gc.report()
+            log.info("gc report", objects=report.objects, candidates=len(report.candidates), refusal=report.refusal)

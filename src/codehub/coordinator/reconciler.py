@@ -1,0 +1,224 @@
+"""Reconcile one workspace: load → judge → plan → record → act (contracts 1, 2, 4, 10).
+
+Recorded before acted, always; acted outside transactions; each later write is guarded by the operation's id and the
+term's epoch, and one that finds nothing of ours (Stale) is dropped. The loop around it owns time, tries and logs.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import assert_never
+from uuid import UUID
+
+from codehub.coordinator.backends import Backends
+from codehub.coordinator.executor import Executor, Step
+from codehub.coordinator.observer import Observer
+from codehub.domain import operations
+from codehub.domain.errors import BackendError, CircuitOpen
+from codehub.domain.judge import ArchiveState, Facts, judge
+from codehub.domain.operations import Failure, settle_health
+from codehub.domain.plan import (
+    Abandon,
+    Begin,
+    Complete,
+    Continue,
+    Decision,
+    Forgive,
+    Policy,
+    Recover,
+    Relapse,
+    Repoint,
+    Settled,
+    TakeRestorePoint,
+    TimedOut,
+    Undelete,
+    Wait,
+    plan,
+)
+from codehub.domain.workspace import Operation, Phase, RecoverAction, Workspace
+from codehub.ports.signals import Clock, Ids, Notifier
+from codehub.ports.stores import WorkspaceSpecs, WorkspaceStatuses
+
+SOON = 0.05
+PROBE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """One workspace, seen and judged."""
+
+    loaded: Workspace
+    judged: Workspace
+    facts: Facts
+    decision: Decision
+    now: datetime
+
+
+class Reconciler:
+    def __init__(  # noqa: PLR0913 - the composition of one term
+        self, statuses: WorkspaceStatuses, specs: WorkspaceSpecs, observer: Observer, executor: Executor,
+        backends: Backends, notifier: Notifier, clock: Clock, ids: Ids, policy: Policy,
+    ) -> None:
+        self._statuses = statuses
+        self._specs = specs
+        self._observer = observer
+        self._executor = executor
+        self._backends = backends
+        self._notifier = notifier
+        self._clock = clock
+        self._ids = ids
+        self._policy = policy
+        self._seen_at: dict[UUID, float] = {}
+
+    async def reconcile(self, workspace_id: UUID) -> float | None:
+        """Seconds until it should be looked at again, or None: the passes will see to it."""
+        rows, now = await self._statuses.load([workspace_id])
+        if not rows:
+            return None
+        situation = await self._judge(rows[0], now)
+        row = await self._record(situation)
+        return await self._act(row, situation)
+
+    async def _judge(self, ws: Workspace, now: datetime) -> Situation:
+        situation = self._assess(ws, await self._observer.facts(ws), now)
+        if _rests_on_absence(situation):
+            situation = self._assess(ws, await self._observer.look(ws), now)
+        return situation
+
+    def _assess(self, ws: Workspace, facts: Facts, now: datetime) -> Situation:
+        judged = settle_health(ws, judge(ws, facts, now), now)
+        return Situation(ws, judged, facts, plan(ws, judged, facts, self._policy, now), now)
+
+    async def _record(self, it: Situation) -> Workspace:
+        after, reason = await self._decided(it)
+        if after == it.loaded:
+            return it.loaded
+        row = await self._statuses.record(it.loaded, after, reason=reason)
+        if row.phase is Phase.ERROR and row.error_info != it.loaded.error_info:
+            await self._tell(row)
+        return row
+
+    async def _decided(self, it: Situation) -> tuple[Workspace, str]:  # noqa: PLR0911 - one line per decision
+        ws, now = it.judged, it.now
+        match it.decision:
+            case Settled() | Continue():
+                return ws, ""
+            case Wait(why, _, excused):
+                return (operations.excused(ws, self._since_last(ws)) if excused else ws), why
+            case Begin(operation):
+                return operations.begin(ws, operation, self._ids.new(), now), "planned"
+            case Complete():
+                return operations.complete(ws), "observed"
+            case TimedOut(elapsed, limit):
+                return operations.timed_out(ws, elapsed, limit, now), "timeout"
+            case Abandon():
+                return operations.abandon(ws), "wish_changed"
+            case Relapse():
+                return operations.relapsed(it.loaded, ws, self._policy, self._ids.jitter(), now), "relapsed"
+            case Forgive():
+                return operations.forgiven(ws), "held"
+            case Recover():
+                return await self._recovered(it)
+            case TakeRestorePoint():
+                return await self._restore_point_taken(ws)
+            case Repoint():
+                return await self._repointed(it)
+            case Undelete():
+                await self._executor.wishes.bring_back(ws.id, self._executor.robot)
+                return replace(ws, undelete_handled_at=ws.undelete_requested_at), "undelete"
+        assert_never(it.decision)
+
+    async def _act(self, row: Workspace, it: Situation) -> float | None:
+        self._seen_at[row.id] = self._clock.monotonic()
+        match it.decision:
+            case Wait(_, until, _):
+                return None if until is None else max((until - it.now).total_seconds(), SOON)
+            case Settled():
+                return None
+            case Begin() | Continue():
+                return await self._advance(row, it)
+            case _:
+                return 0.0
+
+    async def _advance(self, row: Workspace, it: Situation) -> float | None:
+        if row.operation is Operation.STOPPING and isinstance(it.decision, Begin):
+            await self._specs.release_leases(row.id)
+        began = self._clock.monotonic()
+        step = self._executor.step(row, it.facts, it.now)
+        try:
+            await step.take()
+        except CircuitOpen:
+            await self._statuses.record(step.row, operations.excused(step.row, self._since_last(row)), reason="waiting")
+            return None
+        except BackendError as error:
+            return await self._failed(step, error, it.now)
+        if self._backends.acted_at(row.id) >= began or step.row is not row:
+            return SOON
+        return PROBE if row.operation is Operation.STARTING else None
+
+    async def _failed(self, step: Step, error: BackendError, now: datetime) -> float:
+        failure = Failure(error.reason, str(error), error.context)
+        after = operations.failed(step.row, failure, self._policy, self._ids.jitter(), now)
+        row = await self._statuses.record(step.row, after, reason=error.reason.value)
+        if row.phase is Phase.ERROR:
+            await self._tell(row)
+            return 0.0
+        return max((row.retry_at - now).total_seconds(), SOON) if row.retry_at else SOON
+
+    def _since_last(self, ws: Workspace) -> float:
+        """How long the backend has been silent since we last looked at this workspace."""
+        last = self._seen_at.get(ws.id)
+        return 0.0 if last is None else self._clock.monotonic() - last
+
+    async def _recovered(self, it: Situation) -> tuple[Workspace, str]:
+        """Judged again in the same write, so that a workspace which may run is never without its slot."""
+        ws, facts = it.judged, it.facts
+        if ws.phase is Phase.ERROR and ws.recover_action not in (RecoverAction.RETRY, RecoverAction.FORGET_ARCHIVE):
+            volume_gone = ws.conditions.volume_ready.status is False
+            if ws.recover_action is RecoverAction.REMOVE_CONTAINER or volume_gone:
+                await self._backends.remove_container(ws.id)
+                facts = await self._observer.look(ws)
+        newest = None
+        if ws.recover_action is RecoverAction.USE_ARCHIVE and not ws.restore_pending:
+            newest = await self._newest_readable(ws, besides=None)
+        row = operations.recovered(ws, newest)
+        if row.archive_key != ws.archive_key:
+            facts = replace(facts, archive=ArchiveState.READABLE if newest else ArchiveState.UNKNOWN)
+        return settle_health(row, judge(row, facts, it.now), it.now), f"recover:{ws.recover_action}"
+
+    async def _restore_point_taken(self, ws: Workspace) -> tuple[Workspace, str]:
+        chosen = ws.restore_from
+        if chosen is None or await self._backends.look(chosen) is not ArchiveState.READABLE:
+            return replace(ws, restore_handled_at=ws.restore_requested_at), "restore_point_unreadable"
+        return operations.take_restore_point(ws), "restore_point"
+
+    async def _repointed(self, it: Situation) -> tuple[Workspace, str]:
+        """Judged again by the same sight, so that no phase in between is ever written."""
+        ws = it.judged
+        newest = await self._newest_readable(ws, besides=ws.archive_key)
+        moved = operations.repoint(ws, newest)
+        state = ArchiveState.READABLE if newest else ArchiveState.UNKNOWN
+        await self._notifier.notify("archive lost beside a living volume", {
+            "workspace": str(ws.id), "lost": ws.archive_key, "now": newest,
+        })
+        return judge(moved, replace(it.facts, archive=state), it.now), "archive_lost"
+
+    async def _newest_readable(self, ws: Workspace, besides: str | None) -> str | None:
+        for point in await self._statuses.restore_points(ws.id):
+            usable = point.released_at is None and point.key != besides
+            if usable and await self._backends.look(point.key) is ArchiveState.READABLE:
+                return point.key
+        return None
+
+    async def _tell(self, row: Workspace) -> None:
+        error = row.error_info
+        await self._notifier.notify("workspace in ERROR", {
+            "workspace": str(row.id), "name": row.name, "reason": error.reason.value if error else "",
+            "message": error.message if error else "",
+        })
+
+
+def _rests_on_absence(it: Situation) -> bool:
+    """ERROR, RESTORING, PROVISIONING and a lost archive need more than a thing missing from a list."""
+    enters_error = it.judged.phase is Phase.ERROR and it.loaded.phase is not Phase.ERROR
+    creates = isinstance(it.decision, Begin) and it.decision.operation in (Operation.RESTORING, Operation.PROVISIONING)
+    return enters_error or creates or isinstance(it.decision, Repoint)

@@ -1,0 +1,1 @@
+"""What we need from outside, as protocols. Each promise in a docstring is a test in tests/contracts."""

@@ -1,0 +1,74 @@
+"""Where workspaces run: containers and volumes, by any backend.
+
+Every effect is idempotent, and "already so" is success. A backend that does not answer raises Unreachable: then
+nothing is known, and the effect may yet happen. Only resources with our install label are seen or touched.
+"""
+
+from collections.abc import AsyncIterator, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+from uuid import UUID
+
+from codehub.domain.judge import ContainerSeen
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSpec:
+    workspace_id: UUID
+    volume: str
+    image_ref: str
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Pulling:
+    """The image is on its way: not an attempt, not counted against the deadline."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the IDE answers: a unix socket path or host and port."""
+
+    socket: str | None = None
+    host: str | None = None
+    port: int | None = None
+
+
+class Runtime(Protocol):
+    name: str
+
+    async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
+        """One bulk look; with `ids`, at those alone. `answered` is not probed here: it is false."""
+        ...
+
+    async def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, frozenset[str]]:
+        """The names of the volumes of each workspace; one that has none is left out."""
+        ...
+
+    async def answers(self, workspace_id: UUID) -> bool:
+        """Does the container's IDE answer HTTP now? False when it does not, or is not there."""
+        ...
+
+    async def create_volume(self, workspace_id: UUID, name: str) -> None: ...
+
+    async def delete_volume(self, workspace_id: UUID, name: str) -> None:
+        """Gone is success. VolumeInUse, having deleted nothing, if a container or job has it."""
+        ...
+
+    async def start_container(self, spec: ContainerSpec) -> Pulling | None:
+        """A running one stays as it is; an exited one is replaced. Never creates the volume: Mismatch without it.
+        ImagePullFailed if the image is not to be had."""
+        ...
+
+    async def remove_container(self, workspace_id: UUID) -> None:
+        """Ended (gracefully, then not) and removed. Gone is success."""
+        ...
+
+    async def endpoint(self, workspace_id: UUID) -> Endpoint | None: ...
+
+    def hints(self) -> AsyncIterator[UUID]:
+        """Ids whose container or volume may have changed. May miss some and repeat some; raises Unreachable on a
+        gap. The periodic pass is the truth."""
+        ...

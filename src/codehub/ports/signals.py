@@ -1,0 +1,81 @@
+"""What passes between the processes: change notices, wakes, activity, and the notices to admins.
+
+Signals are hints and may be lost or doubled; the periodic passes are the truth.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Protocol
+from uuid import UUID
+
+
+class Channel(StrEnum):
+    SSE = "ws_sse"
+    WAKE = "ws_wake"
+    DELETED = "ws_deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A row changed. `owner_id` so that it can be sent to its owner's channel."""
+
+    channel: Channel
+    workspace_id: UUID
+    owner_id: str
+
+
+class ChangeFeed(Protocol):
+    def changes(self) -> AsyncIterator[Change]:
+        """Committed changes as the database tells them. Raises Unreachable when the connection is lost: whoever
+        listens must then assume that anything changed."""
+        ...
+
+
+class Bus(Protocol):
+    async def publish(self, channel: str, message: Mapping[str, Any]) -> None:
+        """Raises Unreachable; nobody listening is success."""
+        ...
+
+    def subscribe(self, channel: str) -> AsyncIterator[Mapping[str, Any]]:
+        """Messages from the moment the first item is awaited. Raises Unreachable on a lost connection."""
+        ...
+
+
+class Activity(Protocol):
+    async def record(self, seen: Mapping[UUID, datetime]) -> None:
+        """The later time wins."""
+        ...
+
+    async def read(self) -> Mapping[UUID, datetime]:
+        """Raises Unreachable: then nothing may be stopped."""
+        ...
+
+    async def forget(self, written: Mapping[UUID, datetime]) -> None:
+        """Remove each id whose time is still the one given: newer activity stays."""
+        ...
+
+
+class Notifier(Protocol):
+    async def notify(self, subject: str, details: Mapping[str, Any]) -> None:
+        """Tell the admins. Best effort: never raises."""
+        ...
+
+
+class Clock(Protocol):
+    """Waiting and local durations. Points in time come from the database."""
+
+    def monotonic(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class Ids(Protocol):
+    """Randomness, injected so that a simulated run can be replayed."""
+
+    def new(self) -> UUID: ...
+
+    def jitter(self) -> float:
+        """In [−1, 1]."""
+        ...

@@ -1,0 +1,168 @@
+"""The database, as two single-writer stores and what stands around them (contract 3).
+
+`WorkspaceSpecs` is for people and timers, `WorkspaceStatuses` for the controller; neither has the other's writes.
+Every write appends its ledger entries in the same transaction. Time is the database's.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from codehub.domain.admission import Slots
+from codehub.domain.ledger import Entry
+from codehub.domain.protection import RestorePoint
+from codehub.domain.workspace import Workspace
+
+SpecDecision = Callable[[Workspace, Slots, datetime], Workspace]
+"""Pure: (the row, who else holds slots, now) → the row with changed *spec* fields; raises Refused to change nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who asks. A robot acts for the leader of `epoch`, and is refused (Stale) once that term is over."""
+
+    name: str
+    epoch: int | None = None
+
+
+class WorkspaceSpecs(Protocol):
+    """What people and timers may write."""
+
+    async def create(self, workspace: Workspace, decide: SpecDecision, actor: Actor) -> Workspace:
+        """Insert the row that `decide` returns. Conflict if the owner has a live workspace of that name or the slug
+        is taken; the timestamps are the database's."""
+        ...
+
+    async def change(
+        self, workspace_id: UUID, decide: SpecDecision, actor: Actor, *, reason: str = "", admission: bool = False,
+    ) -> Workspace:
+        """Lock the row, let `decide` choose, write the spec fields that differ. NotFound if there is no such row.
+        With `admission`, all such calls of the installation stand in one line, so that `Slots` cannot be stale.
+        Without it `Slots` is empty."""
+        ...
+
+    async def get(self, workspace_id: UUID) -> Workspace | None: ...
+
+    async def of_owner(self, owner_id: str) -> Sequence[Workspace]:
+        """Not the deleted ones."""
+        ...
+
+    async def touch(self, accessed: Mapping[UUID, datetime], actor: Actor) -> None:
+        """last_access_at = the greater of the two; unknown ids are ignored; no ledger entry."""
+        ...
+
+    async def hold(self, workspace_id: UUID, holder: str, until: datetime) -> None:
+        """A lease, replaced if the holder has one already."""
+        ...
+
+    async def leases(self) -> Mapping[UUID, datetime]:
+        """The latest end of the leases that still hold."""
+        ...
+
+    async def release_leases(self, workspace_id: UUID) -> None: ...
+
+    async def idle_candidates(self) -> tuple[Sequence[Workspace], datetime]:
+        """The rows that could be put to sleep (settled RUNNING or STANDBY), and the database's now."""
+        ...
+
+
+class WorkspaceStatuses(Protocol):
+    """What the controller may write, in one term: every write reads its epoch under a share lock in the same
+    transaction and raises Stale, having changed nothing, if the term is over."""
+
+    async def versions(self) -> Mapping[UUID, int]:
+        """Each row that is not deleted, or is deleted and not at rest, with a number that grows with every write."""
+        ...
+
+    async def active(self) -> Collection[UUID]:
+        """The rows that are not at rest: an operation, a phase that is not the wish, a one-off wish."""
+        ...
+
+    async def load(self, ids: Collection[UUID]) -> tuple[Sequence[Workspace], datetime]:
+        """The rows that exist, and the database's now. A row that cannot be read is left out and reported in the
+        log, never raised: one bad row does not stop the others."""
+        ...
+
+    async def record(
+        self, before: Workspace, after: Workspace, *, reason: str = "", point: RestorePoint | None = None,
+    ) -> Workspace:
+        """Write the status fields that differ, if `operation` and `op_id` are still `before`'s, and `point` as a
+        restore point (an existing one of the same key is kept); else Stale. Returns the row as it now stands."""
+        ...
+
+    async def record_observations(self, changes: Sequence[tuple[Workspace, Workspace]]) -> int:
+        """Many (before, after) pairs in one statement; a pair whose row has changed since (by version) is skipped.
+        Returns how many rows were written."""
+        ...
+
+    async def pass_safe_point(self, workspace: Workspace) -> Workspace | None:
+        """One CAS: home.deleting_volume = true and live = false, if operation and op_id still hold and the wish still
+        gives the volume up (desired in GIVES_UP_VOLUME, or a restore is pending). None if the wish wants the volume
+        back; Stale if the operation is no longer ours."""
+        ...
+
+    async def restore_points(self, workspace_id: UUID) -> Sequence[RestorePoint]:
+        """Newest first; released ones included."""
+        ...
+
+    async def release_restore_points(self, workspace: Workspace) -> None:
+        """Stamp `released_at` on the unreleased restore points of a workspace whose home is being discarded."""
+        ...
+
+
+class Ledger(Protocol):
+    async def entries(self, workspace_id: UUID, limit: int = 100) -> Sequence[Entry]:
+        """Newest first."""
+        ...
+
+
+class Term(Protocol):
+    """One term of leadership."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    def held(self) -> bool:
+        """By our own clock: renewed recently enough that no rival can have taken over. No I/O."""
+        ...
+
+    async def lost(self) -> None:
+        """Returns when the term is over."""
+        ...
+
+    async def resign(self) -> None:
+        """Idempotent; never raises."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    epoch: int
+    holder: str
+    renewed_at: datetime
+    age_seconds: float
+
+
+class Leadership(Protocol):
+    async def campaign(self, holder: str) -> Term:
+        """Wait until we lead: the lock is ours and the epoch is bumped. A holder that has not renewed for 4 s is
+        deposed. Raises Unreachable if the database cannot be asked."""
+        ...
+
+    async def leader(self) -> Leader | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorData:
+    """What the collector must know, read in one transaction: rows not yet purged, deleted ones included."""
+
+    workspaces: Sequence[Workspace]
+    points: Mapping[UUID, Sequence[RestorePoint]]
+    newest_entry_at: datetime | None
+    now: datetime
+
+
+class CollectorView(Protocol):
+    async def read(self) -> CollectorData: ...

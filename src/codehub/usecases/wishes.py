@@ -1,0 +1,162 @@
+"""Wishes: the only place that changes what is desired, for people and robots alike (contract 3).
+
+Each wish is one pure decision on the locked row; wherever a workspace may come to run, the decision is taken under
+the admission lock.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import UUID
+
+from codehub.domain.admission import Limits, Slots, admit
+from codehub.domain.errors import Conflict, Invalid, NotFound
+from codehub.domain.naming import slug_from
+from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction, Workspace
+from codehub.ports.stores import Actor, WorkspaceSpecs
+
+NAME_LENGTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class NewWorkspace:
+    name: str
+    owner_id: str
+    desired_state: Desired = Desired.RUNNING
+    description: str = ""
+    memo: str = ""
+    template: str = "default"
+    image_ref: str = ""
+    runtime: str = "process"
+    standby_ttl_seconds: int | None = None
+    archive_ttl_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    specs: WorkspaceSpecs
+    limits: Limits
+
+    async def create(self, new: NewWorkspace, workspace_id: UUID, actor: Actor, now: datetime) -> Workspace:
+        name = new.name.strip()
+        if not name or len(name) > NAME_LENGTH or not name.isprintable():
+            raise Invalid(f"A name has 1 to {NAME_LENGTH} printable characters.")
+        if new.desired_state is Desired.DELETED:
+            raise Invalid("A new workspace cannot be wished away.")
+        row = Workspace(
+            id=workspace_id, owner_id=new.owner_id, name=name, slug=slug_from(name, workspace_id),
+            description=new.description, memo=new.memo, template=new.template, image_ref=new.image_ref,
+            runtime=new.runtime, standby_ttl_seconds=new.standby_ttl_seconds,
+            archive_ttl_seconds=new.archive_ttl_seconds, created_at=now, updated_at=now, phase_changed_at=now,
+        )
+
+        def decide(fresh: Workspace, others: Slots, at: datetime) -> Workspace:
+            return self._wished(fresh, new.desired_state, others, at, actor)
+
+        return await self.specs.create(row, decide, actor)
+
+    async def want(
+        self, workspace_id: UUID, desired: Desired, actor: Actor, *, if_idle: bool = False, discard_home: bool = False,
+        reason: str = "asked",
+    ) -> Workspace:
+        if desired is Desired.PENDING and not discard_home:
+            raise Invalid("PENDING gives up the home and its archive. Say discard_home if you mean it.")
+
+        def decide(row: Workspace, others: Slots, now: datetime) -> Workspace:
+            _must_live(row)
+            if if_idle and row.operation is not Operation.NONE:
+                raise Conflict(f"{row.operation} is under way.", "operation_in_progress")
+            return self._wished(row, desired, others, now, actor)
+
+        return await self._change(workspace_id, decide, actor, reason, admission=desired is Desired.RUNNING)
+
+    async def put_to_sleep(
+        self, workspace_id: UUID, seen: Workspace, becomes: Desired, actor: Actor, reason: str,
+    ) -> bool:
+        """The timer's wish, only if nothing has happened since it looked: a fresh wake wins."""
+        slept = False
+
+        def decide(row: Workspace, _others: Slots, _now: datetime) -> Workspace:
+            nonlocal slept
+            same = (row.desired_state, row.phase, row.last_access_at) == (
+                seen.desired_state, seen.phase, seen.last_access_at)
+            slept = same and row.operation is Operation.NONE and row.deleted_at is None
+            return replace(row, desired_state=becomes, desired_by=actor.name) if slept else row
+
+        await self._change(workspace_id, decide, actor, reason)
+        return slept
+
+    async def recover(
+        self, workspace_id: UUID, action: RecoverAction, actor: Actor, archive: str | None = None,
+    ) -> Workspace:
+        def decide(row: Workspace, others: Slots, now: datetime) -> Workspace:
+            _must_live(row)
+            if row.phase is not Phase.ERROR:
+                raise Conflict("There is nothing to recover from: the workspace is not in ERROR.", "not_in_error")
+            if row.desired_state is Desired.RUNNING:
+                admit(others, self.limits)
+            asked = replace(row, recover_action=action, recover_requested_at=now)
+            return replace(asked, restore_from=archive, restore_requested_at=now) if archive else asked
+
+        return await self._change(workspace_id, decide, actor, f"recover:{action}", admission=True)
+
+    async def restore(self, workspace_id: UUID, archive: str, actor: Actor) -> Workspace:
+        def decide(row: Workspace, _others: Slots, now: datetime) -> Workspace:
+            _must_live(row)
+            if row.phase is Phase.ERROR:
+                raise Conflict("In ERROR, recover with 'use_archive' and this restore point.", "in_error")
+            if row.desired_state is Desired.DELETED:
+                raise Conflict("The workspace is being deleted.", "being_deleted")
+            return replace(row, restore_from=archive, restore_requested_at=now)
+
+        return await self._change(workspace_id, decide, actor, "restore")
+
+    async def undelete(self, workspace_id: UUID, actor: Actor) -> Workspace:
+        def decide(row: Workspace, _others: Slots, now: datetime) -> Workspace:
+            if row.deleted_at is None:
+                raise Conflict("The workspace is not deleted.", "not_deleted")
+            if row.purged_at is not None:
+                raise Conflict("Its data has been purged; it cannot come back.", "purged")
+            return replace(row, undelete_requested_at=now)
+
+        return await self._change(workspace_id, decide, actor, "undelete")
+
+    async def mark_deleted(self, workspace_id: UUID, robot: Actor) -> bool:
+        """The end of DELETING, for the executor: only if it is still wished."""
+        done = False
+
+        def decide(row: Workspace, _others: Slots, now: datetime) -> Workspace:
+            nonlocal done
+            done = row.desired_state is Desired.DELETED
+            return replace(row, deleted_at=row.deleted_at or now) if done else row
+
+        await self._change(workspace_id, decide, robot, "deleting")
+        return done
+
+    async def bring_back(self, workspace_id: UUID, robot: Actor) -> None:
+        """The controller's half of undelete: the row lives again, at rest, holding no slot."""
+
+        def decide(row: Workspace, _others: Slots, _now: datetime) -> Workspace:
+            if row.purged_at is not None or row.deleted_at is None:
+                return row
+            rest = Desired.STANDBY if row.home.live else Desired.ARCHIVED if row.archive_key else Desired.PENDING
+            return replace(row, deleted_at=None, desired_state=rest, desired_by=robot.name)
+
+        await self._change(workspace_id, decide, robot, "undelete")
+
+    def _wished(self, row: Workspace, desired: Desired, others: Slots, now: datetime, actor: Actor) -> Workspace:
+        if desired is Desired.RUNNING:
+            admit(others, self.limits)
+            row = replace(row, last_access_at=now)
+        return replace(row, desired_state=desired, desired_by=actor.name)
+
+    async def _change(
+        self, workspace_id: UUID, decide: Callable[[Workspace, Slots, datetime], Workspace], actor: Actor, reason: str,
+        *, admission: bool = False,
+    ) -> Workspace:
+        return await self.specs.change(workspace_id, decide, actor, reason=reason, admission=admission)
+
+
+def _must_live(row: Workspace) -> None:
+    if row.deleted_at is not None:
+        raise NotFound(f"There is no workspace {row.id}.")

@@ -1,0 +1,133 @@
+"""One world (database, runtime, object store, Redis) and the coordinators and people who act in it."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from codehub.adapters.memory import (
+    MemoryActivity,
+    MemoryArchives,
+    MemoryBus,
+    MemoryDatabase,
+    MemoryJobs,
+    MemoryNotifier,
+    MemoryRuntime,
+    Wire,
+)
+from codehub.adapters.memory.archives import ArchiveWorld
+from codehub.adapters.memory.database import DatabaseWorld
+from codehub.adapters.memory.jobs import JobWorld
+from codehub.adapters.memory.runtime import RuntimeWorld
+from codehub.adapters.memory.signals import SignalWorld
+from codehub.coordinator.process import Coordinator, Outside, Tuning
+from codehub.domain.workspace import Desired, Workspace
+from codehub.ports.stores import Actor
+from codehub.usecases.wishes import NewWorkspace, Wishes
+from tests.simulation.virtual_time import VirtualClock
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+PERSON = Actor("person")
+
+
+def world_now() -> datetime:
+    return START + timedelta(seconds=asyncio.get_running_loop().time())
+
+
+class SeededIds:
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def new(self) -> UUID:
+        return UUID(int=self._random.getrandbits(128), version=4)
+
+    def jitter(self) -> float:
+        return self._random.uniform(-1, 1)
+
+
+@dataclass
+class Worlds:
+    database: DatabaseWorld
+    runtime: RuntimeWorld
+    archives: ArchiveWorld
+    jobs: JobWorld
+    signals: SignalWorld
+
+    @classmethod
+    def fresh(cls, *, boot_seconds: float = 0.0, job_seconds: float = 0.0) -> "Worlds":
+        database = DatabaseWorld(now=world_now)
+        runtime = RuntimeWorld(now=lambda: asyncio.get_running_loop().time(), boot_seconds=boot_seconds)
+        archives = ArchiveWorld(now=world_now)
+        jobs = JobWorld(runtime, archives, VirtualClock(), step_seconds=job_seconds)
+        return cls(database, runtime, archives, jobs, SignalWorld())
+
+
+@dataclass
+class Cast:
+    """A running coordinator, and how to kill it as `kill -9` would."""
+
+    coordinator: Coordinator
+    task: asyncio.Task[None]
+    notifier: MemoryNotifier
+
+
+@dataclass
+class Stage:
+    worlds: Worlds
+    tuning: Tuning
+    seed: int = 0
+    starts: int = 0
+    casts: dict[str, Cast] = field(default_factory=dict)
+
+    def wishes(self) -> Wishes:
+        return Wishes(MemoryDatabase(self.worlds.database).specs(), self.tuning.limits)
+
+    def start(self, holder: str, wire: Wire | None = None, clock: VirtualClock | None = None) -> Cast:
+        self.starts += 1
+        worlds, wire, clock = self.worlds, wire or Wire(), clock or VirtualClock()
+        database = MemoryDatabase(worlds.database, wire)
+        runtime = MemoryRuntime(worlds.runtime, wire)
+        archives = MemoryArchives(worlds.archives, wire)
+        notifier = MemoryNotifier()
+        outside = Outside(
+            leadership=database.leadership(clock), statuses=database.statuses, specs=database.specs(),
+            collector=database.collector(), feed=database.changes(), bus=MemoryBus(worlds.signals, wire),
+            activity=MemoryActivity(worlds.signals, wire), runtime=runtime,
+            jobs=MemoryJobs(runtime, archives, worlds.jobs, wire), archives=archives, notifier=notifier, clock=clock,
+            ids=SeededIds(self.seed * 1000 + self.starts),
+        )
+        coordinator = Coordinator(holder, outside, self.tuning)
+        cast = Cast(coordinator, asyncio.get_running_loop().create_task(coordinator.run()), notifier)
+        self.casts[holder] = cast
+        return cast
+
+    async def kill(self, holder: str) -> None:
+        """Its session ends with it, so the lock is free; its wire must already refuse every further call."""
+        cast = self.casts.pop(holder)
+        cast.task.cancel()
+        await asyncio.gather(cast.task, return_exceptions=True)
+
+    async def create(self, desired: Desired, number: int = 1, owner: str = "ann") -> Workspace:
+        new = NewWorkspace(f"workspace {number}", owner, desired, image_ref="image", runtime="memory")
+        return await self.wishes().create(new, UUID(int=number), PERSON, world_now())
+
+    def row(self, workspace_id: UUID) -> Workspace:
+        return self.worlds.database.rows[workspace_id]
+
+    async def until(self, done: Callable[[], bool], seconds: float, step: float = 0.5) -> bool:
+        """Whether it came to be within that (virtual) time."""
+        end = asyncio.get_running_loop().time() + seconds
+        while not done():
+            if asyncio.get_running_loop().time() >= end:
+                return False
+            await asyncio.sleep(step)
+        return True
+
+    async def reaches(self, workspace_id: UUID, phase: str, seconds: float = 600) -> bool:
+        def there() -> bool:
+            row = self.row(workspace_id)
+            return row.phase.value == phase and row.operation.value == "NONE"
+
+        return await self.until(there, seconds)
