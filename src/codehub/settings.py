@@ -6,6 +6,7 @@ one line per problem that says what to do; nothing has been touched by then.
 
 import difflib
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,12 @@ def _web_address(value: SecretStr) -> SecretStr:
     return value
 
 
+def _shell_words(value: str) -> str:
+    if not any("{socket}" in word for word in shlex.split(value)):
+        raise ValueError
+    return value
+
+
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), Must("a number of seconds above 0", "30")]
 IdleSeconds = Annotated[
     float, Field(gt=0, le=30, allow_inf_nan=False), Must("a number of seconds above 0 and at most 30", "15")
@@ -66,6 +73,14 @@ KeyPrefix = Annotated[
 ]
 ArchiveAddress = Annotated[
     str, Field(pattern=r"^(file:///|s3://)[^\s/]"), Must("a bucket or a local directory", "s3://codehub-archives")
+]
+CommandLine = Annotated[
+    str,
+    AfterValidator(_shell_words),
+    Must("a command line that names {socket}", "code-server --auth none --socket {socket} {home}"),
+]
+SocketAddress = Annotated[
+    str, Field(pattern=r"^(\d{1,3}(\.\d{1,3}){3}|localhost):\d{1,5}$"), Must("an address and a port", "127.0.0.1:9464")
 ]
 Directory = Annotated[Path, AfterValidator(Path.expanduser), Must("a directory's path", "/srv/codehub")]
 PostgresAddress = Annotated[
@@ -122,6 +137,11 @@ class Settings(BaseSettings):
         validation_alias="CODEHUB_RUNTIME",
         description="What runs the workspaces.",
     )
+    ide_command: CommandLine | None = Field(
+        None,
+        validation_alias="CODEHUB_IDE_COMMAND",
+        description="What the process runtime runs as the IDE. `{socket}`: where it must listen; `{home}`: the home.",
+    )
     install_id: Label | None = Field(
         None,
         validation_alias="CODEHUB_INSTALL_ID",
@@ -157,6 +177,11 @@ class Settings(BaseSettings):
         description="Between two runs of the TTL runner, which also drains activity from Redis.",
     )
     coordinator_gc_interval: Seconds = Field(4 * 3600, description="Between two runs of the garbage collector.")
+
+    coordinator_status_address: SocketAddress | None = Field(
+        None,
+        description="Where the coordinator answers /healthz, /readyz and /metrics. Unset: nowhere.",
+    )
 
     reconciler_max_retries: Count = Field(3, description="Failed attempts of one operation before it is terminal.")
     reconciler_starting_timeout: Seconds = Field(300, description="STARTING's deadline; pulling the image not counted.")

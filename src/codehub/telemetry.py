@@ -165,9 +165,6 @@ LAST_GOOD_PASS = Metric(
     "codehub_last_good_pass_timestamp_seconds", "gauge", "When the last full pass succeeded; its age is readiness."
 )
 QUEUE_DEPTH = Metric("codehub_queue_depth", "gauge", "Workspaces that are due and wait for a worker.")
-QUEUE_WAIT_SECONDS = Metric(
-    "codehub_queue_wait_seconds", "histogram", "From the moment a workspace is due to the moment a worker has it."
-)
 ROWS_WRITTEN = Metric(
     "codehub_rows_written_total", "counter", "Workspace rows the controller wrote; a settled fleet adds none."
 )
@@ -185,13 +182,11 @@ OPERATION_SECONDS = Metric(
 TERMINAL_ERRORS = Metric(
     "codehub_terminal_errors_total", "counter", "Workspaces sent to ERROR; a person has to act.", ("reason",)
 )
-BREAKER_STATE = Metric(
-    "codehub_breaker_state", "gauge", "Circuit breaker: 0 closed, 1 half open, 2 open.", ("backend",)
-)
+BREAKER_STATE = Metric("codehub_breaker_state", "gauge", "Circuit breaker: 0 closed, 1 open.", ("backend",))
 IS_LEADER = Metric("codehub_is_leader", "gauge", "1 while this coordinator leads.")
 EPOCH = Metric("codehub_leader_epoch", "gauge", "The fencing epoch of our last term.")
 EVENTS_PUBLISHED = Metric("codehub_events_published_total", "counter", "Messages put on the bus.", ("channel",))
-EVENT_GAPS = Metric("codehub_event_gaps_total", "counter", "Lost notification connections; each causes a resync.")
+EVENT_GAPS = Metric("codehub_event_gaps_total", "counter", "Starts of the notification feed; each causes a resync.")
 ACTIVITY_DRAINED = Metric("codehub_activity_drained_total", "counter", "Activity marks moved from the bus to rows.")
 TTL_STOPS = Metric("codehub_ttl_stops_total", "counter", "Wishes lowered by the TTL runner.", ("ttl",))
 TTL_HELD = Metric("codehub_ttl_held_total", "counter", "TTL runs that stopped nobody since activity could not be read.")

@@ -25,6 +25,7 @@ from codehub.adapters.memory.signals import SignalWorld
 from codehub.coordinator.process import Coordinator, Outside, Tuning
 from codehub.domain.workspace import Desired, Workspace
 from codehub.ports.stores import Actor
+from codehub.telemetry import Metrics
 from codehub.usecases.wishes import NewWorkspace, Wishes
 from tests.simulation.virtual_time import VirtualClock
 
@@ -96,7 +97,7 @@ class Stage:
             collector=database.collector(), feed=database.changes(), bus=MemoryBus(worlds.signals, wire),
             activity=MemoryActivity(worlds.signals, wire), runtime=runtime,
             jobs=MemoryJobs(runtime, archives, worlds.jobs, wire), archives=archives, notifier=notifier, clock=clock,
-            ids=SeededIds(self.seed * 1000 + self.starts),
+            ids=SeededIds(self.seed * 1000 + self.starts), metrics=Metrics(),
         )
         coordinator = Coordinator(holder, outside, self.tuning)
         cast = Cast(coordinator, asyncio.get_running_loop().create_task(coordinator.run()), notifier)

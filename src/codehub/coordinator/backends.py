@@ -24,9 +24,15 @@ CALL_SECONDS = 60.0
 
 
 class Backends:
-    def __init__(  # noqa: PLR0913 - the composition of one term
-        self, runtime: Runtime, jobs: Jobs, archives: Archives, term: Term, clock: Clock,
-        breakers: Mapping[str, Breaker], call_seconds: float = CALL_SECONDS,
+    def __init__(
+        self,
+        runtime: Runtime,
+        jobs: Jobs,
+        archives: Archives,
+        term: Term,
+        clock: Clock,
+        breakers: Mapping[str, Breaker],
+        call_seconds: float = CALL_SECONDS,
     ) -> None:
         self._runtime = runtime
         self._jobs = jobs

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from codehub.domain.errors import BackendError, CircuitOpen, Unreachable
 from codehub.ports.signals import Clock
+from codehub.telemetry import BREAKER_STATE, Metrics
 
 T = TypeVar("T")
 
@@ -16,9 +17,15 @@ class Breaker:
     """Closed → open after `failures` unanswered calls in a row → one trial call after `seconds`."""
 
     def __init__(
-        self, backend: str, clock: Clock, failures: int = FAILURES_TO_OPEN, seconds: float = OPEN_SECONDS,
+        self,
+        backend: str,
+        clock: Clock,
+        metrics: Metrics,
+        failures: int = FAILURES_TO_OPEN,
+        seconds: float = OPEN_SECONDS,
     ) -> None:
         self.backend = backend
+        self._metrics = metrics
         self._clock = clock
         self._limit = failures
         self._seconds = seconds
@@ -38,6 +45,7 @@ class Breaker:
             self._failures += 1
             if self._failures >= self._limit:
                 self._opened_at = self._clock.monotonic()
+                self._metrics.set(BREAKER_STATE, 1, backend=self.backend)
             raise
         except BackendError:
             self._close()
@@ -47,4 +55,6 @@ class Breaker:
 
     def _close(self) -> None:
         self._failures = 0
-        self._opened_at = None
+        if self._opened_at is not None:
+            self._opened_at = None
+            self._metrics.set(BREAKER_STATE, 0, backend=self.backend)

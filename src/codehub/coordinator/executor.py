@@ -23,7 +23,9 @@ from codehub.usecases.wishes import Wishes
 
 
 class Executor:
-    def __init__(self, backends: Backends, statuses: WorkspaceStatuses, wishes: Wishes, robot: Actor, policy: Policy) -> None:
+    def __init__(
+        self, backends: Backends, statuses: WorkspaceStatuses, wishes: Wishes, robot: Actor, policy: Policy
+    ) -> None:
         self.backends = backends
         self.statuses = statuses
         self.wishes = wishes
@@ -101,7 +103,7 @@ class Step:
             return
         job = await self._own_job()
         if not self.row.home.deleting_volume:
-            if not wants_volume_gone(self.row) or self.row.archive_op_id is None:
+            if not wants_volume_gone(self.row):
                 await self._yield(job)
                 return
             if not naming.is_archive_of(self.row.archive_key, self.row.id, self.row.archive_op_id):
@@ -120,7 +122,7 @@ class Step:
             await self._commit_archive(result)
 
     async def _yield(self, job: JobSeen | None) -> None:
-        """The wish wants the volume, or a container wrote to it meanwhile: end the job, keep it, plan anew."""
+        """The wish wants the volume: end the job, keep the volume, plan anew."""
         if job is not None:
             await self._backends.clear_job(self.row.id)
         await self._record(operations.abandon(self.row), "yielded")
@@ -173,7 +175,7 @@ class Step:
             return
         await self._backends.clear_job(self.row.id)
         volumes = self._facts.volumes or frozenset()
-        if self.row.home_store_key in volumes and not self.row.home.live:
+        if self.row.home_store_key in volumes and not self.row.volume_may_be_only_copy:
             await self._delete_volume()
         elif not await self._wishes.mark_deleted(self.row.id, self._robot):
             await self._record(operations.abandon(self.row), "delete_withdrawn")
@@ -209,8 +211,14 @@ class Step:
 
     async def _commit_archive(self, result: JobResult) -> None:
         point = RestorePoint(
-            workspace_id=self.row.id, op_id=self.row.archive_op_id or self._op_id, key=result.key, bytes=result.bytes,
-            files=result.files, sha256=result.sha256, created_at=self._now, verified_at=self._now,
+            workspace_id=self.row.id,
+            op_id=self.row.archive_op_id or self._op_id,
+            key=result.key,
+            bytes=result.bytes,
+            files=result.files,
+            sha256=result.sha256,
+            created_at=self._now,
+            verified_at=self._now,
         )
         await self._record(replace(self.row, archive_key=result.key), "archived", point)
 

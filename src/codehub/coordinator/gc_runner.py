@@ -43,8 +43,11 @@ class GcRunner:
         count = sum(len(names) for names in volumes.values())
         times = [o.modified_at for o in objects]
         inventory = Inventory(
-            existing=len(objects) + count, marked=len(candidates), newest_object_at=max(times, default=None),
-            newest_ledger_at=data.newest_entry_at, oldest_object_at=min(times, default=None),
+            existing=len(objects) + count,
+            marked=len(candidates),
+            newest_object_at=max(times, default=None),
+            newest_ledger_at=data.newest_entry_at,
+            oldest_object_at=min(times, default=None),
             oldest_workspace_at=min((ws.created_at for ws in data.workspaces), default=None),
         )
         return CollectorReport(len(objects), count, candidates, refusal(inventory))
@@ -55,7 +58,8 @@ class GcRunner:
             kept |= protected_keys(ws, data.points.get(ws.id, ()), self._retention, data.now)
         return [
             Candidate("object", o.key, o.bytes, "no workspace protects it")
-            for o in objects if o.key.removesuffix(META_SUFFIX) not in kept
+            for o in objects
+            if o.key.removesuffix(META_SUFFIX) not in kept
         ]
 
     def _unprotected_volumes(self, volumes: Mapping[UUID, frozenset[str]], data: CollectorData) -> list[Candidate]:

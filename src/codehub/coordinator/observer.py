@@ -55,8 +55,13 @@ class PassReport:
 
 
 class Observer:
-    def __init__(  # noqa: PLR0913 - the composition of one term
-        self, backends: Backends, statuses: WorkspaceStatuses, queue: WorkQueue, clock: Clock, policy: Policy,
+    def __init__(
+        self,
+        backends: Backends,
+        statuses: WorkspaceStatuses,
+        queue: WorkQueue,
+        clock: Clock,
+        policy: Policy,
         inventory_seconds: float = 300.0,
     ) -> None:
         self._backends = backends
@@ -163,7 +168,11 @@ class Observer:
         self._inventory, self._listed_at = inventory, self._clock.monotonic()
 
     def _assess(
-        self, rows: Sequence[Workspace], sight: Sight, keys: Mapping[UUID, object], now: datetime,
+        self,
+        rows: Sequence[Workspace],
+        sight: Sight,
+        keys: Mapping[UUID, object],
+        now: datetime,
     ) -> tuple[list[tuple[Workspace, Workspace]], list[UUID]]:
         pairs: list[tuple[Workspace, Workspace]] = []
         busy: list[UUID] = []

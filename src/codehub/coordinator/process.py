@@ -5,6 +5,7 @@ all of its work at once; everything of a term is built anew for the next.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -37,6 +38,18 @@ from codehub.ports.stores import (
     WorkspaceSpecs,
     WorkspaceStatuses,
 )
+from codehub.telemetry import (
+    COMPONENT_RESTARTS,
+    EPOCH,
+    IS_LEADER,
+    LAST_GOOD_PASS,
+    PASS_SECONDS,
+    QUEUE_DEPTH,
+    RECONCILE_SECONDS,
+    ROWS_WRITTEN,
+    STALE_WRITES,
+    Metrics,
+)
 from codehub.usecases.wishes import Wishes
 
 log = structlog.get_logger()
@@ -61,6 +74,7 @@ class Outside:
     notifier: Notifier
     clock: Clock
     ids: Ids
+    metrics: Metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +89,8 @@ class Tuning:
     inventory_interval: float = 300.0
     call_seconds: float = 60.0
     workers: int = 16
-    sse_prefix: str = "codehub:sse"
-    wake_prefix: str = "codehub:wake"
+    sse_prefix: str = "codehub:sse:"
+    wake_prefix: str = "codehub:wake:"
     policy: Policy = field(default_factory=Policy)
     idle: IdlePolicy = field(default_factory=IdlePolicy)
     limits: Limits = field(default_factory=Limits)
@@ -112,12 +126,16 @@ class Coordinator:
             await self._lead(term)
 
     async def _lead(self, term: Term) -> None:
+        metrics = self._outside.metrics
+        metrics.set(IS_LEADER, 1)
+        metrics.set(EPOCH, term.epoch)
         log.info("leading", epoch=term.epoch, holder=self._holder)
         self._reign = Reign(term, self._outside, self._tuning)
         try:
             await self._reign.run()
         finally:
             self._reign = None
+            metrics.set(IS_LEADER, 0)
             await term.resign()
             log.info("no longer leading", epoch=term.epoch, holder=self._holder)
 
@@ -136,25 +154,41 @@ class Reign:
         self._tuning = tuning
         clock = outside.clock
         self._clock = clock
+        self._metrics = outside.metrics
         robot = Actor("coordinator", term.epoch)
         self._statuses = outside.statuses(term.epoch)
         wishes = Wishes(outside.specs, tuning.limits)
-        breakers = {name: Breaker(name, clock) for name in ("runtime", "jobs", "archives")}
-        backends = Backends(
-            outside.runtime, outside.jobs, outside.archives, term, clock, breakers, tuning.call_seconds)
+        breakers = {name: Breaker(name, clock, outside.metrics) for name in ("runtime", "jobs", "archives")}
+        backends = Backends(outside.runtime, outside.jobs, outside.archives, term, clock, breakers, tuning.call_seconds)
         self.queue = WorkQueue(clock)
-        self.observer = Observer(
-            backends, self._statuses, self.queue, clock, tuning.policy, tuning.inventory_interval)
+        self.observer = Observer(backends, self._statuses, self.queue, clock, tuning.policy, tuning.inventory_interval)
         executor = Executor(backends, self._statuses, wishes, robot, tuning.policy)
         self._reconciler = Reconciler(
-            self._statuses, outside.specs, self.observer, executor, backends, outside.notifier, clock, outside.ids,
-            tuning.policy)
+            self._statuses,
+            outside.specs,
+            self.observer,
+            executor,
+            backends,
+            outside.notifier,
+            clock,
+            outside.ids,
+            tuning.policy,
+            outside.metrics,
+        )
         self._ttl = TtlRunner(
-            outside.specs, wishes, outside.activity, outside.bus, Actor("ttl", term.epoch), tuning.idle,
-            tuning.sse_prefix)
+            outside.specs,
+            wishes,
+            outside.activity,
+            outside.bus,
+            Actor("ttl", term.epoch),
+            tuning.idle,
+            outside.metrics,
+            tuning.sse_prefix,
+        )
         self._gc = GcRunner(outside.collector, outside.archives, outside.runtime, tuning.retention)
         self._events = EventListener(
-            outside.feed, outside.bus, self._wake, self._resync, tuning.sse_prefix, tuning.wake_prefix)
+            outside.feed, outside.bus, self._wake, self._resync, outside.metrics, tuning.sse_prefix, tuning.wake_prefix
+        )
         self._woken: dict[UUID, float] = {}
         self._look_at_all = asyncio.Event()
 
@@ -194,6 +228,7 @@ class Reign:
                 log.warning("component failed", component=name, error=str(error))
             except Exception:
                 log.exception("component crashed", component=name)
+            self._metrics.add(COMPONENT_RESTARTS, component=name.rstrip(" 0123456789"))
             if self._clock.monotonic() - began > RESTART_CAP_SECONDS:
                 delay = 1.0
             await self._clock.sleep(delay)
@@ -202,21 +237,27 @@ class Reign:
     async def _work(self) -> None:
         while True:
             workspace_id = await self.queue.get()
+            began, outcome = self._clock.monotonic(), "ok"
             try:
                 after = await self._reconciler.reconcile(workspace_id)
                 self.queue.succeeded(workspace_id)
                 if after is not None:
                     self.queue.add(workspace_id, after)
             except Stale as stale:
+                outcome = "stale"
+                self._metrics.add(STALE_WRITES)
                 log.info("dropped", workspace=str(workspace_id), why=str(stale))
             except CodeHubError as error:
+                outcome = "failed"
                 seconds = self.queue.failed(workspace_id)
                 log.warning("pass failed", workspace=str(workspace_id), error=str(error), again_in=seconds)
             except Exception:
+                outcome = "crashed"
                 seconds = self.queue.failed(workspace_id)
                 log.exception("pass crashed", workspace=str(workspace_id), again_in=seconds)
             finally:
                 self.queue.done(workspace_id)
+                self._metrics.observe(RECONCILE_SECONDS, self._clock.monotonic() - began, outcome=outcome)
 
     def _wake(self, workspace_id: UUID) -> None:
         self._woken[workspace_id] = self._clock.monotonic() + self._tuning.active_duration
@@ -232,7 +273,11 @@ class Reign:
     async def _full_passes(self) -> None:
         while True:
             self._look_at_all.clear()
+            began = self._clock.monotonic()
             report = await self.observer.full_pass()
+            self._metrics.observe(PASS_SECONDS, self._clock.monotonic() - began, kind="full")
+            self._metrics.add(ROWS_WRITTEN, report.written)
+            self._metrics.set(LAST_GOOD_PASS, time.time())
             log.debug("pass", rows=report.rows, judged=report.judged, written=report.written, queued=report.queued)
             try:
                 async with asyncio.timeout(self._tuning.idle_interval):
@@ -245,6 +290,8 @@ class Reign:
             now = self._clock.monotonic()
             self._woken = {key: until for key, until in self._woken.items() if until > now}
             await self.observer.active_pass(list(self._woken))
+            self._metrics.observe(PASS_SECONDS, self._clock.monotonic() - now, kind="active")
+            self._metrics.set(QUEUE_DEPTH, len(self.queue))
             await self._clock.sleep(self._tuning.active_interval)
 
     async def _ttl_ticks(self) -> None:

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from codehub.coordinator.backends import Backends
 from codehub.coordinator.executor import Executor, Step
+from codehub.coordinator.measures import count_change
 from codehub.coordinator.observer import Observer
 from codehub.domain import operations
 from codehub.domain.errors import BackendError, CircuitOpen
@@ -37,6 +38,7 @@ from codehub.domain.plan import (
 from codehub.domain.workspace import Operation, Phase, RecoverAction, Workspace
 from codehub.ports.signals import Clock, Ids, Notifier
 from codehub.ports.stores import WorkspaceSpecs, WorkspaceStatuses
+from codehub.telemetry import Metrics
 
 SOON = 0.05
 PROBE = 0.25
@@ -54,9 +56,18 @@ class Situation:
 
 
 class Reconciler:
-    def __init__(  # noqa: PLR0913 - the composition of one term
-        self, statuses: WorkspaceStatuses, specs: WorkspaceSpecs, observer: Observer, executor: Executor,
-        backends: Backends, notifier: Notifier, clock: Clock, ids: Ids, policy: Policy,
+    def __init__(  # noqa: PLR0913, PLR0917 - the composition of one term
+        self,
+        statuses: WorkspaceStatuses,
+        specs: WorkspaceSpecs,
+        observer: Observer,
+        executor: Executor,
+        backends: Backends,
+        notifier: Notifier,
+        clock: Clock,
+        ids: Ids,
+        policy: Policy,
+        metrics: Metrics,
     ) -> None:
         self._statuses = statuses
         self._specs = specs
@@ -67,6 +78,7 @@ class Reconciler:
         self._clock = clock
         self._ids = ids
         self._policy = policy
+        self._metrics = metrics
         self._seen_at: dict[UUID, float] = {}
 
     async def reconcile(self, workspace_id: UUID) -> float | None:
@@ -93,11 +105,12 @@ class Reconciler:
         if after == it.loaded:
             return it.loaded
         row = await self._statuses.record(it.loaded, after, reason=reason)
+        count_change(self._metrics, it.loaded, row, it.now)
         if row.phase is Phase.ERROR and row.error_info != it.loaded.error_info:
             await self._tell(row)
         return row
 
-    async def _decided(self, it: Situation) -> tuple[Workspace, str]:  # noqa: PLR0911 - one line per decision
+    async def _decided(self, it: Situation) -> tuple[Workspace, str]:  # noqa: C901, PLR0911 - one line per decision
         ws, now = it.judged, it.now
         match it.decision:
             case Settled() | Continue():
@@ -159,6 +172,7 @@ class Reconciler:
         failure = Failure(error.reason, str(error), error.context)
         after = operations.failed(step.row, failure, self._policy, self._ids.jitter(), now)
         row = await self._statuses.record(step.row, after, reason=error.reason.value)
+        count_change(self._metrics, step.row, row, now)
         if row.phase is Phase.ERROR:
             await self._tell(row)
             return 0.0
@@ -197,9 +211,14 @@ class Reconciler:
         newest = await self._newest_readable(ws, besides=ws.archive_key)
         moved = operations.repoint(ws, newest)
         state = ArchiveState.READABLE if newest else ArchiveState.UNKNOWN
-        await self._notifier.notify("archive lost beside a living volume", {
-            "workspace": str(ws.id), "lost": ws.archive_key, "now": newest,
-        })
+        await self._notifier.notify(
+            "archive lost beside a living volume",
+            {
+                "workspace": str(ws.id),
+                "lost": ws.archive_key,
+                "now": newest,
+            },
+        )
         return judge(moved, replace(it.facts, archive=state), it.now), "archive_lost"
 
     async def _newest_readable(self, ws: Workspace, besides: str | None) -> str | None:
@@ -211,10 +230,15 @@ class Reconciler:
 
     async def _tell(self, row: Workspace) -> None:
         error = row.error_info
-        await self._notifier.notify("workspace in ERROR", {
-            "workspace": str(row.id), "name": row.name, "reason": error.reason.value if error else "",
-            "message": error.message if error else "",
-        })
+        await self._notifier.notify(
+            "workspace in ERROR",
+            {
+                "workspace": str(row.id),
+                "name": row.name,
+                "reason": error.reason.value if error else "",
+                "message": error.message if error else "",
+            },
+        )
 
 
 def _rests_on_absence(it: Situation) -> bool:

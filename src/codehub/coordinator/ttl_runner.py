@@ -13,15 +13,23 @@ from codehub.domain.idle import IdlePolicy, Sleep, Warn, Warned, idle_verdict, r
 from codehub.domain.workspace import Workspace
 from codehub.ports.signals import Activity, Bus
 from codehub.ports.stores import Actor, WorkspaceSpecs
+from codehub.telemetry import ACTIVITY_DRAINED, TTL_HELD, TTL_STOPS, Metrics
 from codehub.usecases.wishes import Wishes
 
 log = structlog.get_logger()
 
 
 class TtlRunner:
-    def __init__(  # noqa: PLR0913 - the composition of one term
-        self, specs: WorkspaceSpecs, wishes: Wishes, activity: Activity, bus: Bus, robot: Actor, policy: IdlePolicy,
-        sse_prefix: str = "codehub:sse",
+    def __init__(
+        self,
+        specs: WorkspaceSpecs,
+        wishes: Wishes,
+        activity: Activity,
+        bus: Bus,
+        robot: Actor,
+        policy: IdlePolicy,
+        metrics: Metrics,
+        sse_prefix: str = "codehub:sse:",
     ) -> None:
         self._specs = specs
         self._wishes = wishes
@@ -29,12 +37,17 @@ class TtlRunner:
         self._bus = bus
         self._robot = robot
         self._policy = policy
+        self._metrics = metrics
         self._sse_prefix = sse_prefix
         self._warned: dict[UUID, Warned] = {}
 
     async def tick(self) -> int:
         """How many were put to sleep."""
-        await self._drain()
+        try:
+            await self._drain()
+        except Unreachable:
+            self._metrics.add(TTL_HELD)
+            raise
         rows, now = await self._specs.idle_candidates()
         leases = await self._specs.leases()
         self._warned = {ws.id: self._warned[ws.id] for ws in rows if ws.id in self._warned}
@@ -49,21 +62,28 @@ class TtlRunner:
         if seen:
             await self._specs.touch(seen, self._robot)
             await self._activity.forget(seen)
+            self._metrics.add(ACTIVITY_DRAINED, len(seen))
 
     async def _consider(self, ws: Workspace, lease_until: datetime | None, now: datetime) -> bool:
         verdict = idle_verdict(ws, lease_until, self._warned.get(ws.id), self._policy, now)
         if isinstance(verdict, Warn):
             await self._warn(ws, verdict, now)
         if isinstance(verdict, Sleep):
-            return await self._wishes.put_to_sleep(ws.id, ws, verdict.becomes, self._robot, verdict.reason)
+            slept = await self._wishes.put_to_sleep(ws.id, ws, verdict.becomes, self._robot, verdict.reason)
+            self._metrics.add(TTL_STOPS, int(slept), ttl=verdict.becomes.value.lower())
+            return slept
         return False
 
     async def _warn(self, ws: Workspace, warning: Warn, now: datetime) -> None:
         """A warning that could not be sent was not given."""
-        message = {"type": "idle_warning", "id": str(ws.id), "stops_at": warning.stops_at.isoformat(),
-                   "becomes": warning.becomes.value}
+        message = {
+            "type": "idle_warning",
+            "id": str(ws.id),
+            "stops_at": warning.stops_at.isoformat(),
+            "becomes": warning.becomes.value,
+        }
         try:
-            await self._bus.publish(f"{self._sse_prefix}:{ws.owner_id}", message)
+            await self._bus.publish(f"{self._sse_prefix}{ws.owner_id}", message)
         except Unreachable as error:
             log.warning("idle warning not sent", workspace=str(ws.id), error=str(error))
             return

@@ -36,7 +36,9 @@ _ON_ITS_WAY = Doorway(Door.WAIT, may_wake=False, http_status=200)
 
 
 def doorway(ws: Workspace) -> Doorway:
+    if ws.desired_state is Desired.DELETED and ws.phase is not Phase.RUNNING and ws.phase is not Phase.ERROR:
+        return _BY_PHASE[Phase.DELETED]
     if ws.phase is Phase.RUNNING and ws.operation is Operation.STOPPING:
-        return Doorway(Door.WAIT, may_wake=True, http_status=200)
+        return Doorway(Door.WAIT, may_wake=ws.desired_state is not Desired.DELETED, http_status=200)
     coming_up = ws.desired_state is Desired.RUNNING and ws.phase in (Phase.PENDING, Phase.ARCHIVED, Phase.STANDBY)
     return _ON_ITS_WAY if coming_up else _BY_PHASE[ws.phase]

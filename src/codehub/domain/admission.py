@@ -37,10 +37,14 @@ def admit(others: Slots, limits: Limits) -> None:
     """Raise LimitReached unless one more may run. `others` does not count the workspace that asks."""
     if len(others.mine) >= limits.max_running_per_user:
         running = ", ".join(sorted(others.mine))
-        message = (f"You may run {limits.max_running_per_user} workspaces at once, and these hold the slots: {running}. "
-                   "Stop one of them, then try again.")
+        message = (
+            f"You may run {limits.max_running_per_user} workspaces at once, and these hold the slots: {running}. "
+            "Stop one of them, then try again."
+        )
         raise LimitReached(message)
     if others.total >= limits.max_running_global:
-        message = (f"All {limits.max_running_global} running slots of this installation are taken. "
-                   "Try again later, or ask an administrator to raise MAX_RUNNING_GLOBAL.")
+        message = (
+            f"All {limits.max_running_global} running slots of this installation are taken. "
+            "Try again later, or ask an administrator to raise MAX_RUNNING_GLOBAL."
+        )
         raise LimitReached(message)

@@ -1,17 +1,17 @@
 """Everything that can go wrong, as one small tree, and what each reason means to the person who reads it.
 
-    CodeHubError
-    ├── Refused            a wish that may not be granted (the caller can act on the message)
-    │   ├── NotFound       no such workspace, or not yours
-    │   ├── Conflict       the workspace is in a state that forbids it
-    │   ├── LimitReached   no free slot (contract: limits are exact)
-    │   └── Invalid        the value itself is wrong
-    ├── BackendError       a backend answered with a failure; carries an ErrorReason
-    │   ├── Unreachable    it did not answer: the truth is unknown
-    │   │   └── CircuitOpen  we did not even ask
-    │   ├── VolumeInUse    a container still holds the volume
-    │   └── JobConflict    a job of another operation still runs
-    └── Stale              our term or operation is over: drop the result, touch nothing
+CodeHubError
+├── Refused            a wish that may not be granted (the caller can act on the message)
+│   ├── NotFound       no such workspace, or not yours
+│   ├── Conflict       the workspace is in a state that forbids it
+│   ├── LimitReached   no free slot (contract: limits are exact)
+│   └── Invalid        the value itself is wrong
+├── BackendError       a backend answered with a failure; carries an ErrorReason
+│   ├── Unreachable    it did not answer: the truth is unknown
+│   │   └── CircuitOpen  we did not even ask
+│   ├── VolumeInUse    a container still holds the volume
+│   └── JobConflict    a job of another operation still runs
+└── Stale              our term or operation is over: drop the result, touch nothing
 """
 
 from collections.abc import Mapping
@@ -46,35 +46,65 @@ class ReasonRule:
 REASONS: Mapping[ErrorReason, ReasonRule] = MappingProxyType(
     {
         ErrorReason.MISMATCH: ReasonRule(
-            False, False, "What was observed is not what the operation expects.",
-            "It is retried; if it stays, look at the workspace's events, then recover with 'retry'."),
+            False,
+            False,
+            "What was observed is not what the operation expects.",
+            "It is retried; if it stays, look at the workspace's events, then recover with 'retry'.",
+        ),
         ErrorReason.UNREACHABLE: ReasonRule(
-            False, False, "A backend (engine, object store) did not answer.",
-            "Bring the backend back; CodeHub retries, and after the last try recover with 'retry'."),
+            False,
+            False,
+            "A backend (engine, object store) did not answer.",
+            "Bring the backend back; CodeHub retries, and after the last try recover with 'retry'.",
+        ),
         ErrorReason.ACTION_FAILED: ReasonRule(
-            False, False, "A backend refused or failed the action.",
-            "Read the message for the cause (full disk, crashed container), mend it, then recover with 'retry'."),
+            False,
+            False,
+            "A backend refused or failed the action.",
+            "Read the message for the cause (full disk, crashed container), mend it, then recover with 'retry'.",
+        ),
         ErrorReason.TIMEOUT: ReasonRule(
-            True, False, "The operation made no progress within its deadline.",
-            "Find what blocks it (the message names the operation), then recover with 'retry'."),
+            True,
+            False,
+            "The operation made no progress within its deadline.",
+            "Find what blocks it (the message names the operation), then recover with 'retry'.",
+        ),
         ErrorReason.RETRY_EXCEEDED: ReasonRule(
-            True, False, "Every retry of the operation failed.",
-            "The context holds the last failure: mend its cause, then recover with 'retry'."),
+            True,
+            False,
+            "Every retry of the operation failed.",
+            "The context holds the last failure: mend its cause, then recover with 'retry'.",
+        ),
         ErrorReason.DATA_LOST: ReasonRule(
-            True, False, "The home volume vanished without CodeHub having deleted it.",
-            "Choose a restore point (recover with 'use_archive') or begin anew ('empty_home')."),
+            True,
+            False,
+            "The home volume vanished without CodeHub having deleted it.",
+            "Choose a restore point (recover with 'use_archive') or begin anew ('empty_home').",
+        ),
         ErrorReason.IMAGE_PULL_FAILED: ReasonRule(
-            True, False, "The image does not exist or may not be pulled.",
-            "Correct the template's image or its credentials, then recover with 'retry'."),
+            True,
+            False,
+            "The image does not exist or may not be pulled.",
+            "Correct the template's image or its credentials, then recover with 'retry'.",
+        ),
         ErrorReason.CONTAINER_WITHOUT_VOLUME: ReasonRule(
-            True, True, "A container runs although its home volume is gone.",
-            "Recover with 'remove_container', then choose a restore point; it clears itself if the volume returns."),
+            True,
+            True,
+            "A container runs although its home volume is gone.",
+            "Recover with 'remove_container', then choose a restore point; it clears itself if the volume returns.",
+        ),
         ErrorReason.ARCHIVE_CORRUPTED: ReasonRule(
-            True, False, "The archive's bytes are not those that were written.",
-            "Choose another restore point ('use_archive') or forget this one ('forget_archive')."),
+            True,
+            False,
+            "The archive's bytes are not those that were written.",
+            "Choose another restore point ('use_archive') or forget this one ('forget_archive').",
+        ),
         ErrorReason.ARCHIVE_ACCESS_ERROR: ReasonRule(
-            True, True, "The archive cannot be read: it is missing, expired or damaged.",
-            "It clears itself when the object returns; else choose another restore point or 'forget_archive'."),
+            True,
+            True,
+            "The archive cannot be read: it is missing, expired or damaged.",
+            "It clears itself when the object returns; else choose another restore point or 'forget_archive'.",
+        ),
     },
 )
 
@@ -94,18 +124,26 @@ class ErrorInfo:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "reason": self.reason.value, "message": self.message, "operation": self.operation,
-            "is_terminal": self.is_terminal, "error_count": self.error_count,
-            "previous_phase": self.previous_phase, "occurred_at": self.occurred_at.isoformat(),
+            "reason": self.reason.value,
+            "message": self.message,
+            "operation": self.operation,
+            "is_terminal": self.is_terminal,
+            "error_count": self.error_count,
+            "previous_phase": self.previous_phase,
+            "occurred_at": self.occurred_at.isoformat(),
             "context": dict(self.context),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "ErrorInfo":
         return cls(
-            reason=ErrorReason(data["reason"]), message=data["message"], operation=data["operation"],
-            is_terminal=data["is_terminal"], error_count=data["error_count"],
-            previous_phase=data["previous_phase"], occurred_at=datetime.fromisoformat(data["occurred_at"]),
+            reason=ErrorReason(data["reason"]),
+            message=data["message"],
+            operation=data["operation"],
+            is_terminal=data["is_terminal"],
+            error_count=data["error_count"],
+            previous_phase=data["previous_phase"],
+            occurred_at=datetime.fromisoformat(data["occurred_at"]),
             context=dict(data["context"]),
         )
 

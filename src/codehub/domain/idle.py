@@ -58,7 +58,11 @@ class Warned:
 
 
 def idle_verdict(
-    ws: Workspace, lease_until: datetime | None, warned: Warned | None, policy: IdlePolicy, now: datetime,
+    ws: Workspace,
+    lease_until: datetime | None,
+    warned: Warned | None,
+    policy: IdlePolicy,
+    now: datetime,
 ) -> Verdict:
     becomes = {Phase.RUNNING: Desired.STANDBY, Phase.STANDBY: Desired.ARCHIVED}.get(ws.phase)
     if becomes is None or ws.operation is not Operation.NONE or ws.desired_state.value != ws.phase.value:
@@ -100,11 +104,18 @@ def _idle_since(ws: Workspace) -> datetime:
 def warning_leads(ttl: int) -> tuple[timedelta, timedelta]:
     """How long before the stop the two warnings come."""
     span = ttl or FIRST_WARNING_SECONDS * 2
-    return timedelta(seconds=min(FIRST_WARNING_SECONDS, span / 2)), timedelta(seconds=min(LAST_WARNING_SECONDS, span / 5))
+    return timedelta(seconds=min(FIRST_WARNING_SECONDS, span / 2)), timedelta(
+        seconds=min(LAST_WARNING_SECONDS, span / 5)
+    )
 
 
 def _warn_then_sleep(
-    stops_at: datetime, ttl: int, becomes: Desired, reason: str, warned: Warned | None, now: datetime,
+    stops_at: datetime,
+    ttl: int,
+    becomes: Desired,
+    reason: str,
+    warned: Warned | None,
+    now: datetime,
 ) -> Verdict:
     first, last = warning_leads(ttl)
     if now < stops_at - first:

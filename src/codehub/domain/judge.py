@@ -89,17 +89,26 @@ def judge(ws: Workspace, facts: Facts, now: datetime) -> Workspace:
         container_ready=_stamped(old.container_ready, container, now),
         healthy=_stamped(old.healthy, healthy, now),
     )
-    archive_op_id = None if _may_have_written(ws, facts) else ws.archive_op_id
+    archive_op_id = None if _may_have_written(replace(ws, home=home), facts) else ws.archive_op_id
     if (conditions, phase, home, archive_op_id) == (old, ws.phase, ws.home, ws.archive_op_id):
         return ws
     return replace(
-        ws, conditions=conditions, phase=phase, home=home, archive_op_id=archive_op_id, observed_at=now,
+        ws,
+        conditions=conditions,
+        phase=phase,
+        home=home,
+        archive_op_id=archive_op_id,
+        observed_at=now,
         phase_changed_at=now if phase != ws.phase else ws.phase_changed_at,
     )
 
 
 def phase_of(
-    deleted_at: datetime | None, volume: Condition, archive: Condition, container: Condition, healthy: Condition,
+    deleted_at: datetime | None,
+    volume: Condition,
+    archive: Condition,
+    container: Condition,
+    healthy: Condition,
 ) -> Phase:
     if deleted_at is not None:
         return Phase.DELETED
@@ -177,7 +186,11 @@ def _home(ws: Workspace, facts: Facts, container: Condition, volume: Condition) 
 
 
 def _health(
-    ws: Workspace, home: HomeContext, volume: Condition, archive: Condition, container: Condition,
+    ws: Workspace,
+    home: HomeContext,
+    volume: Condition,
+    archive: Condition,
+    container: Condition,
 ) -> Condition:
     """First match wins. A lost archive beside a live volume is not an error: the controller points elsewhere."""
     gone = volume.status is False and volume.reason == NO_VOLUME.reason
@@ -204,13 +217,17 @@ def _unhealthy(reason: ErrorReason, detail: str = "") -> Condition:
 
 
 def _phase_despite_unknowns(
-    ws: Workspace, home: HomeContext, volume: Condition, archive: Condition, container: Condition,
+    ws: Workspace,
+    home: HomeContext,
+    volume: Condition,
+    archive: Condition,
+    container: Condition,
 ) -> tuple[Phase, Condition]:
     outcomes: dict[Phase, Condition] = {}
     for v, a, c in product(
         _values(volume, _present_volume(ws), NO_VOLUME),
         _values(archive, Condition(status=True, reason=ArchiveState.READABLE.value), NO_ARCHIVE),
-        _values(container, Condition(status=True, reason=CONTAINER_READY), NO_CONTAINER),
+        _values(container, NO_CONTAINER, Condition(status=True, reason=CONTAINER_READY)),
     ):
         healthy = _health(ws, home, v, a, c)
         outcomes.setdefault(phase_of(ws.deleted_at, v, a, c, healthy), healthy)

@@ -43,8 +43,19 @@ def entries(before: Workspace | None, after: Workspace, actor: str, reason: str,
     found: list[Entry] = []
 
     def note(kind: Kind, old: object, new: object, why: str = "", message: str = "") -> None:
-        found.append(Entry(now, after.id, actor, kind, None if old is None else str(old),
-                           None if new is None else str(new), why or reason, after.op_id, message))
+        found.append(
+            Entry(
+                now,
+                after.id,
+                actor,
+                kind,
+                None if old is None else str(old),
+                None if new is None else str(new),
+                why or reason,
+                after.op_id,
+                message,
+            )
+        )
 
     if before is None:
         note(Kind.CREATED, None, after.desired_state, message=after.name)

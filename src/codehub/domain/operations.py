@@ -11,8 +11,11 @@ from uuid import UUID
 
 from codehub.domain import naming
 from codehub.domain.errors import REASONS, ErrorInfo, ErrorReason
+from codehub.domain.judge import volume_lives
 from codehub.domain.plan import Policy, backoff, terminal_reason
+from codehub.domain.transitions import MAY_RUN_IN_ERROR, OPERATIONS
 from codehub.domain.workspace import (
+    HEALTHY,
     Condition,
     HomeContext,
     Operation,
@@ -34,17 +37,25 @@ class Failure:
 
 def begin(ws: Workspace, operation: Operation, op_id: UUID, now: datetime) -> Workspace:
     row = replace(
-        ws, operation=operation, op_id=op_id, op_started_at=now, op_progress=None, op_progress_at=now,
-        op_excused_seconds=0.0, retry_at=None,
+        ws,
+        operation=operation,
+        op_id=op_id,
+        op_started_at=now,
+        op_progress=None,
+        op_progress_at=now,
+        op_excused_seconds=0.0,
+        retry_at=None,
     )
     match operation:
         case Operation.PROVISIONING:
             return _new_incarnation(row, restoring=None)
         case Operation.RESTORING:
             return _new_incarnation(row, restoring=row.archive_key)
-        case Operation.STARTING:
+        case Operation.STARTING | Operation.STOPPING:
             return replace(row, archive_op_id=None)
-        case Operation.ARCHIVING | Operation.CREATE_EMPTY_ARCHIVE:
+        case Operation.CREATE_EMPTY_ARCHIVE:
+            return replace(row, archive_op_id=op_id)
+        case Operation.ARCHIVING:
             return replace(row, archive_op_id=row.archive_op_id or op_id)
         case _:
             return row
@@ -73,14 +84,16 @@ def abandon(ws: Workspace) -> Workspace:
 
 
 def _ended(ws: Workspace) -> Workspace:
-    return replace(ws, operation=Operation.NONE, op_started_at=None, op_progress=None, op_progress_at=None,
-                   op_excused_seconds=0.0)
+    return replace(
+        ws, operation=Operation.NONE, op_started_at=None, op_progress=None, op_progress_at=None, op_excused_seconds=0.0
+    )
 
 
 def progressed(ws: Workspace, progress: Progress, now: datetime) -> Workspace:
     if progress == ws.op_progress:
         return ws
-    return replace(ws, op_progress=progress, op_progress_at=now, op_excused_seconds=0.0)
+    excuse = 0.0 if OPERATIONS[ws.operation].progress_counts else ws.op_excused_seconds
+    return replace(ws, op_progress=progress, op_progress_at=now, op_excused_seconds=excuse)
 
 
 def excused(ws: Workspace, seconds: float) -> Workspace:
@@ -90,14 +103,25 @@ def excused(ws: Workspace, seconds: float) -> Workspace:
 def failed(ws: Workspace, failure: Failure, policy: Policy, jitter: float, now: datetime) -> Workspace:
     """One more failed attempt: wait and try again, or, when no try is left, ERROR."""
     count = ws.error_count + 1
+    if ws.phase is Phase.ERROR:
+        return replace(ws, error_count=count, retry_at=now + backoff(count, policy, jitter))
     terminal = terminal_reason(failure.reason, count, policy)
     if terminal is None:
         info = _info(ws, failure, count, now, terminal=False)
-        return replace(ws, error_count=count, error_reason=info.reason, error_info=info,
-                       retry_at=now + backoff(count, policy, jitter))
+        return replace(
+            ws,
+            error_count=count,
+            error_reason=info.reason,
+            error_info=info,
+            retry_at=now + backoff(count, policy, jitter),
+        )
     if terminal is not failure.reason:
-        context = {"max_retries": policy.max_retries, "last_error": failure.message,
-                   "last_reason": failure.reason.value, **failure.context}
+        context = {
+            "max_retries": policy.max_retries,
+            "last_error": failure.message,
+            "last_reason": failure.reason.value,
+            **failure.context,
+        }
         message = f"{_doing(ws)} failed {count} times; the last time: {failure.message}"
         failure = Failure(terminal, message, context)
     return enter_error(replace(ws, error_count=count), failure, now)
@@ -115,9 +139,13 @@ def enter_error(ws: Workspace, failure: Failure, now: datetime) -> Workspace:
     if ws.conditions.healthy.status is False:
         healthy = replace(healthy, last_transition_time=ws.conditions.healthy.last_transition_time)
     row = replace(
-        _ended(ws), phase=Phase.ERROR, conditions=replace(ws.conditions, healthy=healthy),
+        _ended(ws),
+        phase=Phase.ERROR,
+        conditions=replace(ws.conditions, healthy=healthy),
         phase_changed_at=ws.phase_changed_at if ws.phase is Phase.ERROR else now,
-        error_reason=info.reason, error_info=info, retry_at=None,
+        error_reason=info.reason,
+        error_info=info,
+        retry_at=None,
     )
     if ws.operation is Operation.DELETING:
         # a wish to delete is never given up: it is tried again, slowly, until it succeeds
@@ -133,11 +161,20 @@ def settle_health(before: Workspace, ws: Workspace, now: datetime) -> Workspace:
     if ws.phase is Phase.ERROR:
         reason = ErrorReason(ws.conditions.healthy.reason)
         if _stands(ws.error_info, reason):
-            return ws
-        if ws.operation is Operation.DELETING:
-            return ws
+            return ws if ws.operation in MAY_RUN_IN_ERROR else abandon(ws)
         failure = Failure(reason, ws.conditions.healthy.message, _policy_context(ws, reason))
-        return enter_error(replace(ws, phase=before.phase, phase_changed_at=before.phase_changed_at), failure, now)
+        row = enter_error(replace(ws, phase=before.phase, phase_changed_at=before.phase_changed_at), failure, now)
+        if ws.operation is not Operation.DELETING:
+            return row
+        return replace(
+            row,
+            operation=ws.operation,
+            op_started_at=ws.op_started_at,
+            op_progress=ws.op_progress,
+            op_progress_at=ws.op_progress_at,
+            op_excused_seconds=ws.op_excused_seconds,
+            retry_at=ws.retry_at,
+        )
     if before.phase is Phase.ERROR and ws.error_info is not None and ws.error_info.is_terminal:
         return replace(ws, error_reason=None, error_info=None, error_count=0, retry_at=None)
     return ws
@@ -165,38 +202,49 @@ def repoint(ws: Workspace, archive_key: str | None) -> Workspace:
 
 def take_restore_point(ws: Workspace) -> Workspace:
     return replace(
-        ws, archive_key=ws.restore_from, archive_op_id=None, restore_handled_at=ws.restore_requested_at,
+        ws,
+        archive_key=ws.restore_from,
+        archive_op_id=None,
+        restore_handled_at=ws.restore_requested_at,
         home=replace(ws.home, live=False, restoring=None, marker=None),
     )
 
 
 def recovered(ws: Workspace, newest_readable: str | None) -> Workspace:
-    """Consume the recover wish. What each action gives up is only what the person named."""
-    row = replace(ws, recover_handled_at=ws.recover_requested_at)
-    if ws.phase is not Phase.ERROR:
-        return row
-    row = replace(_ended(row), error_reason=None, error_info=None, error_count=0, retry_at=None)
+    """Consume the recover wish. What each action gives up is only what the person named, and never the only copy."""
+    handled = replace(ws, recover_handled_at=ws.recover_requested_at)
+    chosen = ws.restore_from if ws.restore_pending else newest_readable
+    whole = ws.conditions.volume_ready.status is True
+    only_copy = volume_lives(ws.conditions.volume_ready) and ws.volume_may_be_only_copy
     action = ws.recover_action
-    if action in (RecoverAction.USE_ARCHIVE, RecoverAction.EMPTY_HOME) and ws.conditions.volume_ready.status:
-        # the volume is there after all: a chosen restore point then takes the safe way through ARCHIVED
+    if ws.phase is not Phase.ERROR or (action is RecoverAction.USE_ARCHIVE and not chosen and not only_copy):
+        return handled
+    row = _out_of_error(handled)
+    if only_copy and not whole:
+        row = replace(row, home=replace(row.home, deleting_volume=False, live=True))
+    if action is RecoverAction.FORGET_ARCHIVE:
+        return replace(row, archive_key=None, archive_op_id=None)
+    if only_copy or action not in (RecoverAction.USE_ARCHIVE, RecoverAction.EMPTY_HOME):
+        # a volume that is there after all is kept: a chosen restore point then takes the safe way through ARCHIVED
         return row
-    match action:
-        case RecoverAction.USE_ARCHIVE:
-            chosen = ws.restore_from if ws.restore_pending else newest_readable
-            return replace(
-                row, archive_key=chosen, archive_op_id=None, restore_handled_at=ws.restore_requested_at,
-                home=replace(row.home, live=False, restoring=None, deleting_volume=False, marker=None),
-                home_store_key=None,
-            )
-        case RecoverAction.FORGET_ARCHIVE:
-            return replace(row, archive_key=None, archive_op_id=None)
-        case RecoverAction.EMPTY_HOME:
-            return replace(
-                row, archive_key=None, archive_op_id=None, home_store_key=None,
-                home=replace(row.home, live=False, restoring=None, deleting_volume=False, marker=None),
-            )
-        case _:
-            return row
+    key = chosen if action is RecoverAction.USE_ARCHIVE else None
+    used = ws.restore_requested_at if action is RecoverAction.USE_ARCHIVE else ws.restore_handled_at
+    home = replace(row.home, live=False, restoring=None, deleting_volume=False, marker=None)
+    return replace(row, archive_key=key, archive_op_id=None, restore_handled_at=used, home=home, home_store_key=None)
+
+
+def _out_of_error(ws: Workspace) -> Workspace:
+    """As before the error; the next look corrects it."""
+    phase = Phase(ws.error_info.previous_phase) if ws.error_info else ws.phase
+    return replace(
+        _ended(ws),
+        error_reason=None,
+        error_info=None,
+        error_count=0,
+        retry_at=None,
+        phase=phase,
+        conditions=replace(ws.conditions, healthy=HEALTHY),
+    )
 
 
 def forgiven(ws: Workspace) -> Workspace:
@@ -207,18 +255,24 @@ def relapsed(before: Workspace, ws: Workspace, policy: Policy, jitter: float, no
     lived = (now - before.phase_changed_at).total_seconds()
     detail = ws.conditions.container_ready.message
     message = f"the container ended {lived:.0f} s after its start" + (f": {detail}" if detail else "")
-    return failed(ws, Failure(ErrorReason.ACTION_FAILED, message, {"action": "start"}), policy, jitter, now)
+    failure = Failure(ErrorReason.ACTION_FAILED, message, {"action": "start"})
+    row = failed(replace(ws, operation=Operation.STARTING), failure, policy, jitter, now)
+    return replace(row, operation=Operation.NONE)
 
 
 def _info(ws: Workspace, failure: Failure, count: int, now: datetime, *, terminal: bool) -> ErrorInfo:
     previous = ws.error_info.previous_phase if ws.phase is Phase.ERROR and ws.error_info else ws.phase.value
     return ErrorInfo(
-        reason=failure.reason, message=failure.message, operation=ws.operation.value, is_terminal=terminal,
-        error_count=count, previous_phase=previous, occurred_at=now, context=failure.context,
+        reason=failure.reason,
+        message=failure.message,
+        operation=ws.operation.value,
+        is_terminal=terminal,
+        error_count=count,
+        previous_phase=previous,
+        occurred_at=now,
+        context=failure.context,
     )
 
 
 def _doing(ws: Workspace) -> str:
     return ws.operation.value if ws.operation is not Operation.NONE else "STARTING"
-
-

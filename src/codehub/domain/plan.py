@@ -101,8 +101,19 @@ class Undelete:
 
 
 Decision = (
-    Settled | Wait | Begin | Continue | Complete | TimedOut | Abandon | Relapse | Forgive | Recover
-    | TakeRestorePoint | Repoint | Undelete
+    Settled
+    | Wait
+    | Begin
+    | Continue
+    | Complete
+    | TimedOut
+    | Abandon
+    | Relapse
+    | Forgive
+    | Recover
+    | TakeRestorePoint
+    | Repoint
+    | Undelete
 )
 
 
@@ -116,6 +127,8 @@ def plan(before: Workspace, ws: Workspace, facts: Facts, policy: Policy, now: da
         return Recover() if facts.runtime_known else Wait("recover waits for the runtime to answer")
     if ws.phase is Phase.ERROR:
         return _plan_error(before, ws, facts, policy, now)
+    if ws.operation is not Operation.NONE and OPERATIONS[ws.operation].done(ws):
+        return Complete()
     if _archive_lost_beside_volume(ws):
         return Repoint()
     if ws.operation is not Operation.NONE:
@@ -137,11 +150,15 @@ def effective_desired(ws: Workspace) -> Desired:
 def next_operation(ws: Workspace) -> Operation:
     desired = effective_desired(ws)
     ready = ws.conditions.container_ready
-    leftover = ready.status is False and ready.reason != NO_CONTAINER.reason
-    if ws.phase is Phase.STANDBY and leftover and desired is not Desired.RUNNING:
+    leftover = ready.status is not None and ready.reason != NO_CONTAINER.reason
+    if leftover and ws.phase in _WITHOUT_CONTAINER and desired is not Desired.RUNNING:
         return Operation.STOPPING
     row = transition(ws.phase, desired)
     return row.operation if row else Operation.NONE
+
+
+_WITHOUT_CONTAINER = (Phase.PENDING, Phase.ARCHIVED, Phase.STANDBY)
+"""A container that is there all the same is a leftover: it holds a slot and is ended."""
 
 
 def wants_volume_gone(ws: Workspace) -> bool:
@@ -158,30 +175,48 @@ def _plan_error(before: Workspace, ws: Workspace, facts: Facts, policy: Policy, 
     return _begin(ws, Operation.DELETING, facts, now)
 
 
-def _plan_running(ws: Workspace, facts: Facts, policy: Policy, now: datetime) -> Decision:
-    rule = OPERATIONS[ws.operation]
-    if rule.done(ws):
+def _plan_running(ws: Workspace, facts: Facts, policy: Policy, now: datetime) -> Decision:  # noqa: PLR0911 - as above
+    if OPERATIONS[ws.operation].done(ws):
         return Complete()
     if not facts.runtime_known:
         return Wait("the runtime does not answer", excused=True)
-    if _unwanted(ws) and ws.retry_at is not None and not ws.home.deleting_volume:
+    if _pointless(ws):
         return Abandon()
-    limit = policy.deadline(ws.operation)
-    elapsed = _elapsed(ws, now)
-    if elapsed > limit and ws.operation is not Operation.DELETING:
-        return TimedOut(elapsed.total_seconds(), limit.total_seconds())
+    if not _yields(ws):
+        if ws.operation in _NEEDS_STORE and _store_silent(ws):
+            return Wait("the object store does not answer", excused=True)
+        late = _overdue(ws, policy, now)
+        if late is not None:
+            return late
     if ws.retry_at is not None and now < ws.retry_at:
         return Wait("the next try is not due", until=ws.retry_at)
     return Continue()
 
 
+def _pointless(ws: Workspace) -> bool:
+    """Unwanted between two tries, or an archive of a home that a container has changed since; never past the safe
+    point."""
+    outdated = ws.operation is Operation.ARCHIVING and ws.archive_op_id is None
+    unwanted = ws.retry_at is not None and next_operation(ws) is not ws.operation
+    return (outdated or unwanted) and not ws.home.deleting_volume
+
+
+def _yields(ws: Workspace) -> bool:
+    """The volume is wanted back before the safe point: the next step gives it back at once."""
+    return ws.operation is Operation.ARCHIVING and not ws.home.deleting_volume and not wants_volume_gone(ws)
+
+
+def _overdue(ws: Workspace, policy: Policy, now: datetime) -> TimedOut | None:
+    """A delete in ERROR has no deadline: it is tried until it succeeds."""
+    limit, elapsed = policy.deadline(ws.operation), _elapsed(ws, now)
+    if elapsed <= limit or ws.phase is Phase.ERROR:
+        return None
+    return TimedOut(elapsed.total_seconds(), limit.total_seconds())
+
+
 def _elapsed(ws: Workspace, now: datetime) -> timedelta:
     since = ws.op_progress_at if OPERATIONS[ws.operation].progress_counts else ws.op_started_at
     return now - (since or now) - timedelta(seconds=ws.op_excused_seconds)
-
-
-def _unwanted(ws: Workspace) -> bool:
-    return next_operation(ws) is not ws.operation
 
 
 def _plan_idle(ws: Workspace, facts: Facts, now: datetime) -> Decision:
@@ -196,14 +231,35 @@ def _plan_idle(ws: Workspace, facts: Facts, now: datetime) -> Decision:
 def _begin(ws: Workspace, operation: Operation, facts: Facts, now: datetime) -> Decision:
     if not facts.runtime_known:
         return Wait("the runtime does not answer")
-    if operation in _NEEDS_ARCHIVE and ws.archive_key is not None and ws.conditions.archive_ready.status is None:
-        return Wait("the object store does not answer")
+    if _in_doubt(ws, operation):
+        return Wait("the phase is not known for certain")
     if ws.retry_at is not None and now < ws.retry_at:
         return Wait("the next try is not due", until=ws.retry_at)
     return Begin(operation)
 
 
-_NEEDS_ARCHIVE = (Operation.PROVISIONING, Operation.RESTORING, Operation.ARCHIVING, Operation.CREATE_EMPTY_ARCHIVE)
+_NEEDS_STORE = (Operation.RESTORING, Operation.ARCHIVING, Operation.CREATE_EMPTY_ARCHIVE)
+
+
+def _store_silent(ws: Workspace) -> bool:
+    return ws.archive_key is not None and ws.conditions.archive_ready.status is None
+
+
+def _in_doubt(ws: Workspace, operation: Operation) -> bool:
+    seen = ws.conditions
+    match operation:
+        case Operation.STARTING:
+            return seen.volume_ready.status is not True
+        case Operation.ARCHIVING:
+            return seen.volume_ready.status is not True or _store_silent(ws)
+        case Operation.STOPPING:
+            return seen.volume_ready.status is not True and not ws.container_exists
+        case Operation.RESTORING | Operation.DISCARDING:
+            return seen.archive_ready.status is not True
+        case Operation.PROVISIONING | Operation.CREATE_EMPTY_ARCHIVE:
+            return _store_silent(ws)
+        case _:
+            return False
 
 
 def _archive_lost_beside_volume(ws: Workspace) -> bool:
@@ -232,5 +288,5 @@ def terminal_reason(reason: ErrorReason, error_count: int, policy: Policy) -> Er
 
 def backoff(error_count: int, policy: Policy, jitter: float) -> timedelta:
     """min(2^(k−1) s, 5 min) ± 10 %; `jitter` is in [−1, 1]."""
-    seconds = min(2.0 ** (error_count - 1), policy.backoff_cap_seconds)
+    seconds = min(2.0 ** min(error_count - 1, 60), policy.backoff_cap_seconds)
     return timedelta(seconds=seconds * (1 + 0.1 * jitter))

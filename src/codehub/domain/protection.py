@@ -36,7 +36,10 @@ class Retention:
 
 
 def protected_keys(
-    ws: Workspace, points: Sequence[RestorePoint], retention: Retention, now: datetime,
+    ws: Workspace,
+    points: Sequence[RestorePoint],
+    retention: Retention,
+    now: datetime,
 ) -> frozenset[str]:
     """The archive keys of this workspace that must stay."""
     if ws.purged_at is not None:
@@ -65,7 +68,7 @@ def protected_volumes(ws: Workspace, retention: Retention, now: datetime) -> fro
     if ws.deleted_at is not None:
         inside = now - ws.deleted_at < timedelta(seconds=retention.undo_seconds) or ws.undelete_pending
         return frozenset({ws.home_store_key}) if inside else frozenset()
-    in_use = ws.home.live or ws.phase is Phase.ERROR or ws.operation is not Operation.NONE
+    in_use = ws.volume_may_be_only_copy or ws.phase is Phase.ERROR or ws.operation is not Operation.NONE
     return frozenset({ws.home_store_key}) if in_use else frozenset()
 
 
@@ -92,9 +95,14 @@ def refusal(inventory: Inventory, override: Collection[str] = ()) -> str | None:
         return None
     if inventory.newest_ledger_at is None or inventory.oldest_workspace_at is None:
         return "database-empty: the database knows no workspace although objects exist; is this the right database?"
+    oldest = inventory.oldest_object_at
+    if "database-younger" not in override and oldest and oldest < inventory.oldest_workspace_at:
+        return "database-younger: objects are older than the oldest workspace; was the database made anew?"
     newest = inventory.newest_object_at
     if "ledger-behind" not in override and newest and newest - inventory.newest_ledger_at > LEDGER_LAG:
-        return "ledger-behind: the newest object is over 1 h newer than the newest ledger row; was the database restored?"
+        return (
+            "ledger-behind: the newest object is over 1 h newer than the newest ledger row; was the database restored?"
+        )
     too_many = inventory.marked > MOST_COUNT and inventory.marked > inventory.existing * MOST_SHARE
     if "too-many" not in override and too_many:
         return f"too-many: {inventory.marked} of {inventory.existing} would be swept, over {MOST_SHARE:.0%}"

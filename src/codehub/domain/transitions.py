@@ -29,10 +29,15 @@ TABLE: tuple[Transition, ...] = (
     Transition(Phase.ARCHIVED, (Desired.PENDING,), Operation.DISCARDING, Phase.PENDING),
     Transition(Phase.ARCHIVED, (Desired.DELETED,), Operation.DELETING, Phase.DELETED),
     Transition(Phase.STANDBY, (Desired.RUNNING,), Operation.STARTING, Phase.RUNNING),
-    Transition(Phase.STANDBY, (Desired.ARCHIVED, Desired.PENDING, Desired.DELETED), Operation.ARCHIVING,
-               Phase.ARCHIVED),
-    Transition(Phase.RUNNING, (Desired.STANDBY, Desired.ARCHIVED, Desired.PENDING, Desired.DELETED),
-               Operation.STOPPING, Phase.STANDBY),
+    Transition(
+        Phase.STANDBY, (Desired.ARCHIVED, Desired.PENDING, Desired.DELETED), Operation.ARCHIVING, Phase.ARCHIVED
+    ),
+    Transition(
+        Phase.RUNNING,
+        (Desired.STANDBY, Desired.ARCHIVED, Desired.PENDING, Desired.DELETED),
+        Operation.STOPPING,
+        Phase.STANDBY,
+    ),
     Transition(Phase.ERROR, (Desired.DELETED,), Operation.DELETING, Phase.DELETED),
 )
 
@@ -60,8 +65,7 @@ def _provisioned(ws: Workspace) -> bool:
 
 
 def _archive_is_ours(ws: Workspace) -> bool:
-    return (ws.conditions.archive_ready.status is True
-            and naming.is_archive_of(ws.archive_key, ws.id, ws.archive_op_id))
+    return ws.conditions.archive_ready.status is True and naming.is_archive_of(ws.archive_key, ws.id, ws.archive_op_id)
 
 
 def _restored(ws: Workspace) -> bool:
@@ -105,13 +109,16 @@ OPERATIONS: Mapping[Operation, OperationRule] = MappingProxyType(
     {
         Operation.PROVISIONING: OperationRule(_provisioned, "volume_ready", 300),
         Operation.CREATE_EMPTY_ARCHIVE: OperationRule(
-            _archive_is_ours, "archive_ready ∧ archive_key is this operation's", 300),
+            _archive_is_ours, "archive_ready ∧ archive_key is this operation's", 300
+        ),
         Operation.RESTORING: OperationRule(
-            _restored, "volume_ready ∧ restore_marker = (archive_key, this operation)", 1800, progress_counts=True),
+            _restored, "volume_ready ∧ restore_marker = (archive_key, this operation)", 1800, progress_counts=True
+        ),
         Operation.STARTING: OperationRule(_started, "container_ready", 300),
         Operation.STOPPING: OperationRule(_stopped, "the container is gone", 300),
         Operation.ARCHIVING: OperationRule(
-            _archived, "no volume ∧ archive_ready ∧ archive_key is this operation's", 1800, progress_counts=True),
+            _archived, "no volume ∧ archive_ready ∧ archive_key is this operation's", 1800, progress_counts=True
+        ),
         Operation.DISCARDING: OperationRule(_discarded, "no archive_key", 300),
         Operation.DELETING: OperationRule(_deleted, "deleted_at set", 300),
     },

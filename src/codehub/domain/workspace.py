@@ -65,8 +65,12 @@ class Condition:
 
     def to_json(self) -> dict[str, Any]:
         at = self.last_transition_time
-        return {"status": self.status, "reason": self.reason, "message": self.message,
-                "last_transition_time": at.isoformat() if at else None}
+        return {
+            "status": self.status,
+            "reason": self.reason,
+            "message": self.message,
+            "last_transition_time": at.isoformat() if at else None,
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Condition":
@@ -92,8 +96,13 @@ class Conditions:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Conditions":
-        return cls(**{attribute: Condition.from_json(data[name])
-                      for name, attribute in CONDITION_NAMES.items() if name in data})
+        return cls(
+            **{
+                attribute: Condition.from_json(data[name])
+                for name, attribute in CONDITION_NAMES.items()
+                if name in data
+            }
+        )
 
 
 CONDITION_NAMES: Mapping[str, str] = {
@@ -110,8 +119,8 @@ class HomeContext:
 
     `live`: holds the user's work; its absence is DataLost. `restoring`: only part of that archive is in it; never
     start or archive it. `deleting_volume`: archived and proven, past the safe point; finish the delete.
-    `ready_instance`: the container that has answered HTTP once. `restored_from`: the archive the home came from or
-    last went into. `marker`: (archive key, op id) of the last finished restore.
+    `ready_instance`: the container that has answered HTTP once. `marker`: (archive key, op id) of the last finished
+    restore.
     """
 
     incarnation: int = 0
@@ -124,8 +133,11 @@ class HomeContext:
     def to_json(self) -> dict[str, Any]:
         marker = self.marker
         return {
-            "incarnation": self.incarnation, "live": self.live, "restoring": self.restoring,
-            "deleting_volume": self.deleting_volume, "ready_instance": self.ready_instance,
+            "incarnation": self.incarnation,
+            "live": self.live,
+            "restoring": self.restoring,
+            "deleting_volume": self.deleting_volume,
+            "ready_instance": self.ready_instance,
             "restore_marker": {"archive_key": marker[0], "op_id": str(marker[1])} if marker else None,
         }
 
@@ -133,8 +145,11 @@ class HomeContext:
     def from_json(cls, data: Mapping[str, Any]) -> "HomeContext":
         marker = data["restore_marker"]
         return cls(
-            incarnation=data["incarnation"], live=data["live"], restoring=data["restoring"],
-            deleting_volume=data["deleting_volume"], ready_instance=data["ready_instance"],
+            incarnation=data["incarnation"],
+            live=data["live"],
+            restoring=data["restoring"],
+            deleting_volume=data["deleting_volume"],
+            ready_instance=data["ready_instance"],
             marker=(marker["archive_key"], UUID(marker["op_id"])) if marker else None,
         )
 
@@ -228,6 +243,12 @@ class Workspace:
     def container_exists(self) -> bool:
         """As last observed; unknown counts as existing, so that nothing is built beside it."""
         return self.conditions.container_ready.reason != NO_CONTAINER.reason
+
+    @property
+    def volume_may_be_only_copy(self) -> bool:
+        """Of the user's newest work. A volume past the safe point is one too, should its archive be lost."""
+        leaving_unproven = self.home.deleting_volume and self.conditions.archive_ready.status is not True
+        return self.home.live or leaving_unproven
 
 
 def _pending(requested: datetime | None, handled: datetime | None) -> bool:

@@ -36,7 +36,13 @@ class WorkspaceSpecs(Protocol):
         ...
 
     async def change(
-        self, workspace_id: UUID, decide: SpecDecision, actor: Actor, *, reason: str = "", admission: bool = False,
+        self,
+        workspace_id: UUID,
+        decide: SpecDecision,
+        actor: Actor,
+        *,
+        reason: str = "",
+        admission: bool = False,
     ) -> Workspace:
         """Lock the row, let `decide` choose, write the spec fields that differ. NotFound if there is no such row.
         With `admission`, all such calls of the installation stand in one line, so that `Slots` cannot be stale.
@@ -86,7 +92,12 @@ class WorkspaceStatuses(Protocol):
         ...
 
     async def record(
-        self, before: Workspace, after: Workspace, *, reason: str = "", point: RestorePoint | None = None,
+        self,
+        before: Workspace,
+        after: Workspace,
+        *,
+        reason: str = "",
+        point: RestorePoint | None = None,
     ) -> Workspace:
         """Write the status fields that differ, if `operation` and `op_id` are still `before`'s, and `point` as a
         restore point (an existing one of the same key is kept); else Stale. Returns the row as it now stands."""

@@ -44,10 +44,20 @@ class Wishes:
         if new.desired_state is Desired.DELETED:
             raise Invalid("A new workspace cannot be wished away.")
         row = Workspace(
-            id=workspace_id, owner_id=new.owner_id, name=name, slug=slug_from(name, workspace_id),
-            description=new.description, memo=new.memo, template=new.template, image_ref=new.image_ref,
-            runtime=new.runtime, standby_ttl_seconds=new.standby_ttl_seconds,
-            archive_ttl_seconds=new.archive_ttl_seconds, created_at=now, updated_at=now, phase_changed_at=now,
+            id=workspace_id,
+            owner_id=new.owner_id,
+            name=name,
+            slug=slug_from(name, workspace_id),
+            description=new.description,
+            memo=new.memo,
+            template=new.template,
+            image_ref=new.image_ref,
+            runtime=new.runtime,
+            standby_ttl_seconds=new.standby_ttl_seconds,
+            archive_ttl_seconds=new.archive_ttl_seconds,
+            created_at=now,
+            updated_at=now,
+            phase_changed_at=now,
         )
 
         def decide(fresh: Workspace, others: Slots, at: datetime) -> Workspace:
@@ -56,7 +66,13 @@ class Wishes:
         return await self.specs.create(row, decide, actor)
 
     async def want(
-        self, workspace_id: UUID, desired: Desired, actor: Actor, *, if_idle: bool = False, discard_home: bool = False,
+        self,
+        workspace_id: UUID,
+        desired: Desired,
+        actor: Actor,
+        *,
+        if_idle: bool = False,
+        discard_home: bool = False,
         reason: str = "asked",
     ) -> Workspace:
         if desired is Desired.PENDING and not discard_home:
@@ -71,7 +87,12 @@ class Wishes:
         return await self._change(workspace_id, decide, actor, reason, admission=desired is Desired.RUNNING)
 
     async def put_to_sleep(
-        self, workspace_id: UUID, seen: Workspace, becomes: Desired, actor: Actor, reason: str,
+        self,
+        workspace_id: UUID,
+        seen: Workspace,
+        becomes: Desired,
+        actor: Actor,
+        reason: str,
     ) -> bool:
         """The timer's wish, only if nothing has happened since it looked: a fresh wake wins."""
         slept = False
@@ -79,7 +100,10 @@ class Wishes:
         def decide(row: Workspace, _others: Slots, _now: datetime) -> Workspace:
             nonlocal slept
             same = (row.desired_state, row.phase, row.last_access_at) == (
-                seen.desired_state, seen.phase, seen.last_access_at)
+                seen.desired_state,
+                seen.phase,
+                seen.last_access_at,
+            )
             slept = same and row.operation is Operation.NONE and row.deleted_at is None
             return replace(row, desired_state=becomes, desired_by=actor.name) if slept else row
 
@@ -87,7 +111,11 @@ class Wishes:
         return slept
 
     async def recover(
-        self, workspace_id: UUID, action: RecoverAction, actor: Actor, archive: str | None = None,
+        self,
+        workspace_id: UUID,
+        action: RecoverAction,
+        actor: Actor,
+        archive: str | None = None,
     ) -> Workspace:
         def decide(row: Workspace, others: Slots, now: datetime) -> Workspace:
             _must_live(row)
@@ -151,8 +179,13 @@ class Wishes:
         return replace(row, desired_state=desired, desired_by=actor.name)
 
     async def _change(
-        self, workspace_id: UUID, decide: Callable[[Workspace, Slots, datetime], Workspace], actor: Actor, reason: str,
-        *, admission: bool = False,
+        self,
+        workspace_id: UUID,
+        decide: Callable[[Workspace, Slots, datetime], Workspace],
+        actor: Actor,
+        reason: str,
+        *,
+        admission: bool = False,
     ) -> Workspace:
         return await self.specs.change(workspace_id, decide, actor, reason=reason, admission=admission)
 

@@ -170,7 +170,12 @@ class MemorySpecs(_Fenced):
             return await self._change(workspace_id, decide, slots, actor, reason)
 
     async def _change(
-        self, workspace_id: UUID, decide: SpecDecision, slots: Slots, actor: Actor, reason: str,
+        self,
+        workspace_id: UUID,
+        decide: SpecDecision,
+        slots: Slots,
+        actor: Actor,
+        reason: str,
     ) -> Workspace:
         def update() -> Workspace:
             row = self._row(workspace_id)

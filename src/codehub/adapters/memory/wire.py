@@ -5,6 +5,7 @@ whether the caller learns of it.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -34,7 +35,7 @@ class Fault:
 
 
 class Wire:
-    async def call(self, name: str, effect: Callable[[], T], about: UUID | None = None) -> T:
+    async def call(self, name: str, effect: Callable[[], T], about: UUID | None = None) -> T:  # noqa: ARG002 - the bad wires use them
         """`about`: the workspace that an effect on the outside touches; None for everything else."""
         return effect()
 
@@ -48,7 +49,7 @@ class FaultyWire(Wire):
         self._timeout = timeout
         self._late: set[asyncio.Task[None]] = set()
 
-    async def call(self, name: str, effect: Callable[[], T], about: UUID | None = None) -> T:
+    async def call(self, name: str, effect: Callable[[], T], about: UUID | None = None) -> T:  # noqa: ARG002 - as above
         fault = self._choose(name)
         if fault is None:
             return effect()
@@ -79,10 +80,8 @@ class FaultyWire(Wire):
     def _later(self, effect: Callable[[], T], seconds: float) -> None:
         async def deliver() -> None:
             await self._clock.sleep(seconds)
-            try:
+            with contextlib.suppress(Exception):  # nobody is listening any more, as on a real network
                 effect()
-            except Exception:  # noqa: BLE001, S110 - nobody is listening any more, as on a real network
-                pass
 
         task = asyncio.get_running_loop().create_task(deliver())
         self._late.add(task)

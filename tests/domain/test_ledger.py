@@ -1,0 +1,130 @@
+"""The ledger explains every change (DESIGN section 13, invariant 6)."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codehub.domain import operations
+from codehub.domain.errors import ErrorReason
+from codehub.domain.judge import judge
+from codehub.domain.ledger import Entry, Kind, entries
+from codehub.domain.operations import Failure, settle_health
+from codehub.domain.plan import Policy
+from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction, Workspace
+from tests.rows import KEY, NOW, OP_ID, OTHER_OP_ID, VOLUME, archived, broken, busy, facts, with_home, workspace
+
+
+def told(before: Workspace | None, after: Workspace) -> list[tuple[Kind, str | None, str | None]]:
+    return [(entry.kind, entry.before, entry.after) for entry in entries(before, after, "ann", "because", NOW)]
+
+
+def test_a_creation_is_told() -> None:
+    (entry,) = entries(None, workspace(desired_state=Desired.RUNNING), "ann", "asked", NOW)
+    assert (entry.kind, entry.after, entry.message) == (Kind.CREATED, "RUNNING", "demo")
+    assert (entry.actor, entry.reason, entry.at, entry.workspace_id) == ("ann", "asked", NOW, workspace().id)
+
+
+def test_no_change_is_not_told() -> None:
+    assert told(with_home(), with_home()) == []
+    assert told(with_home(), replace(with_home(), last_access_at=NOW, observed_at=NOW)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"desired_state": Desired.RUNNING}, (Kind.WISH, "PENDING", "RUNNING")),
+        ({"phase": Phase.STANDBY}, (Kind.PHASE, "PENDING", "STANDBY")),
+        ({"archive_key": KEY}, (Kind.ARCHIVE, None, KEY)),
+        (
+            {"recover_requested_at": NOW, "recover_action": RecoverAction.RETRY},
+            (Kind.RECOVER_ASKED, None, "retry"),
+        ),
+        ({"restore_requested_at": NOW, "restore_from": KEY}, (Kind.RESTORE_ASKED, None, KEY)),
+        ({"undelete_requested_at": NOW}, (Kind.UNDELETE_ASKED, None, None)),
+        ({"deleted_at": NOW}, (Kind.DELETED, None, None)),
+    ],
+)
+def test_each_change_is_told_once(changes: dict[str, object], expected: tuple[Kind, str | None, str | None]) -> None:
+    assert told(workspace(), workspace(**changes)) == [expected]
+
+
+def test_an_undeletion_is_told() -> None:
+    assert told(workspace(deleted_at=NOW), workspace()) == [(Kind.UNDELETED, None, None)]
+
+
+def test_the_life_of_an_operation_is_told() -> None:
+    row = with_home(desired_state=Desired.RUNNING)
+    began = operations.begin(row, Operation.STARTING, OP_ID, NOW)
+    assert told(row, began) == [(Kind.OPERATION_BEGAN, "NONE", "STARTING")]
+    ended = operations.complete(began)
+    assert told(began, ended) == [(Kind.OPERATION_ENDED, "STARTING", "NONE")]
+    (entry,) = entries(row, began, "ann", "planned", NOW)
+    assert entry.op_id == OP_ID
+
+
+def test_one_operation_after_another_of_the_same_kind_is_told() -> None:
+    first = busy(with_home(), Operation.STARTING)
+    second = replace(first, op_id=OTHER_OP_ID)
+    assert [kind for kind, _, _ in told(first, second)] == [Kind.OPERATION_ENDED, Kind.OPERATION_BEGAN]
+
+
+def test_each_failed_try_is_told_and_the_last_is_an_error() -> None:
+    row = busy(with_home(), Operation.STARTING)
+    kinds = []
+    for _ in range(3):
+        after = operations.failed(row, Failure(ErrorReason.ACTION_FAILED, "no luck"), Policy(), 0.0, NOW)
+        kinds.append([kind for kind, _, _ in told(row, after)])
+        row = after
+    assert kinds[:2] == [[Kind.ATTEMPT_FAILED], [Kind.ATTEMPT_FAILED]]
+    assert kinds[2] == [Kind.OPERATION_ENDED, Kind.PHASE, Kind.ERROR]
+
+
+def test_an_error_is_told_with_its_reason_and_message() -> None:
+    before = with_home()
+    after = settle_health(before, judge(before, facts(), NOW), NOW)
+    by_kind = {entry.kind: entry for entry in entries(before, after, "controller", "observed", NOW)}
+    assert by_kind[Kind.PHASE].reason == "DataLost"
+    assert (by_kind[Kind.ERROR].after, by_kind[Kind.ERROR].reason) == ("DataLost", "DataLost")
+    assert by_kind[Kind.ERROR].message
+
+
+ROWS = st.builds(
+    workspace,
+    phase=st.sampled_from(Phase),
+    desired_state=st.sampled_from(Desired),
+    operation=st.sampled_from(Operation),
+    op_id=st.sampled_from((OP_ID, OTHER_OP_ID)),
+    archive_key=st.sampled_from((None, KEY)),
+    deleted_at=st.sampled_from((None, NOW)),
+    undelete_requested_at=st.sampled_from((None, NOW)),
+    recover_requested_at=st.sampled_from((None, NOW)),
+    restore_requested_at=st.sampled_from((None, NOW)),
+)
+
+
+@given(ROWS, ROWS)
+def test_no_change_that_matters_goes_unexplained(before: Workspace, after: Workspace) -> None:
+    found: dict[Kind, Entry] = {entry.kind: entry for entry in entries(before, after, "ann", "because", NOW)}
+    watched = {
+        Kind.WISH: "desired_state",
+        Kind.PHASE: "phase",
+        Kind.ARCHIVE: "archive_key",
+        Kind.RECOVER_ASKED: "recover_requested_at",
+        Kind.RESTORE_ASKED: "restore_requested_at",
+        Kind.UNDELETE_ASKED: "undelete_requested_at",
+    }
+    for kind, field in watched.items():
+        assert (kind in found) is (getattr(before, field) != getattr(after, field)), field
+    assert (Kind.DELETED in found or Kind.UNDELETED in found) is (before.deleted_at != after.deleted_at)
+    if before.operation is not after.operation:
+        assert (Kind.OPERATION_ENDED in found) is (before.operation is not Operation.NONE)
+        assert (Kind.OPERATION_BEGAN in found) is (after.operation is not Operation.NONE)
+    assert all(entry.actor == "ann" and entry.reason for entry in found.values())
+
+
+def test_leaving_error_is_told() -> None:
+    before = broken(archived(), ErrorReason.ARCHIVE_ACCESS_ERROR)
+    after = settle_health(before, judge(before, facts(VOLUME), NOW), NOW)
+    assert told(before, after) == [(Kind.PHASE, "ERROR", "ARCHIVED")]

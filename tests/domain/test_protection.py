@@ -1,0 +1,155 @@
+"""Protection over generated histories: what is pointed at, recent or in doubt is kept, and the rest is let go."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codehub.domain import naming
+from codehub.domain.protection import Inventory, RestorePoint, Retention, protected_keys, protected_volumes, refusal
+from codehub.domain.workspace import HomeContext, Operation, Phase, Workspace
+from tests.rows import LONG_AGO, NOW, OP_ID, VOLUME, WORKSPACE_ID, with_home, workspace
+
+WINDOW = timedelta(hours=2)
+RETENTION = Retention(restore_points=3, undo_seconds=7200)
+
+
+def point(number: int, released_at: datetime | None) -> RestorePoint:
+    op_id, at = UUID(int=number), LONG_AGO + timedelta(minutes=number)
+    key = naming.archive_key("", WORKSPACE_ID, op_id)
+    return RestorePoint(WORKSPACE_ID, op_id, key, 1, 1, "", at, at, released_at)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """`points` in any order; some were discarded at some time."""
+
+    points: tuple[RestorePoint, ...]
+    row: Workspace
+
+    def keys(self) -> frozenset[str]:
+        return protected_keys(self.row, self.points, RETENTION, NOW)
+
+    def pointed_at(self) -> set[str]:
+        row = self.row
+        making = naming.archive_key("", row.id, row.archive_op_id) if row.archive_op_id else None
+        chosen = row.restore_from if row.restore_requested_at else None
+        return {key for key in (row.archive_key, making, chosen) if key}
+
+    def held(self) -> list[str]:
+        """Oldest first."""
+        return [p.key for p in sorted(self.points, key=lambda p: p.created_at) if p.released_at is None]
+
+    def discarded(self, *, recently: bool) -> set[str]:
+        return {p.key for p in self.points if p.released_at and (NOW - p.released_at < WINDOW) is recently}
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> History:
+    moments = st.sampled_from((None, NOW - timedelta(days=1), NOW - timedelta(hours=1)))
+    points = tuple(point(number, draw(moments)) for number in range(1, draw(st.integers(1, 9))))
+    keys = [p.key for p in points]
+    row = workspace(
+        phase=draw(st.sampled_from((Phase.PENDING, Phase.ARCHIVED, Phase.STANDBY, Phase.RUNNING, Phase.ERROR))),
+        archive_key=draw(st.sampled_from((None, *keys))),
+        archive_op_id=draw(st.sampled_from((None, OP_ID, *(p.op_id for p in points)))),
+        restore_from=draw(st.sampled_from((None, *keys))),
+        restore_requested_at=draw(st.sampled_from((None, NOW))),
+        deleted_at=draw(moments),
+        undelete_requested_at=draw(st.sampled_from((None, None, NOW))),
+        home_store_key=VOLUME,
+        home=draw(st.sampled_from((HomeContext(), HomeContext(live=True), HomeContext(restoring="k")))),
+        operation=draw(st.sampled_from(Operation)),
+    )
+    return History(tuple(draw(st.permutations(points))), row)
+
+
+LIVING = histories().filter(lambda history: history.row.deleted_at is None)
+
+
+@given(LIVING)
+def test_a_living_workspace_keeps_what_it_points_at_and_its_last_points(history: History) -> None:
+    assert history.pointed_at() | set(history.held()[-3:]) <= history.keys()
+
+
+@given(LIVING)
+def test_what_was_discarded_can_be_brought_back_for_the_undo_window(history: History) -> None:
+    assert history.discarded(recently=True) <= history.keys()
+
+
+@given(LIVING)
+def test_error_keeps_everything_and_health_does_not(history: History) -> None:
+    """The other half matters too: what is old or long discarded is let go, or disks fill up."""
+    let_go = (set(history.held()[:-3]) | history.discarded(recently=False)) - history.pointed_at()
+    if history.row.phase is Phase.ERROR:
+        assert {p.key for p in history.points} <= history.keys()
+        assert protected_volumes(history.row, RETENTION, NOW) == {VOLUME}
+    else:
+        assert not let_go & history.keys()
+
+
+@given(histories())
+def test_a_deleted_workspace_keeps_all_proven_copies_for_the_undo_window(history: History) -> None:
+    deleted_at = history.row.deleted_at or LONG_AGO
+    row = replace(history.row, deleted_at=deleted_at)
+    proven = {p.key for p in history.points} | ({row.archive_key} if row.archive_key else set())
+    inside = NOW - deleted_at < WINDOW or row.undelete_requested_at is not None
+    assert protected_keys(row, history.points, RETENTION, NOW) == (proven if inside else set())
+    assert protected_volumes(row, RETENTION, NOW) == ({VOLUME} if inside else set())
+
+
+def test_the_prefix_is_part_of_the_key() -> None:
+    kept = protected_keys(workspace(archive_op_id=OP_ID), (), Retention(prefix="team/"), NOW)
+    assert kept == {naming.archive_key("team/", WORKSPACE_ID, OP_ID)}
+
+
+# ── volumes ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_live_volume_is_kept_whatever_the_phase(phase: Phase) -> None:
+    assert protected_volumes(with_home(phase=phase), RETENTION, NOW) == {VOLUME}
+
+
+def test_an_old_half_restored_volume_is_let_go() -> None:
+    row = workspace(phase=Phase.ARCHIVED, home_store_key=VOLUME, home=HomeContext(incarnation=1, restoring="k"))
+    assert protected_volumes(row, RETENTION, NOW) == frozenset()
+
+
+def test_a_leaving_volume_is_kept_while_its_archive_is_not_known_to_be_readable() -> None:
+    """After a recovery: the delete stopped half-way, and the archive is now lost."""
+    home = HomeContext(incarnation=1, deleting_volume=True)
+    row = workspace(phase=Phase.PENDING, home_store_key=VOLUME, home=home, archive_key="k")
+    assert protected_volumes(row, RETENTION, NOW) == {VOLUME}
+
+
+# ── the envelope ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+SOUND = Inventory(
+    existing=100,
+    marked=10,
+    newest_object_at=NOW,
+    newest_ledger_at=NOW,
+    oldest_workspace_at=LONG_AGO,
+    oldest_object_at=LONG_AGO,
+)
+
+
+@pytest.mark.parametrize(
+    ("existing", "marked", "refused"),
+    [(100, 20, False), (100, 21, True), (10, 10, False), (11, 11, True), (20, 10, False), (1000, 201, True)],
+)
+def test_a_fifth_and_more_than_ten_is_too_many(existing: int, marked: int, refused: bool) -> None:
+    answer = refusal(replace(SOUND, existing=existing, marked=marked))
+    assert (answer is not None) is refused
+
+
+def test_one_check_is_not_waived_by_the_name_of_another() -> None:
+    assert refusal(replace(SOUND, marked=99), ["ledger-behind"]) is not None
+
+
+def test_a_database_younger_than_the_objects_sweeps_nothing() -> None:
+    assert refusal(replace(SOUND, oldest_object_at=LONG_AGO - timedelta(days=1))) is not None
