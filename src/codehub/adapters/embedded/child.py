@@ -1,0 +1,129 @@
+"""A server as a supervised child: started on its leash, waited for until it answers, noticed when it dies, stopped."""
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from codehub.adapters.embedded import leash
+from codehub.adapters.embedded.failure import did_not_start
+from codehub.adapters.embedded.home import Home, last_words, log_size, open_log
+
+START_SECONDS = 120.0  # recovery after a power loss may take its time
+_LOOK_AGAIN_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class EmbeddedServer:
+    url: str = field(repr=False)  # it holds the password
+    pid: int
+    log: Path
+    process: asyncio.subprocess.Process = field(repr=False, compare=False)
+
+    async def exited(self) -> int:
+        """Returns when the server has ended, wanted or not; negative means by that signal."""
+        return await self.process.wait()
+
+
+async def launch(
+    home: Home, *command: str | Path, lock: int, directory: Path | None = None, stdin: IO[bytes] | None = None
+) -> asyncio.subprocess.Process:
+    farewell = home.service.stop[0][0]
+    uid, gid = (home.account.uid, home.account.gid) if home.account else (-1, -1)
+    tie = (os.getpid(), int(farewell), lock, uid, gid)
+    log = open_log(home)
+    try:
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", leash.__file__, *map(str, tie), *map(str, command)),
+            cwd=directory or home.data,
+            env=_environment(),
+            stdin=stdin or asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(lock,),
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+
+
+async def run(home: Home, *command: str | Path, lock: int, directory: Path | None = None, stdin: IO[bytes]) -> None:
+    begin = log_size(home)
+    process = await launch(home, *command, lock=lock, directory=directory, stdin=stdin)
+    try:
+        await process.wait()
+    finally:
+        await stop(process, home)
+    if process.returncode:
+        name = Path(command[0]).name
+        raise did_not_start(home.service.title, f"{name} {_ending(process)}", home.log, last_words(home, begin))
+
+
+async def start(
+    home: Home,
+    *command: str | Path,
+    lock: int,
+    answers: Callable[[], Awaitable[bool]],
+    stdin: IO[bytes] | None = None,
+) -> asyncio.subprocess.Process:
+    begin = log_size(home)
+    process = await launch(home, *command, lock=lock, stdin=stdin)
+    try:
+        await _until_it_answers(home, process, answers, begin)
+    except BaseException:
+        await stop(process, home)
+        raise
+    return process
+
+
+async def stop(process: asyncio.subprocess.Process, home: Home) -> None:
+    for number, patience in home.service.stop:
+        if process.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            process.send_signal(number)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), patience)
+
+
+@contextmanager
+def whispered(home: Home, text: str) -> Iterator[IO[bytes]]:
+    """Standard input that the server's account may open again by name, and that leaves no name on the disk."""
+    with tempfile.TemporaryFile(dir=home.root) as file:
+        file.write(text.encode())
+        file.seek(0)
+        if home.account:
+            os.fchown(file.fileno(), home.account.uid, home.account.gid)
+        yield file
+
+
+async def _until_it_answers(
+    home: Home, process: asyncio.subprocess.Process, answers: Callable[[], Awaitable[bool]], begin: int
+) -> None:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + START_SECONDS
+    while process.returncode is None and loop.time() < deadline:
+        if await answers():
+            return
+        await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+    raise did_not_start(home.service.title, _ending(process), home.log, last_words(home, begin))
+
+
+def _ending(process: asyncio.subprocess.Process) -> str:
+    if process.returncode is None:
+        return f"no answer within {START_SECONDS:.0f} s"
+    if process.returncode < 0:
+        return f"ended by {signal.Signals(-process.returncode).name}"
+    return f"ended with code {process.returncode}"
+
+
+def _environment() -> dict[str, str]:
+    # Nothing of the owner's: PGPORT and its kin would change what we ask for. The library path is our interpreter's.
+    kept = {name: value for name in ("LD_LIBRARY_PATH",) if (value := os.environ.get(name))}
+    return {"PATH": os.defpath, "LC_ALL": "C", **kept}

@@ -1,0 +1,44 @@
+"""Notices to the admins: always a log line, and a webhook where one is set. Telling never fails the teller."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import structlog
+
+from codehub.telemetry import NOTIFICATIONS, Metrics
+
+log = structlog.get_logger(__name__)
+
+WEBHOOK_SECONDS = 5.0
+
+
+class LogNotifier:
+    async def notify(self, subject: str, details: Mapping[str, Any]) -> None:
+        log.error(subject, **details)
+
+
+class WebhookNotifier:
+    """POSTs `{"subject": …, "details": …}`. Redirects are not followed and no cookie is kept between two posts."""
+
+    def __init__(self, url: str, metrics: Metrics) -> None:
+        self._url = url
+        self._metrics = metrics
+        self._log = LogNotifier()
+
+    async def notify(self, subject: str, details: Mapping[str, Any]) -> None:
+        await self._log.notify(subject, details)
+        outcome = await self._post({"subject": subject, "details": dict(details)})
+        self._metrics.add(NOTIFICATIONS, outcome=outcome)
+
+    async def _post(self, body: Mapping[str, Any]) -> str:
+        try:
+            async with httpx.AsyncClient(timeout=WEBHOOK_SECONDS) as client:
+                answer = await client.post(self._url, json=body)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            log.warning("webhook not reached", error=type(error).__name__)
+            return "unreachable"
+        if answer.is_error:
+            log.warning("webhook refused", status=answer.status_code)
+            return "refused"
+        return "sent"

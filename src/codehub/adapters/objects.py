@@ -1,0 +1,234 @@
+"""Archives in an object store: a directory (`file:///dir`) or S3 (`s3://bucket`), both through obstore.
+
+Only "not there" said by a store that is there counts as an answer; everything else is Unreachable, so that no outage,
+lost mount or wrong password makes an archive look lost. Endpoint and credentials come from the environment, as for the
+storage job (CODEHUB_S3_ENDPOINT, AWS_…), and what an archive consists of is the job's to say.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import LocalStore, S3Store
+
+from codehub.domain.errors import BackendError, Unreachable
+from codehub.domain.judge import ArchiveState
+from codehub.domain.naming import meta_key
+from codehub.job.durable import sync_file
+from codehub.job.empty import empty_archive
+from codehub.job.failure import JobFailed
+from codehub.job.meta import Meta, decode_meta, encode_meta
+from codehub.ports.archives import StoredObject
+from codehub.ports.jobs import JobResult
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+    from obstore.store import S3Config
+
+T = TypeVar("T")
+
+_THREADS = 8
+_LIST_TAKES_LONGER = 20.0
+_REQUEST_TIMEOUT = timedelta(seconds=5)
+_RETRY_TIMEOUT = timedelta(seconds=8)
+
+
+class ObjectArchives:
+    """`make_directory` is for a directory of our own; an operator's mount must not be made up when it is gone."""
+
+    def __init__(
+        self, store_url: str, prefix: str, *, make_directory: bool = False, answer_seconds: float = 15.0
+    ) -> None:
+        self._directory, self._bucket = _parse(store_url)
+        if make_directory and self._directory is not None:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._prefix = prefix
+        self._patience = answer_seconds
+        # obstore's own async calls can abort the interpreter at its exit (pyo3-async-runtimes issue 40), so its
+        # blocking calls run in threads; our own, because in an outage each of them is stuck for seconds.
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="archives")
+
+    async def inventory(self) -> Collection[str]:
+        keys = {listed["path"] for listed in await self._ask(self._list, _LIST_TAKES_LONGER)}
+        return [key for key in keys if meta_key(key) in keys]
+
+    async def objects(self) -> Collection[StoredObject]:
+        return [
+            StoredObject(listed["path"], listed["size"], listed["last_modified"])
+            for listed in await self._ask(self._list, _LIST_TAKES_LONGER)
+        ]
+
+    async def look(self, key: str) -> ArchiveState:
+        return await self._ask(lambda: self._look(key))
+
+    async def create_empty(self, key: str) -> JobResult:
+        return await self._ask(lambda: self._create_empty(key))
+
+    async def delete(self, key: str) -> None:
+        await self._ask(lambda: self._delete(key))
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _ask(self, question: Callable[[], T], longer: float = 1.0) -> T:
+        def asked() -> T:
+            with self._answered():
+                return question()
+
+        seconds = self._patience * longer
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.get_running_loop().run_in_executor(self._threads, asked)
+        except TimeoutError as error:
+            raise Unreachable(f"the object store did not answer within {seconds:g} s") from error
+
+    @contextmanager
+    def _answered(self) -> Iterator[None]:
+        if self._directory is not None and not self._directory.is_dir():
+            raise Unreachable(f"the archive directory {self._directory} is not there")
+        try:
+            yield
+        except (BaseError, OSError) as error:
+            raise Unreachable(f"the object store did not answer: {_first_line(error)}") from error
+
+    @cached_property
+    def _store(self) -> LocalStore | S3Store:
+        # Not before the first question: a directory that is not there yet is an outage, not a wrong setting.
+        return _s3(self._bucket) if self._directory is None else LocalStore(self._directory, automatic_cleanup=True)
+
+    def _list(self) -> "list[ObjectMeta]":
+        # The store lists by whole path segments; a prefix may end within one.
+        segments = self._prefix.rpartition("/")[0]
+        listed = obstore.list(self._store, segments or None).collect()
+        return [found for found in listed if found["path"].startswith(self._prefix)]
+
+    def _look(self, key: str) -> ArchiveState:
+        try:
+            meta = self._meta(key)
+            size = obstore.head(self._store, key)["size"] if meta is not None else None
+        except FileNotFoundError:
+            meta, size = None, None
+        except JobFailed:
+            return ArchiveState.CORRUPTED
+        if meta is None:
+            self._confirm_that_the_store_is_there(key)
+            return ArchiveState.NOT_FOUND
+        if size != meta.bytes:
+            return ArchiveState.CORRUPTED
+        return ArchiveState.READABLE if self._can_be_read(key) else ArchiveState.EXPIRED
+
+    def _meta(self, key: str) -> Meta | None:
+        try:
+            return decode_meta(bytes(obstore.get(self._store, meta_key(key)).bytes()))
+        except FileNotFoundError:
+            return None
+
+    def _confirm_that_the_store_is_there(self, key: str) -> None:
+        """A bucket or directory that is gone says "not found" for every object in it. Its listing tells them apart."""
+        if self._directory is not None:
+            if not self._directory.is_dir():
+                raise Unreachable(f"the archive directory {self._directory} is not there")
+            return
+        obstore.list(self._store, key.rpartition("/")[0] or None).collect()
+
+    def _can_be_read(self, key: str) -> bool:
+        """A cold object has its size and cannot be read, unless it was thawed: only asking for it tells."""
+        try:
+            obstore.get(self._store, key)  # its bytes are left unread
+        except (BaseError, OSError) as error:
+            if "InvalidObjectState" in str(error):
+                return False
+            raise
+        return True
+
+    def _create_empty(self, key: str) -> JobResult:
+        present = self._finished(key)
+        if present is not None:
+            return _result(key, present)
+        data, meta = empty_archive(datetime.now(UTC))
+        # Without its `.meta` an object is nobody's archive, so a half-made one is simply replaced.
+        obstore.put(self._store, key, data, use_multipart=False)
+        self._settle(key)
+        if bytes(obstore.get(self._store, key).bytes()) != data:
+            raise BackendError(f"archive {key}: what was read back is not what was written")
+        with suppress(AlreadyExistsError):
+            obstore.put(self._store, meta_key(key), encode_meta(meta), mode="create", use_multipart=False)
+            self._settle(meta_key(key))
+        present = self._finished(key)
+        if present is None:
+            raise BackendError(f"archive {key}: somebody removes it while it is made")
+        return _result(key, present)
+
+    def _finished(self, key: str) -> Meta | None:
+        """A `.meta` whose object is gone or cut off is removed: it vouches for nothing."""
+        try:
+            meta = self._meta(key)
+        except JobFailed as error:
+            raise BackendError(f"archive {key}: {error.message}") from error
+        if meta is None:
+            return None
+        with suppress(FileNotFoundError):
+            if obstore.head(self._store, key)["size"] == meta.bytes:
+                return meta
+        self._remove(meta_key(key))
+        return None
+
+    def _settle(self, key: str) -> None:
+        """Object stores promise durability; a directory must be asked for it."""
+        if self._directory is not None:
+            sync_file(self._directory / key, up_to=self._directory)
+
+    def _delete(self, key: str) -> None:
+        self._remove(meta_key(key))
+        self._remove(key)
+
+    def _remove(self, key: str) -> None:
+        try:
+            obstore.delete(self._store, key)
+        except FileNotFoundError as error:
+            if "NoSuchBucket" in str(error):
+                raise
+
+
+def _result(key: str, meta: Meta) -> JobResult:
+    return JobResult(key, meta.sha256, meta.bytes, meta.files)
+
+
+def _parse(url: str) -> tuple[Path | None, str]:
+    """A directory or a bucket."""
+    parts = urlsplit(url)
+    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
+        return Path(unquote(parts.path)), ""
+    if parts.scheme == "s3" and parts.netloc and parts.path in {"", "/"}:
+        return None, parts.netloc
+    raise ValueError("the archive store must be file:///directory or s3://bucket")
+
+
+def _s3(bucket: str) -> S3Store:
+    endpoint = os.environ.get("CODEHUB_S3_ENDPOINT")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    address: S3Config = {"endpoint": endpoint} if endpoint else {}
+    return S3Store(
+        bucket,
+        config={"region": region, **address},
+        client_options={
+            "allow_http": (endpoint or "").startswith("http://"),
+            "timeout": _REQUEST_TIMEOUT,
+            "connect_timeout": _REQUEST_TIMEOUT,
+        },
+        retry_config={"max_retries": 1, "retry_timeout": _RETRY_TIMEOUT},
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    """Obstore appends pages of debugging detail."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

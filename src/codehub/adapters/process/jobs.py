@@ -1,0 +1,128 @@
+"""The Jobs port on processes: the storage job as a supervised subprocess that outlives the coordinator.
+
+What it prints is kept beside its record; whoever looks later reads progress and result from there.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from codehub.adapters.process import shim
+from codehub.adapters.process.runtime import VOLUME_LABEL, ProcessRuntime
+from codehub.adapters.process.table import Command, Entry
+from codehub.domain.errors import BackendError, ErrorReason, JobConflict
+from codehub.domain.naming import OPERATION_LABEL
+from codehub.domain.workspace import Progress
+from codehub.job.exit_codes import outcome_of
+from codehub.ports.jobs import JobKind, JobResult, JobSeen, JobSpec, JobState
+
+KIND_LABEL = "codehub.job"
+PROGRAM = (sys.executable, "-I", "-m", "codehub.job")
+
+_PASSED_ON = ("AWS_", "CODEHUB_S3_", "SSL_CERT_", "LC_", "LD_LIBRARY_PATH", "PATH", "LANG", "TZ", "TMPDIR")
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+_LONGEST_MESSAGE = 1000
+
+
+class ProcessJobs:
+    """`environ` holds the object store's address and credentials; only what the job may need of it is passed on.
+    `most_bytes`: what a restored home may hold; None is what the disk has free."""
+
+    def __init__(
+        self,
+        runtime: ProcessRuntime,
+        store_url: str,
+        *,
+        environ: Mapping[str, str] | None = None,
+        most_bytes: int | None = None,
+        program: Sequence[str] = PROGRAM,
+    ) -> None:
+        self._table = runtime.jobs
+        self._homes = runtime.homes
+        self._store_url = store_url
+        self._env = job_environment(os.environ if environ is None else environ)
+        self._most_bytes = most_bytes
+        self._program = list(program)
+
+    async def find(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, JobSeen]:
+        return await asyncio.to_thread(lambda: {key: _seen(entry) for key, entry in self._table.list(ids).items()})
+
+    async def start(self, spec: JobSpec) -> None:
+        if self._is_there(spec):
+            return
+        argv = [*self._program, spec.kind.value, *self._arguments(spec)]
+        labels = {OPERATION_LABEL: str(spec.op_id), KIND_LABEL: spec.kind.value, VOLUME_LABEL: spec.volume}
+        command = Command(argv, self._env, directory=Path("/"), labels=labels, once=True, apart=True)
+        answer = await self._table.start(spec.workspace_id, command)
+        if answer != shim.STARTED and not self._is_there(spec):
+            raise BackendError(f"the job of {spec.workspace_id} could not be started: it came and went")
+
+    async def clear(self, workspace_id: UUID) -> None:
+        await self._table.end(workspace_id)
+
+    def _is_there(self, spec: JobSpec) -> bool:
+        entry = self._table.look(spec.workspace_id)
+        if entry is not None and entry.labels[OPERATION_LABEL] != str(spec.op_id):
+            raise JobConflict(f"a job of operation {entry.labels[OPERATION_LABEL]} is still there")
+        return entry is not None
+
+    def _arguments(self, spec: JobSpec) -> Iterator[str]:
+        home = self._homes.home(spec.volume)
+        yield from ("--volume", str(home), "--store", self._store_url, "--key", spec.key)
+        if spec.kind is JobKind.RESTORE:
+            most = self._most_bytes
+            if most is None:
+                most = max(1, shutil.disk_usage(home).free) if home.exists() else 1  # 0 would mean: any
+            yield from ("--op-id", str(spec.op_id), "--max-bytes", str(most))
+
+
+def job_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Not the database's password, nor anything else that the job has no use for."""
+    return {name: value for name, value in environ.items() if name.startswith(_PASSED_ON) or name.upper() in _PROXIES}
+
+
+def _seen(entry: Entry) -> JobSeen:
+    op_id, kind = UUID(entry.labels[OPERATION_LABEL]), JobKind(entry.labels[KIND_LABEL])
+    last: dict[str, dict[str, Any]] = {str(line.get("event")): line for line in _lines(entry.output())}
+    progress = _progress(last["progress"]) if "progress" in last else None
+    if entry.running:
+        return JobSeen(op_id, kind, JobState.RUNNING, progress)
+    if entry.exit_code == 0 and "done" in last:
+        done = last["done"]
+        result = JobResult(done["key"], done["sha256"], done["bytes"], done["files"])
+        return JobSeen(op_id, kind, JobState.SUCCEEDED, progress, result)
+    reason, message = _failure(entry, last.get("failed", {}))
+    return JobSeen(op_id, kind, JobState.FAILED, progress, None, reason, message)
+
+
+def _failure(entry: Entry, failed: Mapping[str, Any]) -> tuple[ErrorReason, str]:
+    """The job's own words if it had any; else its exit code's, and the last line it wrote on the way down."""
+    outcome = outcome_of(1 if entry.exit_code is None else entry.exit_code)
+    reason = failed.get("reason") or outcome.reason
+    if failed.get("message"):
+        message = str(failed["message"])
+    else:
+        message = ": ".join([f"the job {entry.ending()}", *entry.errors().strip().splitlines()[-1:]])
+    known = {known.value: known for known in ErrorReason}
+    return known.get(str(reason), ErrorReason.ACTION_FAILED), message[:_LONGEST_MESSAGE]
+
+
+def _progress(line: Mapping[str, Any]) -> Progress:
+    return Progress(line["bytes"], line["files"], line.get("total_bytes"), line.get("step", ""))
+
+
+def _lines(output: str) -> Iterator[dict[str, Any]]:
+    """The output's tail may begin, and while the job runs end, within a line."""
+    for text in output.splitlines():
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict):
+            yield line

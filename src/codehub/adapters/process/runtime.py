@@ -1,0 +1,217 @@
+"""The Runtime port on processes: any command is the IDE, the image is this machine.
+
+The command is a template: `{socket}` and `{home}` are put in. It gets the workspace's environment and nothing of the
+coordinator's, whose variables hold passwords.
+"""
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from uuid import UUID
+
+import structlog
+
+from codehub.adapters.process import shim
+from codehub.adapters.process.locks import Busy
+from codehub.adapters.process.sandbox import HOME_INSIDE, find_bubblewrap, sandboxed
+from codehub.adapters.process.sockets import Sockets, answers_http
+from codehub.adapters.process.table import Command, Entry, ProcessTable
+from codehub.adapters.process.volumes import Volumes
+from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
+from codehub.domain.judge import ContainerSeen
+from codehub.ports.runtime import ContainerSpec, Endpoint, Pulling
+
+log = structlog.get_logger(__name__)
+
+VOLUME_LABEL = "codehub.volume"
+
+_HINT_SECONDS = 0.3
+_JOB_GRACE_SECONDS = 2.0
+_LONGEST_DETAIL = 300
+
+Look = dict[UUID, tuple[str, bool, frozenset[str]]]
+
+
+class ProcessRuntime:
+    """`sandbox`: None uses bubblewrap where it works, True insists, False does without. `readable`: what the command
+    needs to see of this machine besides the system's own directories."""
+
+    name = "process"
+
+    def __init__(
+        self,
+        root: Path,
+        install_id: str,
+        command: Sequence[str],
+        *,
+        grace_seconds: float = 10.0,
+        sandbox: bool | None = None,
+        readable: Sequence[Path] = (),
+    ) -> None:
+        root = root.absolute()
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._root = root
+        self._command = list(command)
+        self._sandbox = sandbox
+        self._readable = list(readable)
+        self._bubblewrap: asyncio.Future[str | None] | None = None
+        self._sockets = Sockets(root)
+        self.homes = Volumes(root, install_id)
+        self._containers = ProcessTable(root / "containers", install_id, grace_seconds)
+        self.jobs = ProcessTable(root / "jobs", install_id, _JOB_GRACE_SECONDS)
+
+    async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
+        entries = await asyncio.to_thread(self._containers.list, ids)
+        return {
+            key: ContainerSeen(entry.instance, entry.running, entry.labels[VOLUME_LABEL], detail=_detail(entry))
+            for key, entry in entries.items()
+        }
+
+    async def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, frozenset[str]]:
+        return await asyncio.to_thread(self.homes.list, ids)
+
+    async def answers(self, workspace_id: UUID) -> bool:
+        entry = self._containers.look(workspace_id)
+        return entry is not None and entry.running and await answers_http(self._sockets.path(workspace_id))
+
+    async def endpoint(self, workspace_id: UUID) -> Endpoint | None:
+        entry = self._containers.look(workspace_id)
+        return Endpoint(socket=str(self._sockets.path(workspace_id))) if entry and entry.running else None
+
+    async def create_volume(self, workspace_id: UUID, name: str) -> None:
+        with _reported(f"volume {name} cannot be made"):
+            await asyncio.to_thread(self.homes.create, workspace_id, name)
+
+    async def delete_volume(self, workspace_id: UUID, name: str) -> None:
+        with _reported(f"volume {name} cannot be deleted"):
+            thrown = await asyncio.to_thread(self._withdraw, workspace_id, name)
+        if thrown is not None:
+            try:
+                await asyncio.to_thread(self.homes.empty_trash, thrown)
+            except OSError as error:
+                # The volume is gone all the same; only its room on the disk is not free yet.
+                log.warning("trash_not_emptied", volume=name, error=str(error))
+
+    async def start_container(self, spec: ContainerSpec) -> Pulling | None:
+        entry = self._containers.look(spec.workspace_id)
+        if entry is not None and entry.running:
+            return None
+        if self.homes.owner(spec.volume) != spec.workspace_id:
+            raise _no_volume(spec.volume)
+        command = await self._containing(spec)
+        with _reported("the container cannot be started"):
+            answer = await self._containers.start(spec.workspace_id, command)
+        if answer == shim.MISSING:
+            raise _no_volume(spec.volume)
+        return None
+
+    async def remove_container(self, workspace_id: UUID) -> None:
+        with _reported("the container cannot be removed"):
+            await self._containers.end(workspace_id)
+
+    async def hints(self) -> AsyncIterator[UUID]:
+        before = await asyncio.to_thread(self._look)
+        while True:
+            await asyncio.sleep(_HINT_SECONDS)
+            now = await asyncio.to_thread(self._look)
+            for workspace_id in before.keys() | now.keys():
+                if before.get(workspace_id) != now.get(workspace_id):
+                    yield workspace_id
+            before = now
+
+    async def isolates(self) -> bool:
+        """Are workspaces kept from each other? Without that, only one account may use this runtime."""
+        return await self._find_bubblewrap() is not None
+
+    def _look(self) -> Look:
+        volumes = self.homes.list(None)
+        entries = self._containers.list()
+        nothing: frozenset[str] = frozenset()
+        return {
+            key: (
+                entry.instance if (entry := entries.get(key)) else "",
+                bool(entry and entry.running),
+                volumes.get(key, nothing),
+            )
+            for key in volumes.keys() | entries.keys()
+        }
+
+    def _withdraw(self, workspace_id: UUID, name: str) -> str | None:
+        if self.homes.owner(name) != workspace_id:
+            return None
+        with ExitStack() as nobody_begins:
+            container = self._idle(nobody_begins, self._containers, workspace_id, name)
+            if container is not None and container.labels[VOLUME_LABEL] == name:
+                raise VolumeInUse(f"volume {name} is in use by a container")
+            self._idle(nobody_begins, self.jobs, workspace_id, name)
+            return self.homes.withdraw(name)
+
+    @staticmethod
+    def _idle(stack: ExitStack, table: ProcessTable, workspace_id: UUID, name: str) -> Entry | None:
+        try:
+            return stack.enter_context(table.idle(workspace_id))
+        except Busy:
+            entry = table.look(workspace_id)
+            if entry is None or not entry.running or entry.labels[VOLUME_LABEL] == name:
+                raise VolumeInUse(f"volume {name} is in use by a running process") from None
+            return entry  # it has another volume, and as long as it runs nothing else begins
+
+    async def _containing(self, spec: ContainerSpec) -> Command:
+        home, sockets = self.homes.home(spec.volume), self._sockets.directory(spec.workspace_id)
+        bubblewrap = await self._find_bubblewrap()
+        home_seen = HOME_INSIDE if bubblewrap else home
+        socket = str(self._sockets.path(spec.workspace_id))
+        argv = [word.replace("{socket}", socket).replace("{home}", str(home_seen)) for word in self._command]
+        env = _environment(home_seen) | dict(spec.env) | {"HOME": str(home_seen)}
+        if shutil.which(argv[0], path=env["PATH"]) is None:
+            raise BackendError(f"the command {argv[0]!r} is not there", reason=ErrorReason.IMAGE_PULL_FAILED)
+        if bubblewrap:
+            argv = sandboxed(bubblewrap, argv, home=home, sockets=sockets, root=self._root, readable=self._readable)
+        return Command(
+            argv,
+            env,
+            directory=home,
+            labels={VOLUME_LABEL: spec.volume},
+            requires=home,
+            sockets=sockets,
+            sandboxed=bubblewrap is not None,
+        )
+
+    async def _find_bubblewrap(self) -> str | None:
+        if self._sandbox is False:
+            return None
+        if self._bubblewrap is None:
+            self._bubblewrap = asyncio.ensure_future(asyncio.to_thread(find_bubblewrap))
+        found = await asyncio.shield(self._bubblewrap)
+        if found is None and self._sandbox:
+            raise BackendError("bubblewrap is asked for, but 'bwrap' is not there or does not work on this machine")
+        return found
+
+
+def _detail(entry: Entry) -> str:
+    if entry.running:
+        return ""
+    last = entry.output().strip().splitlines()[-1:]
+    return ": ".join([entry.ending(), *last])[:_LONGEST_DETAIL]
+
+
+def _environment(home: Path) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in ("LANG", "LC_ALL", "TZ") if name in os.environ}
+    path = os.environ.get("PATH", os.defpath)
+    return {"PATH": path, "HOME": str(home), "SHELL": shutil.which("bash") or "/bin/sh", "USER": "coder", **kept}
+
+
+def _no_volume(name: str) -> BackendError:
+    return BackendError(f"volume {name} does not exist", reason=ErrorReason.MISMATCH)
+
+
+@contextmanager
+def _reported(failure: str) -> Iterator[None]:
+    """The file system's errors are the backend's: a full disk is an ActionFailed that people can read."""
+    try:
+        yield
+    except OSError as error:
+        raise BackendError(f"{failure}: {error.strerror or error}") from error

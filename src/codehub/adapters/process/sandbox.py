@@ -1,0 +1,57 @@
+"""Bubblewrap, where the machine has it and lets it work: the workspace sees the system read-only, a private `/tmp`,
+its own processes, its home and its socket. What is not named here is not there, so a forgotten path is a safe one.
+"""
+
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+HOME_INSIDE = Path("/home/coder")
+"""The same in every incarnation of the home, so that absolute paths in it survive a restore."""
+
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt")
+_NAMESPACES = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent")
+_PRIVATE = ("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/var/tmp")  # noqa: S108 - names inside
+_PROBE_SECONDS = 10
+
+
+def find_bubblewrap() -> str | None:
+    """Blocks. Its being there proves nothing: many machines forbid what it needs, so it is tried."""
+    path = shutil.which("bwrap")
+    if path is None:
+        return None
+    trial = [path, *_NAMESPACES, *("--ro-bind", "/", "/"), *_PRIVATE, "true"]
+    try:
+        tried = subprocess.run(trial, capture_output=True, timeout=_PROBE_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return path if tried.returncode == 0 else None
+
+
+def sandboxed(
+    bubblewrap: str, argv: Sequence[str], *, home: Path, sockets: Path, root: Path, readable: Iterable[Path]
+) -> list[str]:
+    return [
+        bubblewrap,
+        *_NAMESPACES,
+        *_system(),
+        *("--ro-bind-try", "/run/systemd/resolve", "/run/systemd/resolve"),
+        *_PRIVATE,
+        *(word for path in readable for word in ("--ro-bind", str(path), str(path))),
+        # After what is readable: should that include our own directory, the other homes in it stay hidden.
+        *("--tmpfs", str(root)),
+        *("--bind", str(sockets), str(sockets)),
+        *("--bind", str(home), str(HOME_INSIDE)),
+        *("--chdir", str(HOME_INSIDE)),
+        "--",
+        *argv,
+    ]
+
+
+def _system() -> Iterator[str]:
+    for path in map(Path, _SYSTEM):
+        if path.is_symlink():
+            yield from ("--symlink", str(path.readlink()), str(path))
+        elif path.is_dir():
+            yield from ("--ro-bind", str(path), str(path))

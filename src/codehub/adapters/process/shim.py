@@ -1,0 +1,271 @@
+"""The small program between us and each process of ours: supervises it, and needs nobody to supervise itself.
+
+It takes the entry's lock, writes the record, starts the command and reaps whatever that leaves. So there is never a
+process without a record, never two of one entry, and the lock is held exactly as long as anything of it lives. Run by
+path without site-packages: only the standard library, few imports, because every start waits for it.
+"""
+
+import ctypes
+import fcntl
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+STARTED, BUSY, EXISTS, MISSING = "started", "busy", "exists", "missing"
+RECORD, EXIT, OUTPUT, ERRORS = "record.json", "exit.json", "output", "errors"
+
+_LOCK_SECONDS = 1.0
+_LOOK_AGAIN_SECONDS = 0.05
+_TRIM_SECONDS = 15.0
+_LARGEST_OUTPUT = 8 << 20
+_CANNOT_RUN = 127
+_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
+_PARENT, _STARTED_AT = 1, 19  # fields of /proc/PID/stat, counted after the name
+
+_libc = ctypes.CDLL(None)
+
+
+def main() -> None:
+    # An order that is cut off is no JSON: whoever gave it died, and nothing has happened.
+    order = json.load(sys.stdin)
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    os.umask(0o077)
+    # Orphans of the command become our children instead of init's, so that none can hide.
+    _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    watched = {signal.SIGTERM, signal.SIGCHLD}
+    signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+    status, lock = _prepare(order)
+    if status != STARTED:
+        _answer(status)
+        return
+    child = _start(order)
+    _answer(STARTED)
+    _let_go(order)
+    code = Supervisor(child, order, lock).run(watched)
+    if Path(order["entry"]).is_dir():
+        _write(Path(order["entry"], EXIT), {"code": code})
+    os.close(lock)
+
+
+def _answer(status: str) -> None:
+    with suppress(OSError):  # whoever asked is dead; its successor will find us
+        os.write(1, status.encode())
+
+
+def _prepare(order: dict[str, Any]) -> tuple[str, int]:
+    """Under the lock: is it ours to start? Then an entry with its record stands there, whole, in one instant."""
+    entry = Path(order["entry"])
+    lock = _take(Path(order["lock"]))
+    if lock is None:
+        return BUSY, -1
+    if order["once"] and _recorded(entry):
+        return EXISTS, -1
+    if order["requires"] and not Path(order["requires"]).is_dir():
+        return MISSING, -1
+    fresh = entry.with_name(f".{entry.name}.new")
+    clear(fresh)
+    fresh.mkdir()
+    _write(fresh / RECORD, order["record"] | {"pid": os.getpid()})
+    clear(entry)
+    fresh.rename(entry)
+    if order["sockets"]:
+        clear(Path(order["sockets"]))
+        Path(order["sockets"]).mkdir(mode=0o700)
+    return STARTED, lock
+
+
+def _recorded(entry: Path) -> bool:
+    try:
+        return bool(json.loads((entry / RECORD).read_bytes()))
+    except (OSError, ValueError):  # what lost power before it was written is as good as not there
+        return False
+
+
+def _take(path: Path) -> int | None:
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while time.monotonic() < deadline:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            # A POSIX lock: the kernel tells others our pid, and no child of ours inherits it.
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(lock), path.stat()):
+                return lock
+        except OSError:  # held, or unlinked by one who just tidied up
+            pass
+        os.close(lock)
+        time.sleep(_LOOK_AGAIN_SECONDS)
+    return None
+
+
+def clear(directory: Path) -> None:
+    """The directory and all in it is gone. Gone is success."""
+    for path in directory.iterdir() if directory.is_dir() else ():
+        if path.is_dir() and not path.is_symlink():
+            clear(path)
+        else:
+            path.unlink()
+    if directory.is_dir():
+        directory.rmdir()
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    unfinished = path.with_suffix(".new")
+    unfinished.write_text(json.dumps(value))
+    unfinished.rename(path)
+
+
+def _start(order: dict[str, Any]) -> int:
+    entry, owner = Path(order["entry"]), os.getpid()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    output = os.open(entry / OUTPUT, flags, 0o600)
+    errors = os.open(entry / ERRORS, flags, 0o600) if order["apart"] else output
+    child = os.fork()
+    if child == 0:
+        _become(order, owner, output, errors)
+    os.close(output)
+    if errors != output:
+        os.close(errors)
+    return child
+
+
+def _become(order: dict[str, Any], owner: int, output: int, errors: int) -> None:
+    try:
+        os.setsid()
+        _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != owner:
+            return
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(output, 1)
+        os.dup2(errors, 2)
+        os.umask(0o022)
+        os.chdir(order["directory"])
+        for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(ignored_by_python, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, set())
+        os.execvpe(order["argv"][0], order["argv"], order["env"])  # noqa: S606 - that is the whole purpose
+    except OSError as error:
+        os.write(2, f"cannot run {order['argv'][0]}: {error.strerror}\n".encode())
+    finally:
+        os._exit(_CANNOT_RUN)
+
+
+def _let_go(order: dict[str, Any]) -> None:
+    """Nobody's pipe, terminal or directory is held any longer; a fault of our own is written beside the record."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    faults = os.open(Path(order["entry"], "shim.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for descriptor, target in ((nothing, 0), (nothing, 1), (faults, 2)):
+        os.dup2(descriptor, target)
+    os.close(nothing)
+    os.close(faults)
+    os.chdir("/")
+
+
+class Supervisor:
+    def __init__(self, child: int, order: dict[str, Any], lock: int) -> None:
+        self._child = child
+        self._lock, self._lock_path = lock, Path(order["lock"])
+        self._record = Path(order["entry"], RECORD)
+        self._code: int | None = None
+        self._grace: float = order["grace"]
+        # A sandbox's outer process does not pass the signal on but takes everyone with it: spare it the gentle one.
+        self._sandboxed: bool = order["sandboxed"]
+        self._output = None if order["apart"] else Path(order["entry"], OUTPUT)
+
+    def run(self, watched: set[signal.Signals]) -> int:
+        while True:
+            event = signal.sigtimedwait(watched, _TRIM_SECONDS)
+            self._reap()
+            if self._code is not None or (event is not None and event.si_signo == signal.SIGTERM):
+                break
+            if self._disowned():
+                break
+            self._trim()
+        self._end(watched)
+        return self._code if self._code is not None else -signal.SIGKILL
+
+    def _end(self, watched: set[signal.Signals]) -> None:
+        deadline = time.monotonic() + self._grace
+        asked: set[tuple[int, bytes]] = set()
+        while self._reap():
+            patient = time.monotonic() < deadline
+            for process in descendants(os.getpid()):
+                if not patient:
+                    send(process, signal.SIGKILL)
+                elif process not in asked and not (self._sandboxed and process[0] == self._child):
+                    asked.add(process)
+                    send(process, signal.SIGTERM)
+            signal.sigtimedwait(watched, _LOOK_AGAIN_SECONDS)
+
+    def _reap(self) -> bool:
+        """Is anyone left?"""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self._child:
+                self._code = os.waitstatus_to_exitcode(status)
+
+    def _disowned(self) -> bool:
+        """Somebody removed our files by hand: nobody can find us any more, so we must not go on."""
+        try:
+            return not (self._record.exists() and os.path.samestat(os.fstat(self._lock), self._lock_path.stat()))
+        except FileNotFoundError:
+            return True
+
+    def _trim(self) -> None:
+        """A chatty command must not fill the disk in a month. It appends, so cutting under its feet is safe."""
+        if self._output is not None and self._output.exists() and self._output.stat().st_size > _LARGEST_OUTPUT:
+            os.truncate(self._output, 0)
+
+
+def descendants(root: int) -> Iterator[tuple[int, bytes]]:
+    """(pid, start time) of each: together they name a process for ever."""
+    children: dict[int, list[tuple[int, bytes]]] = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208 - some hundreds per look
+        if name.isdigit() and (fields := _stat(int(name))):
+            children.setdefault(int(fields[_PARENT]), []).append((int(name), fields[_STARTED_AT]))
+    found = list(children.get(root, ()))
+    while found:
+        process = found.pop()
+        yield process
+        found.extend(children.get(process[0], ()))
+
+
+def send(process: tuple[int, bytes], number: signal.Signals) -> None:
+    # The descriptor pins the process first, so what is checked is what is signalled.
+    pid, started_at = process
+    try:
+        pinned = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        fields = _stat(pid)
+        if fields and fields[_STARTED_AT] == started_at:
+            signal.pidfd_send_signal(pinned, number)
+    except OSError:  # gone, or not ours to end; whoever waits for the lock will say so
+        pass
+    finally:
+        os.close(pinned)
+
+
+def _stat(pid: int) -> list[bytes]:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - as above
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+if __name__ == "__main__":
+    main()

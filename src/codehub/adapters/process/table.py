@@ -1,0 +1,262 @@
+"""Supervised processes, at most one per workspace in a table: what runs, what ended, and how to begin and end one.
+
+The entry `ID/` with its record is written by the shim that holds `ID.lock`; so what is found here is found by every
+coordinator, and a coordinator killed at any instant leaves either nothing or an entry that the next one finds.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+from codehub.adapters.process import shim
+from codehub.adapters.process.locks import Busy, held, holder, signal_holder
+from codehub.adapters.process.stragglers import INSTANCE_VARIABLE, end_stragglers
+from codehub.domain.errors import BackendError, Unreachable
+from codehub.domain.naming import INSTALL_LABEL
+
+_START_SECONDS = 30.0
+_KILL_SECONDS = 10.0
+_LOOK_AGAIN_SECONDS = 0.02
+_RECORD_LOOKS = 100  # two seconds: a shim writes its record at once, yet the machine may be busy
+_TAIL_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    workspace_id: UUID
+    directory: Path
+    instance: str
+    labels: Mapping[str, str]
+    sockets: Path | None
+    running: bool
+    exit_code: int | None
+    """None while it runs, and for ever if its shim was killed."""
+
+    def output(self) -> str:
+        return _tail(self.directory / shim.OUTPUT)
+
+    def errors(self) -> str:
+        return _tail(self.directory / shim.ERRORS)
+
+    def ending(self) -> str:
+        if self.exit_code is None:
+            return "ended from outside"
+        if self.exit_code < 0:
+            return f"ended by {signal.Signals(-self.exit_code).name}"
+        return f"ended with exit code {self.exit_code}"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`requires`: a directory that must be there. `once`: an ended one is not replaced. `apart`: errors have a file
+    of their own, and neither file is ever cut."""
+
+    argv: list[str]
+    env: Mapping[str, str]
+    directory: Path
+    labels: Mapping[str, str] = field(default_factory=dict)
+    requires: Path | None = None
+    sockets: Path | None = None
+    once: bool = False
+    apart: bool = False
+    sandboxed: bool = False
+
+
+class ProcessTable:
+    def __init__(self, directory: Path, install_id: str, grace_seconds: float) -> None:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._directory = directory
+        self._install_id = install_id
+        self._grace = grace_seconds
+
+    def lock(self, workspace_id: UUID) -> Path:
+        return self._directory / f"{workspace_id}.lock"
+
+    def list(self, ids: Collection[UUID] | None = None) -> dict[UUID, Entry]:
+        entries = (self.look(workspace_id) for workspace_id in (self._ids() if ids is None else ids))
+        return {entry.workspace_id: entry for entry in entries if entry is not None}
+
+    def look(self, workspace_id: UUID) -> Entry | None:
+        """None for what is not there and for what another installation has there."""
+        directory = self._directory / str(workspace_id)
+        record = _read(directory / shim.RECORD)
+        if record is None:
+            # A missing entry is an answer only while its table is there: the disk may be gone.
+            if not self._directory.is_dir():
+                raise Unreachable(f"{self._directory} is not there")
+            return None
+        if record["labels"].get(INSTALL_LABEL) != self._install_id:
+            return None
+        # The record of one that was just replaced must not be believed to run: the pid tells them apart.
+        running = holder(self.lock(workspace_id)) == record["pid"]
+        ended = None if running else _read(directory / shim.EXIT)
+        sockets = Path(record["sockets"]) if record["sockets"] else None
+        exit_code = ended["code"] if ended else None
+        return Entry(workspace_id, directory, record["instance"], record["labels"], sockets, running, exit_code)
+
+    async def start(self, workspace_id: UUID, command: Command) -> str:
+        """One of the shim's answers: STARTED, BUSY (one runs), EXISTS (one was there) or MISSING."""
+        before = self.look(workspace_id)
+        if before is not None and not before.running and before.exit_code is None:
+            await asyncio.to_thread(end_stragglers, before.instance)
+        self._refuse_foreign(workspace_id)
+        answer = await asyncio.to_thread(self._launch, self._order(workspace_id, command))
+        if answer == shim.BUSY:
+            await self._find_who_is_busy(workspace_id)
+        return answer
+
+    async def end(self, workspace_id: UUID) -> None:
+        """Ended, whole tree, gently and then not; its entry is removed. Gone is success."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        asked: set[tuple[int, signal.Signals]] = set()
+        while not await self._forget(workspace_id):
+            waited = loop.time() - began
+            if waited > self._grace + 2 * _KILL_SECONDS:
+                raise BackendError(f"the processes of {workspace_id} do not end")
+            # The shim does the gentle part and the killing; only one that is stuck itself is killed by us.
+            number = signal.SIGTERM if waited < self._grace + _KILL_SECONDS else signal.SIGKILL
+            pid = holder(self.lock(workspace_id)) or 0
+            if pid > 0 and (pid, number) not in asked:
+                asked.add((pid, number))
+                signal_holder(self.lock(workspace_id), pid, number)
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+
+    @contextmanager
+    def idle(self, workspace_id: UUID) -> Iterator[Entry | None]:
+        """Nothing of this entry runs or begins inside the block; Busy if something does already."""
+        lock = self.lock(workspace_id)
+        with held(lock):
+            yield self.look(workspace_id)
+            if not (self._directory / str(workspace_id)).exists():
+                lock.unlink(missing_ok=True)
+
+    async def _forget(self, workspace_id: UUID) -> bool:
+        """False while somebody holds it."""
+        lock = self.lock(workspace_id)
+        if self._is_foreign(workspace_id):
+            return True
+        if not lock.exists() and self.look(workspace_id) is None:
+            return True
+        try:
+            with held(lock):
+                entry = self.look(workspace_id)
+                if entry is not None:
+                    if entry.exit_code is None:
+                        await asyncio.to_thread(end_stragglers, entry.instance)
+                    _remove(entry)
+                lock.unlink(missing_ok=True)
+        except Busy:
+            return False
+        return True
+
+    def _ids(self) -> Iterator[UUID]:
+        try:
+            with os.scandir(self._directory) as entries:
+                names = [entry.name for entry in entries if not entry.name.endswith((".lock", ".new"))]
+        except FileNotFoundError as error:
+            raise Unreachable(f"{self._directory} is not there") from error
+        for name in names:
+            with suppress(ValueError):  # somebody else's file
+                yield UUID(name)
+
+    def _is_foreign(self, workspace_id: UUID) -> bool:
+        record = _read(self._directory / str(workspace_id) / shim.RECORD)
+        return record is not None and record["labels"].get(INSTALL_LABEL) != self._install_id
+
+    def _refuse_foreign(self, workspace_id: UUID) -> None:
+        if self._is_foreign(workspace_id):
+            raise BackendError(f"{self._directory / str(workspace_id)} belongs to another installation")
+
+    def _order(self, workspace_id: UUID, command: Command) -> dict[str, object]:
+        instance = uuid4().hex
+        labels = {**command.labels, INSTALL_LABEL: self._install_id}
+        sockets = str(command.sockets) if command.sockets else None
+        return {
+            "lock": str(self.lock(workspace_id)),
+            "entry": str(self._directory / str(workspace_id)),
+            "record": {"instance": instance, "labels": labels, "sockets": sockets},
+            "argv": command.argv,
+            "env": {**command.env, INSTANCE_VARIABLE: instance},
+            "directory": str(command.directory),
+            "requires": str(command.requires) if command.requires else None,
+            "sockets": sockets,
+            "once": command.once,
+            "apart": command.apart,
+            "sandboxed": command.sandboxed,
+            "grace": self._grace,
+        }
+
+    def _launch(self, order: dict[str, object]) -> str:
+        # The order goes through a pipe: arguments could be read by anyone on the machine.
+        try:
+            done = subprocess.run(
+                [sys.executable, "-I", "-S", shim.__file__],
+                input=json.dumps(order),
+                capture_output=True,
+                text=True,
+                timeout=_START_SECONDS,
+                check=False,
+                cwd=self._directory,
+                env={"PATH": os.defpath},
+                start_new_session=True,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise BackendError(f"a process could not be started: {error}") from error
+        if done.stdout not in {shim.STARTED, shim.BUSY, shim.EXISTS, shim.MISSING}:
+            last = done.stderr.strip().splitlines() or ["no answer"]
+            raise BackendError(f"a process could not be started: {last[-1][:300]}")
+        return done.stdout
+
+    async def _find_who_is_busy(self, workspace_id: UUID) -> None:
+        """One whose record was removed by hand would never be found again: it must go before another may come."""
+        lock = self.lock(workspace_id)
+        for _ in range(_RECORD_LOOKS):
+            if self.look(workspace_id) is not None:
+                return
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+        pid = holder(lock) or 0
+        if pid > 0:
+            signal_holder(lock, pid, signal.SIGTERM)
+        raise BackendError(f"something of {workspace_id} is there without a record; it is asked to end")
+
+
+def _shim_environment() -> dict[str, str]:
+    # Nothing of the coordinator's, whose variables hold passwords. The library path is our interpreter's.
+    return {"PATH": os.defpath, **{name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}}
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        value: dict[str, Any] = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # the last: power was lost before it was written
+        return None
+    return value
+
+
+def _remove(entry: Entry) -> None:
+    """The record last: until then the entry is found, and whoever comes after us goes on with its removal."""
+    if entry.sockets is not None:
+        shim.clear(entry.sockets)
+    for path in entry.directory.iterdir():
+        if path.name != shim.RECORD:
+            path.unlink()
+    shim.clear(entry.directory)
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            return file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""

@@ -1,0 +1,110 @@
+"""Volumes as directories: `NAME/home` is the home, `NAME/labels.json` beside it says whose it is.
+
+One rename makes a volume and one rename removes it, so that it is there with its labels or not there at all, whenever
+we are killed. What is left in `trash` by a crash goes with the next removal.
+"""
+
+import json
+import os
+import time
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from codehub.domain.errors import BackendError, ErrorReason, Unreachable
+from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL
+from codehub.job.durable import sync_file
+from codehub.job.volume import remove_tree
+
+_HOME, _LABELS = "home", "labels.json"
+_ABANDONED_SECONDS = 3600
+
+
+class Volumes:
+    def __init__(self, root: Path, install_id: str) -> None:
+        self._directory = root / "volumes"
+        self._trash = root / "trash"
+        self._install_id = install_id
+        self._owners: dict[tuple[str, int], UUID | None] = {}
+        for directory in (self._directory, self._trash):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def home(self, name: str) -> Path:
+        return self._directory / _plain(name) / _HOME
+
+    def owner(self, name: str) -> UUID | None:
+        """Whose volume it is; None if it is not there or another installation's."""
+        labels = self._labels(_plain(name))
+        return UUID(labels[WORKSPACE_LABEL]) if labels.get(INSTALL_LABEL) == self._install_id else None
+
+    def list(self, ids: Collection[UUID] | None) -> dict[UUID, frozenset[str]]:
+        found: dict[UUID, frozenset[str]] = {}
+        for owner, name in self._all():
+            if ids is None or owner in ids:
+                found[owner] = found.get(owner, frozenset()) | {name}
+        return found
+
+    def create(self, workspace_id: UUID, name: str) -> None:
+        if self.owner(name) == workspace_id:
+            return
+        fresh = self._trash / f"{_plain(name)}.{uuid4().hex}"
+        (fresh / _HOME).mkdir(mode=0o700, parents=True)
+        labels = {INSTALL_LABEL: self._install_id, WORKSPACE_LABEL: str(workspace_id)}
+        (fresh / _LABELS).write_text(json.dumps(labels))
+        sync_file(fresh / _LABELS, up_to=fresh)
+        try:
+            fresh.rename(self._directory / name)
+        except OSError as error:
+            self._empty(fresh.name)
+            if self.owner(name) != workspace_id:
+                raise BackendError(f"volume {name} cannot be made: {error.strerror}") from error
+        sync_file(self._directory / name / _LABELS, up_to=self._directory)
+
+    def withdraw(self, name: str) -> str:
+        """The volume is gone when this returns; what it held is in the trash, under the name that is returned."""
+        thrown = f"{_plain(name)}.{uuid4().hex}"
+        (self._directory / name).rename(self._trash / thrown)
+        return thrown
+
+    def empty_trash(self, thrown: str) -> None:
+        """That, and what was abandoned there by those who were killed."""
+        self._empty(thrown)
+        with os.scandir(self._trash) as entries:
+            # The change time is when it came here. A younger one may be somebody's work of this moment.
+            old = [e.name for e in entries if e.stat().st_ctime < time.time() - _ABANDONED_SECONDS]
+        for name in old:
+            self._empty(name)
+
+    def _empty(self, thrown: str) -> None:
+        trash = os.open(self._trash, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with suppress(FileNotFoundError):  # another coordinator is emptying it too
+                remove_tree(trash, os.fsencode(thrown))
+        finally:
+            os.close(trash)
+
+    def _all(self) -> Iterator[tuple[UUID, str]]:
+        try:
+            with os.scandir(self._directory) as entries:
+                present = [(entry.name, entry.inode()) for entry in entries]
+        except FileNotFoundError as error:
+            raise Unreachable(f"{self._directory} is not there") from error
+        # Labels never change, so each volume's are read once; a bulk look is one directory listing.
+        self._owners = {key: self._owners[key] if key in self._owners else self.owner(key[0]) for key in present}
+        for (name, _), owner in self._owners.items():
+            if owner is not None:
+                yield owner, name
+
+    def _labels(self, name: str) -> dict[str, str]:
+        try:
+            labels: dict[str, str] = json.loads((self._directory / name / _LABELS).read_bytes())
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return {}
+        return labels
+
+
+def _plain(name: str) -> str:
+    if name.startswith(".") or "/" in name or not name:
+        raise BackendError(f"{name!r} is no name for a volume", reason=ErrorReason.MISMATCH)
+    return name

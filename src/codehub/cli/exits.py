@@ -1,0 +1,58 @@
+"""Errors for people: one line on stderr that says what to do, and an exit code a script can test."""
+
+import sys
+from collections.abc import Callable
+
+import click
+
+from codehub.domain.errors import CodeHubError, Refused, Unreachable
+
+FAILED = 1
+USAGE = 2
+UNREACHABLE = 3
+SCHEMA = 4
+INTERRUPTED = 130
+
+
+def explained(app: Callable[..., object]) -> int:
+    """Run the command line; every error that is ours ends in a sentence, not in a traceback."""
+    try:
+        app(standalone_mode=False)
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.ClickException as wrong:
+        wrong.show()
+        return wrong.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except Exception as error:
+        code, advice = _meaning(error)
+        if code is None:
+            raise
+        return _say(f"{error}{advice}", code)
+    return 0
+
+
+def _meaning(error: Exception) -> tuple[int | None, str]:
+    from codehub.bootstrap import EmbeddedError, SchemaMismatch
+    from codehub.settings import SettingsError
+
+    meanings: tuple[tuple[type[Exception], int, str], ...] = (
+        (SettingsError, USAGE, ""),
+        (Refused, USAGE, ""),
+        (SchemaMismatch, SCHEMA, ""),
+        (
+            Unreachable,
+            UNREACHABLE,
+            " Is it running, and is its address right (CODEHUB_DATABASE_URL, CODEHUB_REDIS_URL)?",
+        ),
+        (CodeHubError, FAILED, ""),
+        (EmbeddedError, FAILED, ""),
+    )
+    return next(((code, advice) for kind, code, advice in meanings if isinstance(error, kind)), (None, ""))
+
+
+def _say(message: str, code: int) -> int:
+    for line in message.splitlines() or [""]:
+        print(f"codehub: {line}", file=sys.stderr)
+    return code

@@ -1,0 +1,157 @@
+"""Where the runtime and job suites run: one machine each, with what no port offers, such as a container that exits.
+
+Every call of `runtime()` or `jobs()` is another coordinator's view of the same machine.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+from uuid import UUID
+
+from codehub.adapters.memory import MemoryArchives, MemoryJobs, MemoryRuntime
+from codehub.adapters.memory.archives import ArchiveWorld
+from codehub.adapters.memory.jobs import JobWorld
+from codehub.adapters.memory.runtime import RuntimeWorld
+from codehub.adapters.objects import ObjectArchives
+from codehub.adapters.process import ProcessJobs, ProcessRuntime
+from codehub.adapters.process.jobs import PROGRAM
+from codehub.adapters.process.stragglers import stragglers
+from codehub.ports.archives import Archives
+from codehub.ports.jobs import Jobs
+from codehub.ports.runtime import Runtime
+
+HERE = Path(__file__).parent
+TOY_IDE = [sys.executable, str(HERE / "toy_ide.py"), "{socket}"]
+SLOW_JOB = [sys.executable, str(HERE / "slow_job.py")]
+READABLE = [Path(sys.prefix), Path(sys.base_prefix), HERE]
+
+
+class Place(Protocol):
+    def runtime(self) -> Runtime: ...
+
+    def jobs(self) -> Jobs: ...
+
+    def archives(self) -> Archives: ...
+
+    def slow_jobs(self) -> Jobs:
+        """Jobs that report progress and do not end by themselves."""
+        ...
+
+    async def exit_by_itself(self, workspace_id: UUID) -> None: ...
+
+    def write(self, volume: str, value: int) -> None: ...
+
+    def content(self, volume: str) -> list[int]: ...
+
+    async def close(self) -> None: ...
+
+
+class MemoryPlace:
+    def __init__(self) -> None:
+        self.world = RuntimeWorld()
+        self._archives = ArchiveWorld()
+        first = MemoryJobs(self.runtime(), self.archives())
+        self._jobs: JobWorld = first.world
+        self._first = first
+
+    def runtime(self) -> MemoryRuntime:
+        return MemoryRuntime(self.world)
+
+    def archives(self) -> MemoryArchives:
+        return MemoryArchives(self._archives)
+
+    def jobs(self) -> MemoryJobs:
+        return MemoryJobs(self.runtime(), self.archives(), self._jobs)
+
+    def slow_jobs(self) -> MemoryJobs:
+        self._jobs.steps, self._jobs.step_seconds = 10_000, 0.01
+        return self.jobs()
+
+    async def exit_by_itself(self, workspace_id: UUID) -> None:
+        self.world.kill(workspace_id)
+
+    def write(self, volume: str, value: int) -> None:
+        content = self.world.volumes[volume].content
+        self.world.volumes[volume].content = (*content, value)
+
+    def content(self, volume: str) -> list[int]:
+        return list(self.world.volumes[volume].content)
+
+    async def close(self) -> None:
+        await self._first.close()
+
+
+class ProcessPlace:
+    def __init__(self, root: Path, *, sandbox: bool = False) -> None:
+        self.root = root
+        self._sandbox = sandbox
+        self._store = root.parent / "archives"
+        self._archives = ObjectArchives(self.store_url, "", make_directory=True)
+
+    @property
+    def store_url(self) -> str:
+        return self._store.as_uri()
+
+    def runtime(self, *options: str, install_id: str = "here", grace_seconds: float = 1.0) -> ProcessRuntime:
+        return ProcessRuntime(
+            self.root,
+            install_id,
+            [*TOY_IDE, *options],
+            grace_seconds=grace_seconds,
+            sandbox=self._sandbox,
+            readable=READABLE,
+        )
+
+    def archives(self) -> ObjectArchives:
+        return self._archives
+
+    def jobs(self, *program: str, install_id: str = "here") -> ProcessJobs:
+        return ProcessJobs(self.runtime(install_id=install_id), self.store_url, program=program or PROGRAM)
+
+    def slow_jobs(self) -> ProcessJobs:
+        return self.jobs(*SLOW_JOB)
+
+    async def exit_by_itself(self, workspace_id: UUID) -> None:
+        seen = (await self.runtime().containers([workspace_id]))[workspace_id]
+        while not (pids := list(stragglers(seen.instance))):
+            await asyncio.sleep(0.01)  # it has not become the command yet
+        for pid in pids:
+            with suppress(ProcessLookupError):  # a sandbox's end is the end of all in it
+                os.kill(pid, signal.SIGKILL)
+
+    def write(self, volume: str, value: int) -> None:
+        home = self.runtime().homes.home(volume)
+        (home / f"{len(self.content(volume))}.txt").write_text(str(value))
+
+    def content(self, volume: str) -> list[int]:
+        home = self.runtime().homes.home(volume)
+        return [int(path.read_text()) for path in sorted(home.glob("*.txt"))]
+
+    def processes(self) -> list[int]:
+        """Whatever workspaces run here: their home is here."""
+        return [pid for pid, variables in environments() if b"HOME=" + os.fsencode(self.root) in variables]
+
+    async def close(self) -> None:
+        runtime, jobs = self.runtime(), self.jobs()
+        for workspace_id in await runtime.containers():
+            await runtime.remove_container(workspace_id)
+        for workspace_id in await jobs.find():
+            await jobs.clear(workspace_id)
+        self._archives.close()
+        shutil.rmtree(runtime._sockets._directory)  # below a long root it is elsewhere
+
+
+def environments() -> Iterator[tuple[int, bytes]]:
+    """Of all that run; one that has ended and is not yet reaped has none."""
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                yield int(process.name), (process / "environ").read_bytes()
+            except OSError:  # it ended just now
+                continue

@@ -1,0 +1,383 @@
+"""What only real processes can do wrong: die in the middle, hide, be taken for another, see what is not theirs."""
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from codehub.adapters.process import ProcessRuntime
+from codehub.adapters.process.locks import holder
+from codehub.adapters.process.shim import RECORD
+from codehub.adapters.process.stragglers import stragglers
+from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
+from codehub.domain.naming import archive_key, volume_name
+from codehub.ports.jobs import JobKind, JobSpec, JobState
+from codehub.ports.runtime import ContainerSpec
+from tests.contracts.patience import eventually
+from tests.contracts.places import ProcessPlace
+
+pytestmark = pytest.mark.system
+
+LAUNCHER = """
+import asyncio, sys
+from pathlib import Path
+from uuid import UUID
+from codehub.ports.runtime import ContainerSpec
+from tests.contracts.places import ProcessPlace
+
+async def main(root, workspace_id, volume):
+    runtime = ProcessPlace(Path(root)).runtime()
+    print("ready", flush=True)
+    await runtime.start_container(ContainerSpec(UUID(workspace_id), volume, "image"))
+    print("started", flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[ProcessPlace]:
+    place = ProcessPlace(tmp_path / "root")
+    yield place
+    if place.root.exists():
+        await place.close()
+    assert place.processes() == []
+
+
+@pytest.fixture
+async def spec(place: ProcessPlace) -> ContainerSpec:
+    workspace_id = uuid4()
+    volume = volume_name(workspace_id, 1)
+    await place.runtime().create_volume(workspace_id, volume)
+    return ContainerSpec(workspace_id, volume, "image", {"GREETING": "hello"})
+
+
+def lock(place: ProcessPlace, workspace_id: UUID) -> Path:
+    return place.root / "containers" / f"{workspace_id}.lock"
+
+
+def shim_of(place: ProcessPlace, workspace_id: UUID) -> int:
+    pid = holder(lock(place, workspace_id))
+    assert pid is not None
+    return pid
+
+
+def runs(pid: int) -> bool:
+    return environment(pid) != []
+
+
+def environment(pid: int) -> list[bytes]:
+    """Empty when it has ended, reaped or not."""
+    try:
+        return [variable for variable in Path("/proc", str(pid), "environ").read_bytes().split(b"\0") if variable]
+    except OSError:
+        return []
+
+
+def bystander() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["sleep", "60"])
+
+
+def launcher(place: ProcessPlace, spec: ContainerSpec) -> subprocess.Popen[bytes]:
+    arguments = [str(place.root), str(spec.workspace_id), spec.volume]
+    return subprocess.Popen([sys.executable, "-c", LAUNCHER, *arguments], stdout=subprocess.PIPE)
+
+
+async def socket_of(runtime: ProcessRuntime, workspace_id: UUID) -> Path:
+    endpoint = await runtime.endpoint(workspace_id)
+    assert endpoint is not None
+    assert endpoint.socket is not None
+    return Path(endpoint.socket)
+
+
+async def daemon_of(place: ProcessPlace, spec: ContainerSpec) -> int:
+    path = place.runtime().homes.home(spec.volume) / "daemon.pid"
+
+    async def written() -> bool:
+        return path.exists() and path.read_text() != ""
+
+    await eventually(written)
+    return int(path.read_text())
+
+
+async def test_a_coordinator_killed_while_it_starts_leaves_one_container_or_none(
+    place: ProcessPlace, spec: ContainerSpec
+) -> None:
+    """Killed at random points around the start; then its successor starts, and there is exactly one."""
+    dice = random.Random(2)
+    runtime, found = place.runtime(), 0
+    for _ in range(12):
+        with launcher(place, spec) as coordinator:
+            assert coordinator.stdout is not None
+            assert await asyncio.to_thread(coordinator.stdout.readline) == b"ready\n"
+            await asyncio.sleep(dice.uniform(0, 0.08))
+            coordinator.kill()
+        left = len(await runtime.containers())
+        await runtime.start_container(spec)
+        await asyncio.sleep(0.2)
+        seen = (await runtime.containers())[spec.workspace_id]
+        assert seen.running
+        ides = place.processes()
+        assert len(ides) == 1
+        assert list(stragglers(seen.instance)) == ides
+        found += left
+        await runtime.remove_container(spec.workspace_id)
+        assert place.processes() == []
+    print(f"killed 12 times: {found} had their container already")
+
+
+async def test_a_hidden_daemon_ends_with_its_container(place: ProcessPlace, spec: ContainerSpec) -> None:
+    runtime = place.runtime("--spawn", grace_seconds=0.3)
+    await runtime.start_container(spec)
+    daemon = await daemon_of(place, spec)
+    await runtime.remove_container(spec.workspace_id)
+    assert not runs(daemon)
+
+
+async def test_one_that_does_not_want_to_end_is_ended(place: ProcessPlace, spec: ContainerSpec) -> None:
+    runtime = place.runtime("--stubborn", grace_seconds=0.3)
+    await runtime.start_container(spec)
+    await eventually(lambda: runtime.answers(spec.workspace_id))
+    await runtime.remove_container(spec.workspace_id)
+    assert place.processes() == []
+
+
+async def test_a_listener_that_never_answers_is_not_awake(place: ProcessPlace, spec: ContainerSpec) -> None:
+    runtime = place.runtime("--deaf")
+    await runtime.start_container(spec)
+    socket = await socket_of(runtime, spec.workspace_id)
+    await eventually(lambda: asyncio.to_thread(socket.exists))
+    assert socket.parent.stat().st_mode & 0o777 == 0o700
+    assert not await runtime.answers(spec.workspace_id)
+
+
+async def test_a_shim_that_is_stuck_is_ended_too(
+    place: ProcessPlace, spec: ContainerSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("codehub.adapters.process.table._KILL_SECONDS", 0.5)
+    runtime = place.runtime("--spawn", grace_seconds=0.1)
+    await runtime.start_container(spec)
+    daemon = await daemon_of(place, spec)
+    os.kill(shim_of(place, spec.workspace_id), signal.SIGSTOP)
+    assert (await runtime.containers())[spec.workspace_id].running
+    await runtime.remove_container(spec.workspace_id)
+    assert not runs(daemon)
+
+
+@pytest.mark.parametrize("again", ["start", "remove"])
+async def test_what_a_killed_shim_leaves_is_ended_and_nobody_else(
+    place: ProcessPlace, spec: ContainerSpec, again: str
+) -> None:
+    """Its pid may be another's by now: the record is made to name a bystander, as after a recycling."""
+    runtime = place.runtime("--spawn", grace_seconds=0.3)
+    await runtime.start_container(spec)
+    before = (await runtime.containers())[spec.workspace_id].instance
+    daemon, shim = await daemon_of(place, spec), shim_of(place, spec.workspace_id)
+    os.kill(shim, signal.SIGKILL)
+
+    async def dead() -> bool:
+        return not (await runtime.containers())[spec.workspace_id].running
+
+    await eventually(dead)
+    assert runs(daemon)
+    with bystander() as innocent:
+        record = place.root / "containers" / str(spec.workspace_id) / RECORD
+        record.write_text(record.read_text().replace(f'"pid": {shim}', f'"pid": {innocent.pid}'))
+        assert not (await runtime.containers())[spec.workspace_id].running
+        if again == "start":
+            await runtime.start_container(spec)
+            assert (await runtime.containers())[spec.workspace_id].instance != before
+        else:
+            await runtime.remove_container(spec.workspace_id)
+            assert not await runtime.containers()
+        assert not runs(daemon)
+        assert innocent.poll() is None
+        innocent.kill()
+
+
+async def test_a_process_whose_record_was_removed_by_hand_is_not_doubled(
+    place: ProcessPlace, spec: ContainerSpec
+) -> None:
+    runtime = place.runtime()
+    await runtime.start_container(spec)
+    shutil.rmtree(place.root / "containers" / str(spec.workspace_id))
+    assert not await runtime.containers()
+    with pytest.raises(BackendError):
+        await runtime.start_container(spec)
+
+    async def ended() -> bool:
+        return place.processes() == []
+
+    await eventually(ended)
+    await runtime.start_container(spec)
+    assert len(await runtime.containers()) == 1
+
+
+async def test_another_installation_is_never_seen_nor_touched(place: ProcessPlace, spec: ContainerSpec) -> None:
+    mine, theirs = place.runtime(install_id="other"), place.runtime()
+    jobs = place.jobs(install_id="other")
+    await theirs.start_container(spec)
+    assert not await mine.containers()
+    assert not await mine.volumes()
+    assert not await mine.answers(spec.workspace_id)
+    assert await mine.endpoint(spec.workspace_id) is None
+    await mine.remove_container(spec.workspace_id)
+    await mine.delete_volume(spec.workspace_id, spec.volume)
+    for refused in (
+        mine.start_container(spec),
+        mine.create_volume(spec.workspace_id, spec.volume),
+    ):
+        with pytest.raises(BackendError):
+            await refused
+    assert (await theirs.containers())[spec.workspace_id].running
+    assert await theirs.volumes() == {spec.workspace_id: frozenset({spec.volume})}
+
+    job = JobSpec(spec.workspace_id, uuid4(), JobKind.ARCHIVE, spec.volume, "homes/x/home.tar.zst")
+    await place.slow_jobs().start(job)
+    assert not await jobs.find()
+    await jobs.clear(spec.workspace_id)
+    with pytest.raises(BackendError):
+        await jobs.start(job)
+    assert (await place.jobs().find())[spec.workspace_id].state is JobState.RUNNING
+
+
+async def test_the_workspace_gets_its_environment_and_not_ours(
+    place: ProcessPlace, spec: ContainerSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CODEHUB_DATABASE_URL", "postgresql://secret")
+    runtime = place.runtime()
+    await runtime.start_container(spec)
+    await eventually(lambda: runtime.answers(spec.workspace_id))
+    (pid,) = place.processes()
+    variables = environment(pid)
+    assert b"GREETING=hello" in variables
+    assert f"HOME={runtime.homes.home(spec.volume)}".encode() in variables
+    assert not any(b"secret" in variable for variable in variables + environment(shim_of(place, spec.workspace_id)))
+
+
+async def test_no_link_leads_to_another_socket(place: ProcessPlace, spec: ContainerSpec) -> None:
+    runtime, other = place.runtime(), uuid4()
+    await runtime.create_volume(other, volume_name(other, 1))
+    await runtime.start_container(ContainerSpec(other, volume_name(other, 1), "image"))
+    await runtime.start_container(spec)
+    await eventually(lambda: runtime.answers(other))
+    await eventually(lambda: runtime.answers(spec.workspace_id))
+    mine = await socket_of(runtime, spec.workspace_id)
+    mine.unlink()
+    mine.symlink_to(await socket_of(runtime, other))
+    assert not await runtime.answers(spec.workspace_id)
+
+
+async def test_a_long_root_has_short_sockets(tmp_path: Path) -> None:
+    place = ProcessPlace(tmp_path / ("long" * 40) / "root")
+    runtime, workspace_id = place.runtime(), uuid4()
+    await runtime.create_volume(workspace_id, "home")
+    await runtime.start_container(ContainerSpec(workspace_id, "home", "image"))
+    await eventually(lambda: runtime.answers(workspace_id))
+    await place.close()
+
+
+async def test_a_lost_disk_is_no_answer(place: ProcessPlace, spec: ContainerSpec) -> None:
+    runtime, jobs = place.runtime(), place.jobs()
+    place.root.rename(place.root.with_name("elsewhere"))
+    for asked in (
+        runtime.containers(),
+        runtime.containers([spec.workspace_id]),
+        runtime.volumes(),
+        runtime.volumes([spec.workspace_id]),
+        runtime.answers(spec.workspace_id),
+        jobs.find(),
+    ):
+        with pytest.raises(Unreachable):
+            await asked
+    with pytest.raises(BackendError):
+        await runtime.start_container(spec)
+    place.root.with_name("elsewhere").rename(place.root)
+    assert await runtime.volumes() == {spec.workspace_id: frozenset({spec.volume})}
+
+
+async def test_a_command_that_is_not_there_is_an_image_that_is_not_to_be_had(
+    place: ProcessPlace, spec: ContainerSpec
+) -> None:
+    runtime = ProcessRuntime(place.root, "here", ["no-such-ide", "{socket}"], sandbox=False)
+    with pytest.raises(BackendError) as refused:
+        await runtime.start_container(spec)
+    assert refused.value.reason is ErrorReason.IMAGE_PULL_FAILED
+    assert not await runtime.containers()
+
+
+async def test_a_command_that_fails_says_why(place: ProcessPlace, spec: ContainerSpec) -> None:
+    runtime = ProcessRuntime(place.root, "here", ["sh", "-c", "echo no licence >&2; exit 3"], sandbox=False)
+    await runtime.start_container(spec)
+
+    async def ended() -> bool:
+        return not (await runtime.containers())[spec.workspace_id].running
+
+    await eventually(ended)
+    assert (await runtime.containers())[spec.workspace_id].detail == "ended with exit code 3: no licence"
+
+
+async def test_another_workspaces_volume_is_not_started(place: ProcessPlace, spec: ContainerSpec) -> None:
+    with pytest.raises(BackendError) as refused:
+        await place.runtime().start_container(ContainerSpec(uuid4(), spec.volume, "image"))
+    assert refused.value.reason is ErrorReason.MISMATCH
+
+
+@pytest.mark.parametrize("name", ["../volumes/x", "", ".", "..", "a/b", ".hidden"])
+async def test_a_volume_has_a_plain_name(place: ProcessPlace, name: str) -> None:
+    runtime = place.runtime()
+    for refused in (runtime.create_volume(uuid4(), name), runtime.delete_volume(uuid4(), name)):
+        with pytest.raises(BackendError):
+            await refused
+
+
+async def test_a_home_with_locked_directories_is_deleted_whole(place: ProcessPlace, spec: ContainerSpec) -> None:
+    runtime = place.runtime()
+    module = runtime.homes.home(spec.volume) / "go" / "pkg" / "mod"
+    module.mkdir(parents=True)
+    (module / "file").write_text("x")
+    module.chmod(0o500)
+    module.parent.chmod(0o000)
+    await runtime.delete_volume(spec.workspace_id, spec.volume)
+    assert list((place.root / "trash").iterdir()) == []
+    assert list((place.root / "volumes").iterdir()) == []
+
+
+async def test_starting_and_deleting_at_once_never_leaves_a_container_without_its_volume(
+    place: ProcessPlace, spec: ContainerSpec
+) -> None:
+    for _ in range(8):
+        starter, deleter = place.runtime(), place.runtime()
+        await starter.create_volume(spec.workspace_id, spec.volume)
+        answers = await asyncio.gather(
+            starter.start_container(spec), deleter.delete_volume(spec.workspace_id, spec.volume), return_exceptions=True
+        )
+        assert {type(answer) for answer in answers} <= {type(None), BackendError, VolumeInUse}
+        assert set(await starter.containers()) == set(await starter.volumes())
+        await starter.remove_container(spec.workspace_id)
+
+
+async def test_a_job_killed_from_outside_has_failed(place: ProcessPlace, spec: ContainerSpec) -> None:
+    jobs, op_id = place.slow_jobs(), uuid4()
+    key = archive_key("homes/", spec.workspace_id, op_id)
+    await jobs.start(JobSpec(spec.workspace_id, op_id, JobKind.ARCHIVE, spec.volume, key))
+    shim = holder(place.root / "jobs" / f"{spec.workspace_id}.lock")
+    assert shim is not None
+    os.kill(shim, signal.SIGKILL)
+
+    async def failed() -> bool:
+        return (await jobs.find())[spec.workspace_id].state is JobState.FAILED
+
+    await eventually(failed)
+    seen = (await jobs.find())[spec.workspace_id]
+    assert (seen.reason, seen.message) == (ErrorReason.ACTION_FAILED, "the job ended from outside")
+    await jobs.clear(spec.workspace_id)

@@ -1,0 +1,216 @@
+"""The Runtime port's promises, kept alike in memory, by plain processes and by processes in a sandbox."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from codehub.adapters.process.sandbox import find_bubblewrap
+from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
+from codehub.domain.naming import volume_name
+from codehub.ports.runtime import ContainerSpec, Runtime
+from tests.contracts.patience import eventually
+from tests.contracts.places import MemoryPlace, Place, ProcessPlace
+
+KINDS = ["memory", pytest.param("process", marks=pytest.mark.system), pytest.param("sandbox", marks=pytest.mark.system)]
+
+
+@pytest.fixture(params=KINDS)
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    if request.param == "sandbox" and find_bubblewrap() is None:
+        pytest.skip("bubblewrap is not there or does not work")
+    place: Place = MemoryPlace()
+    if request.param != "memory":
+        place = ProcessPlace(tmp_path / "root", sandbox=request.param == "sandbox")
+    yield place
+    await place.close()
+
+
+@pytest.fixture
+def runtime(place: Place) -> Runtime:
+    return place.runtime()
+
+
+@pytest.fixture
+def workspace_id() -> UUID:
+    return uuid4()
+
+
+@pytest.fixture
+async def spec(runtime: Runtime, workspace_id: UUID) -> ContainerSpec:
+    volume = volume_name(workspace_id, 1)
+    await runtime.create_volume(workspace_id, volume)
+    return ContainerSpec(workspace_id, volume, "image")
+
+
+async def instance(runtime: Runtime, workspace_id: UUID) -> str:
+    seen = (await runtime.containers([workspace_id]))[workspace_id]
+    assert seen.running
+    return seen.instance
+
+
+async def stopped(runtime: Runtime, workspace_id: UUID) -> bool:
+    return not (await runtime.containers([workspace_id]))[workspace_id].running
+
+
+async def test_nothing_is_there_at_first(runtime: Runtime, workspace_id: UUID) -> None:
+    assert not await runtime.containers()
+    assert not await runtime.volumes()
+    assert not await runtime.containers([workspace_id])
+    assert not await runtime.volumes([workspace_id])
+    assert not await runtime.answers(workspace_id)
+    assert await runtime.endpoint(workspace_id) is None
+
+
+async def test_a_volume_is_made_once_and_keeps_its_content(place: Place, runtime: Runtime, spec: ContainerSpec) -> None:
+    place.write(spec.volume, 7)
+    await runtime.create_volume(spec.workspace_id, spec.volume)
+    assert await runtime.volumes() == {spec.workspace_id: frozenset({spec.volume})}
+    assert place.content(spec.volume) == [7]
+
+
+async def test_volumes_are_listed_by_workspace(runtime: Runtime) -> None:
+    one, other = uuid4(), uuid4()
+    for owner, incarnation in ((one, 1), (one, 2), (other, 1)):
+        await runtime.create_volume(owner, volume_name(owner, incarnation))
+    both = frozenset({volume_name(one, 1), volume_name(one, 2)})
+    assert await runtime.volumes() == {one: both, other: frozenset({volume_name(other, 1)})}
+    assert await runtime.volumes([one]) == {one: both}
+    assert not await runtime.volumes([])
+    await runtime.delete_volume(one, volume_name(one, 1))
+    assert await runtime.volumes([one]) == {one: frozenset({volume_name(one, 2)})}
+
+
+async def test_deleting_a_volume_that_is_gone_is_success(runtime: Runtime, spec: ContainerSpec) -> None:
+    await runtime.delete_volume(spec.workspace_id, spec.volume)
+    await runtime.delete_volume(spec.workspace_id, spec.volume)
+    await runtime.delete_volume(uuid4(), "ws-never-there")
+    assert not await runtime.volumes()
+
+
+async def test_a_volume_is_deleted_for_its_owner_only(runtime: Runtime, spec: ContainerSpec) -> None:
+    await runtime.delete_volume(uuid4(), spec.volume)
+    assert await runtime.volumes() == {spec.workspace_id: frozenset({spec.volume})}
+
+
+async def test_a_container_starts_and_answers(runtime: Runtime, spec: ContainerSpec) -> None:
+    assert await runtime.start_container(spec) is None
+    seen = (await runtime.containers())[spec.workspace_id]
+    assert (seen.running, seen.volume, seen.answered) == (True, spec.volume, False)
+    await eventually(lambda: runtime.answers(spec.workspace_id))
+    assert await runtime.endpoint(spec.workspace_id) is not None
+    assert not await runtime.containers([uuid4()])
+
+
+async def test_a_running_container_stays_as_it_is(place: Place, runtime: Runtime, spec: ContainerSpec) -> None:
+    await runtime.start_container(spec)
+    before = await instance(runtime, spec.workspace_id)
+    await runtime.start_container(spec)
+    await place.runtime().start_container(spec)
+    assert await instance(runtime, spec.workspace_id) == before
+
+
+async def test_an_exited_container_is_seen_and_replaced(place: Place, runtime: Runtime, spec: ContainerSpec) -> None:
+    await runtime.start_container(spec)
+    before = await instance(runtime, spec.workspace_id)
+    await place.exit_by_itself(spec.workspace_id)
+    await eventually(lambda: stopped(runtime, spec.workspace_id))
+    seen = (await runtime.containers())[spec.workspace_id]
+    assert (seen.instance, seen.volume) == (before, spec.volume)
+    assert seen.detail
+    assert not await runtime.answers(spec.workspace_id)
+    await runtime.start_container(spec)
+    assert await instance(runtime, spec.workspace_id) != before
+    await eventually(lambda: runtime.answers(spec.workspace_id))
+
+
+async def test_no_container_without_its_volume_and_no_volume_by_the_way(runtime: Runtime, workspace_id: UUID) -> None:
+    with pytest.raises(BackendError) as refused:
+        await runtime.start_container(ContainerSpec(workspace_id, volume_name(workspace_id, 1), "image"))
+    assert refused.value.reason is ErrorReason.MISMATCH
+    assert not await runtime.volumes()
+    assert not await runtime.containers()
+
+
+async def test_removing_a_container_is_repeatable_and_leaves_the_volume(
+    place: Place, runtime: Runtime, spec: ContainerSpec
+) -> None:
+    await runtime.start_container(spec)
+    place.write(spec.volume, 1)
+    await runtime.remove_container(spec.workspace_id)
+    assert not await runtime.containers()
+    assert not await runtime.answers(spec.workspace_id)
+    assert await runtime.endpoint(spec.workspace_id) is None
+    await runtime.remove_container(spec.workspace_id)
+    await runtime.remove_container(uuid4())
+    assert place.content(spec.volume) == [1]
+
+
+async def test_an_exited_container_can_be_removed(place: Place, runtime: Runtime, spec: ContainerSpec) -> None:
+    await runtime.start_container(spec)
+    await place.exit_by_itself(spec.workspace_id)
+    await eventually(lambda: stopped(runtime, spec.workspace_id))
+    await runtime.remove_container(spec.workspace_id)
+    assert not await runtime.containers()
+
+
+@pytest.mark.parametrize("exited", [False, True])
+async def test_a_volume_in_use_is_not_deleted(
+    place: Place, runtime: Runtime, spec: ContainerSpec, exited: bool
+) -> None:
+    await runtime.start_container(spec)
+    place.write(spec.volume, 3)
+    if exited:
+        await place.exit_by_itself(spec.workspace_id)
+        await eventually(lambda: stopped(runtime, spec.workspace_id))
+    with pytest.raises(VolumeInUse):
+        await runtime.delete_volume(spec.workspace_id, spec.volume)
+    assert place.content(spec.volume) == [3]
+    await runtime.remove_container(spec.workspace_id)
+    await runtime.delete_volume(spec.workspace_id, spec.volume)
+    assert not await runtime.volumes()
+
+
+async def test_an_older_incarnation_may_go_while_the_container_runs(runtime: Runtime, spec: ContainerSpec) -> None:
+    older = volume_name(spec.workspace_id, 9)
+    await runtime.create_volume(spec.workspace_id, older)
+    await runtime.start_container(spec)
+    await runtime.delete_volume(spec.workspace_id, older)
+    assert await runtime.volumes() == {spec.workspace_id: frozenset({spec.volume})}
+    assert await instance(runtime, spec.workspace_id)
+
+
+async def test_another_coordinator_finds_everything_and_can_end_it(
+    place: Place, runtime: Runtime, spec: ContainerSpec
+) -> None:
+    await runtime.start_container(spec)
+    successor = place.runtime()
+    assert await successor.containers() == await runtime.containers()
+    assert await successor.volumes() == await runtime.volumes()
+    await eventually(lambda: successor.answers(spec.workspace_id))
+    await successor.remove_container(spec.workspace_id)
+    assert not await runtime.containers()
+
+
+async def test_started_by_many_at_once_there_is_one(place: Place, spec: ContainerSpec) -> None:
+    runtimes = [place.runtime() for _ in range(6)]
+    await asyncio.gather(*(runtime.start_container(spec) for runtime in runtimes))
+    seen = {await instance(runtime, spec.workspace_id) for runtime in runtimes}
+    assert len(seen) == 1
+
+
+async def test_hints_name_what_changed(place: Place, runtime: Runtime, spec: ContainerSpec) -> None:
+    hints = runtime.hints()
+    for change in (
+        runtime.start_container(spec),
+        place.exit_by_itself(spec.workspace_id),
+        runtime.remove_container(spec.workspace_id),
+    ):
+        hint = asyncio.ensure_future(anext(hints))
+        await asyncio.sleep(0.1)
+        await change
+        assert await asyncio.wait_for(hint, 20) == spec.workspace_id
+    assert isinstance(hints, AsyncGenerator)
+    await hints.aclose()
