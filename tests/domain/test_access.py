@@ -1,4 +1,4 @@
-"""What the front door does in each phase (DESIGN section 4)."""
+"""What the front door does in each phase."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""Limits are exact, and one rule says who holds a slot (DESIGN section 4, PAINS P3)."""
+"""Limits are exact, and one rule says who holds a slot."""
 
 from dataclasses import replace
 

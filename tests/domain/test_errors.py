@@ -38,7 +38,7 @@ def test_each_reason_tells_a_person_what_it_means_and_what_to_do(reason: ErrorRe
 
 
 def test_only_the_observed_ones_clear_themselves() -> None:
-    """DESIGN section 3: the first two clear themselves; terminal errors only by recover."""
+    """The first two clear themselves; terminal errors only by recover."""
     assert {reason for reason, rule in REASONS.items() if rule.clears_itself} == {
         ErrorReason.CONTAINER_WITHOUT_VOLUME,
         ErrorReason.ARCHIVE_ACCESS_ERROR,

@@ -1,4 +1,4 @@
-"""Every situation × every wish: one decision each, and each obeys the rules of DESIGN sections 3 to 5.
+"""Every situation × every wish: one decision each, and each obeys the rules.
 
 The rules are written here a second time, from the design and not from the code, and all violations are counted
 before the test fails, so that one run shows every broken rule with an example.
@@ -45,7 +45,7 @@ LEADS_TO = {
     (Phase.RUNNING, Operation.STOPPING): "STANDBY",
     (Phase.ERROR, Operation.DELETING): "DELETED",
 }
-"""The edges of DESIGN section 3. Anything else would skip a level."""
+"""The table's edges. Anything else would skip a level."""
 
 DEFINITE_ACTS = (Begin, Continue, TimedOut, Abandon, Relapse, Recover, TakeRestorePoint)
 NEEDS_STORE = (Operation.RESTORING, Operation.ARCHIVING, Operation.CREATE_EMPTY_ARCHIVE)

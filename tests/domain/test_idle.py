@@ -1,4 +1,4 @@
-"""When a workspace may be put to sleep (DESIGN sections 4 and 5, PAINS L5)."""
+"""When a workspace may be put to sleep."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

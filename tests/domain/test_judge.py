@@ -1,4 +1,4 @@
-"""Observation becomes conditions, conditions become the phase (DESIGN section 3, contract 1)."""
+"""Observation becomes conditions, conditions become the phase (contract 1)."""
 
 from dataclasses import replace
 from datetime import timedelta

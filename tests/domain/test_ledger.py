@@ -1,4 +1,4 @@
-"""The ledger explains every change (DESIGN section 13, invariant 6)."""
+"""The ledger explains every change (invariant 6)."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Names derive from the immutable id (DESIGN sections 3 and 7)."""
+"""Names derive from the immutable id."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""One decision per judged row: deadlines, tries, wishes, recovery (DESIGN sections 3 and 4, contract 10)."""
+"""One decision per judged row: deadlines, tries, wishes, recovery (contract 10)."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The table is the design's table (DESIGN section 3, contract 5)."""
+"""The table is the design's table (contract 5)."""
 
 from itertools import product
 

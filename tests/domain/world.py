@@ -1,6 +1,6 @@
 """A closed loop without a coordinator: the pure rules against a world of a few sets. Bytes are version numbers.
 
-`effects` gives each operation's ideal effect in the order that DESIGN section 7 asks for, one small step at a time,
+`effects` gives each operation's ideal effect in the order that contract 8 asks for, one small step at a time,
 so that a walk may stop between any two of them.
 """
 

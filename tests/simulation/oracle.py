@@ -1,4 +1,4 @@
-"""The invariants of DESIGN section 13, checked against the truth of the world at every step.
+"""The seven invariants (docs/CONTRACTS.md), checked against the truth of the world at every step.
 
 The oracle never asks the code under test: it hears each effect when it is issued and when it happens, sees each row as
 it is written, and knows every byte that a person wrote.

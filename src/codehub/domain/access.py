@@ -1,4 +1,4 @@
-"""What the front door may do for each phase (DESIGN section 4). Pure."""
+"""What the front door may do for each phase. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Who may run: exact limits, one function for every way a workspace can come to run (PAINS P3). Pure.
+"""Who may run: exact limits, one function for every way a workspace can come to run. Pure.
 
 A slot is held while a container exists or one is wanted, so that stopping, starting and creating all count.
 """

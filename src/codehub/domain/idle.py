@@ -1,6 +1,6 @@
 """When a workspace may be put to sleep: both TTLs, leases, warnings, and the maximum lifetime. Pure.
 
-In doubt nothing is stopped. Nobody is stopped without a warning that was given time to be read (PAINS L5).
+In doubt nothing is stopped. Nobody is stopped without a warning that was given time to be read.
 """
 
 from dataclasses import dataclass

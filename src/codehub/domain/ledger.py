@@ -23,7 +23,6 @@ class Kind(StrEnum):
     UNDELETE_ASKED = "undelete_asked"
     DELETED = "deleted"
     UNDELETED = "undeleted"
-    WARNING = "warning"
 
 
 @dataclass(frozen=True, slots=True)

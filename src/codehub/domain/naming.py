@@ -1,6 +1,6 @@
 """Names of everything we make outside: derived from the immutable id, never from what a person may rename.
 
-Volumes have incarnations, so that a delete which arrives late hits a name that is gone (DESIGN section 3).
+Volumes have incarnations, so that a delete which arrives late hits a name that is gone.
 """
 
 import re

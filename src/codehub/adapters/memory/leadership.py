@@ -1,6 +1,6 @@
 """Leadership in memory: a lock with a holder, an epoch, a renewal each second, and a rival who deposes the silent.
 
-The rules are those of DESIGN section 5, so that two coordinators in a simulation compete as they do on PostgreSQL.
+The rules are those of the PostgreSQL twin, so that two coordinators in a simulation compete as they do there.
 """
 
 import asyncio

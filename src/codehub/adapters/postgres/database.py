@@ -1,0 +1,63 @@
+"""The database as one thing: opened once, it hands out the stores and what stands around them."""
+
+from types import TracebackType
+from typing import Self
+from uuid import UUID
+
+from codehub.adapters.postgres import statements as sql
+from codehub.adapters.postgres.change_feed import PostgresChangeFeed
+from codehub.adapters.postgres.collector import PostgresCollectorView
+from codehub.adapters.postgres.leadership import PostgresLeadership
+from codehub.adapters.postgres.ledger import PostgresLedger
+from codehub.adapters.postgres.sessions import Patience, Sessions
+from codehub.adapters.postgres.specs import PostgresSpecs
+from codehub.adapters.postgres.statuses import PostgresStatuses
+from codehub.ports.signals import Clock
+
+
+class PostgresDatabase:
+    def __init__(self, sessions: Sessions) -> None:
+        self.sessions = sessions
+
+    @classmethod
+    async def open(cls, url: str, *, pool_size: int = 10, patience: Patience | None = None) -> Self:
+        """Connects on first use. Call check_schema before anything else."""
+        return cls(await Sessions.open(url, pool_size, patience or Patience()))
+
+    async def close(self) -> None:
+        await self.sessions.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def specs(self) -> PostgresSpecs:
+        return PostgresSpecs(self.sessions)
+
+    def statuses(self, epoch: int) -> PostgresStatuses:
+        return PostgresStatuses(self.sessions, epoch)
+
+    def ledger(self) -> PostgresLedger:
+        return PostgresLedger(self.sessions)
+
+    def leadership(self, clock: Clock) -> PostgresLeadership:
+        return PostgresLeadership(self.sessions, clock)
+
+    def changes(self) -> PostgresChangeFeed:
+        return PostgresChangeFeed(self.sessions)
+
+    def collector(self) -> PostgresCollectorView:
+        return PostgresCollectorView(self.sessions)
+
+    async def installation_id(self) -> UUID:
+        """Made with the schema: what we label everything with, unless the settings name another."""
+        async with self.sessions.reading() as connection:
+            found: UUID = await connection.fetchval(sql.INSTALLATION)
+            return found

@@ -1,0 +1,157 @@
+"""Rows to frozen values and back.
+
+Text that PostgreSQL cannot hold (NUL, half a surrogate pair, a number that is none) is replaced: the message of a
+failing backend must never keep the failure from being recorded.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg
+
+from codehub.adapters.postgres.statements import column
+from codehub.domain.errors import ErrorInfo, ErrorReason
+from codehub.domain.ledger import Entry, Kind
+from codehub.domain.protection import RestorePoint
+from codehub.domain.workspace import (
+    Conditions,
+    Desired,
+    HomeContext,
+    Operation,
+    Phase,
+    Progress,
+    RecoverAction,
+    Workspace,
+)
+
+_FROM_JSON: Final[Mapping[str, Callable[[Mapping[str, Any]], object]]] = {
+    "conditions": Conditions.from_json,
+    "home": HomeContext.from_json,
+    "op_progress": Progress.from_json,
+    "error_info": ErrorInfo.from_json,
+}
+_FROM_TEXT: Final[Mapping[str, type[Desired | Phase | Operation | RecoverAction | ErrorReason]]] = {
+    "desired_state": Desired,
+    "recover_action": RecoverAction,
+    "phase": Phase,
+    "operation": Operation,
+    "error_reason": ErrorReason,
+}
+_UNSTORABLE: Final = ("\\u0000", "\\ud", "NaN", "Infinity")
+
+
+def workspace(record: asyncpg.Record) -> Workspace:
+    values = dict(record)
+    values.pop("now", None)
+    for name, decode in _FROM_JSON.items():
+        if values[name] is not None:
+            values[name] = decode(json.loads(values[name]))
+    for name, kind in _FROM_TEXT.items():
+        if values[name] is not None:
+            values[name] = kind(values[name])
+    return Workspace(**values)
+
+
+def changed_fields(names: Iterable[str], before: Workspace, after: Workspace) -> list[str]:
+    return [name for name in names if getattr(before, name) != getattr(after, name)]
+
+
+def parameters(row: Workspace, names: Iterable[str]) -> list[object]:
+    """The fields' values as asyncpg takes them."""
+    return [_parameter(name, getattr(row, name)) for name in names]
+
+
+def as_json(rows: Iterable[Workspace], names: Sequence[str]) -> str:
+    """The fields' values as jsonb_populate_recordset takes them."""
+    return _dumped([{column(name): _plain(name, getattr(row, name)) for name in names} for row in rows])
+
+
+def _parameter(name: str, value: Any) -> object:  # noqa: ANN401 - any field's
+    if value is None:
+        return None
+    if name in _FROM_JSON:
+        return _dumped(value.to_json())
+    return _storable_text(value) if isinstance(value, str) else value
+
+
+def _plain(name: str, value: Any) -> object:  # noqa: ANN401 - any field's
+    if name in _FROM_JSON and value is not None:
+        return value.to_json()
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value) if isinstance(value, UUID) else value
+
+
+def _dumped(value: object) -> str:
+    text = json.dumps(value, default=str)
+    if any(mark in text for mark in _UNSTORABLE):
+        return json.dumps(_storable(value), default=str)
+    return text
+
+
+def _storable(value: object) -> object:
+    match value:
+        case str():
+            return _storable_text(value)
+        case float() if not math.isfinite(value):
+            return str(value)
+        case Mapping():
+            return {_storable_text(str(key)): _storable(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_storable(item) for item in value]
+        case _:
+            return value
+
+
+def _storable_text(text: str) -> str:
+    if text.isascii() and "\x00" not in text:
+        return text
+    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def restore_point(record: asyncpg.Record) -> RestorePoint:
+    return RestorePoint(**record)
+
+
+def restore_point_parameters(point: RestorePoint) -> tuple[object, ...]:
+    return (
+        point.workspace_id,
+        point.op_id,
+        point.key,
+        point.bytes,
+        point.files,
+        point.sha256,
+        point.created_at,
+        point.verified_at,
+        point.released_at,
+    )
+
+
+def entry(record: asyncpg.Record) -> Entry:
+    return Entry(**{**record, "kind": Kind(record["kind"])})
+
+
+def entry_columns(entries: Sequence[Entry]) -> tuple[list[object], ...]:
+    rows = [
+        (
+            e.at,
+            e.workspace_id,
+            _storable_text(e.actor),
+            e.kind.value,
+            _text(e.before),
+            _text(e.after),
+            _storable_text(e.reason),
+            e.op_id,
+            _storable_text(e.message),
+        )
+        for e in entries
+    ]
+    return tuple(map(list, zip(*rows, strict=True)))
+
+
+def _text(value: str | None) -> str | None:
+    return None if value is None else _storable_text(value)

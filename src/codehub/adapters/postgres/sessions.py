@@ -1,0 +1,134 @@
+"""Connections to PostgreSQL: a pool for short transactions, and connections of their own for whoever waits on one.
+
+Every wait has an end. A transaction that its client has left open ends by itself before a rival may lead, so a stalled
+leader cannot keep the epoch's row locked (contract 3: a write of an old term changes nothing).
+"""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TypeAlias, TypedDict
+
+import asyncpg
+from asyncpg.pool import PoolConnectionProxy
+
+from codehub.adapters.postgres import statements as sql
+from codehub.adapters.postgres.failures import explained
+from codehub.domain.errors import Stale
+
+IDLE_IN_TRANSACTION_SECONDS = 3
+
+Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
+OwnConnection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds until a silent database counts as unreachable."""
+
+    connect: float = 5.0
+    statement: float = 10.0
+
+
+def plain_address(url: str) -> str:
+    """As asyncpg takes it: SQLAlchemy's driver suffix says nothing to it."""
+    return re.sub(r"^postgres(ql)?\+\w+://", "postgresql://", url)
+
+
+class Sessions:
+    def __init__(self, url: str, pool: "asyncpg.Pool[asyncpg.Record]", patience: Patience) -> None:
+        self._url = url
+        self._pool = pool
+        self._patience = patience
+
+    @classmethod
+    async def open(cls, url: str, pool_size: int, patience: Patience) -> "Sessions":
+        """Connects nowhere yet: a database that is down is Unreachable when it is asked."""
+        address = plain_address(url)
+        with explained():
+            pool = await asyncpg.create_pool(
+                address,
+                min_size=0,
+                max_size=pool_size,
+                reset=_nothing_to_reset,
+                **_options(patience, "codehub"),
+            )
+        return cls(address, pool, patience)
+
+    async def close(self) -> None:
+        self._pool.terminate()
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Connection]:
+        with explained():
+            async with self._borrowed() as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Connection]:
+        """Many reads of one moment."""
+        with explained():
+            async with (
+                self._borrowed() as connection,
+                connection.transaction(isolation="repeatable_read", readonly=True),
+            ):
+                yield connection
+
+    @asynccontextmanager
+    async def writing(self, epoch: int | None = None) -> AsyncIterator[Connection]:
+        """One transaction; with `epoch`, one that commits only within that term, and else raises Stale."""
+        with explained():
+            async with self._borrowed() as connection, connection.transaction():
+                if epoch is not None:
+                    await _fence(connection, epoch)
+                yield connection
+
+    async def own(self, name: str, statement_seconds: float) -> OwnConnection:
+        """A connection outside the pool. The caller closes it."""
+        patience = Patience(self._patience.connect, statement_seconds)
+        with explained():
+            return await asyncpg.connect(self._url, **_options(patience, f"codehub {name}"))
+
+    @asynccontextmanager
+    async def _borrowed(self) -> AsyncIterator[Connection]:
+        connection = await self._pool.acquire(timeout=self._patience.connect)
+        try:
+            yield connection
+        finally:
+            await self._pool.release(connection, timeout=self._patience.connect)
+
+
+async def _fence(connection: Connection, epoch: int) -> None:
+    current = await connection.fetchval(sql.EPOCH)
+    if current != epoch:
+        raise Stale(f"the term of epoch {epoch} is over: {current} leads")
+
+
+async def _nothing_to_reset(_connection: OwnConnection) -> None:
+    """No statement of ours changes a pooled session, and the pool itself rolls an open transaction back."""
+
+
+class _Options(TypedDict):
+    timeout: float
+    command_timeout: float
+    server_settings: dict[str, str]
+
+
+def _options(patience: Patience, name: str) -> _Options:
+    return {
+        "timeout": patience.connect,
+        # The server's own limit comes first: its answer says what took so long.
+        "command_timeout": patience.statement + 1,
+        "server_settings": {
+            "application_name": name[:63],
+            "statement_timeout": f"{patience.statement:g}s",
+            "idle_in_transaction_session_timeout": f"{IDLE_IN_TRANSACTION_SECONDS}s",
+            "tcp_keepalives_idle": "2",
+            "tcp_keepalives_interval": "1",
+            "tcp_keepalives_count": "3",
+            "tcp_user_timeout": "5000",
+            "jit": "off",  # short statements: compiling costs more than running
+            "timezone": "UTC",
+        },
+    }

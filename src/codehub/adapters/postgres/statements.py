@@ -1,0 +1,236 @@
+"""All SQL of the running product, each statement with the invariant it keeps. The schema's own is in migrations/.
+
+Column lists derive from the domain's SPEC_FIELDS and STATUS_FIELDS, so that a store cannot name a column that belongs
+to the other side (contract 3).
+"""
+
+# ruff: noqa: S608 - put together from names in the code only; values are always parameters
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Final
+
+from codehub.domain.transitions import GIVES_UP_VOLUME
+from codehub.domain.workspace import Workspace
+
+FIELDS: Final = tuple(f.name for f in fields(Workspace))
+_RENAMED: Final = {"home": "home_ctx"}
+
+
+def column(field: str) -> str:
+    return _RENAMED.get(field, field)
+
+
+def _selected(alias: str) -> str:
+    return ", ".join(f"{alias}.{column(field)} AS {field}" for field in FIELDS)
+
+
+_ROW: Final = _selected("w")
+
+# ── advisory locks: (our number, which one) ──────────────────────────────────────────────────────────────────────────
+
+LOCKS: Final = 0x0C0DE
+LEADERSHIP_LOCK: Final = 1
+ADMISSION_LOCK: Final = 2
+MIGRATION_LOCK: Final = 3
+
+# ── fencing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+# The lock lives until commit: a bump of the epoch (the table's key) waits for it, so a write that saw its epoch
+# commits before the bump or not at all. It does not stand in the way of the renewal.
+EPOCH: Final = "SELECT epoch FROM leadership FOR KEY SHARE"
+
+# Asked after the locks are held, so that it is later than everything the transaction can see.
+NOW: Final = "SELECT clock_timestamp()"
+
+# ── people and timers ────────────────────────────────────────────────────────────────────────────────────────────────
+
+# Until commit, all admissions of the installation stand in one line: the slots counted next cannot be stale.
+ADMISSION: Final = f"SELECT pg_advisory_xact_lock({LOCKS}, {ADMISSION_LOCK})"
+
+# $1 the workspace that asks, which does not count itself; $2 its owner. The clear cases: there may be thousands.
+SLOTS: Final = """
+SELECT count(*) AS total, coalesce(array_agg(name ORDER BY name) FILTER (WHERE owner_id = $2), '{}') AS mine
+FROM workspaces WHERE slot = 'held' AND id <> $1
+"""
+
+# $1 as above. Those in ERROR that want to run: the domain decides on each.
+PERHAPS_SLOTS: Final = f"SELECT {_ROW} FROM workspaces w WHERE w.slot = 'perhaps' AND w.id <> $1"
+
+GET: Final = f"SELECT {_ROW} FROM workspaces w WHERE w.id = $1"
+
+# Nobody writes this row between the decision and its commit.
+GET_LOCKED: Final = f"{GET} FOR UPDATE"
+
+OF_OWNER: Final = (
+    f"SELECT {_ROW} FROM workspaces w WHERE w.owner_id = $1 AND w.deleted_at IS NULL ORDER BY w.created_at, w.id"
+)
+
+INSERT: Final = (
+    f"INSERT INTO workspaces AS w ({', '.join(column(field) for field in FIELDS)}) "
+    f"VALUES ({', '.join(f'${n}' for n in range(1, len(FIELDS) + 1))}) RETURNING {_ROW}"
+)
+
+
+def change(changed: Sequence[str]) -> str:
+    """$1 the id, locked before; then the changed fields."""
+    return f"UPDATE workspaces w SET {_assignments(changed, 2)} WHERE w.id = $1 RETURNING {_ROW}"
+
+
+# Never moves last_access_at back. Rows are locked in the order of ids, as every statement on many rows does.
+TOUCH: Final = """
+WITH accessed AS (SELECT * FROM unnest($1::uuid[], $2::timestamptz[]) AS t (id, at)),
+later AS MATERIALIZED (
+    SELECT w.id, a.at FROM workspaces w JOIN accessed a USING (id)
+    WHERE w.last_access_at IS NULL OR w.last_access_at < a.at ORDER BY w.id FOR UPDATE OF w
+)
+UPDATE workspaces w SET last_access_at = greatest(w.last_access_at, later.at) FROM later WHERE w.id = later.id
+"""
+
+# One lease per holder; the last word counts.
+HOLD: Final = """
+INSERT INTO leases (workspace_id, holder, until) VALUES ($1, $2, $3)
+ON CONFLICT (workspace_id, holder) DO UPDATE SET until = excluded.until
+"""
+
+# Only what still holds, by the database's clock.
+LEASES: Final = "SELECT workspace_id, max(until) AS until FROM leases WHERE until > clock_timestamp() GROUP BY 1"
+
+RELEASE_LEASES: Final = "DELETE FROM leases WHERE workspace_id = $1"
+
+# The clock is read after the snapshot: no row's time is later than `now`. One row without id when there is none.
+IDLE_CANDIDATES: Final = f"""
+SELECT clock_timestamp() AS now, {_ROW} FROM (SELECT) AS once LEFT JOIN workspaces w
+ON w.at_rest AND w.phase IN ('RUNNING', 'STANDBY') AND w.deleted_at IS NULL
+"""
+
+# ── the controller ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+# A deleted row stays in sight until nothing is left to do for it.
+VERSIONS: Final = "SELECT id, version FROM workspaces WHERE deleted_at IS NULL OR NOT at_rest"
+
+ACTIVE: Final = "SELECT id FROM workspaces WHERE NOT at_rest"
+
+# As IDLE_CANDIDATES: `now` is later than every row.
+LOAD: Final = f"""
+SELECT clock_timestamp() AS now, {_ROW} FROM (SELECT) AS once LEFT JOIN workspaces w ON w.id = ANY($1::uuid[])
+"""
+
+_OURS: Final = "w.id = $1 AND w.operation = $2 AND w.op_id IS NOT DISTINCT FROM $3"
+
+# Zero rows = another operation owns the row. Else it is ours until commit.
+STILL_OURS: Final = f"SELECT {_ROW} FROM workspaces w WHERE {_OURS} FOR UPDATE"
+
+
+def record(changed: Sequence[str]) -> str:
+    """$1–$3 the guard, $4… the changed fields. The clock is read after the write: entries of one row are in order."""
+    return (
+        f"UPDATE workspaces w SET {_assignments(changed, 4)} WHERE {_OURS} RETURNING clock_timestamp() AS now, {_ROW}"
+    )
+
+
+def record_observations(changed: Sequence[str]) -> str:
+    """$1 the rows as JSON. A row that was written since it was loaded (by version) is left as it is."""
+    assignments = ", ".join(f"{column(field)} = seen.{column(field)}" for field in changed)
+    return f"""
+    WITH seen AS MATERIALIZED (SELECT * FROM jsonb_populate_recordset(NULL::workspaces, $1::jsonb)),
+    unchanged AS MATERIALIZED (
+        SELECT w.id FROM workspaces w JOIN seen USING (id) WHERE w.version = seen.version ORDER BY w.id FOR UPDATE OF w
+    )
+    UPDATE workspaces w SET {assignments} FROM seen JOIN unchanged USING (id) WHERE w.id = seen.id RETURNING w.id
+    """
+
+
+# One CAS: nobody can want the volume back between the look at the wish and the mark that it goes.
+PASS_SAFE_POINT: Final = f"""
+UPDATE workspaces w SET home_ctx = w.home_ctx || '{{"deleting_volume": true, "live": false}}'
+WHERE {_OURS} AND (
+    w.desired_state IN ({", ".join(f"'{wish}'" for wish in GIVES_UP_VOLUME)})
+    OR w.restore_requested_at > coalesce(w.restore_handled_at, '-infinity')
+) RETURNING {_ROW}
+"""
+
+_POINT: Final = "workspace_id, op_id, key, bytes, files, sha256, created_at, verified_at, released_at"
+
+# The proof of an archive is written once.
+INSERT_RESTORE_POINT: Final = (
+    f"INSERT INTO archives ({_POINT}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (key) DO NOTHING"
+)
+
+RESTORE_POINTS: Final = f"SELECT {_POINT} FROM archives WHERE workspace_id = $1 ORDER BY created_at DESC, op_id DESC"
+
+# The undo window counts from the first release.
+RELEASE_RESTORE_POINTS: Final = (
+    "UPDATE archives SET released_at = clock_timestamp() WHERE workspace_id = $1 AND released_at IS NULL"
+)
+
+# ── the ledger ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_ENTRY: Final = "at, workspace_id, actor, kind, before, after, reason, op_id, message"
+
+# In the transaction of the change it explains, in the order given.
+APPEND: Final = f"""
+INSERT INTO workspace_events ({_ENTRY}) SELECT {_ENTRY} FROM unnest(
+    $1::timestamptz[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::text[]
+) WITH ORDINALITY AS t ({_ENTRY}, position) ORDER BY position
+"""
+
+ENTRIES: Final = f"SELECT {_ENTRY} FROM workspace_events WHERE workspace_id = $1 ORDER BY id DESC LIMIT $2"
+
+# ── the collector: all in one snapshot ───────────────────────────────────────────────────────────────────────────────
+
+UNPURGED: Final = f"SELECT {_ROW} FROM workspaces w WHERE w.purged_at IS NULL ORDER BY w.created_at, w.id"
+
+ALL_RESTORE_POINTS: Final = f"SELECT {_POINT} FROM archives ORDER BY created_at DESC, op_id DESC"
+
+NEWEST_ENTRY: Final = "SELECT at FROM workspace_events ORDER BY id DESC LIMIT 1"
+
+# ── leadership ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+# Lock and bump are one statement: nobody holds the lock without an epoch, wherever the client dies. $2: a holder who
+# did not resign gets that long to see that it no longer leads, even if its session has ended. A renewal from the
+# future is no renewal: somebody set the clock.
+TAKE_LEAD: Final = f"""
+UPDATE leadership SET epoch = epoch + 1, holder = $1, backend_pid = pg_backend_pid(),
+    acquired_at = clock_timestamp(), renewed_at = clock_timestamp()
+WHERE CASE
+    WHEN backend_pid IS NULL OR clock_timestamp() - renewed_at NOT BETWEEN interval '-1 s' AND $2
+    THEN pg_try_advisory_lock({LOCKS}, {LEADERSHIP_LOCK}) ELSE false
+END
+RETURNING epoch
+"""
+
+# Ends the holder's backend only if it is silent for $1 and really has the lock: pids are used again.
+DEPOSE: Final = f"""
+SELECT coalesce(bool_or(pg_terminate_backend(held.pid, 500)), false)
+FROM leadership JOIN pg_locks held ON held.pid = leadership.backend_pid
+WHERE clock_timestamp() - renewed_at NOT BETWEEN interval '-1 s' AND $1
+    AND held.locktype = 'advisory' AND held.granted AND held.classid = {LOCKS} AND held.objid = {LEADERSHIP_LOCK}
+    AND held.objsubid = 2 AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+# Zero rows = the term is over.
+RENEW: Final = "UPDATE leadership SET renewed_at = clock_timestamp() WHERE epoch = $1 RETURNING epoch"
+
+# Says that nobody waits for us to notice: the next leader may begin at once.
+RESIGN: Final = "UPDATE leadership SET backend_pid = NULL WHERE epoch = $1"
+
+LEADER: Final = """
+SELECT epoch, holder, renewed_at, extract(epoch FROM clock_timestamp() - renewed_at)::float8 AS age_seconds
+FROM leadership WHERE backend_pid IS NOT NULL
+"""
+
+# ── the installation ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+INSTALLATION: Final = "SELECT id FROM installation"
+
+SCHEMA_REVISION: Final = "SELECT version_num FROM alembic_version"
+
+HAS_SCHEMA_REVISION: Final = "SELECT to_regclass('alembic_version') IS NOT NULL"
+
+# Until commit: two migrations at once run one after the other, and the second finds nothing to do.
+MIGRATING: Final = f"SELECT pg_advisory_xact_lock({LOCKS}, {MIGRATION_LOCK})"
+
+
+def _assignments(changed: Sequence[str], first: int) -> str:
+    return ", ".join(f"{column(field)} = ${n}" for n, field in enumerate(changed, first))

@@ -1,0 +1,156 @@
+"""Redis: the bus between the processes, and the activity that waits to be written down. Losing it loses no data.
+
+A client here never reconnects on its own: whoever listens must learn of a gap, because messages were lost in it.
+"""
+
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from typing import Any, Final, Self
+from uuid import UUID
+
+import structlog
+from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from codehub.domain.errors import Unreachable
+
+log = structlog.get_logger(__name__)
+
+SIGN_OF_LIFE_SECONDS = 5.0
+_MOST = 200
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+# Newer activity stays: each member goes only if its score is still the one that was written down.
+_FORGET: Final = """
+for i = 1, #ARGV, 2 do
+    local score = redis.call('ZSCORE', KEYS[1], ARGV[i])
+    if score and tonumber(score) == tonumber(ARGV[i + 1]) then
+        redis.call('ZREM', KEYS[1], ARGV[i])
+    end
+end
+"""
+_FORGET_AT_ONCE: Final = 1000
+
+
+class RedisConnection:
+    """Opened once per process; hands out the bus and the activity. Connects on first use."""
+
+    def __init__(self, client: Redis) -> None:
+        self._client = client
+
+    @classmethod
+    def open(cls, url: str, *, timeout_seconds: float = 5.0) -> Self:
+        return cls(
+            Redis.from_url(
+                url,
+                decode_responses=True,
+                retry=Retry(NoBackoff(), 0),
+                socket_timeout=timeout_seconds,
+                socket_connect_timeout=timeout_seconds,
+                health_check_interval=0,
+            )
+        )
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    def bus(self, prefix: str = "") -> "RedisBus":
+        return RedisBus(self._client, prefix)
+
+    def activity(self, key: str = "codehub:activity") -> "RedisActivity":
+        return RedisActivity(self._client, key)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except (RedisError, OSError) as error:
+        detail = " ".join(str(error).split()) or type(error).__name__
+        raise Unreachable(f"Redis does not answer: {detail[:_MOST]}") from error
+
+
+class RedisBus:
+    def __init__(self, client: Redis, prefix: str = "") -> None:
+        self._client = client
+        self._prefix = prefix
+
+    async def publish(self, channel: str, message: Mapping[str, Any]) -> None:
+        with _explained():
+            await self._client.publish(self._prefix + channel, json.dumps(message))
+
+    async def subscribe(self, channel: str) -> AsyncIterator[Mapping[str, Any]]:
+        listener = self._client.pubsub()
+        try:
+            with _explained():
+                await listener.subscribe(self._prefix + channel)
+            while True:
+                with _explained():
+                    data = await _next(listener)
+                if (message := _message(data)) is not None:
+                    yield message
+        finally:
+            with suppress(RedisError, OSError):
+                await listener.aclose()  # type: ignore[no-untyped-call] # redis-py's own
+
+
+async def _next(listener: PubSub) -> str:
+    """A cut network looks like a quiet channel, so silence is answered by a ping, and a ping's silence is the end."""
+    pinged = False
+    while True:
+        heard = await listener.get_message(timeout=SIGN_OF_LIFE_SECONDS)
+        if heard is not None and heard["type"] == "message":
+            return str(heard["data"])
+        if heard is None and pinged:
+            raise Unreachable("Redis went silent.")
+        pinged = heard is None
+        if pinged:
+            await listener.ping()
+
+
+def _message(data: str) -> Mapping[str, Any] | None:
+    try:
+        message = json.loads(data)
+    except ValueError:
+        message = None
+    if isinstance(message, dict):
+        return message
+    log.warning("bus_message_unreadable", data=data)
+    return None
+
+
+class RedisActivity:
+    """Scores are whole microseconds, which a double holds exactly, so that equal means equal."""
+
+    def __init__(self, client: Redis, key: str = "codehub:activity") -> None:
+        self._client = client
+        self._key = key
+        self._forget = client.register_script(_FORGET)
+
+    async def record(self, seen: Mapping[UUID, datetime]) -> None:
+        if seen:
+            with _explained():
+                await self._client.zadd(self._key, {str(key): _score(at) for key, at in seen.items()}, gt=True)
+
+    async def read(self) -> Mapping[UUID, datetime]:
+        with _explained():
+            found: Any = await self._client.zrange(self._key, 0, -1, withscores=True)
+        return {UUID(member): _EPOCH + timedelta(microseconds=score) for member, score in found}
+
+    async def forget(self, written: Mapping[UUID, datetime]) -> None:
+        pairs: list[tuple[str | int, ...]] = [(str(key), _score(at)) for key, at in written.items()]
+        for start in range(0, len(pairs), _FORGET_AT_ONCE):
+            some = list(chain.from_iterable(pairs[start : start + _FORGET_AT_ONCE]))
+            with _explained():
+                await self._forget(keys=[self._key], args=some)
+
+
+def _score(at: datetime) -> int:
+    return (at - _EPOCH) // _MICROSECOND
