@@ -50,7 +50,12 @@ class ObjectArchives:
     ) -> None:
         self._directory, self._bucket = _parse(store_url)
         if make_directory and self._directory is not None:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as error:
+                raise BackendError(
+                    f"the archive directory {self._directory} cannot be made: {error.strerror}"
+                ) from error
         self._prefix = prefix
         self._patience = answer_seconds
         # obstore's own async calls can abort the interpreter at its exit (pyo3-async-runtimes issue 40), so its

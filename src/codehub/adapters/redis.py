@@ -1,11 +1,14 @@
 """Redis: the bus between the processes, and the activity that waits to be written down. Losing it loses no data.
 
 A client here never reconnects on its own: whoever listens must learn of a gap, because messages were lost in it.
+Time limits are ours, not the client's: its own uses asyncio.wait_for, which before Python 3.12 loses a cancellation
+that comes together with the answer, and whoever was to end then goes on for ever.
 """
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Any, Final, Self
@@ -42,58 +45,61 @@ _FORGET_AT_ONCE: Final = 1000
 class RedisConnection:
     """Opened once per process; hands out the bus and the activity. Connects on first use."""
 
-    def __init__(self, client: Redis) -> None:
+    def __init__(self, client: Redis, timeout_seconds: float) -> None:
         self._client = client
+        self._timeout = timeout_seconds
 
     @classmethod
     def open(cls, url: str, *, timeout_seconds: float = 5.0) -> Self:
-        return cls(
-            Redis.from_url(
-                url,
-                decode_responses=True,
-                retry=Retry(NoBackoff(), 0),
-                socket_timeout=timeout_seconds,
-                socket_connect_timeout=timeout_seconds,
-                health_check_interval=0,
-            )
+        client = Redis.from_url(
+            url,
+            decode_responses=True,
+            retry=Retry(NoBackoff(), 0),
+            socket_timeout=None,
+            socket_connect_timeout=timeout_seconds,
+            health_check_interval=0,
         )
+        return cls(client, timeout_seconds)
 
     async def close(self) -> None:
         await self._client.aclose()
 
     def bus(self, prefix: str = "") -> "RedisBus":
-        return RedisBus(self._client, prefix)
+        return RedisBus(self._client, prefix, self._timeout)
 
     def activity(self, key: str = "codehub:activity") -> "RedisActivity":
-        return RedisActivity(self._client, key)
+        return RedisActivity(self._client, key, self._timeout)
 
 
-@contextmanager
-def _explained() -> Iterator[None]:
+@asynccontextmanager
+async def _answered(seconds: float | None) -> AsyncIterator[None]:
+    """A call that is cut off midway leaves its connection closed, so no later call reads its answer."""
     try:
-        yield
+        async with asyncio.timeout(seconds):
+            yield
     except (RedisError, OSError) as error:
         detail = " ".join(str(error).split()) or type(error).__name__
         raise Unreachable(f"Redis does not answer: {detail[:_MOST]}") from error
 
 
 class RedisBus:
-    def __init__(self, client: Redis, prefix: str = "") -> None:
+    def __init__(self, client: Redis, prefix: str, timeout_seconds: float) -> None:
         self._client = client
         self._prefix = prefix
+        self._timeout = timeout_seconds
 
     async def publish(self, channel: str, message: Mapping[str, Any]) -> None:
-        with _explained():
+        async with _answered(self._timeout):
             await self._client.publish(self._prefix + channel, json.dumps(message))
 
     async def subscribe(self, channel: str) -> AsyncIterator[Mapping[str, Any]]:
         listener = self._client.pubsub()
         try:
-            with _explained():
+            async with _answered(self._timeout):
                 await listener.subscribe(self._prefix + channel)
             while True:
-                with _explained():
-                    data = await _next(listener)
+                async with _answered(None):
+                    data = await _next(listener, self._timeout)
                 if (message := _message(data)) is not None:
                     yield message
         finally:
@@ -101,7 +107,7 @@ class RedisBus:
                 await listener.aclose()  # type: ignore[no-untyped-call] # redis-py's own
 
 
-async def _next(listener: PubSub) -> str:
+async def _next(listener: PubSub, timeout_seconds: float) -> str:
     """A cut network looks like a quiet channel, so silence is answered by a ping, and a ping's silence is the end."""
     pinged = False
     while True:
@@ -112,7 +118,8 @@ async def _next(listener: PubSub) -> str:
             raise Unreachable("Redis went silent.")
         pinged = heard is None
         if pinged:
-            await listener.ping()
+            async with asyncio.timeout(timeout_seconds):
+                await listener.ping()
 
 
 def _message(data: str) -> Mapping[str, Any] | None:
@@ -129,18 +136,19 @@ def _message(data: str) -> Mapping[str, Any] | None:
 class RedisActivity:
     """Scores are whole microseconds, which a double holds exactly, so that equal means equal."""
 
-    def __init__(self, client: Redis, key: str = "codehub:activity") -> None:
+    def __init__(self, client: Redis, key: str, timeout_seconds: float) -> None:
         self._client = client
         self._key = key
+        self._timeout = timeout_seconds
         self._forget = client.register_script(_FORGET)
 
     async def record(self, seen: Mapping[UUID, datetime]) -> None:
         if seen:
-            with _explained():
+            async with _answered(self._timeout):
                 await self._client.zadd(self._key, {str(key): _score(at) for key, at in seen.items()}, gt=True)
 
     async def read(self) -> Mapping[UUID, datetime]:
-        with _explained():
+        async with _answered(self._timeout):
             found: Any = await self._client.zrange(self._key, 0, -1, withscores=True)
         return {UUID(member): _EPOCH + timedelta(microseconds=score) for member, score in found}
 
@@ -148,7 +156,7 @@ class RedisActivity:
         pairs: list[tuple[str | int, ...]] = [(str(key), _score(at)) for key, at in written.items()]
         for start in range(0, len(pairs), _FORGET_AT_ONCE):
             some = list(chain.from_iterable(pairs[start : start + _FORGET_AT_ONCE]))
-            with _explained():
+            async with _answered(self._timeout):
                 await self._forget(keys=[self._key], args=some)
 
 

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 
-import click
+from typer.exceptions import Abort, TyperException
 
 from codehub.domain.errors import CodeHubError, Refused, Unreachable
 
@@ -17,20 +17,25 @@ INTERRUPTED = 130
 def explained(app: Callable[..., object]) -> int:
     """Run the command line; every error that is ours ends in a sentence, not in a traceback."""
     try:
-        app(standalone_mode=False)
-    except click.exceptions.Exit as done:
-        return done.exit_code
-    except click.ClickException as wrong:
-        wrong.show()
-        return wrong.exit_code
-    except (KeyboardInterrupt, click.Abort):
+        # What a verb returns is nothing; a number is the exit code that it asked for.
+        asked = app(standalone_mode=False)
+    except TyperException as wrong:
+        return _wrong_usage(wrong)
+    except (KeyboardInterrupt, Abort):
         return INTERRUPTED
     except Exception as error:
         code, advice = _meaning(error)
         if code is None:
             raise
         return _say(f"{error}{advice}", code)
-    return 0
+    return asked if isinstance(asked, int) else 0
+
+
+def _wrong_usage(wrong: TyperException) -> int:
+    """Typer's own words, on one line. None at all: the help was asked for by saying nothing, and is printed."""
+    described = getattr(wrong, "format_message", wrong.__str__)()
+    where = getattr(getattr(wrong, "ctx", None), "command_path", "codehub")
+    return _say(f"{described.rstrip('.')}. See `{where} --help`.", USAGE) if described.strip() else USAGE
 
 
 def _meaning(error: Exception) -> tuple[int | None, str]:
@@ -44,7 +49,7 @@ def _meaning(error: Exception) -> tuple[int | None, str]:
         (
             Unreachable,
             UNREACHABLE,
-            " Is it running, and is its address right (CODEHUB_DATABASE_URL, CODEHUB_REDIS_URL)?",
+            ". Is it running, and is its address right (CODEHUB_DATABASE_URL, CODEHUB_REDIS_URL)?",
         ),
         (CodeHubError, FAILED, ""),
         (EmbeddedError, FAILED, ""),

@@ -33,11 +33,11 @@ def up(
     """
     from codehub.bootstrap import embedded_databases
     from codehub.bootstrap import migrate as bring_up
-    from codehub.settings import Settings, load_settings
+    from codehub.settings import load_settings
 
     given = {} if data_dir is None else {"data_dir": data_dir}
-    directory = (data_dir or Settings.model_fields["data_dir"].default).expanduser().absolute()
-    directory = Path(os.environ.get("CODEHUB_DATA_DIR", directory)) if data_dir is None else directory
+    # Everything else is checked before anything is started or made.
+    directory = load_settings(database_url="postgresql://ours", redis_url="unix://ours", **given).data_dir.absolute()
 
     async def run() -> None:
         print(f"Starting PostgreSQL and Redis in {directory} …", flush=True)
@@ -90,14 +90,20 @@ async def _coordinate(settings: "Settings", ready: Callable[[], None]) -> None:
 
     from codehub.bootstrap import open_services, start_logging
     from codehub.coordinator.status_server import serving_status
-    from codehub.settings import misspelt
+    from codehub.settings import SettingsError, misspelt
 
     start_logging(settings)
     for warning in misspelt(os.environ):
         structlog.get_logger().warning(warning)
     async with open_services(settings) as services:
         process = services.coordinator()
-        with serving_status(settings.coordinator_status_address, process.readiness, services.metrics.registry):
+        with contextlib.ExitStack() as stack:
+            address = settings.coordinator_status_address
+            try:
+                stack.enter_context(serving_status(address, process.readiness, services.metrics.registry))
+            except (OSError, OverflowError) as error:
+                why = f"COORDINATOR_STATUS_ADDRESS={address}: cannot listen there ({error}); choose a free port"
+                raise SettingsError(why) from error
             ready()
             await process.run()
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from codehub.coordinator.breaker import Breaker
-from codehub.domain.errors import Stale, Unreachable
+from codehub.domain.errors import BackendError, Stale, Unreachable
 from codehub.domain.judge import ArchiveState, ContainerSeen
 from codehub.ports.archives import Archives
 from codehub.ports.jobs import JobResult, Jobs, JobSeen, JobSpec
@@ -103,4 +103,8 @@ class Backends:
                 message = f"{backend} gave no answer in {self._call_seconds:.0f} s"
                 raise Unreachable(message) from None
 
-        return await self._breakers[backend].call(within_time)
+        try:
+            return await self._breakers[backend].call(within_time)
+        except BackendError as error:
+            error.context.setdefault("endpoint", backend)
+            raise

@@ -31,14 +31,16 @@ class Breaker:
         self._seconds = seconds
         self._failures = 0
         self._opened_at: float | None = None
+        self._trying = False
 
     @property
     def is_open(self) -> bool:
         return self._opened_at is not None and self._clock.monotonic() - self._opened_at < self._seconds
 
     async def call(self, ask: Callable[[], Awaitable[T]]) -> T:
-        if self.is_open:
+        if self.is_open or self._trying:
             raise CircuitOpen(f"{self.backend} has not answered {self._failures} times; waiting before asking again")
+        self._trying = self._opened_at is not None
         try:
             answer = await ask()
         except Unreachable:
@@ -50,6 +52,8 @@ class Breaker:
         except BackendError:
             self._close()
             raise
+        finally:
+            self._trying = False
         self._close()
         return answer
 

@@ -3,6 +3,7 @@
 Payloads are ids only. After a gap anything may have changed: everybody is told to take a fresh look.
 """
 
+import asyncio
 from collections.abc import Callable
 from uuid import UUID
 
@@ -13,6 +14,9 @@ from codehub.ports.signals import Bus, Change, ChangeFeed, Channel
 from codehub.telemetry import EVENT_GAPS, EVENTS_PUBLISHED, Metrics
 
 log = structlog.get_logger()
+
+MOST_UNSENT = 10_000
+"""More than this waiting for a slow bus is forgotten: everybody is told to take a fresh look instead."""
 
 
 class EventListener:
@@ -36,23 +40,54 @@ class EventListener:
 
     async def run(self) -> None:
         """Until the feed is lost; whoever restarts us begins with a resync."""
-        self._metrics.add(EVENT_GAPS)
-        self._resync()
-        await self._publish(f"{self._sse_prefix}resync", {"type": "resync"})
-        async for change in self._feed.changes():
-            await self._pass_on(change)
+        heard: asyncio.Queue[Change | None] = asyncio.Queue(MOST_UNSENT)
+        tasks = [asyncio.create_task(self._listen(heard)), asyncio.create_task(self._publish_all(heard))]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _pass_on(self, change: Change) -> None:
+    async def _listen(self, heard: "asyncio.Queue[Change | None]") -> None:
+        def listening() -> None:
+            self._metrics.add(EVENT_GAPS)
+            self._resync()
+            heard.put_nowait(None)
+
+        async for change in self._feed.changes(listening):
+            self._hear(change, heard)
+        await heard.join()
+
+    def _hear(self, change: Change, heard: "asyncio.Queue[Change | None]") -> None:
+        """A wake goes to our own queue at once: a Redis that hangs delays no workspace."""
+        if change.channel in (Channel.WAKE, Channel.DELETED):
+            self._wake(change.workspace_id)
+        if heard.full():
+            _forget(heard)
+            heard.put_nowait(None)
+        heard.put_nowait(change)
+
+    async def _publish_all(self, heard: "asyncio.Queue[Change | None]") -> None:
+        while True:
+            change = await heard.get()
+            if change is None:
+                await self._publish(f"{self._sse_prefix}resync", {"type": "resync"})
+            else:
+                await self._publish(*self._message(change))
+            heard.task_done()
+
+    def _message(self, change: Change) -> tuple[str, dict[str, str]]:
         workspace_id = str(change.workspace_id)
         match change.channel:
             case Channel.WAKE:
-                self._wake(change.workspace_id)
-                await self._publish(f"{self._wake_prefix}wc", {"type": "wake", "id": workspace_id})
+                return f"{self._wake_prefix}wc", {"type": "wake", "id": workspace_id}
             case Channel.SSE:
-                await self._publish(f"{self._sse_prefix}{change.owner_id}", {"type": "updated", "id": workspace_id})
+                return f"{self._sse_prefix}{change.owner_id}", {"type": "updated", "id": workspace_id}
             case Channel.DELETED:
-                self._wake(change.workspace_id)
-                await self._publish(f"{self._sse_prefix}{change.owner_id}", {"type": "deleted", "id": workspace_id})
+                return f"{self._sse_prefix}{change.owner_id}", {"type": "deleted", "id": workspace_id}
 
     async def _publish(self, channel: str, message: dict[str, str]) -> None:
         try:
@@ -60,3 +95,9 @@ class EventListener:
             self._metrics.add(EVENTS_PUBLISHED, channel="wake" if channel.startswith(self._wake_prefix) else "sse")
         except Unreachable as error:
             log.warning("event not published", channel=channel, error=str(error))
+
+
+def _forget(heard: "asyncio.Queue[Change | None]") -> None:
+    while not heard.empty():
+        heard.get_nowait()
+        heard.task_done()

@@ -49,6 +49,7 @@ class Step:
         self.row = ws
         self._facts = facts
         self._now = now
+        self.watches = False
 
     async def take(self) -> None:
         match self.row.operation:
@@ -120,6 +121,7 @@ class Step:
         result = await self._job_result(job, JobKind.ARCHIVE, self._archive_key)
         if result is not None:
             await self._commit_archive(result)
+            await self._backends.clear_job(self.row.id)
 
     async def _yield(self, job: JobSeen | None) -> None:
         """The wish wants the volume: end the job, keep the volume, plan anew."""
@@ -223,6 +225,7 @@ class Step:
         await self._record(replace(self.row, archive_key=result.key), "archived", point)
 
     async def _progressed(self, progress: Progress, *, excuse: bool = False) -> None:
+        self.watches = True
         after = operations.progressed(self.row, progress, self._now)
         if excuse and self.row.op_started_at is not None:
             elapsed = (self._now - self.row.op_started_at).total_seconds()

@@ -14,7 +14,7 @@ from codehub.coordinator.executor import Executor, Step
 from codehub.coordinator.measures import count_change
 from codehub.coordinator.observer import Observer
 from codehub.domain import operations
-from codehub.domain.errors import BackendError, CircuitOpen
+from codehub.domain.errors import BackendError, CircuitOpen, Unreachable
 from codehub.domain.judge import ArchiveState, Facts, judge
 from codehub.domain.operations import Failure, settle_health
 from codehub.domain.plan import (
@@ -42,6 +42,7 @@ from codehub.telemetry import Metrics
 
 SOON = 0.05
 PROBE = 0.25
+WATCH = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,7 @@ class Reconciler:
         assert_never(it.decision)
 
     async def _act(self, row: Workspace, it: Situation) -> float | None:
+        silent = self._since_last(row)
         self._seen_at[row.id] = self._clock.monotonic()
         match it.decision:
             case Wait(_, until, _):
@@ -148,11 +150,11 @@ class Reconciler:
             case Settled():
                 return None
             case Begin() | Continue():
-                return await self._advance(row, it)
+                return await self._advance(row, it, silent)
             case _:
                 return 0.0
 
-    async def _advance(self, row: Workspace, it: Situation) -> float | None:
+    async def _advance(self, row: Workspace, it: Situation, silent: float) -> float | None:
         if row.operation is Operation.STOPPING and isinstance(it.decision, Begin):
             await self._specs.release_leases(row.id)
         began = self._clock.monotonic()
@@ -160,10 +162,14 @@ class Reconciler:
         try:
             await step.take()
         except CircuitOpen:
-            await self._statuses.record(step.row, operations.excused(step.row, self._since_last(row)), reason="waiting")
+            await self._statuses.record(step.row, operations.excused(step.row, silent), reason="waiting")
             return None
         except BackendError as error:
+            if isinstance(error, Unreachable) and "endpoint" not in error.context:
+                raise  # our own database: the pass failed, not the operation
             return await self._failed(step, error, it.now)
+        if step.watches:
+            return WATCH
         if self._backends.acted_at(row.id) >= began or step.row is not row:
             return SOON
         return PROBE if row.operation is Operation.STARTING else None
@@ -196,7 +202,8 @@ class Reconciler:
             newest = await self._newest_readable(ws, besides=None)
         row = operations.recovered(ws, newest)
         if row.archive_key != ws.archive_key:
-            facts = replace(facts, archive=ArchiveState.READABLE if newest else ArchiveState.UNKNOWN)
+            state = await self._backends.look(row.archive_key) if row.archive_key else ArchiveState.UNKNOWN
+            facts = replace(facts, archive=state)
         return settle_health(row, judge(row, facts, it.now), it.now), f"recover:{ws.recover_action}"
 
     async def _restore_point_taken(self, ws: Workspace) -> tuple[Workspace, str]:

@@ -176,7 +176,9 @@ def settle_health(before: Workspace, ws: Workspace, now: datetime) -> Workspace:
             retry_at=ws.retry_at,
         )
     if before.phase is Phase.ERROR and ws.error_info is not None and ws.error_info.is_terminal:
-        return replace(ws, error_reason=None, error_info=None, error_count=0, retry_at=None)
+        healthy = ws.conditions.healthy if ws.conditions.healthy.status else replace(HEALTHY, last_transition_time=now)
+        conditions = replace(ws.conditions, healthy=healthy)
+        return replace(ws, conditions=conditions, error_reason=None, error_info=None, error_count=0, retry_at=None)
     return ws
 
 

@@ -3,7 +3,7 @@
 Signals are hints and may be lost or doubled; the periodic passes are the truth.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -27,9 +27,9 @@ class Change:
 
 
 class ChangeFeed(Protocol):
-    def changes(self) -> AsyncIterator[Change]:
-        """Committed changes as the database tells them. Raises Unreachable when the connection is lost: whoever
-        listens must then assume that anything changed."""
+    def changes(self, listening: Callable[[], None] | None = None) -> AsyncIterator[Change]:
+        """Committed changes as the database tells them, from the moment `listening` is called. Raises Unreachable when
+        the connection is lost: whoever listens must then assume that anything changed."""
         ...
 
 

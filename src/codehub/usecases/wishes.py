@@ -162,13 +162,19 @@ class Wishes:
         return done
 
     async def bring_back(self, workspace_id: UUID, robot: Actor) -> None:
-        """The controller's half of undelete: the row lives again, at rest, holding no slot."""
+        """The controller's half of undelete: the row lives again, at rest, holding no slot. A name that was taken
+        meanwhile gets a tail."""
+        try:
+            await self._bring_back(workspace_id, robot, "")
+        except Conflict:
+            await self._bring_back(workspace_id, robot, f" ({workspace_id.hex[:6]})")
 
+    async def _bring_back(self, workspace_id: UUID, robot: Actor, tail: str) -> None:
         def decide(row: Workspace, _others: Slots, _now: datetime) -> Workspace:
             if row.purged_at is not None or row.deleted_at is None:
                 return row
             rest = Desired.STANDBY if row.home.live else Desired.ARCHIVED if row.archive_key else Desired.PENDING
-            return replace(row, deleted_at=None, desired_state=rest, desired_by=robot.name)
+            return replace(row, name=row.name + tail, deleted_at=None, desired_state=rest, desired_by=robot.name)
 
         await self._change(workspace_id, decide, robot, "undelete")
 

@@ -143,11 +143,9 @@ class MemorySpecs(_Fenced):
             now = self._world.now()
             fresh = replace(workspace, created_at=now, updated_at=now, phase_changed_at=now)
             row = decide(fresh, slots, now)
-            live = [r for r in self._world.rows.values() if r.deleted_at is None]
-            if any(r.owner_id == row.owner_id and r.name.lower() == row.name.lower() for r in live):
-                raise Conflict(f"You already have a workspace named {row.name!r}.", "name_taken")
-            if row.id in self._world.rows or any(r.slug == row.slug for r in self._world.rows.values()):
-                raise Conflict(f"The address {row.slug!r} is taken.", "slug_taken")
+            if row.id in self._world.rows:
+                raise Conflict("There is a workspace of that id already.", "id_taken")
+            self._refuse_taken(row)
             return self._world.put(None, row, actor.name, "")
 
         async with self._world.admission:
@@ -166,7 +164,7 @@ class MemorySpecs(_Fenced):
         if not admission:
             return await self._change(workspace_id, decide, Slots(), actor, reason)
         async with self._world.admission:
-            slots = await self._wire.call("db.slots", lambda: self._slots(self._row(workspace_id)))
+            slots = await self._write("db.slots", actor.epoch, lambda: self._slots(self._row(workspace_id)))
             return await self._change(workspace_id, decide, slots, actor, reason)
 
     async def _change(
@@ -180,9 +178,20 @@ class MemorySpecs(_Fenced):
         def update() -> Workspace:
             row = self._row(workspace_id)
             after = _only(SPEC_FIELDS, row, decide(row, slots, self._world.now()))
-            return row if after == row else self._world.put(row, after, actor.name, reason)
+            if after == row:
+                return row
+            self._refuse_taken(after)
+            return self._world.put(row, after, actor.name, reason)
 
         return await self._write("db.change", actor.epoch, update)
+
+    def _refuse_taken(self, row: Workspace) -> None:
+        others = [r for r in self._world.rows.values() if r.id != row.id]
+        mine = [r for r in others if r.owner_id == row.owner_id and r.deleted_at is None]
+        if row.deleted_at is None and any(r.name.lower() == row.name.lower() for r in mine):
+            raise Conflict("You already have a workspace of that name.", "name_taken")
+        if any(r.slug == row.slug for r in others):
+            raise Conflict("That address is taken.", "slug_taken")
 
     def _row(self, workspace_id: UUID) -> Workspace:
         row = self._world.rows.get(workspace_id)
@@ -310,7 +319,7 @@ class MemoryStatuses(_Fenced):
             written = 0
             for before, after in changes:
                 row = self._world.rows.get(before.id)
-                if row is not None and row.version == before.version:
+                if row is not None and row.version == before.version and _differ(before, after, STATUS_FIELDS):
                     self._world.put(row, _only(STATUS_FIELDS, row, after), self._actor, "")
                     written += 1
             return written
@@ -357,9 +366,11 @@ class MemoryChangeFeed:
     def __init__(self, world: DatabaseWorld) -> None:
         self._world = world
 
-    async def changes(self) -> AsyncIterator[Change]:
+    async def changes(self, listening: Callable[[], None] | None = None) -> AsyncIterator[Change]:
         listener: asyncio.Queue[Change | None] = asyncio.Queue()
         self._world.listeners.append(listener)
+        if listening is not None:
+            listening()
         try:
             while (change := await listener.get()) is not None:
                 yield change

@@ -5,7 +5,7 @@ A connection that only listens does not notice a dead network, so it asks for a 
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from uuid import UUID
 
 from codehub.adapters.postgres import statements as sql
@@ -21,11 +21,13 @@ class PostgresChangeFeed:
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
 
-    async def changes(self) -> AsyncIterator[Change]:
+    async def changes(self, listening: Callable[[], None] | None = None) -> AsyncIterator[Change]:
         heard: asyncio.Queue[Change | None] = asyncio.Queue()
         connection = await self._sessions.own("changes", SIGN_OF_LIFE_SECONDS)
         try:
             await _listen(connection, heard)
+            if listening is not None:
+                listening()
             while (change := await _next(connection, heard)) is not None:
                 yield change
             raise Unreachable("PostgreSQL closed the connection that listens for changes.")

@@ -18,7 +18,7 @@ from sqlalchemy.pool import NullPool
 
 from codehub.adapters.postgres import statements as sql
 from codehub.adapters.postgres.database import PostgresDatabase
-from codehub.adapters.postgres.failures import explained
+from codehub.adapters.postgres.failures import NO_ANSWER, explained, unreachable
 from codehub.adapters.postgres.sessions import OwnConnection, plain_address
 from codehub.domain.errors import BackendError, CodeHubError
 
@@ -51,6 +51,8 @@ async def migrate(url: str) -> Migrated:
                 return await connection.run_sync(_upgrade)
     except DBAPIError as error:
         cause = error.orig.__cause__ if error.orig else None
+        if isinstance(cause, NO_ANSWER):
+            raise unreachable(cause) from error
         raise BackendError(f"The migration failed and was rolled back: {cause or error}") from error
     finally:
         await engine.dispose()

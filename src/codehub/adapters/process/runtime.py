@@ -52,7 +52,8 @@ class ProcessRuntime:
         readable: Sequence[Path] = (),
     ) -> None:
         root = root.absolute()
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _reported(f"the runtime's directory {root} cannot be made"):
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._root = root
         self._command = list(command)
         self._sandbox = sandbox

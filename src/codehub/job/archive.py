@@ -1,0 +1,114 @@
+"""`archive`: a volume into an object that was read back and compared before anyone believes it.
+
+The order is the promise: upload, read back, `.meta`. Killed in between, the object has no `.meta` and the next run
+replaces it. An archive that has both is finished and is never touched again.
+"""
+
+import hashlib
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from codehub.job.compress import compressed
+from codehub.job.estimate import estimate
+from codehub.job.exit_codes import ExitCode
+from codehub.job.failure import JobFailed, from_os_error
+from codehub.job.ignore import read_ignore
+from codehub.job.lookahead import Lookahead
+from codehub.job.meta import Meta
+from codehub.job.pack import Packer, Totals
+from codehub.job.progress import Progress
+from codehub.job.retry import with_tries
+from codehub.job.staging import refuse_unfinished_restore
+from codehub.job.store import ArchiveStore, open_store
+from codehub.job.store_errors import translated
+from codehub.job.verify import digest
+from codehub.job.volume import opened
+
+CHUNKS_AHEAD = 8
+
+
+@dataclass(frozen=True)
+class ArchiveRequest:
+    volume: Path
+    store_url: str
+    key: str
+    backoff_seconds: float = 1.0
+
+
+def archive(request: ArchiveRequest, progress: Progress) -> None:
+    meta, left_out = with_tries(lambda number: _attempt(request, progress, number), progress, request.backoff_seconds)
+    progress.done(key=request.key, left_out=left_out, **asdict(meta))
+
+
+def _attempt(request: ArchiveRequest, progress: Progress, number: int) -> tuple[Meta, int]:
+    store = open_store(request.store_url, request.key)
+    finished = _finished(store)
+    if finished is not None:
+        return finished, 0
+    try:
+        with opened(request.volume) as volume:
+            refuse_unfinished_restore(volume)
+            sha256, size, totals = _upload(volume, store, progress, number)
+        store.settle()
+    except OSError as error:
+        raise from_os_error(error, "cannot archive the volume") from error
+    _prove(store, sha256, size, progress)
+    meta = Meta(sha256, size, totals.files, totals.content_bytes, datetime.now(UTC).isoformat())
+    if not store.create_meta(meta):
+        meta = _accept_other(store, meta)
+    return meta, totals.left_out
+
+
+def _finished(store: ArchiveStore) -> Meta | None:
+    """The volume is still here, so an archive that lost its bytes or its proof is simply made again."""
+    try:
+        meta = store.read_meta()
+        if meta is None or store.size() == meta.bytes:
+            return meta
+    except JobFailed as failure:
+        if failure.code is not ExitCode.ARCHIVE_CORRUPTED:
+            raise
+    store.delete_meta()
+    return None
+
+
+def _upload(volume: int, store: ArchiveStore, progress: Progress, number: int) -> tuple[str, int, Totals]:
+    ignore = read_ignore(volume)
+    for line in ignore.invalid:
+        progress.warn(f".codehubignore: not a pattern: {line[:200]}")
+    expected = estimate(volume, ignore)
+    progress.start("pack", expected.likely_bytes)
+    packer = Packer(volume, ignore, progress)
+    sha256, size = hashlib.sha256(), 0
+    try:
+        # An upload that failed may have had too many parts, so each try allows for a home twice as large.
+        with (
+            translated("uploading"),
+            store.writer(expected.most_bytes << number) as writer,
+            Lookahead(compressed(packer.stream()), CHUNKS_AHEAD) as chunks,
+        ):
+            for chunk in chunks:
+                sha256.update(chunk)
+                size += len(chunk)
+                writer.write(chunk)
+            if store.read_meta() is not None:
+                raise JobFailed(ExitCode.CONFLICT, "another job proved this archive meanwhile", transient=True)
+    except FileNotFoundError as error:
+        message = "uploading: the object store lost the upload (was it restarted?)"
+        raise JobFailed(ExitCode.UNREACHABLE, message, transient=True) from error
+    return sha256.hexdigest(), size, packer.totals
+
+
+def _prove(store: ArchiveStore, sha256: str, size: int, progress: Progress) -> None:
+    progress.start("prove", size)
+    if store.size() != size or digest(store, progress.advance) != sha256:
+        raise JobFailed(ExitCode.ACTION_FAILED, "what was stored is not what was sent", transient=True)
+
+
+def _accept_other(store: ArchiveStore, ours: Meta) -> Meta:
+    """Someone finished this archive meanwhile. The same tree gives the same bytes, so theirs must be ours."""
+    theirs = store.read_meta()
+    if theirs is None or theirs.sha256 != ours.sha256:
+        raise JobFailed(ExitCode.CONFLICT, "another archive with other content was proven under this key meanwhile")
+    return theirs

@@ -1,0 +1,56 @@
+"""How the job ends, as numbers the control plane can read even when nothing was printed.
+
+The table below is the whole contract: each exit code has one detail word and one ErrorReason of the control plane.
+Codes are never reused for another meaning.
+"""
+
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class ExitCode(IntEnum):
+    DONE = 0
+    INTERNAL = 1
+    USAGE = 2
+    ACTION_FAILED = 10
+    DISK_FULL = 11
+    REFUSED_MEMBER = 12
+    CONFLICT = 13
+    UNREACHABLE = 20
+    ACCESS_DENIED = 21
+    ARCHIVE_NOT_FOUND = 30
+    ARCHIVE_CORRUPTED = 31
+    STOPPED = 143
+
+
+class Outcome(NamedTuple):
+    reason: str
+    """The ErrorReason; empty where the exit is no error of the workspace."""
+    detail: str
+    meaning: str
+
+
+OUTCOMES: dict[ExitCode, Outcome] = {
+    ExitCode.DONE: Outcome("", "done", "the archive is proven, or the home is restored"),
+    ExitCode.INTERNAL: Outcome("ActionFailed", "internal", "a fault in the job itself; stderr has the traceback"),
+    ExitCode.USAGE: Outcome("ActionFailed", "usage", "wrong arguments or configuration"),
+    ExitCode.ACTION_FAILED: Outcome("ActionFailed", "action_failed", "the volume could not be read or written"),
+    ExitCode.DISK_FULL: Outcome(
+        "ActionFailed", "disk_full", "no space or quota left in the volume or archive directory"
+    ),
+    ExitCode.REFUSED_MEMBER: Outcome("ActionFailed", "refused_member", "the archive holds something a home may not"),
+    ExitCode.CONFLICT: Outcome("ActionFailed", "conflict", "someone else's proven data is in the way; nothing changed"),
+    ExitCode.UNREACHABLE: Outcome("Unreachable", "unreachable", "the object store did not answer"),
+    ExitCode.ACCESS_DENIED: Outcome("Unreachable", "access_denied", "the object store refuses these credentials"),
+    ExitCode.ARCHIVE_NOT_FOUND: Outcome("ArchiveAccessError", "not_found", "the object or its .meta is not there"),
+    ExitCode.ARCHIVE_CORRUPTED: Outcome("ArchiveCorrupted", "corrupted", "the object is not what .meta says"),
+    ExitCode.STOPPED: Outcome("", "stopped", "ended by SIGTERM; run it again to go on"),
+}
+
+
+def outcome_of(exit_code: int) -> Outcome:
+    """Any exit code, also those the job did not choose (137 after an OOM kill)."""
+    try:
+        return OUTCOMES[ExitCode(exit_code)]
+    except ValueError:
+        return Outcome("ActionFailed", f"exit_{exit_code}", "ended from outside")

@@ -1,0 +1,67 @@
+"""What the job says while it works: JSON lines on stdout, nothing else.
+
+The reader may be slow or gone (a coordinator that died is no reason to lose an archive), so a line that cannot be
+written is dropped and the work goes on.
+"""
+
+import json
+import os
+import select
+import time
+from typing import Any
+
+INTERVAL_SECONDS = 0.5
+LAST_LINE_PATIENCE_SECONDS = 5.0
+
+
+class Progress:
+    """`bytes` and `files` grow within a `step`; `total_bytes` is an estimate."""
+
+    def __init__(self, descriptor: int = 1) -> None:
+        self._descriptor = descriptor
+        self._due = 0.0
+        self._step = ""
+        self._total = 0
+        self.bytes = 0
+        self.files = 0
+
+    def start(self, step: str, total_bytes: int) -> None:
+        self._step, self._total, self.bytes, self.files, self._due = step, total_bytes, 0, 0, 0.0
+        self.tick()
+
+    def advance(self, bytes_: int, files: int = 0) -> None:
+        self.bytes += bytes_
+        self.files += files
+        if time.monotonic() >= self._due:
+            self.tick()
+
+    def tick(self) -> None:
+        self._due = time.monotonic() + INTERVAL_SECONDS
+        self._say(
+            {
+                "event": "progress",
+                "step": self._step,
+                "bytes": self.bytes,
+                "files": self.files,
+                "total_bytes": max(self._total, self.bytes),
+            },
+            patience=0.0,
+        )
+
+    def done(self, **values: object) -> None:
+        self._say({"event": "done", **values}, patience=LAST_LINE_PATIENCE_SECONDS)
+
+    def failed(self, *, reason: str, detail: str, message: str) -> None:
+        line = {"event": "failed", "reason": reason, "detail": detail, "message": message[:1000]}
+        self._say(line, patience=LAST_LINE_PATIENCE_SECONDS)
+
+    def warn(self, message: str) -> None:
+        self._say({"event": "warning", "message": message[:1000]}, patience=0.0)
+
+    def _say(self, line: dict[str, Any], patience: float) -> None:
+        try:
+            # A full pipe would block us for as long as its reader sleeps.
+            if select.select([], [self._descriptor], [], patience)[1]:
+                os.write(self._descriptor, json.dumps(line).encode() + b"\n")
+        except OSError:
+            pass

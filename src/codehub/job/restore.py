@@ -1,0 +1,117 @@
+"""`restore`: an archive into a volume, whole or not at all.
+
+The tree is unpacked beside the home and only takes its place when the archive's hash was found right. A finished
+restore is recognised by its stamp and not repeated.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from codehub.job import staging
+from codehub.job.compress import decompressed
+from codehub.job.exit_codes import ExitCode
+from codehub.job.failure import JobFailed, corrupted, from_os_error, refused
+from codehub.job.layout import STAMP
+from codehub.job.lookahead import Lookahead
+from codehub.job.meta import Meta
+from codehub.job.progress import Progress
+from codehub.job.retry import with_tries
+from codehub.job.stamp import Stamp, describe_home, read_stamp
+from codehub.job.store import ArchiveStore, open_store
+from codehub.job.unpack import Unpacker
+from codehub.job.verify import believed, digest
+from codehub.job.volume import opened
+
+CHUNKS_AHEAD = 8
+_MAY_BE_CORRUPTION = (ExitCode.REFUSED_MEMBER, ExitCode.ARCHIVE_CORRUPTED)
+
+
+@dataclass(frozen=True)
+class RestoreRequest:
+    volume: Path
+    store_url: str
+    key: str
+    op_id: str
+    max_bytes: int = 0
+    """0 sets no limit."""
+    backoff_seconds: float = 1.0
+
+
+def restore(request: RestoreRequest, progress: Progress) -> None:
+    stamp = with_tries(lambda _: _attempt(request, progress), progress, request.backoff_seconds)
+    progress.done(key=stamp.key, sha256=stamp.sha256, bytes=stamp.bytes, files=stamp.files, op_id=stamp.op_id)
+
+
+def _attempt(request: RestoreRequest, progress: Progress) -> Stamp:
+    try:
+        staging.let_owner_in(request.volume)
+        with opened(request.volume) as volume:
+            stamp = read_stamp(volume, STAMP)
+            if stamp is not None and stamp.is_for(request.key, request.op_id):
+                staging.finish(volume, stamp)
+                return stamp
+            stamp = staging.committed(volume, request.op_id)
+            if stamp is None or not stamp.is_for(request.key, request.op_id):
+                stamp = _unpack(volume, request, progress)
+            staging.put_in_place(volume, stamp)
+            return stamp
+    except OSError as error:
+        raise from_os_error(error, "cannot restore into the volume") from error
+
+
+def _unpack(volume: int, request: RestoreRequest, progress: Progress) -> Stamp:
+    staging.refuse_foreign_content(volume)
+    store = open_store(request.store_url, request.key)
+    meta = believed(store)
+    if 0 < request.max_bytes < meta.content_bytes:
+        raise refused(f"it needs {meta.content_bytes} bytes and this volume may hold {request.max_bytes}")
+    progress.start("unpack", meta.content_bytes)
+    try:
+        with staging.fresh_tree(volume, request.op_id) as tree:
+            unpacker = Unpacker(tree, request.max_bytes, progress)
+            _stream_into(unpacker, store, meta)
+        home = describe_home(unpacker.home)
+        stamp = Stamp(request.key, meta.sha256, request.op_id, meta.bytes, unpacker.files, home)
+        staging.commit(volume, stamp)
+    except BaseException:
+        staging.abandon(volume, request.op_id)
+        raise
+    if unpacker.lost_xattrs:
+        progress.warn(f"{unpacker.lost_xattrs} extended attributes cannot be kept by this user or filesystem")
+    return stamp
+
+
+def _stream_into(unpacker: Unpacker, store: ArchiveStore, meta: Meta) -> None:
+    sha256 = hashlib.sha256()
+
+    def hashed(chunks: Iterator[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            sha256.update(chunk)
+            yield chunk
+
+    try:
+        with store.read() as chunks, Lookahead(decompressed(hashed(chunks)), CHUNKS_AHEAD) as blocks:
+            unpacker.unpack(blocks)
+    except FileNotFoundError as error:
+        raise JobFailed(ExitCode.ARCHIVE_NOT_FOUND, "the archive went away while it was read") from error
+    except JobFailed as failure:
+        if failure.code is ExitCode.ARCHIVE_CORRUPTED and sha256.hexdigest() == meta.sha256:
+            raise refused(failure.message) from failure
+        if failure.code in _MAY_BE_CORRUPTION:
+            _confirm(store, meta, failure)
+        raise
+    if sha256.hexdigest() != meta.sha256:
+        _confirm(store, meta, corrupted("the archive's checksum is not the one in .meta"))
+
+
+def _confirm(store: ArchiveStore, meta: Meta, failure: JobFailed) -> None:
+    """A damaged archive is the end of the road for its user, so it is read once more before that is said.
+
+    A member that looks hostile in an archive with a wrong checksum is damage, not malice.
+    """
+    if digest(store) != meta.sha256:
+        raise corrupted("the archive's checksum is not the one in .meta") from failure
+    if failure.code is ExitCode.ARCHIVE_CORRUPTED:
+        raise JobFailed(ExitCode.UNREACHABLE, "the archive was not read right", transient=True) from failure

@@ -1,0 +1,160 @@
+"""Putting a restored tree in the place of a volume's content, so that being killed anywhere does no harm.
+
+A volume is a mount point and cannot be renamed, so its entries move one by one. Everything happens in
+`.codehub-restore-<op>`: `tree/` is unpacked; the mark `committed` says it is whole and proven; what was in the volume
+moves to `old/`; the mark `cleared` says that is done; `tree/*` moves up; the stamp says it is finished. Each step
+can be done again, and the marks tell a rerun where to go on.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from codehub.job.attributes import clear_xattrs
+from codehub.job.durable import sync_filesystem
+from codehub.job.exit_codes import ExitCode
+from codehub.job.failure import JobFailed
+from codehub.job.layout import STAGING_PREFIX, STAMP, home_entries, listed, staging_name
+from codehub.job.stamp import Stamp, apply_home, read_stamp, write_stamp
+from codehub.job.volume import opened_inside, remove_tree
+
+TREE, OLD, COMMITTED, CLEARED = b"tree", b"old", b"committed", b"cleared"
+
+
+def refuse_unfinished_restore(volume: int) -> None:
+    """A half-restored home must never become an archive."""
+    stamp = read_stamp(volume, STAMP)
+    finished = staging_name(stamp.op_id) if stamp else b""
+    if any(name.startswith(STAGING_PREFIX) and name != finished for name in listed(volume)):
+        raise JobFailed(ExitCode.CONFLICT, "a restore into this volume has not finished")
+
+
+def refuse_foreign_content(volume: int) -> None:
+    """Restoring replaces what is there, so what is there must be a restore's work too."""
+    ours = read_stamp(volume, STAMP) or any(name.startswith(STAGING_PREFIX) for name in listed(volume))
+    if not ours and home_entries(volume):
+        raise JobFailed(ExitCode.CONFLICT, "the volume holds files that no restore put there")
+
+
+def let_owner_in(path: Path) -> None:
+    """A home may be closed to its own owner; they must open it to work in it."""
+    status = path.stat()
+    if os.geteuid() == status.st_uid and status.st_mode & 0o700 != 0o700:
+        path.chmod(stat.S_IMODE(status.st_mode) | 0o700)
+
+
+def committed(volume: int, op_id: str) -> Stamp | None:
+    try:
+        with opened_inside(volume, staging_name(op_id)) as staging:
+            return read_stamp(staging, COMMITTED)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+@contextmanager
+def fresh_tree(volume: int, op_id: str) -> Iterator[int]:
+    """An empty directory to unpack into, and the only staging in the volume."""
+    name = staging_name(op_id)
+    with suppress(FileExistsError):
+        os.mkdir(name, 0o700, dir_fd=volume)
+    # Ours stays while the others go: a volume must never look as if no restore had touched it.
+    _remove_staging(volume, keep=name)
+    # The volume's default ACL decided its mode, and would be inherited by all that is unpacked.
+    os.chmod(name, 0o700, dir_fd=volume)
+    with opened_inside(volume, name) as staging:
+        clear_xattrs(staging)
+        os.fchmod(staging, 0o700)
+        _empty(staging)
+        os.mkdir(OLD, 0o700, dir_fd=staging)
+        os.mkdir(TREE, 0o700, dir_fd=staging)
+        with opened_inside(staging, TREE) as tree:
+            yield tree
+
+
+def abandon(volume: int, op_id: str) -> None:
+    """Gives the space of a failed attempt back. The empty staging stays where only it tells whose the content is."""
+    name = staging_name(op_id)
+    if name not in listed(volume):
+        return
+    with opened_inside(volume, name) as staging:
+        _empty(staging)
+    if read_stamp(volume, STAMP) or not home_entries(volume):
+        os.rmdir(name, dir_fd=volume)
+
+
+def commit(volume: int, stamp: Stamp) -> Stamp:
+    """From here on the tree in staging is the home, whatever happens."""
+    sync_filesystem(volume)
+    with opened_inside(volume, staging_name(stamp.op_id)) as staging:
+        with opened_inside(staging, TREE) as tree:
+            stamp.closed.update(_closed_directories(tree))
+        write_stamp(stamp, staging, staging, COMMITTED)
+    return stamp
+
+
+def put_in_place(volume: int, stamp: Stamp) -> None:
+    with opened_inside(volume, staging_name(stamp.op_id)) as staging:
+        if CLEARED not in listed(staging):
+            remove_tree(volume, STAMP)
+            with opened_inside(staging, OLD) as old:
+                _move_all(home_entries(volume), volume, old)
+            os.close(os.open(CLEARED, os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=staging))
+            os.fsync(staging)
+        if TREE in listed(staging):
+            with opened_inside(staging, TREE) as tree:
+                _move_all(listed(tree), tree, volume)
+        for name, mode in stamp.closed.items():
+            os.chmod(os.fsencode(name), mode, dir_fd=volume)
+        for leftover in (TREE, OLD):
+            remove_tree(staging, leftover)
+        sync_filesystem(volume)
+        write_stamp(stamp, staging, volume, STAMP)
+    finish(volume, stamp)
+
+
+def finish(volume: int, stamp: Stamp) -> None:
+    """What remains when the stamp is there already; harmless to repeat. The home's time is the last thing set."""
+    _remove_staging(volume)
+    apply_home(volume, stamp)
+
+
+def _remove_staging(volume: int, *, keep: bytes = b"") -> None:
+    for name in listed(volume):
+        if name.startswith(STAGING_PREFIX) and name != keep:
+            # What is no directory is no staging of ours, but has our name.
+            with suppress(NotADirectoryError), opened_inside(volume, name) as staging:
+                _empty(staging)
+            remove_tree(volume, name)
+
+
+def _empty(staging: int) -> None:
+    """The mark goes first: it must not vouch for a tree that is half removed."""
+    for name in (COMMITTED, *listed(staging)):
+        remove_tree(staging, name)
+
+
+def _closed_directories(tree: int) -> dict[str, int]:
+    """Moving a directory changes its `..`, so an ordinary user must be allowed to write in it."""
+    if os.geteuid() == 0:
+        return {}
+    closed = {}
+    for name in listed(tree):
+        mode = os.stat(name, dir_fd=tree, follow_symlinks=False).st_mode
+        if stat.S_ISDIR(mode) and not mode & stat.S_IWUSR:
+            closed[os.fsdecode(name)] = stat.S_IMODE(mode)
+    return closed
+
+
+def _move_all(names: list[bytes], source: int, target: int) -> None:
+    for name in names:
+        try:
+            os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+        except OSError as error:
+            if error.errno != errno.EACCES or os.geteuid() == 0:
+                raise
+            mode = os.stat(name, dir_fd=source, follow_symlinks=False).st_mode
+            os.chmod(name, stat.S_IMODE(mode) | stat.S_IWUSR, dir_fd=source)
+            os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)

@@ -1,0 +1,160 @@
+"""The object store as the job sees it: one archive and its `.meta` under one key.
+
+`file:///dir` and `s3://bucket` behave alike through obstore. Endpoint and credentials come from the environment
+(CODEHUB_S3_ENDPOINT, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, …), never from arguments, which anyone on
+the machine could read.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import LocalStore, S3Store
+
+from codehub.job.durable import sync_file
+from codehub.job.exit_codes import ExitCode
+from codehub.job.failure import JobFailed
+from codehub.job.lookahead import Lookahead
+from codehub.job.meta import SUFFIX, Meta, decode_meta, encode_meta
+from codehub.job.store_errors import translated
+
+if TYPE_CHECKING:
+    from obstore import WritableFile
+
+CHUNK = 1 << 20
+CHUNKS_AHEAD = 4
+SMALLEST_PART = 8 << 20
+MOST_PARTS = 9_000
+"""S3 allows 10,000; the rest is for an estimate that was too low."""
+UPLOAD_MEMORY = 40 << 20
+_KEY_PART = re.compile(r"(?!\.\.?$)[A-Za-z0-9._=+@-]+")
+"""What obstore stores under its own name; other characters it would encode."""
+
+
+@dataclass(frozen=True)
+class ArchiveStore:
+    store: LocalStore | S3Store
+    key: str
+    directory: Path | None
+    """Where the objects are files, for what only files need."""
+
+    def read_meta(self) -> Meta | None:
+        try:
+            with translated("reading .meta"):
+                return decode_meta(bytes(obstore.get(self.store, self.key + SUFFIX).bytes()))
+        except FileNotFoundError:
+            return None
+
+    def size(self) -> int | None:
+        try:
+            with translated("looking at the archive"):
+                return obstore.head(self.store, self.key)["size"]
+        except FileNotFoundError:
+            return None
+
+    def read(self) -> AbstractContextManager[Iterator[bytes]]:
+        return Lookahead(self._streamed() if self.directory is None else self._ranges(), CHUNKS_AHEAD)
+
+    def _streamed(self) -> Iterator[bytes]:
+        # One request, for some S3 servers (`rclone serve s3`) answer ranges in a way obstore does not take.
+        with translated("reading the archive"):
+            for chunk in obstore.get(self.store, self.key).stream(min_chunk_size=CHUNK):
+                yield bytes(chunk)
+
+    def _ranges(self) -> Iterator[bytes]:
+        """From a directory; obstore streams files in pieces of 8 KiB, at a third of the speed."""
+        with translated("reading the archive"):
+            size = obstore.head(self.store, self.key)["size"]
+            for start in range(0, size, CHUNK):
+                yield obstore.get_range(self.store, self.key, start=start, end=min(start + CHUNK, size)).to_bytes()
+
+    def writer(self, most_bytes: int) -> "AbstractContextManager[WritableFile]":
+        """Complete when the block ends well, aborted when it does not; never half there."""
+        self._remove_leftovers()
+        size = part_size(most_bytes)
+        parallel = max(1, UPLOAD_MEMORY // size - 1)
+        return obstore.open_writer(self.store, self.key, buffer_size=size, max_concurrency=parallel)
+
+    def settle(self) -> None:
+        """The object is on disk, not only in a cache. Object stores promise that; directories must be asked."""
+        if self.directory is not None:
+            sync_file(self.directory / self.key, up_to=self.directory)
+
+    def create_meta(self, meta: Meta) -> bool:
+        """False when there is one already."""
+        # Not every S3 server heeds If-None-Match, so look first as well.
+        if self.read_meta() is not None:
+            return False
+        try:
+            with translated("writing .meta"):
+                obstore.put(self.store, self.key + SUFFIX, encode_meta(meta), mode="create", use_multipart=False)
+        except AlreadyExistsError:
+            return False
+        if self.directory is not None:
+            sync_file(self.directory / (self.key + SUFFIX), up_to=self.directory)
+        return True
+
+    def delete_meta(self) -> None:
+        with translated("removing .meta"):
+            obstore.delete(self.store, self.key + SUFFIX)
+
+    def _remove_leftovers(self) -> None:
+        """A killed upload into a directory leaves its unfinished file (`name#1`); nobody else would remove it."""
+        if self.directory is not None:
+            path = self.directory / self.key
+            for leftover in path.parent.glob(path.name + "#*") if path.parent.is_dir() else ():
+                leftover.unlink(missing_ok=True)
+
+
+def part_size(most_bytes: int) -> int:
+    needed = -(-most_bytes // MOST_PARTS)
+    return max(SMALLEST_PART, -(-needed // (1 << 20)) << 20)
+
+
+def open_store(url: str, key: str) -> ArchiveStore:
+    parts = urlsplit(url)
+    if not all(_KEY_PART.fullmatch(part) for part in key.split("/")):
+        raise JobFailed(ExitCode.USAGE, "the key must be a relative path of plain names")
+    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
+        directory = Path(unquote(parts.path))
+        if not directory.is_dir():
+            raise JobFailed(ExitCode.UNREACHABLE, f"the archive directory {directory} is not there", transient=True)
+        return ArchiveStore(LocalStore(directory), key, directory)
+    if parts.scheme == "s3" and parts.netloc and parts.path in ("", "/"):
+        return ArchiveStore(_s3(parts.netloc), key, None)
+    raise JobFailed(ExitCode.USAGE, "the store must be file:///directory or s3://bucket")
+
+
+def _s3(bucket: str) -> S3Store:
+    endpoint = os.environ.get("CODEHUB_S3_ENDPOINT")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    try:
+        return S3Store(
+            bucket,
+            config={"region": region, **({"endpoint": endpoint} if endpoint else {})},
+            client_options={
+                "allow_http": (endpoint or "").startswith("http://"),
+                # A large home may be read for hours; what must not happen is that nothing comes.
+                "timeout": timedelta(days=1),
+                "read_timeout": timedelta(seconds=60),
+            },
+            retry_config={
+                "max_retries": 4,
+                "retry_timeout": timedelta(seconds=60),
+                "backoff": {
+                    "init_backoff": timedelta(milliseconds=200),
+                    "max_backoff": timedelta(seconds=2),
+                    "base": 2,
+                },
+            },
+        )
+    except BaseError as error:
+        raise JobFailed(ExitCode.USAGE, f"the object store's configuration is wrong: {error}") from error

@@ -1,0 +1,213 @@
+"""ChangeFeed: what was committed is told, on every database."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import asyncpg
+import pytest
+
+from codehub.adapters.postgres import PostgresDatabase, change_feed
+from codehub.domain.errors import ErrorReason, Refused, Unreachable
+from codehub.domain.workspace import (
+    Condition,
+    Conditions,
+    Desired,
+    Operation,
+    Phase,
+    Progress,
+    RecoverAction,
+    Workspace,
+)
+from codehub.ports.signals import Change, Channel
+from tests.contracts.databases import ANN, Database, as_given, fresh, setting, stored
+from tests.contracts.test_leadership import network_to_postgres
+from tests.rows import NOW, OP_ID, error_info
+
+SSE, WAKE, DELETED = Channel.SSE, Channel.WAKE, Channel.DELETED
+
+
+class Heard:
+    """Listens in the background. A write nobody else makes marks how far the feed has come."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.changes: list[Change] = []
+
+    async def listen(self) -> None:
+        async for change in self._database.changes().changes():
+            self.changes.append(change)
+
+    async def until_now(self) -> list[Change]:
+        """Everything heard since the last call, except the marks."""
+        mark = (await self._database.specs().create(fresh(owner_id="mark"), as_given, ANN)).id
+        async with asyncio.timeout(10):
+            while not any(change.workspace_id == mark for change in self.changes):
+                await asyncio.sleep(0.01)
+        found = [change for change in self.changes if change.owner_id != "mark"]
+        self.changes.clear()
+        return found
+
+
+@asynccontextmanager
+async def hearing(database: Database) -> AsyncIterator[Heard]:
+    heard = Heard(database)
+    listening = asyncio.ensure_future(heard.listen())
+    async with asyncio.timeout(10):
+        while not heard.changes:  # until the feed is up, nothing is promised
+            await database.specs().create(fresh(owner_id="mark"), as_given, ANN)
+            await asyncio.sleep(0.02)
+    await heard.until_now()
+    try:
+        yield heard
+    finally:
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+
+
+def told(changes: list[Change]) -> set[Channel]:
+    assert len(changes) == len(set(changes))
+    return {change.channel for change in changes}
+
+
+async def test_a_new_workspace_is_told_to_its_owner_and_wakes(database: Database) -> None:
+    async with hearing(database) as heard:
+        row = await stored(database, owner_id="bob")
+        assert set(await heard.until_now()) == {Change(SSE, row.id, "bob"), Change(WAKE, row.id, "bob")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "channels"),
+    [
+        ({"desired_state": Desired.RUNNING}, {SSE, WAKE}),
+        ({"recover_action": RecoverAction.RETRY, "recover_requested_at": NOW}, {WAKE}),
+        ({"restore_from": "k", "restore_requested_at": NOW}, {WAKE}),
+        ({"undelete_requested_at": NOW}, {WAKE}),
+        ({"name": "new"}, {SSE}),
+        ({"description": "new"}, {SSE}),
+        ({"memo": "new"}, {SSE}),
+        ({"last_access_at": NOW}, {SSE}),
+        ({"deleted_at": NOW}, {DELETED}),
+        ({"desired_by": "bob"}, set()),
+    ],
+)
+async def test_what_people_write_is_told(database: Database, changes: dict[str, Any], channels: set[Channel]) -> None:
+    row = await stored(database)
+    async with hearing(database) as heard:
+        await database.specs().change(row.id, setting(**changes), ANN)
+        assert told(await heard.until_now()) == channels
+
+
+@pytest.mark.parametrize(
+    ("changes", "channels"),
+    [
+        ({"phase": Phase.STANDBY}, {SSE}),
+        ({"operation": Operation.STARTING, "op_id": OP_ID, "op_started_at": NOW}, {SSE}),
+        ({"op_progress": Progress(1, 1)}, {SSE}),
+        ({"conditions": Conditions(volume_ready=Condition(None, "Odd"))}, {SSE}),
+        ({"error_reason": ErrorReason.TIMEOUT, "error_info": error_info(ErrorReason.TIMEOUT)}, {SSE}),
+        ({"observed_at": NOW, "recover_handled_at": NOW, "op_excused_seconds": 1.0}, set()),
+    ],
+)
+async def test_what_the_controller_writes_is_told(
+    database: Database, changes: dict[str, Any], channels: set[Channel]
+) -> None:
+    row = await stored(database)
+    async with hearing(database) as heard:
+        await database.statuses(0).record(row, replace(row, **changes))
+        assert told(await heard.until_now()) == channels
+
+
+async def test_deletion_is_told_both_ways(database: Database) -> None:
+    row = await stored(database, deleted_at=NOW)
+    async with hearing(database) as heard:
+        await database.specs().change(row.id, setting(deleted_at=None), ANN)
+        assert await heard.until_now() == [Change(DELETED, row.id, "ann")]
+
+
+async def test_observations_and_access_are_told_each(database: Database) -> None:
+    rows = [await stored(database) for _ in range(3)]
+    async with hearing(database) as heard:
+        pairs = [(row, replace(row, phase=Phase.STANDBY)) for row in rows]
+        await database.statuses(0).record_observations(pairs)
+        assert {change.workspace_id for change in await heard.until_now()} == {row.id for row in rows}
+        await database.specs().touch({row.id: NOW for row in rows[:2]}, ANN)
+        assert {change.workspace_id for change in await heard.until_now()} == {row.id for row in rows[:2]}
+
+
+async def test_what_was_not_committed_is_not_told(database: Database) -> None:
+    def refuse(row: Workspace, *_rest: object) -> Workspace:
+        raise Refused("no")
+
+    async with hearing(database) as heard:
+        with pytest.raises(Refused):
+            await database.specs().create(fresh(), refuse, ANN)
+        assert await heard.until_now() == []
+
+
+async def test_two_listeners_hear_the_same(database: Database) -> None:
+    async with hearing(database) as one, hearing(database) as other:
+        await one.until_now()
+        other.changes.clear()
+        row = await stored(database)
+        assert {change.workspace_id for change in await one.until_now()} == {row.id}
+        assert {change.workspace_id for change in await other.until_now()} == {row.id}
+
+
+# ── PostgreSQL alone ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.system
+async def test_a_lost_connection_is_unreachable(postgres: PostgresDatabase) -> None:
+    feed = postgres.changes().changes()
+    listening = asyncio.ensure_future(anext(feed))
+    async with postgres.sessions.reading() as connection:
+        async with asyncio.timeout(10):
+            while not await _end_listeners(connection):
+                await asyncio.sleep(0.02)
+    with pytest.raises(Unreachable):
+        await asyncio.wait_for(listening, 5)
+
+
+async def _end_listeners(connection: Any) -> bool:
+    ended: bool = await connection.fetchval(
+        "SELECT coalesce(bool_or(pg_terminate_backend(pid)), false) FROM pg_stat_activity "
+        "WHERE application_name = 'codehub changes' AND query LIKE 'LISTEN%' AND datname = current_database()")
+    return ended
+
+
+@pytest.mark.system
+async def test_a_silent_network_is_unreachable(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change_feed, "SIGN_OF_LIFE_SECONDS", 0.5)
+    async with network_to_postgres(database_url) as (network, url), await PostgresDatabase.open(url) as database:
+        feed = database.changes().changes()
+        listening = asyncio.ensure_future(anext(feed))
+        await asyncio.sleep(1.2)  # quiet, and alive
+        assert not listening.done()
+        network.cut()
+        with pytest.raises(Unreachable):
+            await asyncio.wait_for(listening, 5)
+
+
+@pytest.mark.system
+async def test_a_feed_without_database_is_unreachable() -> None:
+    async with await PostgresDatabase.open("postgresql://nobody@127.0.0.1:1/none") as database:
+        with pytest.raises(Unreachable):
+            await anext(database.changes().changes())
+
+
+@pytest.mark.system
+async def test_payloads_are_ids_only(postgres: PostgresDatabase, database_url: str) -> None:
+    payloads: list[str] = []
+    connection: asyncpg.Connection[Any] = await asyncpg.connect(database_url.replace("+asyncpg", ""))
+    try:
+        for channel in Channel:
+            await connection.add_listener(channel.value, lambda *message: payloads.append(str(message[3])))
+        row = await stored(postgres, memo="a secret")
+        await postgres.specs().change(row.id, setting(deleted_at=NOW), ANN)
+        await connection.fetchval("SELECT 1")
+    finally:
+        await connection.close()
+    assert set(payloads) == {f'{{"id" : "{row.id}", "owner_id" : "ann"}}'}

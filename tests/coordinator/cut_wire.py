@@ -1,0 +1,85 @@
+"""A coordinator's connections, cut at one chosen call: the machine dies there, or that one call goes wrong."""
+
+import asyncio
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TypeVar
+from uuid import UUID
+
+from codehub.adapters.memory import Fault
+from codehub.adapters.memory.wire import Mishap
+from codehub.domain.errors import Unreachable
+from tests.simulation.faults import Killed, MachineWire, Weather
+from tests.simulation.oracle import Oracle
+from tests.simulation.virtual_time import VirtualClock
+
+T = TypeVar("T")
+
+LATENCY = 0.1
+"""Every call takes this long, so that the other tasks of the coordinator are at work meanwhile."""
+
+SILENCE = 8.0
+"""When the adapters of the database and of Redis give a hung call up. Other backends are given up by the caller."""
+
+
+class Cut(StrEnum):
+    KILLED_BEFORE = "killed before the effect"
+    KILLED_AFTER = "killed after the effect"
+    REFUSED = "an error, not done"
+    ANSWER_LOST = "an error, yet done"
+    HANGS_BEFORE = "no answer, not done"
+    HANGS_AFTER = "no answer, yet done"
+
+
+KILLS = (Cut.KILLED_BEFORE, Cut.KILLED_AFTER)
+MISHAPS = {Cut.REFUSED: Mishap.FAIL, Cut.ANSWER_LOST: Mishap.LOSE_ANSWER, Cut.HANGS_AFTER: Mishap.HANG}
+
+
+class CutWire(MachineWire):
+    """Counts calls while `recording`; the one of number `at` meets `cut`. Once dead, every call raises Killed, so that
+    not even a `finally` can act."""
+
+    def __init__(self, holder: str, oracle: Oracle, clock: VirtualClock, cut: Cut | None, at: int) -> None:
+        super().__init__(holder, 0, Weather(0.0), oracle, clock)
+        self._timeout = SILENCE
+        self.calls: list[str] = []
+        self.recording = True
+        self.has_cut = False
+        self._cut = cut
+        self._at = at
+        self._meets: Cut | None = None
+
+    async def call(self, name: str, effect: Callable[[], T], about: UUID | None = None) -> T:
+        if self.dead:
+            raise Killed
+        await asyncio.sleep(LATENCY)
+        if self.recording and not self.dead:
+            self._count(name)
+        return await super().call(name, effect, about)
+
+    def _count(self, name: str) -> None:
+        if len(self.calls) == self._at:
+            self._meets = self._cut
+            self.has_cut = True
+            self.dead = self._cut is Cut.KILLED_BEFORE
+        self.calls.append(name)
+
+    def _choose_fault(self, name: str) -> Fault | None:
+        met, self._meets = self._meets, None
+        if met is Cut.HANGS_BEFORE:
+            return Fault(Mishap.SLOW, SILENCE)
+        mishap = MISHAPS.get(met) if met else None
+        return Fault(mishap) if mishap else None
+
+    def _watched(self, name: str, effect: Callable[[], T], about: UUID | None) -> Callable[[], T]:
+        """Built just before the fault is chosen, so `_meets` is still this call's."""
+        watched, met = super()._watched(name, effect, about), self._meets
+
+        def cut() -> T:
+            if met is Cut.HANGS_BEFORE:
+                raise Unreachable(f"{name}: no answer in {SILENCE:.0f} s")
+            answer = watched()
+            self.dead = self.dead or met is Cut.KILLED_AFTER
+            return answer
+
+        return cut

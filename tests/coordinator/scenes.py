@@ -1,0 +1,369 @@
+"""One scene per operation: a home with bytes in it, the wish that begins the operation, and where it must end.
+
+A scene is set once and its world copied; each performance then starts a coordinator there, cuts its wire at one call
+and, if that killed it, lets another one take over.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from copy import copy, deepcopy
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
+from enum import StrEnum
+from functools import cache
+from uuid import UUID
+
+from codehub.adapters.memory import MemoryActivity
+from codehub.adapters.memory.archives import StoredArchive
+from codehub.adapters.memory.runtime import Container, Volume
+from codehub.coordinator.process import Tuning
+from codehub.domain.idle import IdlePolicy
+from codehub.domain.judge import ArchiveState, ContainerSeen, Facts, judge
+from codehub.domain.ledger import Entry, Kind
+from codehub.domain.plan import Policy
+from codehub.domain.protection import RestorePoint
+from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction, Workspace
+from codehub.ports.jobs import JobState
+from tests.coordinator.cut_wire import KILLS, Cut, CutWire
+from tests.simulation.faults import MachineWire, Weather
+from tests.simulation.oracle import Home, Oracle, Watched
+from tests.simulation.stage import PERSON, Stage, Worlds, world_now
+from tests.simulation.virtual_time import VirtualClock, run
+
+MINE, NEIGHBOUR = UUID(int=1), UUID(int=2)
+BYTES = (11, 12, 13, 14)
+NEVER = 10**9
+FOLDS = {
+    Kind.PHASE: "phase",
+    Kind.OPERATION_BEGAN: "operation",
+    Kind.OPERATION_ENDED: "operation",
+    Kind.CREATED: "wish",
+    Kind.WISH: "wish",
+    Kind.ARCHIVE: "archive",
+}
+CONVERGED_WITHIN = 90.0
+TUNING = Tuning(
+    idle_interval=15,
+    active_interval=1,
+    ttl_interval=0.4,
+    gc_interval=NEVER,
+    inventory_interval=60,
+    call_seconds=5,
+    workers=2,
+    policy=Policy(),
+    idle=IdlePolicy(standby_ttl=0, archive_ttl=0),
+)
+"""Timers so short that each of them strikes while the operation runs; the TTLs themselves are off."""
+
+CALM = replace(TUNING, ttl_interval=60)
+
+
+class Ask(StrEnum):
+    """What begins the scene, beside a wish for a phase."""
+
+    NOTHING_ELSE = "nothing else"
+    UNDELETE = "undelete"
+    RESTORE_FIRST = "restore the first archive"
+    RECOVER_FIRST = "recover with the first archive"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """`through`: the wishes that set the scene, with bytes written whenever it runs; `mishap`: then this befalls it."""
+
+    name: str
+    operations: tuple[Operation, ...]
+    through: tuple[Desired, ...]
+    wish: Desired
+    keeps_volume: bool = False
+    mishap: str = ""
+    ask: Ask = Ask.NOTHING_ELSE
+
+    @property
+    def ends(self) -> Phase:
+        return Phase(self.wish.value)
+
+
+RUN, REST, SLEEP, NOTHING, DELETED = (
+    Desired.RUNNING,
+    Desired.STANDBY,
+    Desired.ARCHIVED,
+    Desired.PENDING,
+    Desired.DELETED,
+)
+BAD_IMAGE, VOLUME_REMOVED = "bad image", "volume removed by hand"
+
+SCENES = (
+    Scene("PROVISIONING", (Operation.PROVISIONING,), (), REST, keeps_volume=True),
+    Scene("CREATE_EMPTY_ARCHIVE", (Operation.CREATE_EMPTY_ARCHIVE,), (), SLEEP),
+    Scene("RESTORING", (Operation.RESTORING,), (RUN, SLEEP), REST, keeps_volume=True),
+    Scene("STARTING", (Operation.STARTING,), (RUN, REST), RUN, keeps_volume=True),
+    Scene("STOPPING", (Operation.STOPPING,), (RUN,), REST, keeps_volume=True),
+    Scene("ARCHIVING", (Operation.ARCHIVING,), (RUN, REST), SLEEP),
+    Scene("DISCARDING", (Operation.DISCARDING,), (RUN, SLEEP), NOTHING),
+    Scene("DELETING", (Operation.DELETING,), (RUN, SLEEP), DELETED),
+    Scene("DELETING in ERROR", (Operation.DELETING,), (RUN, REST), DELETED, keeps_volume=True, mishap=BAD_IMAGE),
+    Scene("restore point", (Operation.ARCHIVING,), (RUN, SLEEP, RUN, REST), SLEEP, ask=Ask.RESTORE_FIRST),
+    Scene("recover", (), (RUN, SLEEP, RUN), SLEEP, mishap=VOLUME_REMOVED, ask=Ask.RECOVER_FIRST),
+    Scene("undelete", (), (RUN, SLEEP, DELETED), SLEEP, ask=Ask.UNDELETE),
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A world at rest, as plain data."""
+
+    at: float
+    epoch: int
+    rows: Mapping[UUID, Workspace]
+    ledger: list[Entry]
+    points: Mapping[UUID, list[RestorePoint]]
+    containers: Mapping[UUID, Container]
+    volumes: Mapping[str, Volume]
+    started: int
+    objects: Mapping[str, StoredArchive]
+    homes: Mapping[UUID, Home]
+
+    @classmethod
+    def of(cls, worlds: Worlds, oracle: Oracle) -> "Setting":
+        database, runtime = worlds.database, worlds.runtime
+        kept = (database.rows, database.ledger, database.points, runtime.containers, runtime.volumes, runtime.started)
+        now = asyncio.get_running_loop().time()
+        return cls(now, database.leadership.epoch, *deepcopy(kept), *deepcopy((worlds.archives.objects, oracle.homes)))
+
+    def build(self) -> Worlds:
+        """Rows, entries and restore points are frozen; the rest is copied."""
+        worlds = _fresh()
+        worlds.database.rows = dict(self.rows)
+        worlds.database.ledger = list(self.ledger)
+        worlds.database.points = {key: list(points) for key, points in self.points.items()}
+        worlds.database.leadership.epoch = self.epoch
+        worlds.runtime.containers = {key: copy(container) for key, container in self.containers.items()}
+        worlds.runtime.volumes = {name: copy(volume) for name, volume in self.volumes.items()}
+        worlds.runtime.started = self.started
+        worlds.archives.objects = {key: copy(archive) for key, archive in self.objects.items()}
+        return worlds
+
+
+@cache
+def setting(scene: Scene) -> Setting:
+    return run(_set(scene))
+
+
+@cache
+def calls(scene: Scene) -> tuple[str, ...]:
+    """What the coordinator calls, in order, from its start to the operation's recorded end, when nothing goes wrong."""
+    return run(Performance(scene, None, NEVER).play())
+
+
+def perform(scene: Scene, cut: Cut, at: int) -> None:
+    made = run(Performance(scene, cut, at).play())
+    assert made[: at + 1] == calls(scene)[: at + 1], "the run before the cut differs from the clean one"
+
+
+async def _set(scene: Scene) -> Setting:
+    stage = Stage(_fresh(), CALM, seed=7)
+    oracle = _oracle(stage.worlds)
+    stage.start("first", MachineWire("first", 0, Weather(0.0), oracle, VirtualClock()))
+    await stage.create(RUN, 2, owner="bob")
+    assert await stage.reaches(NEIGHBOUR, "RUNNING")
+    oracle.person_works(NEIGHBOUR, 99)
+    for number, desired in enumerate(scene.through):
+        await (stage.wishes().want(MINE, desired, PERSON) if number else stage.create(desired))
+        assert await stage.reaches(MINE, desired.value)
+        for value in BYTES:
+            oracle.person_works(MINE, value)
+    if scene.mishap:
+        await _befall(stage, oracle, scene.mishap)
+        assert await stage.reaches(MINE, "ERROR")
+    await stage.kill("first")
+    assert oracle.first is None, oracle.first
+    return Setting.of(stage.worlds, oracle)
+
+
+async def _befall(stage: Stage, oracle: Oracle, mishap: str) -> None:
+    runtime = stage.worlds.runtime
+    if mishap == BAD_IMAGE:
+        runtime.bad_images.add("image")
+        await stage.wishes().want(MINE, RUN, PERSON)
+    else:
+        del runtime.volumes[runtime.containers[MINE].volume]
+        oracle.home(MINE).hand_removed = True
+
+
+def _fresh() -> Worlds:
+    return Worlds.fresh(boot_seconds=0.6, job_seconds=0.2)
+
+
+def _oracle(worlds: Worlds) -> Oracle:
+    return Oracle(Watched(worlds.database, worlds.runtime, worlds.archives, worlds.jobs), limit=2, standby_ttl=0)
+
+
+class Performance:
+    def __init__(self, scene: Scene, cut: Cut | None, at: int) -> None:
+        self._scene = scene
+        self._start_from = setting(scene)
+        self._cut = cut
+        self._at = at
+
+    async def play(self) -> tuple[str, ...]:
+        """The calls that were made; every promise was kept, or this raises."""
+        await self._prepare()
+        await self._wish()
+        self._wire = CutWire("a", self._oracle, VirtualClock(), self._cut, self._at)
+        self._stage.worlds.database.watchers.append(self._watch)
+        self._stage.start("a", self._wire)
+        await self._until_cut()
+        await self._converges(self._scene.ends)
+        self._world_is_as_it_should()
+        await self._back_to_work()
+        return tuple(self._wire.calls)
+
+    async def _prepare(self) -> None:
+        start = self._start_from
+        await asyncio.sleep(start.at)
+        self._stage = Stage(start.build(), TUNING, seed=8)
+        self._oracle = _oracle(self._stage.worlds)
+        self._oracle.homes = dict(deepcopy(start.homes))
+        self._home = self._expected = self._oracle.home(MINE).content
+        self._archives = {key: archive.content for key, archive in start.objects.items()}
+        self._started = start.started
+        self._told = sum(entry.workspace_id == MINE for entry in start.ledger)
+        self._neighbour = start.containers[NEIGHBOUR].instance
+        busy = {NEIGHBOUR: world_now() + timedelta(seconds=1)}
+        await MemoryActivity(self._stage.worlds.signals).record(busy)
+
+    async def _wish(self) -> None:
+        wishes, scene = self._stage.wishes(), self._scene
+        if not scene.through:
+            await self._stage.create(scene.wish)
+        elif scene.ask is not Ask.UNDELETE:
+            await wishes.want(MINE, scene.wish, PERSON, discard_home=scene.wish is NOTHING)
+        first = next(iter(self._archives), "")
+        match scene.ask:
+            case Ask.UNDELETE:
+                await wishes.undelete(MINE, PERSON)
+            case Ask.RESTORE_FIRST:
+                await wishes.restore(MINE, first, PERSON)
+            case Ask.RECOVER_FIRST:
+                await wishes.recover(MINE, RecoverAction.USE_ARCHIVE, PERSON, first)
+        if scene.ask in (Ask.RESTORE_FIRST, Ask.RECOVER_FIRST):
+            self._expected = self._archives[first]
+            self._oracle.home(MINE).choices.add(self._expected)
+
+    def _watch(self, _before: Workspace | None, row: Workspace, _actor: str, _reason: str) -> None:
+        if row.id == MINE and self._reached(self._scene.ends):
+            self._wire.recording = False
+
+    async def _until_cut(self) -> None:
+        """Polled alike in the clean run, so that both are the same up to the cut."""
+        await self._stage.until(lambda: self._wire.has_cut or self._reached(self._scene.ends), CONVERGED_WITHIN, 0.25)
+        assert self._wire.has_cut is (self._cut is not None)
+        if self._cut in KILLS:
+            await self._bury()
+        if self._cut is not None:
+            self._stage.tuning = CALM
+            self._stage.start("b", MachineWire("b", 0, Weather(0.0), self._oracle, VirtualClock()))
+
+    async def _bury(self) -> None:
+        """As PostgreSQL has it, the lock of a dead coordinator is free at once."""
+        assert self._wire.dead
+        await self._stage.kill("a")
+        self._oracle.forget("a")
+        leadership = self._stage.worlds.database.leadership
+        if self._oracle.epochs.get("a") == leadership.epoch:
+            leadership.free(leadership.epoch)
+
+    def _reached(self, phase: Phase) -> bool:
+        row = self._stage.row(MINE)
+        return row.phase is phase and row.operation is Operation.NONE and not row.wish_pending
+
+    async def _converges(self, phase: Phase) -> None:
+        """To the phase, and, since what was unknown then is seen by a later pass, to the whole truth."""
+        reached = await self._stage.until(lambda: self._reached(phase), CONVERGED_WITHIN)
+        row = self._stage.row(MINE)
+        assert reached, f"{phase} is not reached: {row.phase}/{row.desired_state} {row.operation} {row.error_info}"
+        await self._stage.until(lambda: not self._untruths(), TUNING.idle_interval * 2)
+        untruths = self._untruths()
+        assert not untruths, f"the row does not tell the truth: {untruths}"
+        assert self._oracle.first is None, self._oracle.first
+
+    # ── what must be true once the wish is fulfilled ─────────────────────────────────────────────────────────────────
+
+    def _world_is_as_it_should(self) -> None:
+        row, worlds = self._stage.row(MINE), self._stage.worlds
+        volumes = {name for name, v in worlds.runtime.volumes.items() if v.workspace_id == MINE}
+        assert volumes == ({row.home_store_key} if self._scene.keeps_volume else set()), "a volume too many or too few"
+        assert (MINE in worlds.runtime.containers) is (row.phase is Phase.RUNNING)
+        starts = worlds.runtime.started - self._started
+        assert starts == (Operation.STARTING in self._scene.operations), "the container was started twice"
+        job = worlds.jobs.jobs.get(MINE)
+        assert job is None or job.state is not JobState.RUNNING
+        for key, content in self._archives.items():
+            assert worlds.archives.objects[key].content == content, "an archive was changed"
+        points = {point.key for point in worlds.database.points.get(MINE, ())}
+        mine = {key: a.content for key, a in worlds.archives.objects.items() if key.startswith(str(MINE))}
+        assert points == set(mine), "an archive that nobody knows"
+        assert all(content == self._home for key, content in mine.items() if key not in self._archives)
+        assert not row.home.deleting_volume
+        assert row.home.restoring is None
+        assert row.home.live is self._scene.keeps_volume
+        self._ledger_explains(row)
+        self._neighbour_is_unharmed()
+
+    def _untruths(self) -> list[str]:
+        """What would change in the row, were it judged by what is really there."""
+        worlds, row = self._stage.worlds, self._stage.row(MINE)
+        seen = worlds.runtime.containers.get(MINE)
+        container = ContainerSeen(seen.instance, seen.running, seen.volume, answered=True) if seen else None
+        names = frozenset(name for name, volume in worlds.runtime.volumes.items() if volume.workspace_id == MINE)
+        archive = worlds.archives.objects.get(row.archive_key or "")
+        state = ArchiveState.NOT_FOUND if archive is None else archive.state
+        judged = judge(row, Facts(container, volumes=names, archive=state), world_now())
+        changes = [(f.name, getattr(row, f.name), getattr(judged, f.name)) for f in fields(row)]
+        return [f"{name}: {said}, in truth {true}" for name, said, true in changes if said != true]
+
+    def _ledger_explains(self, row: Workspace) -> None:
+        """Folded from the beginning, its entries give the row; and the operation began once."""
+        entries = [entry for entry in self._stage.worlds.database.ledger if entry.workspace_id == MINE]
+        told = {"phase": "PENDING", "operation": "NONE", "wish": None, "archive": None}
+        for entry in entries:
+            if entry.kind in FOLDS:
+                told[FOLDS[entry.kind]] = entry.after
+        wanted = {
+            "phase": row.phase,
+            "operation": row.operation,
+            "wish": row.desired_state,
+            "archive": row.archive_key,
+        }
+        assert told == wanted, "the ledger does not explain the row"
+        began = [e.after for e in entries[self._told :] if e.kind is Kind.OPERATION_BEGAN]
+        assert began == list(self._scene.operations), "not these operations, once each"
+
+    def _neighbour_is_unharmed(self) -> None:
+        worlds = self._stage.worlds
+        row, container = self._stage.row(NEIGHBOUR), worlds.runtime.containers[NEIGHBOUR]
+        assert (row.phase, row.operation, row.error_count) == (Phase.RUNNING, Operation.NONE, 0)
+        assert container.instance == self._neighbour
+        assert worlds.runtime.volumes[container.volume].content == (99,)
+
+    # ── and the person finds their home as they left it ──────────────────────────────────────────────────────────────
+
+    async def _back_to_work(self) -> None:
+        await self._undo()
+        await self._stage.wishes().want(MINE, RUN, PERSON)
+        await self._converges(Phase.RUNNING)
+        self._oracle.person_works(MINE, 77)
+        assert self._oracle.first is None, self._oracle.first
+        container = self._stage.worlds.runtime.containers[MINE]
+        assert self._stage.worlds.runtime.volumes[container.volume].content == (*self._expected, 77)
+
+    async def _undo(self) -> None:
+        """A discarded or deleted home can be had back."""
+        wishes, scene = self._stage.wishes(), self._scene
+        if scene.wish is NOTHING:
+            (key,) = self._archives
+            await wishes.restore(MINE, key, PERSON)
+        if scene.wish is DELETED:
+            await wishes.undelete(MINE, PERSON)
+            await self._converges(Phase.STANDBY if scene.keeps_volume else Phase.ARCHIVED)

@@ -1,0 +1,199 @@
+"""The coordinator as a process: it leads, fails over, steps down, leads again, and nothing in it dies silently."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+from uuid import UUID
+
+import pytest
+
+from codehub.adapters.memory.wire import Wire
+from codehub.coordinator.process import Coordinator, Tuning
+from codehub.domain.workspace import Desired, Operation, Phase
+from tests.coordinator.workshop import FAILS, HANGS, ScriptedWire, in_virtual_time
+from tests.simulation.stage import PERSON, Stage, Worlds
+from tests.simulation.virtual_time import VirtualClock
+
+T = TypeVar("T")
+
+ID = UUID(int=1)
+TUNING = Tuning(workers=2)
+EVENTS_ONLY = Tuning(workers=2, idle_interval=1000, active_interval=1000)
+
+
+def stage(tuning: Tuning = TUNING) -> Stage:
+    return Stage(Worlds.fresh(), tuning)
+
+
+def start(it: Stage, name: str) -> tuple[Coordinator, ScriptedWire]:
+    wire = ScriptedWire(VirtualClock())
+    return it.start(name, wire).coordinator, wire
+
+
+def leaders(*coordinators: Coordinator) -> list[bool]:
+    return [coordinator.readiness().leads for coordinator in coordinators]
+
+
+@in_virtual_time
+async def test_one_leads_and_the_other_takes_over_within_five_seconds() -> None:
+    it = stage()
+    a, wire = start(it, "a")
+    await asyncio.sleep(1)
+    b, _ = start(it, "b")
+    await asyncio.sleep(10)
+    assert leaders(a, b) == [True, False]
+    wire.faults["leadership"] = HANGS
+    began = asyncio.get_running_loop().time()
+    assert await it.until(lambda: b.readiness().leads, 60, step=0.1)
+    assert asyncio.get_running_loop().time() - began < 5 + 1
+    assert leaders(a, b) == [False, True]
+    assert (b.readiness().epoch or 0) > 1
+
+
+@in_virtual_time
+async def test_a_clean_stop_hands_over_at_once() -> None:
+    it = stage()
+    start(it, "a")
+    await asyncio.sleep(1)
+    b, _ = start(it, "b")
+    await asyncio.sleep(1)
+    await it.kill("a")
+    assert await it.until(lambda: b.readiness().leads, 1, step=0.1)
+
+
+@in_virtual_time
+async def test_a_lost_term_ends_its_work_and_the_next_one_is_built_anew() -> None:
+    it = stage()
+    a, wire = start(it, "a")
+    await it.create(Desired.RUNNING)
+    assert await it.reaches(ID, "RUNNING")
+    wire.faults["leadership"] = FAILS
+    await asyncio.sleep(5)
+    assert a.readiness().leads is False
+    wire.calls.clear()
+    await it.wishes().want(ID, Desired.STANDBY, PERSON)
+    await asyncio.sleep(30)
+    assert {name for name in wire.calls if not name.startswith("leadership")} == set()
+    wire.faults.clear()
+    assert await it.reaches(ID, "STANDBY")
+    assert a.readiness().epoch == 2
+
+
+@in_virtual_time
+async def test_a_stalled_leader_that_wakes_up_is_refused() -> None:
+    """It was deposed in its sleep: its late write changes nothing."""
+    it = stage()
+    _, wire = start(it, "a")
+    await it.create(Desired.STANDBY)
+    wire.faults.update({"leadership.renew": HANGS, "runtime.create_volume": HANGS})
+    await asyncio.sleep(1)
+    b, _ = start(it, "b")
+    assert await it.reaches(ID, "STANDBY")
+    assert b.readiness().leads
+    before = it.row(ID)
+    await asyncio.sleep(1100)
+    assert it.row(ID) == before
+
+
+@in_virtual_time
+async def test_the_database_may_be_away_when_it_starts() -> None:
+    it = stage()
+    a, wire = start(it, "a")
+    wire.faults.update({"leadership": FAILS, "db": FAILS})
+    await asyncio.sleep(30)
+    assert a.readiness().leads is False
+    wire.faults.clear()
+    await it.create(Desired.RUNNING)
+    assert await it.reaches(ID, "RUNNING", 10)
+
+
+class Crashing(Wire):
+    """The named call meets a bug of ours, for a while."""
+
+    def __init__(self, name: str, times: int, about: UUID | None = None) -> None:
+        self._name = name
+        self._about = about
+        self._times = times
+        self.met = 0
+
+    async def call(self, name: str, effect: Callable[[], T], about: UUID | None = None) -> T:
+        if name == self._name and about == (self._about or about) and self.met < self._times:
+            self.met += 1
+            raise ZeroDivisionError(name)
+        return effect()
+
+
+@pytest.mark.parametrize(
+    "name", ["db.versions", "db.active", "db.load", "db.collector", "activity.read", "bus.publish", "db.record"]
+)
+@in_virtual_time
+async def test_a_component_that_crashes_is_restarted(name: str) -> None:
+    """Each of these calls is made by another component."""
+    it = stage(Tuning(workers=2, ttl_interval=5, gc_interval=5))
+    wire = Crashing(name, 3)
+    coordinator = it.start("a", wire).coordinator
+    await it.create(Desired.RUNNING)
+    assert await it.reaches(ID, "RUNNING", 60)
+    assert await it.until(lambda: wire.met == 3, 120), "the component died"
+    await asyncio.sleep(40)
+    readiness = coordinator.readiness()
+    assert readiness.leads
+    assert readiness.pass_age is not None
+    assert readiness.pass_age < 20
+    await it.wishes().want(ID, Desired.ARCHIVED, PERSON)
+    assert await it.reaches(ID, "ARCHIVED", 60)
+
+
+@in_virtual_time
+async def test_a_pass_that_crashes_harms_no_other_workspace() -> None:
+    it = stage()
+    wire = Crashing("runtime.create_volume", 8, about=ID)
+    it.start("a", wire)
+    await it.create(Desired.RUNNING, 1)
+    await it.create(Desired.RUNNING, 2)
+    assert await it.reaches(UUID(int=2), "RUNNING", 5)
+    assert it.row(ID).operation is Operation.PROVISIONING
+    assert await it.reaches(ID, "RUNNING", 300)
+    assert wire.met == 8
+
+
+@in_virtual_time
+async def test_a_lost_feed_is_found_again_and_wishes_made_meanwhile_are_seen() -> None:
+    it = stage(EVENTS_ONLY)
+    start(it, "a")
+    await asyncio.sleep(5)
+    for listener in it.worlds.database.listeners:
+        listener.put_nowait(None)
+    await asyncio.sleep(0.1)
+    await it.create(Desired.STANDBY)
+    assert await it.reaches(ID, "STANDBY", 10)
+
+
+@in_virtual_time
+async def test_a_wish_is_acted_on_at_once_and_a_dead_container_is_seen_by_its_hint() -> None:
+    it = stage(EVENTS_ONLY)
+    start(it, "a")
+    await asyncio.sleep(5)
+    await it.create(Desired.RUNNING)
+    assert await it.until(lambda: it.row(ID).phase is Phase.RUNNING, 0.5, step=0.01)
+    await asyncio.sleep(120)
+    it.worlds.runtime.kill(ID)
+    assert await it.until(lambda: it.worlds.runtime.started == 2, 0.5, step=0.01)
+    assert await it.reaches(ID, "RUNNING", 1)
+
+
+@in_virtual_time
+async def test_readiness_says_whether_it_leads_and_how_fresh_its_sight_is() -> None:
+    it = stage()
+    a, wire = start(it, "a")
+    assert (a.readiness().leads, a.readiness().pass_age, a.readiness().epoch) == (False, None, None)
+    await asyncio.sleep(1)
+    assert (a.readiness().leads, a.readiness().epoch) == (True, 1)
+    wire.faults["runtime"] = FAILS
+    await asyncio.sleep(100)
+    age = a.readiness().pass_age
+    assert age is not None
+    assert age > 80
+    wire.faults.clear()
+    await asyncio.sleep(20)
+    assert (a.readiness().pass_age or 100) < 16

@@ -1,0 +1,425 @@
+"""Reconcile, decision by decision: what is recorded, why, and when it is looked at again."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from codehub.domain.errors import BackendError, ErrorReason, Stale, Unreachable
+from codehub.domain.judge import ArchiveState
+from codehub.domain.workspace import Desired, HomeContext, Operation, Phase, RecoverAction, Workspace
+from tests.coordinator.workshop import FAILS, PERSON, Workshop, in_virtual_time
+from tests.rows import (
+    KEY,
+    NOW,
+    OTHER_KEY,
+    VOLUME,
+    WORKSPACE_ID,
+    archived,
+    broken,
+    busy,
+    error_info,
+    with_home,
+    workspace,
+)
+
+HOME = (1, 2, 3)
+
+
+@dataclass
+class Case:
+    """A row and its world; then `happens`; then one reconcile, and these fields of the row and this reason."""
+
+    row: Workspace
+    then: dict[str, Any]
+    reason: str | None = None
+    volume: tuple[int, ...] | None = None
+    container: bool = False
+    archives: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    happens: Callable[[Workshop], object] = lambda _shop: None
+    again: bool = True
+
+
+def running(**changes: Any) -> Workspace:
+    wanted: dict[str, Any] = {"phase": Phase.RUNNING, "desired_state": Desired.RUNNING}
+    return with_home(**(wanted | changes))
+
+
+def asked(row: Workspace, action: RecoverAction) -> Workspace:
+    return replace(row, recover_action=action, recover_requested_at=NOW)
+
+
+def restoring(row: Workspace, key: str) -> Workspace:
+    return replace(row, restore_from=key, restore_requested_at=NOW)
+
+
+def kill_container(shop: Workshop) -> None:
+    shop.worlds.runtime.kill(WORKSPACE_ID)
+
+
+def silence_runtime(shop: Workshop) -> None:
+    shop.wire.faults["runtime"] = FAILS
+
+
+CASES = {
+    "settled": Case(with_home(desired_state=Desired.STANDBY), {"operation": "NONE"}, volume=HOME, again=False),
+    "begin": Case(with_home(desired_state=Desired.RUNNING), {"operation": "STARTING"}, "planned", volume=HOME),
+    "begin waits for the runtime": Case(
+        with_home(desired_state=Desired.RUNNING),
+        {"operation": "NONE", "phase": "STANDBY"},
+        volume=HOME,
+        happens=silence_runtime,
+        again=False,
+    ),
+    "begin waits for the object store": Case(
+        archived(desired_state=Desired.RUNNING),
+        {"operation": "NONE", "phase": "ARCHIVED"},
+        archives={KEY: HOME},
+        happens=lambda shop: shop.wire.faults.update(archives=FAILS),
+        again=False,
+    ),
+    "continue": Case(
+        busy(with_home(desired_state=Desired.RUNNING), Operation.STARTING), {"operation": "STARTING"}, volume=HOME
+    ),
+    "complete": Case(
+        busy(with_home(desired_state=Desired.RUNNING), Operation.STARTING),
+        {"operation": "NONE", "phase": "RUNNING"},
+        "observed",
+        volume=HOME,
+        container=True,
+    ),
+    "timed out": Case(
+        busy(with_home(desired_state=Desired.RUNNING), Operation.STARTING, op_started_at=NOW - timedelta(hours=1)),
+        {"operation": "NONE", "phase": "ERROR", "error_reason": "Timeout"},
+        "timeout",
+        volume=HOME,
+    ),
+    "the next try is not due": Case(
+        busy(with_home(desired_state=Desired.RUNNING), Operation.STARTING, retry_at=NOW + timedelta(seconds=9)),
+        {"operation": "STARTING"},
+        volume=HOME,
+    ),
+    "the wish changed between tries": Case(
+        busy(with_home(desired_state=Desired.STANDBY), Operation.STARTING, retry_at=NOW + timedelta(seconds=9)),
+        {"operation": "NONE"},
+        "wish_changed",
+        volume=HOME,
+    ),
+    "relapse": Case(
+        running(phase_changed_at=NOW - timedelta(seconds=5)),
+        {"phase": "STANDBY", "error_count": 1, "error_reason": "ActionFailed"},
+        "relapsed",
+        volume=HOME,
+        container=True,
+        happens=kill_container,
+    ),
+    "a late death is no relapse": Case(
+        running(),
+        {"phase": "STANDBY", "operation": "STARTING", "error_count": 0},
+        "planned",
+        volume=HOME,
+        container=True,
+        happens=kill_container,
+    ),
+    "forgive": Case(
+        running(error_count=2, error_info=error_info(), error_reason=ErrorReason.ACTION_FAILED),
+        {"error_count": 0, "error_info": None, "error_reason": None},
+        volume=HOME,
+        container=True,
+    ),
+    "DataLost": Case(
+        with_home(desired_state=Desired.STANDBY),
+        {"phase": "ERROR", "error_reason": "DataLost", "operation": "NONE"},
+        volume=HOME,
+        happens=lambda shop: shop.worlds.runtime.volumes.clear(),
+        again=False,
+    ),
+    "ContainerWithoutVolume": Case(
+        running(),
+        {"phase": "ERROR", "error_reason": "ContainerWithoutVolume"},
+        volume=HOME,
+        container=True,
+        happens=lambda shop: shop.worlds.runtime.volumes.clear(),
+        again=False,
+    ),
+    "ArchiveAccessError": Case(
+        archived(desired_state=Desired.ARCHIVED),
+        {"phase": "ERROR", "error_reason": "ArchiveAccessError"},
+        archives={KEY: HOME},
+        happens=lambda shop: shop.lose_archive(KEY, ArchiveState.EXPIRED),
+        again=False,
+    ),
+    "repoint to the newest readable": Case(
+        with_home(desired_state=Desired.STANDBY, archive_key=KEY),
+        {"phase": "STANDBY", "archive_key": OTHER_KEY},
+        "archive_lost",
+        volume=HOME,
+        archives={KEY: HOME, OTHER_KEY: HOME},
+        happens=lambda shop: shop.lose_archive(KEY),
+    ),
+    "repoint to none": Case(
+        with_home(desired_state=Desired.STANDBY, archive_key=KEY),
+        {"phase": "STANDBY", "archive_key": None},
+        "archive_lost",
+        volume=HOME,
+        archives={KEY: HOME},
+        happens=lambda shop: shop.lose_archive(KEY, ArchiveState.CORRUPTED),
+    ),
+    "recover: retry": Case(
+        asked(broken(with_home(desired_state=Desired.STANDBY)), RecoverAction.RETRY),
+        {"phase": "STANDBY", "error_info": None, "error_count": 0, "recover_handled_at": NOW},
+        "recover:retry",
+        volume=HOME,
+    ),
+    "recover: use_archive": Case(
+        asked(broken(with_home(desired_state=Desired.ARCHIVED), ErrorReason.DATA_LOST), RecoverAction.USE_ARCHIVE),
+        {"phase": "ARCHIVED", "archive_key": KEY, "home_store_key": None, "error_info": None},
+        "recover:use_archive",
+        archives={KEY: HOME},
+    ),
+    "recover: a chosen archive": Case(
+        restoring(
+            asked(broken(with_home(desired_state=Desired.ARCHIVED), ErrorReason.DATA_LOST), RecoverAction.USE_ARCHIVE),
+            OTHER_KEY,
+        ),
+        {"phase": "ARCHIVED", "archive_key": OTHER_KEY, "restore_handled_at": NOW},
+        "recover:use_archive",
+        archives={KEY: HOME, OTHER_KEY: HOME},
+    ),
+    "recover: use_archive keeps a volume that is there": Case(
+        asked(broken(with_home(desired_state=Desired.STANDBY)), RecoverAction.USE_ARCHIVE),
+        {"phase": "STANDBY", "home_store_key": VOLUME},
+        "recover:use_archive",
+        volume=HOME,
+        archives={KEY: HOME},
+    ),
+    "recover: forget_archive": Case(
+        asked(
+            broken(archived(desired_state=Desired.PENDING), ErrorReason.ARCHIVE_ACCESS_ERROR),
+            RecoverAction.FORGET_ARCHIVE,
+        ),
+        {"phase": "PENDING", "archive_key": None, "error_info": None},
+        "recover:forget_archive",
+        archives={KEY: HOME},
+        happens=lambda shop: shop.lose_archive(KEY),
+    ),
+    "recover: remove_container": Case(
+        asked(
+            broken(with_home(desired_state=Desired.STANDBY), ErrorReason.CONTAINER_WITHOUT_VOLUME),
+            RecoverAction.REMOVE_CONTAINER,
+        ),
+        {"phase": "ERROR", "error_reason": "DataLost", "recover_handled_at": NOW},
+        container=True,
+    ),
+    "recover: empty_home": Case(
+        asked(broken(with_home(desired_state=Desired.PENDING), ErrorReason.DATA_LOST), RecoverAction.EMPTY_HOME),
+        {"phase": "PENDING", "home_store_key": None, "archive_key": None, "error_info": None},
+        "recover:empty_home",
+    ),
+    "recover waits for the runtime": Case(
+        asked(broken(with_home(desired_state=Desired.STANDBY)), RecoverAction.RETRY),
+        {"phase": "ERROR", "recover_handled_at": None},
+        volume=HOME,
+        happens=silence_runtime,
+        again=False,
+    ),
+    "take a restore point": Case(
+        restoring(archived(desired_state=Desired.ARCHIVED), OTHER_KEY),
+        {"archive_key": OTHER_KEY, "archive_op_id": None, "restore_handled_at": NOW, "phase": "ARCHIVED"},
+        "restore_point",
+        archives={KEY: HOME, OTHER_KEY: HOME},
+    ),
+    "an unreadable restore point": Case(
+        restoring(archived(desired_state=Desired.ARCHIVED), OTHER_KEY),
+        {"archive_key": KEY, "restore_handled_at": NOW},
+        archives={KEY: HOME, OTHER_KEY: HOME},
+        happens=lambda shop: shop.lose_archive(OTHER_KEY),
+    ),
+    "undelete": Case(
+        archived(desired_state=Desired.DELETED, phase=Phase.DELETED, deleted_at=NOW, undelete_requested_at=NOW),
+        {"deleted_at": None, "desired_state": "ARCHIVED", "undelete_handled_at": NOW},
+        "undelete",
+        archives={KEY: HOME},
+    ),
+    "purged": Case(
+        workspace(
+            desired_state=Desired.DELETED, phase=Phase.DELETED, deleted_at=NOW, purged_at=NOW, undelete_requested_at=NOW
+        ),
+        {"deleted_at": NOW, "undelete_handled_at": NOW, "phase": "DELETED"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+@in_virtual_time
+async def test_each_decision_is_recorded(case: Case) -> None:
+    shop = await Workshop.open()
+    shop.place(case.row, volume=case.volume, container=case.container, archives=case.archives)
+    case.happens(shop)
+    after = await shop.reconcile()
+    assert {name: getattr(shop.row, name) for name in case.then} == case.then
+    assert case.reason is None or case.reason in shop.reasons()
+    assert (after is not None) is case.again
+
+
+@in_virtual_time
+async def test_recorded_before_acted() -> None:
+    """Every effect finds its operation in the row."""
+    shop = await Workshop.open()
+    shop.place(workspace(desired_state=Desired.RUNNING))
+    under = []
+    for effect in ("runtime.create_volume", "runtime.start_container"):
+        shop.wire.meanwhile[effect] = lambda: under.append(shop.row.operation)
+    await shop.converge()
+    assert under == [Operation.PROVISIONING, Operation.STARTING]
+    assert shop.row.phase is Phase.RUNNING
+
+
+@in_virtual_time
+async def test_a_row_that_moved_on_is_dropped() -> None:
+    shop = await Workshop.open()
+    shop.place(with_home(desired_state=Desired.RUNNING), volume=HOME)
+    shop.wire.meanwhile["db.record"] = shop.change(operation=Operation.ARCHIVING)
+    with pytest.raises(Stale):
+        await shop.reconcile()
+    assert shop.effects() == []
+
+
+@in_virtual_time
+async def test_a_container_that_keeps_dying_ends_in_error_and_the_admins_hear_of_it_once() -> None:
+    shop = await Workshop.open()
+    shop.place(with_home(desired_state=Desired.RUNNING), volume=HOME)
+    while shop.row.phase is not Phase.ERROR:
+        if WORKSPACE_ID in shop.worlds.runtime.containers and shop.row.phase is Phase.RUNNING:
+            shop.worlds.runtime.kill(WORKSPACE_ID)
+        await asyncio.sleep(await shop.reconcile() or 1.0)
+    assert (shop.row.error_reason, shop.row.error_count) == ("RetryExceeded", 3)
+    await shop.reconcile(3)
+    assert [subject for subject, _ in shop.notifier.notices] == ["workspace in ERROR"]
+    assert shop.row.conditions.healthy.status is False
+
+
+@in_virtual_time
+async def test_failed_tries_keep_their_operation_and_its_id_and_wait_longer_each_time() -> None:
+    shop = await Workshop.open()
+    shop.place(workspace(desired_state=Desired.STANDBY))
+    shop.wire.faults["runtime.create_volume"] = FAILS
+    seen, waits = set(), []
+    while shop.row.phase is not Phase.ERROR:
+        after = await shop.reconcile() or 0.0
+        if shop.row.retry_at is not None:
+            seen.add((shop.row.operation, shop.row.op_id))
+            waits.append(after)
+        await asyncio.sleep(after)
+    assert len(seen) == 1
+    assert [round(wait) for wait in waits] == [1, 2]
+    assert shop.row.error_reason == "RetryExceeded"
+    assert shop.wire.calls.count("runtime.create_volume") == 3
+
+
+@in_virtual_time
+async def test_waiting_behind_an_open_breaker_burns_neither_tries_nor_time() -> None:
+    shop = await Workshop.open()
+    shop.place(busy(with_home(desired_state=Desired.ARCHIVED), Operation.ARCHIVING), volume=HOME)
+    shop.wire.faults["jobs"] = FAILS
+    for _ in range(3):
+        with pytest.raises(Unreachable):
+            await shop.backends.job(WORKSPACE_ID)
+    for _ in range(5):
+        await shop.reconcile()
+        await asyncio.sleep(0.9)
+    assert shop.row.error_count == 0
+    assert shop.row.op_excused_seconds == pytest.approx(3.6)
+
+
+@in_virtual_time
+async def test_recovering_with_a_chosen_archive_survives_an_outage_of_the_object_store() -> None:
+    """The person's choice waits for the store; nobody is sent to ERROR because of it."""
+    shop = await Workshop.open()
+    lost = broken(with_home(desired_state=Desired.RUNNING), ErrorReason.DATA_LOST)
+    shop.place(restoring(asked(lost, RecoverAction.USE_ARCHIVE), KEY), archives={KEY: HOME})
+    shop.wire.faults["archives"] = FAILS
+    for _ in range(20):
+        with contextlib.suppress(BackendError):
+            await shop.reconcile()
+        await asyncio.sleep(5)
+    assert (shop.row.operation, shop.row.error_reason) in (("NONE", None), ("NONE", "DataLost"))
+    assert shop.row.phase is not Phase.STANDBY
+    shop.wire.faults.clear()
+    await asyncio.sleep(10)
+    await shop.converge()
+    assert shop.row.phase is Phase.RUNNING
+    assert shop.worlds.runtime.volumes[shop.row.home_store_key or ""].content == HOME
+
+
+@in_virtual_time
+async def test_a_silent_runtime_stops_the_deadline() -> None:
+    shop = await Workshop.open()
+    shop.place(with_home(desired_state=Desired.RUNNING), volume=HOME)
+    shop.worlds.runtime.boot_seconds = 10_000
+    await shop.reconcile(2)
+    silence_runtime(shop)
+    for _ in range(100):
+        await shop.reconcile()
+        await asyncio.sleep(10)
+    assert shop.row.operation is Operation.STARTING
+    shop.wire.faults.clear()
+    while shop.row.phase is not Phase.ERROR:
+        await shop.reconcile()
+        await asyncio.sleep(5)
+    assert shop.row.error_reason == "Timeout"
+    assert asyncio.get_running_loop().time() >= 1300
+
+
+@in_virtual_time
+async def test_a_restore_point_first_archives_the_present_state() -> None:
+    shop = await Workshop.open()
+    shop.place(running(archive_key=KEY), volume=(1, 2, 3, 4), container=True, archives={KEY: (1,)})
+    await shop.wishes.restore(WORKSPACE_ID, KEY, PERSON)
+    await shop.converge()
+    row, objects = shop.row, shop.worlds.archives.objects
+    assert (row.phase, row.archive_key) == (Phase.RUNNING, KEY)
+    assert shop.worlds.runtime.volumes[row.home_store_key or ""].content == (1,)
+    assert [a.content for key, a in objects.items() if key != KEY] == [(1, 2, 3, 4)]
+    assert {p.key for p in shop.worlds.database.points[WORKSPACE_ID]} == set(objects)
+
+
+@in_virtual_time
+async def test_undelete_brings_an_archived_home_back_at_rest() -> None:
+    shop = await Workshop.open()
+    shop.place(running(), volume=HOME, container=True)
+    await shop.wishes.want(WORKSPACE_ID, Desired.DELETED, PERSON)
+    await shop.converge()
+    assert (shop.row.phase, shop.worlds.runtime.volumes) == (Phase.DELETED, {})
+    await shop.wishes.undelete(WORKSPACE_ID, PERSON)
+    await shop.converge()
+    assert (shop.row.phase, shop.row.desired_state) == (Phase.ARCHIVED, Desired.ARCHIVED)
+    await shop.wishes.want(WORKSPACE_ID, Desired.RUNNING, PERSON)
+    await shop.converge()
+    assert shop.worlds.runtime.volumes[shop.row.home_store_key or ""].content == HOME
+
+
+@in_virtual_time
+async def test_stopping_ends_the_leases() -> None:
+    shop = await Workshop.open()
+    shop.place(running(desired_state=Desired.STANDBY), volume=HOME, container=True)
+    await shop.outside.specs.hold(WORKSPACE_ID, "make train", NOW + timedelta(hours=5))
+    await shop.converge()
+    assert shop.row.phase is Phase.STANDBY
+    assert await shop.outside.specs.leases() == {}
+
+
+@in_virtual_time
+async def test_a_repointed_home_tells_the_admins() -> None:
+    shop = await Workshop.open()
+    shop.place(with_home(desired_state=Desired.STANDBY, archive_key=KEY), volume=HOME, archives={KEY: HOME})
+    shop.lose_archive(KEY)
+    await shop.reconcile()
+    ((subject, details),) = shop.notifier.notices
+    assert "archive lost" in subject
+    assert details["lost"] == KEY
+    assert shop.row.home == HomeContext(incarnation=1, live=True)

@@ -1,0 +1,184 @@
+"""The TTL runner: warn, then sleep; in doubt nobody is stopped, and a fresh wake always wins."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from codehub.coordinator.process import Tuning
+from codehub.domain.errors import Unreachable
+from codehub.domain.idle import IdlePolicy
+from codehub.domain.workspace import Desired, Operation, Phase, Workspace
+from tests.coordinator.workshop import FAILS, PERSON, Workshop, in_virtual_time, now
+from tests.rows import NOW, WORKSPACE_ID, busy, with_home
+
+TTL = 600
+POLICY = IdlePolicy(standby_ttl=TTL, archive_ttl=1800, flush_seconds=30)
+
+
+def running(**changes: Any) -> Workspace:
+    wanted: dict[str, Any] = {
+        "phase": Phase.RUNNING,
+        "desired_state": Desired.RUNNING,
+        "phase_changed_at": NOW,
+        "last_access_at": NOW,
+    }
+    return with_home(**(wanted | changes))
+
+
+async def opened(row: Workspace, policy: IdlePolicy = POLICY) -> Workshop:
+    shop = await Workshop.open(Tuning(idle=policy))
+    shop.place(row, volume=(1,), container=row.phase is Phase.RUNNING)
+    return shop
+
+
+async def tick_until(shop: Workshop, seconds: float) -> float | None:
+    """A tick a minute; when the wish was lowered, or None."""
+    ttl, before = shop.reign._ttl, shop.row.desired_state
+    while asyncio.get_running_loop().time() < seconds:
+        await asyncio.sleep(60)
+        await ttl.tick()
+        if shop.row.desired_state is not before:
+            return asyncio.get_running_loop().time()
+    return None
+
+
+async def warnings(shop: Workshop) -> AsyncIterator[tuple[float, str]]:
+    async for message in shop.outside.bus.subscribe("codehub:sse:ann"):
+        if message["type"] == "idle_warning":
+            yield asyncio.get_running_loop().time(), message["becomes"]
+
+
+CASES: dict[str, tuple[Workspace, IdlePolicy, Desired | None]] = {
+    "idle in RUNNING": (running(), POLICY, Desired.STANDBY),
+    "idle in STANDBY": (
+        with_home(desired_state=Desired.STANDBY, phase_changed_at=NOW),
+        POLICY,
+        Desired.ARCHIVED,
+    ),
+    "its own TTL": (running(standby_ttl_seconds=120), IdlePolicy(0, 0), Desired.STANDBY),
+    "never, by its own TTL": (running(standby_ttl_seconds=0), POLICY, None),
+    "never, by the default": (running(), IdlePolicy(0, 0), None),
+    "used all the time, but too old": (
+        running(last_access_at=NOW + timedelta(days=1)),
+        IdlePolicy(TTL, 0, max_lifetime=1200),
+        Desired.STANDBY,
+    ),
+    "an operation under way": (busy(running(), Operation.STOPPING), POLICY, None),
+    "another wish": (running(desired_state=Desired.STANDBY), POLICY, None),
+    "a pending restore": (running(restore_from="k", restore_requested_at=NOW), POLICY, None),
+}
+
+
+@pytest.mark.parametrize(("row", "policy", "becomes"), CASES.values(), ids=CASES.keys())
+@in_virtual_time
+async def test_who_is_put_to_sleep(row: Workspace, policy: IdlePolicy, becomes: Desired | None) -> None:
+    shop = await opened(row, policy)
+    await tick_until(shop, 3600)
+    assert shop.row.desired_state is (becomes or row.desired_state)
+    assert shop.row.desired_by == ("ttl" if becomes else "")
+
+
+@in_virtual_time
+async def test_it_warns_twice_and_then_sleeps() -> None:
+    shop = await opened(running())
+    heard: list[tuple[float, str]] = []
+
+    async def listen() -> None:
+        async for warning in warnings(shop):
+            heard.append(warning)  # noqa: PERF401 - heard one by one, until cancelled
+
+    listening = asyncio.create_task(listen())
+    slept = await tick_until(shop, 3600)
+    listening.cancel()
+    assert slept is not None
+    assert slept >= TTL + POLICY.flush_seconds
+    (first, _), (last, _) = heard
+    assert (slept - first, slept - last) == (300, 120)
+    assert {becomes for _, becomes in heard} == {"STANDBY"}
+
+
+@in_virtual_time
+async def test_a_warning_that_could_not_be_sent_was_not_given() -> None:
+    shop = await opened(running())
+    shop.wire.faults["bus"] = FAILS
+    assert await tick_until(shop, 3600) is None
+    del shop.wire.faults["bus"]
+    slept = await tick_until(shop, 7200)
+    assert slept is not None
+    assert slept >= 3600 + 120
+
+
+@in_virtual_time
+async def test_nobody_is_stopped_while_activity_cannot_be_read() -> None:
+    shop = await opened(running())
+    shop.wire.faults["activity"] = FAILS
+    for _ in range(60):
+        await asyncio.sleep(60)
+        with pytest.raises(Unreachable):
+            await shop.reign._ttl.tick()
+    assert shop.row.desired_state is Desired.RUNNING
+    assert "db.idle_candidates" not in shop.wire.calls
+
+
+@in_virtual_time
+async def test_activity_is_drained_into_the_row_and_newer_activity_stays() -> None:
+    shop = await opened(running())
+    activity = shop.worlds.signals.activity
+    await asyncio.sleep(500)
+    seen = now()
+    activity[WORKSPACE_ID] = seen
+    shop.wire.meanwhile["activity.forget"] = lambda: activity.update({WORKSPACE_ID: seen + timedelta(seconds=1)})
+    await shop.reign._ttl.tick()
+    assert shop.row.last_access_at == seen
+    assert activity == {WORKSPACE_ID: seen + timedelta(seconds=1)}
+    await shop.reign._ttl.tick()
+    assert activity == {}
+    slept = await tick_until(shop, 3600)
+    assert slept is not None
+    assert slept >= 500 + TTL
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [{"last_access_at": NOW + timedelta(hours=2)}, {"desired_state": Desired.ARCHIVED, "desired_by": "ann"}],
+    ids=["somebody opened it", "somebody wished otherwise"],
+)
+@in_virtual_time
+async def test_a_fresh_wish_wins(meanwhile: dict[str, Any]) -> None:
+    shop = await opened(running())
+    shop.wire.meanwhile["db.change"] = shop.change(**meanwhile)
+    await tick_until(shop, 3600)
+    assert shop.wire.meanwhile == {}
+    assert {name: getattr(shop.row, name) for name in meanwhile} == meanwhile
+    assert shop.row.desired_by != "ttl"
+
+
+@pytest.mark.parametrize(
+    ("row", "policy", "holds"),
+    [
+        (running(), POLICY, True),
+        (with_home(desired_state=Desired.STANDBY, phase_changed_at=NOW), POLICY, True),
+        (running(), IdlePolicy(TTL, 0, max_lifetime=1200), False),
+    ],
+    ids=["RUNNING", "STANDBY", "not against the maximum lifetime"],
+)
+@in_virtual_time
+async def test_a_lease_holds_until_it_ends(row: Workspace, policy: IdlePolicy, holds: bool) -> None:
+    shop = await opened(row, policy)
+    await shop.outside.specs.hold(WORKSPACE_ID, "make train", NOW + timedelta(hours=3))
+    slept = await tick_until(shop, 24 * 3600)
+    assert slept is not None
+    assert (slept >= 3 * 3600) is holds
+
+
+@in_virtual_time
+async def test_an_explicit_wish_needs_no_timer() -> None:
+    """A lease holds timers, not people."""
+    shop = await opened(running())
+    await shop.outside.specs.hold(WORKSPACE_ID, "make train", NOW + timedelta(hours=3))
+    await shop.wishes.want(WORKSPACE_ID, Desired.STANDBY, PERSON)
+    await shop.converge()
+    assert shop.row.phase is Phase.STANDBY

@@ -1,0 +1,217 @@
+"""One term's rooms on memory twins, not running by themselves: a test turns each of them by hand.
+
+The wire can be told what goes wrong, and what happens in the world just before a call.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+from uuid import UUID
+
+from codehub.adapters.memory import (
+    Fault,
+    FaultyWire,
+    MemoryActivity,
+    MemoryArchives,
+    MemoryBus,
+    MemoryDatabase,
+    MemoryJobs,
+    MemoryNotifier,
+    MemoryRuntime,
+)
+from codehub.adapters.memory.archives import StoredArchive
+from codehub.adapters.memory.runtime import Container, Volume
+from codehub.adapters.memory.wire import Mishap
+from codehub.coordinator.backends import Backends
+from codehub.coordinator.observer import Observer
+from codehub.coordinator.process import Outside, Reign, Tuning
+from codehub.coordinator.queue import WorkQueue
+from codehub.coordinator.reconciler import Reconciler
+from codehub.domain.judge import ArchiveState, ContainerSeen, Facts, judge
+from codehub.domain.protection import RestorePoint
+from codehub.domain.workspace import Workspace
+from codehub.ports.stores import Actor, Term
+from codehub.telemetry import Metrics
+from codehub.usecases.wishes import Wishes
+from tests.rows import LONG_AGO, NOW, VOLUME, WORKSPACE_ID
+from tests.simulation.stage import SeededIds, Worlds
+from tests.simulation.virtual_time import VirtualClock, run
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+PERSON = Actor("ann")
+FAILS, HANGS, ANSWER_LOST = Fault(Mishap.FAIL), Fault(Mishap.HANG), Fault(Mishap.LOSE_ANSWER)
+
+
+def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    @wraps(test)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
+        run(test(*args, **kwargs))
+
+    return wrapper
+
+
+def now() -> datetime:
+    return NOW + timedelta(seconds=asyncio.get_running_loop().time())
+
+
+class ScriptedWire(FaultyWire):
+    """`faults` holds by a call's name or its backend's; `meanwhile` happens once, just before that call."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(clock, lambda name: self.faults.get(name) or self.faults.get(name.split(".", 1)[0]), 1000.0)
+        self.faults: dict[str, Fault] = {}
+        self.meanwhile: dict[str, Callable[[], object]] = {}
+        self.calls: list[str] = []
+
+    async def call(self, name: str, effect: Callable[[], T], about: UUID | None = None) -> T:
+        self.calls.append(name)
+        happens = self.meanwhile.pop(name, None)
+        if happens is not None:
+            happens()
+        return await super().call(name, effect, about)
+
+
+class Workshop:
+    term: Term
+    reign: Reign
+    queue: WorkQueue
+    observer: Observer
+    reconciler: Reconciler
+    backends: Backends
+
+    def __init__(self, tuning: Tuning | None = None) -> None:
+        self.tuning = tuning or Tuning()
+        self.clock = VirtualClock()
+        self.wire = ScriptedWire(self.clock)
+        self.worlds = Worlds.fresh()
+        self.worlds.database.now = self.worlds.archives.now = now
+        self.notifier = MemoryNotifier()
+        self.metrics = Metrics()
+        self.outside = self._outside()
+        self.wishes = Wishes(MemoryDatabase(self.worlds.database).specs(), self.tuning.limits)
+
+    @classmethod
+    async def open(cls, tuning: Tuning | None = None) -> "Workshop":
+        """In office, and nothing called yet."""
+        shop = cls(tuning)
+        shop.term = await shop.outside.leadership.campaign("me")
+        shop.reign = Reign(shop.term, shop.outside, shop.tuning)
+        shop.queue, shop.observer = shop.reign.queue, shop.reign.observer
+        shop.reconciler = shop.reign._reconciler
+        shop.backends = shop.reconciler._backends
+        shop.wire.calls.clear()
+        return shop
+
+    def _outside(self) -> Outside:
+        worlds, wire = self.worlds, self.wire
+        database, runtime = MemoryDatabase(worlds.database, wire), MemoryRuntime(worlds.runtime, wire)
+        archives = MemoryArchives(worlds.archives, wire)
+        return Outside(
+            leadership=database.leadership(self.clock),
+            statuses=database.statuses,
+            specs=database.specs(),
+            collector=database.collector(),
+            feed=database.changes(),
+            bus=MemoryBus(worlds.signals, wire),
+            activity=MemoryActivity(worlds.signals, wire),
+            runtime=runtime,
+            jobs=MemoryJobs(runtime, archives, worlds.jobs, wire),
+            archives=archives,
+            notifier=self.notifier,
+            clock=self.clock,
+            ids=SeededIds(1),
+            metrics=self.metrics,
+        )
+
+    # ── the world ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def place(
+        self,
+        row: Workspace,
+        *,
+        volume: tuple[int, ...] | None = None,
+        container: bool = False,
+        archives: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> Workspace:
+        """The row, and around it what it should find; its conditions are those of that sight, long ago."""
+        if volume is not None:
+            self.worlds.runtime.volumes[row.home_store_key or VOLUME] = Volume(row.id, volume)
+        if container:
+            self.worlds.runtime.containers[row.id] = Container("instance-0", row.home_store_key or VOLUME)
+        for key, content in (archives or {}).items():
+            self.keep(row.id, key, content)
+        seen = judge(row, self.truth(row), LONG_AGO)
+        return self.worlds.database.put(None, replace(seen, phase=row.phase), "test", "placed")
+
+    def keep(self, workspace_id: UUID, key: str, content: tuple[int, ...], age: float = 0.0) -> None:
+        """A proven archive and its restore point; the newest has the smallest age."""
+        self.worlds.archives.objects[key] = StoredArchive(content, now(), committed=True)
+        at = LONG_AGO - timedelta(seconds=age)
+        point = RestorePoint(workspace_id, UUID(key.split("/")[-2]), key, len(content), len(content), "sha", at, at)
+        points = self.worlds.database.points.setdefault(workspace_id, [])
+        points.append(point)
+        points.sort(key=lambda p: p.created_at, reverse=True)
+
+    def lose_archive(self, key: str, state: ArchiveState = ArchiveState.NOT_FOUND) -> None:
+        self.worlds.archives.objects[key].state = state
+
+    def truth(self, row: Workspace) -> Facts:
+        runtime = self.worlds.runtime
+        seen = runtime.containers.get(row.id)
+        container = ContainerSeen(seen.instance, seen.running, seen.volume, answered=True) if seen else None
+        names = frozenset(name for name, volume in runtime.volumes.items() if volume.workspace_id == row.id)
+        archive = self.worlds.archives.objects.get(row.archive_key or "")
+        state = archive.state if archive else ArchiveState.NOT_FOUND
+        return Facts(container, volumes=names, archive=state)
+
+    @property
+    def row(self) -> Workspace:
+        return self.worlds.database.rows[WORKSPACE_ID]
+
+    def change(self, **fields: Any) -> Callable[[], object]:
+        """Somebody else's write, to happen later."""
+        return lambda: self.worlds.database.put(self.row, replace(self.row, **fields), "somebody", "meanwhile")
+
+    def reasons(self) -> list[str]:
+        """Why each ledger entry since the placing was written."""
+        return [entry.reason for entry in self.worlds.database.ledger if entry.reason != "placed"]
+
+    # ── the rooms ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def reconcile(self, times: int = 1) -> float | None:
+        after = None
+        for _ in range(times):
+            after = await self.reconciler.reconcile(WORKSPACE_ID)
+        return after
+
+    async def converge(self, rounds: int = 60) -> None:
+        """Reconcile as the queue would, until there is nothing to do for a while."""
+        for _ in range(rounds):
+            after = await self.reconcile()
+            row = self.row
+            if after is None and row.operation == "NONE" and not row.wish_pending:
+                assert self.wire.meanwhile == {}, "something was to happen, and did not"
+                return
+            await asyncio.sleep(1.0 if after is None else after)
+        raise AssertionError(f"no rest: {self.row.phase}/{self.row.desired_state} {self.row.operation}")
+
+    def effects(self) -> list[str]:
+        """The calls so far that touch the outside."""
+        return [name for name in self.wire.calls if name.split(".", 1)[1] in EFFECTS]
+
+
+EFFECTS = {
+    "create_volume",
+    "delete_volume",
+    "start_container",
+    "remove_container",
+    "start",
+    "clear",
+    "create_empty",
+    "delete",
+}
