@@ -3,7 +3,8 @@
 import os
 import shlex
 import socket
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +98,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         archives = ObjectArchives(archive_url(settings), settings.archive_prefix, make_directory=local)
         stack.callback(archives.close)
         command = shlex.split(settings.ide_command) if settings.ide_command else list(NO_IDE)
-        runtime = ProcessRuntime(data_dir(settings) / "runtime", install, command)
+        runtime = ProcessRuntime(data_dir(settings) / "runtime", install, command, readable=programs(command))
         yield Services(settings, database, redis, runtime, archives, Metrics())
 
 
@@ -121,6 +122,14 @@ def data_dir(settings: Settings) -> Path:
 
 def archive_url(settings: Settings) -> str:
     return settings.archive_url or (data_dir(settings) / "archives").as_uri()
+
+
+def programs(command: Sequence[str]) -> list[Path]:
+    """What the IDE's command line names outside the system's directories, for a sandbox to show."""
+    named = [Path(word) for word in command if word.startswith("/")]
+    places = {path.parent for path in named} | {path.resolve().parent for path in named}
+    interpreter = {Path(sys.prefix), Path(sys.base_prefix)}
+    return sorted(path for path in places | interpreter if path.is_dir() and path != Path("/"))
 
 
 def limits(settings: Settings) -> Limits:

@@ -63,8 +63,20 @@ class Story:
         if not self.ids:
             return self.create()
         kinds = (
-            self.create, self.change, self.change, self.record, self.record, self.record_late, self.observe,
-            self.safe_point, self.touch, self.hold, self.release_leases, self.point, self.release_points, self.bump,
+            self.create,
+            self.change,
+            self.change,
+            self.record,
+            self.record,
+            self.record_late,
+            self.observe,
+            self.safe_point,
+            self.touch,
+            self.hold,
+            self.release_leases,
+            self.point,
+            self.release_points,
+            self.bump,
         )
         return draw.choice(kinds)()
 
@@ -89,34 +101,38 @@ class Story:
     def _spec(self) -> dict[str, Any]:
         at = self._time()
         draw = self._random
-        return draw.choice([
-            {"memo": f"memo {draw.randint(0, 2)}"},
-            {"name": draw.choice(NAMES)},
-            {"slug": draw.choice(SLUGS)},
-            {"desired_state": draw.choice(list(Desired)), "desired_by": "x"},
-            {"desired_state": Desired.RUNNING, "last_access_at": at},
-            {"recover_action": draw.choice(list(RecoverAction)), "recover_requested_at": at},
-            {"restore_from": "k", "restore_requested_at": at},
-            {"undelete_requested_at": at},
-            {"deleted_at": at, "desired_state": Desired.DELETED},
-            {"deleted_at": None, "purged_at": None},
-            {"deleted_at": at, "purged_at": at},
-            {"standby_ttl_seconds": draw.choice([None, 0, 60])},
-            {},
-        ])
+        return draw.choice(
+            [
+                {"memo": f"memo {draw.randint(0, 2)}"},
+                {"name": draw.choice(NAMES)},
+                {"slug": draw.choice(SLUGS)},
+                {"desired_state": draw.choice(list(Desired)), "desired_by": "x"},
+                {"desired_state": Desired.RUNNING, "last_access_at": at},
+                {"recover_action": draw.choice(list(RecoverAction)), "recover_requested_at": at},
+                {"restore_from": "k", "restore_requested_at": at},
+                {"undelete_requested_at": at},
+                {"deleted_at": at, "desired_state": Desired.DELETED},
+                {"deleted_at": None, "purged_at": None},
+                {"deleted_at": at, "purged_at": at},
+                {"standby_ttl_seconds": draw.choice([None, 0, 60])},
+                {},
+            ]
+        )
 
     def _late_status(self) -> dict[str, Any]:
         """Fields that any operation may write at any time."""
         at, draw = self._time(), self._random
-        return draw.choice([
-            {"error_count": draw.randint(0, 3)},
-            {"op_progress": Progress(draw.randint(0, 9), 1, None, "upload"), "op_progress_at": at},
-            {"home": HomeContext(draw.randint(0, 2), live=draw.random() < 0.5)},
-            {"retry_at": at, "observed_at": at},
-            {"archive_key": draw.choice([None, "k1", "k2"])},
-            {"conditions": self._conditions()},
-            {"recover_handled_at": at, "restore_handled_at": at, "undelete_handled_at": at},
-        ])
+        return draw.choice(
+            [
+                {"error_count": draw.randint(0, 3)},
+                {"op_progress": Progress(draw.randint(0, 9), 1, None, "upload"), "op_progress_at": at},
+                {"home": HomeContext(draw.randint(0, 2), live=draw.random() < 0.5)},
+                {"retry_at": at, "observed_at": at},
+                {"archive_key": draw.choice([None, "k1", "k2"])},
+                {"conditions": self._conditions()},
+                {"recover_handled_at": at, "restore_handled_at": at, "undelete_handled_at": at},
+            ]
+        )
 
     def _status(self) -> dict[str, Any]:
         at, draw = self._time(), self._random
@@ -124,16 +140,28 @@ class Story:
         idle: dict[str, Any] = {"operation": Operation.NONE, "op_started_at": None, "op_progress": None}
         operation = draw.choice([op for op in Operation if op is not Operation.NONE])
         phase = draw.choice([phase for phase in Phase if phase is not Phase.ERROR])
-        return draw.choice([
-            {"operation": operation, "op_id": self._uuid(), "op_started_at": at, "phase": phase},
-            {"operation": Operation.ARCHIVING, "op_id": self._uuid(), "op_started_at": at, "phase": Phase.STANDBY,
-             "home": HomeContext(1, live=True)},
-            {**idle, "phase": phase, "phase_changed_at": at, "error_reason": None, "error_info": None},
-            {**idle, "phase": Phase.ERROR, "error_reason": reason, "error_info": error_info(reason, is_terminal=True)},
-            {"archive_key": draw.choice([None, "k1", "k2"]), "archive_op_id": draw.choice([None, self._uuid()])},
-            self._late_status(),
-            {},
-        ])
+        return draw.choice(
+            [
+                {"operation": operation, "op_id": self._uuid(), "op_started_at": at, "phase": phase},
+                {
+                    "operation": Operation.ARCHIVING,
+                    "op_id": self._uuid(),
+                    "op_started_at": at,
+                    "phase": Phase.STANDBY,
+                    "home": HomeContext(1, live=True),
+                },
+                {**idle, "phase": phase, "phase_changed_at": at, "error_reason": None, "error_info": None},
+                {
+                    **idle,
+                    "phase": Phase.ERROR,
+                    "error_reason": reason,
+                    "error_info": error_info(reason, is_terminal=True),
+                },
+                {"archive_key": draw.choice([None, "k1", "k2"]), "archive_op_id": draw.choice([None, self._uuid()])},
+                self._late_status(),
+                {},
+            ]
+        )
 
     def _conditions(self) -> Conditions:
         status = self._random.choice([True, False, None])
@@ -155,7 +183,8 @@ class Story:
         decide = wishing(changes, refused=self._random.random() < 0.05)
         admission = changes.get("desired_state") is Desired.RUNNING or self._random.random() < 0.2
         return f"change {key} {changes} {actor}", lambda db: db.specs().change(
-            key, decide, actor, reason="asked", admission=admission)
+            key, decide, actor, reason="asked", admission=admission
+        )
 
     def record(self) -> tuple[str, Command]:
         key, epoch, changes = self._id(), self._epoch(), self._status()
@@ -225,7 +254,7 @@ class Story:
 
     def release_leases(self) -> tuple[str, Command]:
         key = self._id()
-        return f"release leases {key}", lambda db: db.specs().release_leases(key)
+        return f"release leases {key}", lambda db: db.specs().release_leases(key, Actor("ann"))
 
     def point(self) -> tuple[str, Command]:
         key, epoch, at, op_id = self._id(), self._epoch(), self._time(), self._uuid()
@@ -234,7 +263,8 @@ class Story:
         async def run(database: Database) -> object:
             row = await _row(database, key)
             return await database.statuses(epoch).record(
-                row, row, point=restore_point(row, name, created_at=at, op_id=op_id))
+                row, row, point=restore_point(row, name, created_at=at, op_id=op_id)
+            )
 
         return f"point {name} epoch={epoch}", run
 

@@ -98,7 +98,13 @@ async def new_term(database: Database, holder: str = "next") -> AsyncIterator[in
 
 def restore_point(row: Workspace, key: str, **changes: Any) -> RestorePoint:
     point = RestorePoint(
-        workspace_id=row.id, op_id=uuid4(), key=key, bytes=10, files=2, sha256="ab" * 32, created_at=LONG_AGO,
+        workspace_id=row.id,
+        op_id=uuid4(),
+        key=key,
+        bytes=10,
+        files=2,
+        sha256="ab" * 32,
+        created_at=LONG_AGO,
         verified_at=LONG_AGO,
     )
     return replace(point, **changes)

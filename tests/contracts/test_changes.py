@@ -174,7 +174,8 @@ async def test_a_lost_connection_is_unreachable(postgres: PostgresDatabase) -> N
 async def _end_listeners(connection: Any) -> bool:
     ended: bool = await connection.fetchval(
         "SELECT coalesce(bool_or(pg_terminate_backend(pid)), false) FROM pg_stat_activity "
-        "WHERE application_name = 'codehub changes' AND query LIKE 'LISTEN%' AND datname = current_database()")
+        "WHERE application_name = 'codehub changes' AND query LIKE 'LISTEN%' AND datname = current_database()"
+    )
     return ended
 
 

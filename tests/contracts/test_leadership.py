@@ -314,7 +314,8 @@ async def test_a_rival_who_has_the_lock_but_no_term_yet_is_not_ended(
 async def leading_process(url: str, workspace_id: object) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.contracts.leader_process", url, str(workspace_id), stdin=pipe, stdout=pipe)
+        sys.executable, "-m", "tests.contracts.leader_process", url, str(workspace_id), stdin=pipe, stdout=pipe
+    )
     try:
         assert process.stdout is not None
         yield process, int(await asyncio.wait_for(process.stdout.readline(), 20))

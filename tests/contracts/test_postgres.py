@@ -28,7 +28,7 @@ CALLS: dict[str, Callable[[PostgresDatabase], Awaitable[object]]] = {
     "touch": lambda db: db.specs().touch({ROW.id: NOW}, ANN),
     "hold": lambda db: db.specs().hold(ROW.id, "job", NOW),
     "leases": lambda db: db.specs().leases(),
-    "release_leases": lambda db: db.specs().release_leases(ROW.id),
+    "release_leases": lambda db: db.specs().release_leases(ROW.id, ANN),
     "idle_candidates": lambda db: db.specs().idle_candidates(),
     "versions": lambda db: db.statuses(0).versions(),
     "active": lambda db: db.statuses(0).active(),
@@ -68,8 +68,10 @@ async def test_a_wrong_password_and_a_missing_database_are_unreachable(database_
 
 async def test_a_server_that_ended_our_connections_is_asked_anew(postgres: PostgresDatabase, database_url: str) -> None:
     await postgres.specs().leases()
-    end = ("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
-           "AND pid <> pg_backend_pid()")
+    end = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+        "AND pid <> pg_backend_pid()"
+    )
     await execute(database_url, end)
     await asyncio.sleep(0.1)
     assert await postgres.specs().leases() == {}
@@ -169,7 +171,8 @@ async def test_no_message_keeps_a_failure_from_being_recorded(postgres: Postgres
     info = error_info(ErrorReason.TIMEOUT, message=ugly, context={"n": float("nan"), "id": row.id, ugly: [ugly]})
     conditions = Conditions(healthy=Condition(status=False, reason="Timeout", message=ugly))
     after = await postgres.statuses(0).record(
-        row, replace(row, error_reason=info.reason, error_info=info, conditions=conditions, archive_key=ugly))
+        row, replace(row, error_reason=info.reason, error_info=info, conditions=conditions, archive_key=ugly)
+    )
     shown = "a\ufffdb?c\\u0000 NaN"
     assert after.error_info is not None
     assert (after.error_info.message, after.archive_key) == (shown, shown)

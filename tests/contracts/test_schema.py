@@ -83,8 +83,9 @@ async def test_a_failed_migration_is_rolled_back(fresh_database: str) -> None:
     await ask(fresh_database, "CREATE TABLE leases (mine int)")
     with pytest.raises(BackendError, match=r"rolled back.*leases"):
         await migrate(fresh_database)
-    assert await ask(fresh_database, "SELECT relname FROM pg_class WHERE relkind = 'r' "
-                                     "AND relnamespace = 'public'::regnamespace") == [("leases",)]
+    assert await ask(
+        fresh_database, "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
+    ) == [("leases",)]
 
 
 async def test_no_database_is_unreachable() -> None:
@@ -107,8 +108,10 @@ async def test_an_installation_has_one_id(postgres: PostgresDatabase, database_u
 
 
 async def test_columns_are_the_row_s_fields(database_url: str) -> None:
-    found = await ask(database_url, "SELECT attname FROM pg_attribute WHERE attrelid = 'workspaces'::regclass "
-                                    "AND attnum > 0 AND attgenerated = ''")
+    found = await ask(
+        database_url,
+        "SELECT attname FROM pg_attribute WHERE attrelid = 'workspaces'::regclass AND attnum > 0 AND attgenerated = ''",
+    )
     assert {name for (name,) in found} == {column(field.name) for field in fields(Workspace)}
 
 
@@ -124,7 +127,8 @@ async def test_columns_are_the_row_s_fields(database_url: str) -> None:
 )
 async def test_the_lists_of_values_are_the_domain_s(database_url: str, constraint: str, values: type[StrEnum]) -> None:
     [(definition,)] = await ask(
-        database_url, "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = $1", constraint)
+        database_url, "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = $1", constraint
+    )
     assert set(re.findall(r"'(\w+)'::text", definition)) == {value.value for value in values}
 
 
@@ -172,8 +176,9 @@ async def test_what_no_side_may_write_the_database_refuses(
 async def test_slots_in_the_database_are_the_domain_s(postgres: PostgresDatabase, database_url: str) -> None:
     infos = [None, *(error_info(reason) for reason in ErrorReason)]
     for phase, desired, info in product(Phase, Desired, infos):
-        await stored(postgres, phase=phase, desired_state=desired, error_info=info,
-                     error_reason=info.reason if info else None)
+        await stored(
+            postgres, phase=phase, desired_state=desired, error_info=info, error_reason=info.reason if info else None
+        )
     for conditions, deleted_at in product((Conditions(), CONTAINER), (None, NOW)):
         await stored(postgres, conditions=conditions, deleted_at=deleted_at, desired_state=Desired.RUNNING)
     slots = dict(await ask(database_url, "SELECT id, slot FROM workspaces"))

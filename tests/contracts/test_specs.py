@@ -111,7 +111,8 @@ async def test_an_id_is_used_once(database: Database) -> None:
 async def test_change_writes_the_spec_side_only(database: Database) -> None:
     row = await stored(database)
     after = await database.specs().change(
-        row.id, setting(memo="new", phase=Phase.RUNNING, error_count=7), ANN, reason="asked")
+        row.id, setting(memo="new", phase=Phase.RUNNING, error_count=7), ANN, reason="asked"
+    )
     assert (after.memo, after.phase, after.error_count) == ("new", Phase.PENDING, 0)
     assert after.version > row.version
     assert after.updated_at >= row.updated_at
@@ -123,17 +124,37 @@ async def test_change_is_explained(database: Database) -> None:
     await database.specs().change(row.id, setting(desired_state=Desired.RUNNING), ANN, reason="asked")
     entry = (await database.ledger().entries(row.id))[0]
     assert (entry.kind, entry.actor, entry.before, entry.after, entry.reason) == (
-        Kind.WISH, "ann", "PENDING", "RUNNING", "asked")
+        Kind.WISH,
+        "ann",
+        "PENDING",
+        "RUNNING",
+        "asked",
+    )
 
 
 async def test_every_wish_survives_the_way_to_the_disk(database: Database) -> None:
     row = await stored(database)
     wishes: dict[str, Any] = {
-        "desired_state": Desired.DELETED, "desired_by": "bob", "recover_action": RecoverAction.EMPTY_HOME,
-        "recover_requested_at": NOW, "restore_from": "a/b", "restore_requested_at": NOW, "undelete_requested_at": NOW,
-        "deleted_at": NOW, "purged_at": NOW, "standby_ttl_seconds": 5, "archive_ttl_seconds": 0, "last_access_at": NOW,
-        "owner_id": "bob", "name": "다른 이름", "slug": "other", "description": "d", "memo": "m\n", "template": "t",
-        "image_ref": "i", "runtime": "docker",
+        "desired_state": Desired.DELETED,
+        "desired_by": "bob",
+        "recover_action": RecoverAction.EMPTY_HOME,
+        "recover_requested_at": NOW,
+        "restore_from": "a/b",
+        "restore_requested_at": NOW,
+        "undelete_requested_at": NOW,
+        "deleted_at": NOW,
+        "purged_at": NOW,
+        "standby_ttl_seconds": 5,
+        "archive_ttl_seconds": 0,
+        "last_access_at": NOW,
+        "owner_id": "bob",
+        "name": "다른 이름",
+        "slug": "other",
+        "description": "d",
+        "memo": "m\n",
+        "template": "t",
+        "image_ref": "i",
+        "runtime": "docker",
     }
     after = await database.specs().change(row.id, setting(**wishes), ANN)
     assert replace(row, **wishes, version=after.version, updated_at=after.updated_at) == after
@@ -213,7 +234,8 @@ async def test_who_is_in_error_holds_a_slot_if_the_domain_says_so(
     ill = await database.statuses(0).record(row, broken(row, reason))
     if recovering:
         ill = await database.specs().change(
-            row.id, setting(recover_action=RecoverAction.RETRY, recover_requested_at=NOW), ANN)
+            row.id, setting(recover_action=RecoverAction.RETRY, recover_requested_at=NOW), ANN
+        )
     seeing = Seeing()
     await database.specs().create(fresh(), seeing, ANN)
     assert (list(seeing.slots.mine), seeing.slots.total) == (([row.name], 1) if holds_slot(ill) else ([], 0))
@@ -300,8 +322,8 @@ async def test_the_longest_lease_counts_and_a_holder_has_one(database: Database)
     assert await specs.leases() == {row.id: later}
     await specs.hold(row.id, "job", past)
     assert await specs.leases() == {row.id: soon}
-    await specs.release_leases(row.id)
-    await specs.release_leases(row.id)
+    await specs.release_leases(row.id, ANN)
+    await specs.release_leases(row.id, ANN)
     assert await specs.leases() == {}
 
 
@@ -315,10 +337,17 @@ async def test_idle_candidates_are_settled_and_awake(database: Database) -> None
     running = await stored(database, phase=Phase.RUNNING, desired_state=Desired.RUNNING)
     await stored(database, phase=Phase.RUNNING, desired_state=Desired.STANDBY)
     await stored(database, phase=Phase.ARCHIVED, desired_state=Desired.ARCHIVED)
-    await stored(database, phase=Phase.STANDBY, desired_state=Desired.STANDBY, operation=Operation.ARCHIVING,
-                 op_id=OP_ID, op_started_at=NOW)
-    await stored(database, phase=Phase.STANDBY, desired_state=Desired.STANDBY, restore_from="k",
-                 restore_requested_at=NOW)
+    await stored(
+        database,
+        phase=Phase.STANDBY,
+        desired_state=Desired.STANDBY,
+        operation=Operation.ARCHIVING,
+        op_id=OP_ID,
+        op_started_at=NOW,
+    )
+    await stored(
+        database, phase=Phase.STANDBY, desired_state=Desired.STANDBY, restore_from="k", restore_requested_at=NOW
+    )
     found, now = await database.specs().idle_candidates()
     assert {row.id for row in found} == {standby.id, running.id}
     assert now >= running.updated_at

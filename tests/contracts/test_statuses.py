@@ -54,8 +54,9 @@ async def test_a_deleted_row_is_in_sight_until_it_rests(database: Database) -> N
     live = await stored(database)
     dying = await stored(database, desired_state=Desired.DELETED, deleted_at=NOW)
     dead = await stored(database, desired_state=Desired.DELETED, deleted_at=NOW, phase=Phase.DELETED)
-    wanted = await stored(database, desired_state=Desired.DELETED, deleted_at=NOW, phase=Phase.DELETED,
-                          undelete_requested_at=NOW)
+    wanted = await stored(
+        database, desired_state=Desired.DELETED, deleted_at=NOW, phase=Phase.DELETED, undelete_requested_at=NOW
+    )
     statuses = database.statuses(0)
     assert set(await statuses.versions()) == {live.id, dying.id, wanted.id}
     assert set(await statuses.active()) == {dying.id, wanted.id}
@@ -108,12 +109,26 @@ async def test_record_keeps_every_status_field(database: Database) -> None:
     home = HomeContext(2, live=True, restoring="k", deleting_volume=True, marker=("k", OP_ID), ready_instance="c1")
     status: dict[str, Any] = {
         "conditions": Conditions(condition, condition, replace(condition, status=True), condition),
-        "phase": Phase.STANDBY, "phase_changed_at": NOW, "observed_at": NOW, "operation": Operation.RESTORING,
-        "op_started_at": NOW, "op_id": OP_ID, "op_progress": Progress(2**40, 3, 2**41, "upload"),
-        "op_progress_at": NOW, "op_excused_seconds": 0.1, "archive_op_id": OTHER_OP_ID, "archive_key": "k",
-        "home_store_key": "v", "home": home, "error_reason": ErrorReason.TIMEOUT, "error_count": 2,
+        "phase": Phase.STANDBY,
+        "phase_changed_at": NOW,
+        "observed_at": NOW,
+        "operation": Operation.RESTORING,
+        "op_started_at": NOW,
+        "op_id": OP_ID,
+        "op_progress": Progress(2**40, 3, 2**41, "upload"),
+        "op_progress_at": NOW,
+        "op_excused_seconds": 0.1,
+        "archive_op_id": OTHER_OP_ID,
+        "archive_key": "k",
+        "home_store_key": "v",
+        "home": home,
+        "error_reason": ErrorReason.TIMEOUT,
+        "error_count": 2,
         "error_info": error_info(ErrorReason.TIMEOUT, context={"limit": 1.5, "deep": [{"a": None}]}),
-        "retry_at": NOW, "recover_handled_at": NOW, "restore_handled_at": NOW, "undelete_handled_at": NOW,
+        "retry_at": NOW,
+        "recover_handled_at": NOW,
+        "restore_handled_at": NOW,
+        "undelete_handled_at": NOW,
     }
     after = await database.statuses(0).record(row, replace(row, **status))
     assert replace(row, **status, version=after.version, updated_at=after.updated_at) == after
@@ -128,7 +143,11 @@ async def test_record_writes_only_what_differs_and_only_the_status_side(database
     await database.statuses(0).record(row, replace(row, error_count=3))
     after = await database.statuses(0).record(row, replace(row, archive_key="k", memo="never"))
     assert (after.memo, after.desired_state, after.error_count, after.archive_key) == (
-        "meanwhile", Desired.RUNNING, 3, "k")
+        "meanwhile",
+        Desired.RUNNING,
+        3,
+        "k",
+    )
 
 
 async def test_record_of_another_operation_is_stale(database: Database) -> None:
@@ -223,8 +242,15 @@ async def test_an_observation_never_writes_the_spec_side(database: Database) -> 
 
 
 async def archiving(database: Database, **spec: Any) -> Workspace:
-    return await stored(database, operation=Operation.ARCHIVING, op_id=OP_ID, op_started_at=NOW, phase=Phase.STANDBY,
-                        home=HomeContext(1, live=True, ready_instance="c"), **spec)
+    return await stored(
+        database,
+        operation=Operation.ARCHIVING,
+        op_id=OP_ID,
+        op_started_at=NOW,
+        phase=Phase.STANDBY,
+        home=HomeContext(1, live=True, ready_instance="c"),
+        **spec,
+    )
 
 
 @pytest.mark.parametrize("desired", Desired)

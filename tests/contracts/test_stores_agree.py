@@ -49,18 +49,20 @@ async def everything(database: Database, story: Story) -> dict[str, Any]:
     loaded, _now = await statuses.load(story.ids)
     idle, _now = await specs.idle_candidates()
     data: CollectorData = await database.collector().read()
-    return comparable({  # type: ignore[no-any-return]
-        "rows": {row.id: row for row in loaded},
-        "versions": dict(await statuses.versions()),
-        "active": sorted(map(str, await statuses.active())),
-        "idle": sorted(str(row.id) for row in idle),
-        "leases": dict(await specs.leases()),
-        "owners": {owner: sorted(str(row.id) for row in await specs.of_owner(owner)) for owner in "ab"},
-        "points": {key: await statuses.restore_points(key) for key in story.ids},
-        "ledger": {key: await database.ledger().entries(key) for key in story.ids},
-        "collector": sorted(str(row.id) for row in data.workspaces),
-        "collector points": {key: points for key, points in data.points.items() if points},
-    })
+    return comparable(
+        {  # type: ignore[no-any-return]
+            "rows": {row.id: row for row in loaded},
+            "versions": dict(await statuses.versions()),
+            "active": sorted(map(str, await statuses.active())),
+            "idle": sorted(str(row.id) for row in idle),
+            "leases": dict(await specs.leases()),
+            "owners": {owner: sorted(str(row.id) for row in await specs.of_owner(owner)) for owner in "ab"},
+            "points": {key: await statuses.restore_points(key) for key in story.ids},
+            "ledger": {key: await database.ledger().entries(key) for key in story.ids},
+            "collector": sorted(str(row.id) for row in data.workspaces),
+            "collector points": {key: points for key, points in data.points.items() if points},
+        }
+    )
 
 
 async def agree(seed: int, postgres: PostgresDatabase) -> Counter[str]:

@@ -33,9 +33,9 @@ def explained(app: Callable[..., object]) -> int:
 
 def _wrong_usage(wrong: TyperException) -> int:
     """Typer's own words, on one line. None at all: the help was asked for by saying nothing, and is printed."""
-    described = getattr(wrong, "format_message", wrong.__str__)()
+    described = wrong.format_message().strip().rstrip(".")
     where = getattr(getattr(wrong, "ctx", None), "command_path", "codehub")
-    return _say(f"{described.rstrip('.')}. See `{where} --help`.", USAGE) if described.strip() else USAGE
+    return _say(f"{described}. See `{where} --help`.", USAGE) if described else USAGE
 
 
 def _meaning(error: Exception) -> tuple[int | None, str]:

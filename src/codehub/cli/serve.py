@@ -27,7 +27,7 @@ def up(
 ) -> None:
     """Run everything on this machine: its own PostgreSQL and Redis, migrations, the coordinator.
 
-    Ctrl-C stops it all; running it again finds everything as it was, workspaces included.
+    Ctrl-C stops it; workspaces that run go on, and running it again finds everything as it was.
 
     Example: `codehub up --data-dir /srv/codehub`
     """

@@ -21,6 +21,8 @@ from codehub.ports.runtime import ContainerSpec
 from codehub.ports.stores import Actor, WorkspaceStatuses
 from codehub.usecases.wishes import Wishes
 
+STARTED = Progress(step="started")
+
 
 class Executor:
     def __init__(
@@ -93,11 +95,20 @@ class Step:
         seen = self._facts.container
         if seen is not None and seen.volume and seen.volume != self._volume:
             await self._backends.remove_container(self.row.id)
+        elif seen is not None and not seen.running and self.row.op_progress == STARTED:
+            raise BackendError(
+                f"the container ended before it answered: {seen.detail or 'no reason given'}", action="start"
+            )
         elif seen is None or not seen.running:
-            spec = ContainerSpec(self.row.id, self._volume, self.row.image_ref)
-            pulling = await self._backends.start_container(spec)
-            if pulling is not None:
-                await self._progressed(Progress(step=pulling.detail), excuse=True)
+            await self._start_container()
+
+    async def _start_container(self) -> None:
+        """That it was started is recorded, so that one which exits at once is a failed try and not a leftover."""
+        pulling = await self._backends.start_container(ContainerSpec(self.row.id, self._volume, self.row.image_ref))
+        if pulling is not None:
+            await self._progressed(Progress(step=pulling.detail), excuse=True)
+        elif self.row.op_progress != STARTED:
+            await self._record(replace(self.row, op_progress=STARTED), "started")
 
     async def _archive(self) -> None:
         if await self._container_remains():

@@ -7,6 +7,7 @@ loaded. Rows whose observation changed and that need no act are written in one s
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 from uuid import UUID
 
 from codehub.coordinator.backends import Backends
@@ -75,6 +76,7 @@ class Observer:
         self._listing = 0
         self._settled: dict[UUID, object] = {}
         self._active: Sight | None = None
+        self._glances: dict[UUID, object] = {}
         self.last_pass_at = float("-inf")
 
     async def full_pass(self) -> PassReport:
@@ -97,13 +99,19 @@ class Observer:
         return PassReport(len(versions), len(changed), written, queued)
 
     async def active_pass(self, woken: Collection[UUID] = ()) -> int:
-        """The rows that are not at rest: one filtered look, then each to the queue."""
-        ids = list(dict.fromkeys([*await self._statuses.active(), *woken]))
-        if ids:
-            self._active = await self._look(ids)
-        for workspace_id in ids:
+        """The rows that are not at rest, and those lately woken: one filtered look, then to the queue whatever is not
+        at rest, and of the others what looks different from the last time. Returns how many were queued."""
+        active = dict.fromkeys(await self._statuses.active())
+        resting = [workspace_id for workspace_id in woken if workspace_id not in active]
+        if not active and not resting:
+            return 0
+        self._active = sight = await self._look([*active, *resting])
+        glances = {workspace_id: sight.key(workspace_id) for workspace_id in resting}
+        changed = [key for key, seen in glances.items() if seen is None or self._glances.get(key) != seen]
+        self._glances = glances
+        for workspace_id in chain(active, changed):
             self._queue.add(workspace_id)
-        return len(ids)
+        return len(active) + len(changed)
 
     async def facts(self, ws: Workspace) -> Facts:
         """The freshest usable sight of one workspace: the active pass's, or a look of its own."""

@@ -208,9 +208,7 @@ class Reign:
         try:
             await self._term.lost()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await _end(tasks)
 
     def readiness(self) -> Readiness:
         seen = self.observer.last_pass_at
@@ -309,3 +307,12 @@ class Reign:
             await self._clock.sleep(self._tuning.gc_interval)
             report = await self._gc.report()
             log.info("gc report", objects=report.objects, candidates=len(report.candidates), refusal=report.refusal)
+
+
+async def _end(tasks: "list[asyncio.Task[None]]") -> None:
+    """Asked again until they end: a library may swallow a cancellation, and an old leader must not linger for that."""
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=1.0)

@@ -156,7 +156,7 @@ class Reconciler:
 
     async def _advance(self, row: Workspace, it: Situation, silent: float) -> float | None:
         if row.operation is Operation.STOPPING and isinstance(it.decision, Begin):
-            await self._specs.release_leases(row.id)
+            await self._specs.release_leases(row.id, self._executor.robot)
         began = self._clock.monotonic()
         step = self._executor.step(row, it.facts, it.now)
         try:

@@ -113,6 +113,7 @@ def failed(ws: Workspace, failure: Failure, policy: Policy, jitter: float, now: 
             error_count=count,
             error_reason=info.reason,
             error_info=info,
+            op_progress=None,
             retry_at=now + backoff(count, policy, jitter),
         )
     if terminal is not failure.reason:

@@ -237,8 +237,11 @@ class MemorySpecs(_Fenced):
 
         return await self._wire.call("db.leases", read)
 
-    async def release_leases(self, workspace_id: UUID) -> None:
-        await self._wire.call("db.release_leases", lambda: self._world.leases.pop(workspace_id, None))
+    async def release_leases(self, workspace_id: UUID, actor: Actor) -> None:
+        def write() -> None:
+            self._world.leases.pop(workspace_id, None)
+
+        await self._write("db.release_leases", actor.epoch, write)
 
     async def idle_candidates(self) -> tuple[Sequence[Workspace], datetime]:
         def settled(ws: Workspace) -> bool:

@@ -89,8 +89,8 @@ class PostgresSpecs:
         async with self._sessions.reading() as connection:
             return {record["workspace_id"]: record["until"] for record in await connection.fetch(sql.LEASES)}
 
-    async def release_leases(self, workspace_id: UUID) -> None:
-        async with self._sessions.writing() as connection:
+    async def release_leases(self, workspace_id: UUID, actor: Actor) -> None:
+        async with self._sessions.writing(actor.epoch) as connection:
             await connection.execute(sql.RELEASE_LEASES, workspace_id)
 
     async def idle_candidates(self) -> tuple[Sequence[Workspace], datetime]:

@@ -1,0 +1,381 @@
+"""The command line as people meet it: wrong input ends in one clear line and its exit code, and changes nothing."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.error import HTTPError
+from uuid import UUID, uuid4
+
+import psutil
+import pytest
+
+from codehub.adapters.postgres import PostgresDatabase, migrate
+from codehub.cli.exits import FAILED, SCHEMA, UNREACHABLE, USAGE
+from codehub.domain.admission import Limits
+from codehub.domain.workspace import Desired, Operation, Phase
+from codehub.usecases.wishes import NewWorkspace, Wishes
+from tests.contracts.patience import eventually
+from tests.system import gated_ide
+from tests.system.deployment import ANN, CODEHUB
+from tests.system.witness import connected
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+
+NEEDS_A_DATABASE = (
+    ("coordinator",),
+    ("admin", "leader"),
+    ("admin", "gc", "--dry-run"),
+    ("admin", "recover", str(uuid4())),
+)
+VERBS = (("migrate",), *NEEDS_A_DATABASE)
+EACH_VERB = pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+EACH_WITH_DATABASE = pytest.mark.parametrize("verb", NEEDS_A_DATABASE, ids=" ".join)
+NOBODY_THERE = "postgresql://codehub:secret-word@127.0.0.1:1/codehub"
+
+
+def codehub(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [CODEHUB, *words],
+        env={"PATH": os.environ["PATH"], "COLUMNS": "200", **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[dict[str, str]]:
+    # Not tmp_path: below so long a name the sockets would be outside.
+    with tempfile.TemporaryDirectory(prefix="codehub-test-") as name:
+        yield {"CODEHUB_REDIS_URL": "redis://127.0.0.1:1/0", "CODEHUB_DATA_DIR": f"{name}/data"}
+
+
+def assert_one_line(done: subprocess.CompletedProcess[str], code: int, *parts: str) -> None:
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    [line] = done.stderr.splitlines()
+    assert line.startswith("codehub: ")
+    for part in parts:
+        assert part in line
+    assert "secret-word" not in line
+
+
+async def contents(url: str) -> dict[str, list[str]]:
+    async with connected(url) as connection:
+        tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
+        return {
+            name: [str(row) for row in await connection.fetch(f'SELECT t::text FROM "{name}" t ORDER BY 1')]
+            for (name,) in tables
+        }
+
+
+# ── settings ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@EACH_VERB
+def test_a_broken_setting(verb: tuple[str, ...], elsewhere: dict[str, str]) -> None:
+    done = codehub(*verb, **elsewhere, CODEHUB_DATABASE_URL=NOBODY_THERE, COORDINATOR_IDLE_INTERVAL="soon")
+    assert_one_line(done, USAGE, "COORDINATOR_IDLE_INTERVAL='soon'", "for example COORDINATOR_IDLE_INTERVAL=15")
+    assert not Path(elsewhere["CODEHUB_DATA_DIR"]).exists()
+
+
+@EACH_VERB
+def test_a_missing_setting(verb: tuple[str, ...], elsewhere: dict[str, str]) -> None:
+    done = codehub(*verb, **elsewhere)
+    assert_one_line(done, USAGE, "CODEHUB_DATABASE_URL is not set", "for example CODEHUB_DATABASE_URL=postgresql://")
+
+
+def test_a_secret_that_is_wrong_is_not_shown(elsewhere: dict[str, str]) -> None:
+    done = codehub("coordinator", **elsewhere, CODEHUB_DATABASE_URL="mysql://codehub:secret-word@db/codehub")
+    assert_one_line(done, USAGE, "CODEHUB_DATABASE_URL: must be the address of a PostgreSQL database")
+
+
+def test_up_checks_the_settings_before_it_makes_anything(elsewhere: dict[str, str]) -> None:
+    done = codehub("up", CODEHUB_DATA_DIR=elsewhere["CODEHUB_DATA_DIR"], TTL_STANDBY_SECONDS="5")
+    assert_one_line(done, USAGE, "TTL_STANDBY_SECONDS=5", "raise it")
+    assert not Path(elsewhere["CODEHUB_DATA_DIR"]).exists()
+
+
+async def test_a_data_directory_that_cannot_be(fresh_database: str, elsewhere: dict[str, str], tmp_path: Path) -> None:
+    await migrate(fresh_database)
+    (tmp_path / "file").touch()
+    elsewhere["CODEHUB_DATA_DIR"] = str(tmp_path / "file" / "data")
+    done = codehub("coordinator", **elsewhere, CODEHUB_DATABASE_URL=fresh_database)
+    assert_one_line(done, FAILED, str(tmp_path / "file" / "data"), "Not a directory")
+
+
+# ── the database ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@EACH_VERB
+def test_an_unreachable_database(verb: tuple[str, ...], elsewhere: dict[str, str]) -> None:
+    done = codehub(*verb, **elsewhere, CODEHUB_DATABASE_URL=NOBODY_THERE)
+    assert_one_line(done, UNREACHABLE, "PostgreSQL does not answer", "is its address right (CODEHUB_DATABASE_URL")
+
+
+@EACH_VERB
+def test_a_database_that_does_not_exist(verb: tuple[str, ...], elsewhere: dict[str, str], postgres_url: str) -> None:
+    done = codehub(*verb, **elsewhere, CODEHUB_DATABASE_URL=postgres_url.replace("/postgres?", "/nosuch?"))
+    assert_one_line(done, UNREACHABLE, '"nosuch" does not exist', "is its address right (CODEHUB_DATABASE_URL")
+
+
+@EACH_WITH_DATABASE
+async def test_a_database_without_schema(verb: tuple[str, ...], elsewhere: dict[str, str], fresh_database: str) -> None:
+    done = codehub(*verb, **elsewhere, CODEHUB_DATABASE_URL=fresh_database)
+    assert_one_line(done, SCHEMA, "run `codehub migrate`")
+    assert await contents(fresh_database) == {}
+    assert not Path(elsewhere["CODEHUB_DATA_DIR"]).exists()
+
+
+@EACH_VERB
+async def test_a_schema_from_the_future(verb: tuple[str, ...], elsewhere: dict[str, str], fresh_database: str) -> None:
+    await migrate(fresh_database)
+    async with connected(fresh_database) as connection:
+        await connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    before = await contents(fresh_database)
+    done = codehub(*verb, **elsewhere, CODEHUB_DATABASE_URL=fresh_database)
+    assert_one_line(done, SCHEMA, "schema 9999", "upgrade CodeHub")
+    assert await contents(fresh_database) == before
+
+
+async def test_migrate_twice(elsewhere: dict[str, str], fresh_database: str) -> None:
+    """Without any Redis: a schema needs none."""
+    first = codehub("migrate", CODEHUB_DATABASE_URL=fresh_database)
+    assert (first.returncode, first.stderr) == (0, "")
+    assert "Migrated from an empty database to" in first.stdout
+    before = await contents(fresh_database)
+    second = codehub("migrate", CODEHUB_DATABASE_URL=fresh_database)
+    assert (second.returncode, second.stderr) == (0, "")
+    assert "up to date" in second.stdout
+    assert await contents(fresh_database) == before
+
+
+# ── usage ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+WRONG_USAGE = {
+    "no such verb": (("strat",), "No such command 'strat'"),
+    "no such admin verb": (("admin", "leaders"), "No such command 'leaders'"),
+    "too much": (("admin", "leader", "now"), "unexpected extra argument"),
+    "no such option": (("admin", "gc", "--dry"), "--dry"),
+    "no id": (("admin", "recover"), "Missing argument"),
+    "an id that is none": (("admin", "recover", "my-workspace"), "valid UUID"),
+    "an action that is none": (("admin", "recover", str(uuid4()), "--action", "pray"), "retry"),
+    "a collection in earnest": (("admin", "gc"), "add --dry-run"),
+}
+
+
+@pytest.mark.parametrize(("words", "part"), WRONG_USAGE.values(), ids=WRONG_USAGE.keys())
+def test_wrong_usage(words: tuple[str, ...], part: str, elsewhere: dict[str, str]) -> None:
+    done = codehub(*words, **elsewhere, CODEHUB_DATABASE_URL=NOBODY_THERE)
+    assert_one_line(done, USAGE, part, "--help`")
+
+
+@pytest.mark.parametrize("verb", ["", "up", "coordinator", "migrate", "admin leader", "admin recover", "admin gc"])
+def test_help_has_an_example(verb: str) -> None:
+    done = codehub(*verb.split(), "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Example" in done.stdout
+    assert f"codehub {verb}".strip() in done.stdout.partition("Example")[2]
+
+
+# ── admin ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_recover_what_is_not_there_or_not_broken(elsewhere: dict[str, str], fresh_database: str) -> None:
+    await migrate(fresh_database)
+    async with await PostgresDatabase.open(fresh_database) as database:
+        key = await new_workspace(database, Desired.STANDBY)
+    before = await contents(fresh_database)
+    elsewhere["CODEHUB_DATABASE_URL"] = fresh_database
+    assert_one_line(codehub("admin", "recover", str(uuid4()), **elsewhere), USAGE, "There is no workspace")
+    assert_one_line(codehub("admin", "recover", str(key), **elsewhere), USAGE, "not in ERROR")
+    assert await contents(fresh_database) == before
+
+
+async def test_nobody_leads(elsewhere: dict[str, str], fresh_database: str) -> None:
+    await migrate(fresh_database)
+    before = await contents(fresh_database)
+    elsewhere["CODEHUB_DATABASE_URL"] = fresh_database
+    done = codehub("admin", "leader", **elsewhere)
+    assert (done.returncode, done.stderr) == (FAILED, "")
+    assert done.stdout == "Nobody leads. Start one with `codehub coordinator`.\n"
+    done = codehub("admin", "leader", "--json", **elsewhere)
+    assert done.returncode == FAILED
+    assert json.loads(done.stdout) == {"leader": None, "alive": False}
+    assert await contents(fresh_database) == before
+
+
+async def test_gc_only_reports(elsewhere: dict[str, str], fresh_database: str) -> None:
+    await migrate(fresh_database)
+    stray = Path(elsewhere["CODEHUB_DATA_DIR"], "archives", str(uuid4()), str(uuid4()), "home.tar.zst")
+    stray.parent.mkdir(parents=True)
+    stray.write_bytes(b"whose is this?")
+    before = await contents(fresh_database)
+    done = codehub("admin", "gc", "--dry-run", "--json", **elsewhere, CODEHUB_DATABASE_URL=fresh_database)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["objects"] == 1
+    assert stray.read_bytes() == b"whose is this?"
+    assert await contents(fresh_database) == before
+
+
+async def new_workspace(database: PostgresDatabase, desired: Desired) -> UUID:
+    key = uuid4()
+    await Wishes(database.specs(), Limits()).create(NewWorkspace("demo", "ann", desired), key, ANN, datetime.now(UTC))
+    return key
+
+
+# ── up ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def data_dir() -> Iterator[Path]:
+    """Short, so that the sockets are inside."""
+    with tempfile.TemporaryDirectory(prefix="codehub-up-") as name:
+        directory = Path(name)
+        try:
+            yield directory
+        finally:
+            for process in those_of(directory):
+                process.kill()
+            psutil.wait_procs(those_of(directory), 10)
+
+
+def those_of(directory: Path) -> list[psutil.Process]:
+    """Every process that has anything to do with this directory."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            about = [process.cwd(), *process.cmdline(), *process.environ().values()]
+        except psutil.Error:
+            continue
+        if any(str(directory) in text for text in about):
+            found.append(process)
+    return found
+
+
+def embedded_addresses(directory: Path) -> dict[str, str]:
+    word = {name: (directory / name / "password").read_text().strip() for name in ("postgres", "redis")}
+    return {
+        "CODEHUB_DATABASE_URL": f"postgresql://codehub:{word['postgres']}@/postgres?host={directory}/postgres/data",
+        "CODEHUB_REDIS_URL": f"unix://:{word['redis']}@{directory}/redis/data/redis.sock",
+        "CODEHUB_DATA_DIR": str(directory),
+    }
+
+
+@contextmanager
+def up(directory: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """Running when it yields."""
+    (directory / "bin").mkdir(exist_ok=True)
+    (directory / "gates").mkdir(exist_ok=True)
+    if not (directory / "bin" / "bwrap").exists():
+        (directory / "bin" / "bwrap").symlink_to("/bin/false")  # a sandbox would hide our interpreter
+    given = {
+        "PATH": f"{directory / 'bin'}:{os.environ['PATH']}",
+        "CODEHUB_IDE_COMMAND": f"{sys.executable} {gated_ide.__file__} {{socket}} {directory / 'gates'}",
+    }
+    with (
+        (directory / "log").open("ab") as log,
+        subprocess.Popen(
+            [CODEHUB, "up", "--data-dir", str(directory)],
+            env=given | environment,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            assert "Starting PostgreSQL and Redis" in process.stdout.readline()
+            assert "is running" in process.stdout.readline(), (directory / "log").read_text()
+            yield process
+        finally:
+            process.kill()
+
+
+def ended(process: subprocess.Popen[str], number: signal.Signals) -> int:
+    process.send_signal(number)
+    return process.wait(60)
+
+
+async def test_up_and_up_again(data_dir: Path) -> None:
+    with up(data_dir) as process:
+        addresses = embedded_addresses(data_dir)
+        async with await PostgresDatabase.open(addresses["CODEHUB_DATABASE_URL"]) as database:
+            key = await new_workspace(database, Desired.RUNNING)
+            await reaches(database, key, Phase.RUNNING)
+        said = codehub("admin", "leader", "--json", **addresses)
+        assert (said.returncode, said.stderr) == (0, "")
+        leader = json.loads(said.stdout)
+        assert leader["alive"] is True
+        assert leader["leader"]["holder"] == f"{socket.gethostname()}:{process.pid}"
+        [ide] = ides(data_dir)
+        second = codehub("up", "--data-dir", str(data_dir))
+        assert second.returncode == FAILED
+        assert "already run by another codehub" in second.stderr
+        assert ended(process, signal.SIGINT) == 0
+
+    # The databases and the coordinator are gone, the person's IDE is not.
+    assert {one.pid for one in those_of(data_dir)} <= {ide.pid, *(one.pid for one in ide.parents())}
+    with up(data_dir) as process:
+        async with await PostgresDatabase.open(addresses["CODEHUB_DATABASE_URL"]) as database:
+            await reaches(database, key, Phase.RUNNING)
+            assert codehub("admin", "leader", **addresses).returncode == 0
+            assert ides(data_dir) == [ide]
+            await Wishes(database.specs(), Limits()).want(key, Desired.STANDBY, ANN)
+            await reaches(database, key, Phase.STANDBY)
+        assert ended(process, signal.SIGTERM) == 0
+    assert those_of(data_dir) == []
+
+
+async def reaches(database: PostgresDatabase, key: UUID, phase: Phase) -> None:
+    async def is_there() -> bool:
+        row = await database.specs().get(key)
+        return row is not None and row.phase is phase and row.operation is Operation.NONE
+
+    await eventually(is_there, 60)
+
+
+def ides(directory: Path) -> list[psutil.Process]:
+    return [one for one in those_of(directory) if gated_ide.__file__ in one.cmdline()]
+
+
+def test_status(data_dir: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with up(data_dir, COORDINATOR_STATUS_ADDRESS=address) as process:
+        deadline = time.monotonic() + 60
+        while not (ready := json.loads(page(address, "readyz")[1]))["leads"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert ready["epoch"] == 1
+        assert page(address, "healthz")[0] == 200
+        status, metrics = page(address, "metrics")
+        assert status == 200
+        assert "codehub_is_leader 1.0" in metrics
+        assert page(address, "nothing")[0] == 404
+
+        other = codehub("coordinator", **embedded_addresses(data_dir), COORDINATOR_STATUS_ADDRESS=address)
+        assert_one_line(other, USAGE, f"COORDINATOR_STATUS_ADDRESS={address}", "choose a free port")
+        assert ended(process, signal.SIGINT) == 0
+    assert those_of(data_dir) == []
+
+
+def page(address: str, name: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{address}/{name}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
