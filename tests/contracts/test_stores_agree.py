@@ -49,8 +49,8 @@ async def everything(database: Database, story: Story) -> dict[str, Any]:
     loaded, _now = await statuses.load(story.ids)
     idle, _now = await specs.idle_candidates()
     data: CollectorData = await database.collector().read()
-    return comparable(
-        {  # type: ignore[no-any-return]
+    seen: dict[str, Any] = comparable(
+        {
             "rows": {row.id: row for row in loaded},
             "versions": dict(await statuses.versions()),
             "active": sorted(map(str, await statuses.active())),
@@ -63,6 +63,7 @@ async def everything(database: Database, story: Story) -> dict[str, Any]:
             "collector points": {key: points for key, points in data.points.items() if points},
         }
     )
+    return seen
 
 
 async def agree(seed: int, postgres: PostgresDatabase) -> Counter[str]:
