@@ -25,7 +25,8 @@ def main() -> int:
     _quiet(show=options.log)
     if options.seed is not None:
         outcome = play(options.seed, show=options.log)
-        print(f"seed {outcome.seed}: {outcome.steps} steps, trace {outcome.trace[:16]}, {outcome.violation or 'no violation'}")
+        found = outcome.violation or "no violation"
+        print(f"seed {outcome.seed}: {outcome.steps} steps, trace {outcome.trace[:16]}, {found}")
         return 1 if outcome.violation else 0
     if options.hunt is not None:
         return hunt(options.first, options.hunt)
@@ -64,8 +65,10 @@ def search(first: int, count: int, twice: int) -> int:
                 print(f"seed {outcome.seed}: {outcome.violation}", flush=True)
     broken = [o for o in outcomes if o.violation]
     steps = sum(o.steps for o in outcomes)
-    print(f"{count} seeds, {steps} steps, {sum(faults.values())} faults, {len(broken)} violations"
-          f" in {time.monotonic() - began:.0f} s")
+    print(
+        f"{count} seeds, {steps} steps, {sum(faults.values())} faults, {len(broken)} violations"
+        f" in {time.monotonic() - began:.0f} s"
+    )
     for kind, number in sorted(faults.items()):
         print(f"  {kind:28} {number}")
     return 1 if broken or not _replays(outcomes[:twice]) else 0

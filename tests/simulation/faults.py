@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TypeVar
 from uuid import UUID
 
@@ -17,18 +18,44 @@ from tests.simulation.virtual_time import VirtualClock
 T = TypeVar("T")
 
 READS = {
-    "runtime.containers", "runtime.volumes", "runtime.answers", "runtime.endpoint", "jobs.find", "archives.inventory",
-    "archives.look", "archives.objects", "db.versions", "db.active", "db.load", "db.restore_points", "db.slots",
-    "db.leases", "db.idle_candidates", "db.get", "activity.read",
+    "runtime.containers",
+    "runtime.volumes",
+    "runtime.answers",
+    "runtime.endpoint",
+    "jobs.find",
+    "archives.inventory",
+    "archives.look",
+    "archives.objects",
+    "db.versions",
+    "db.active",
+    "db.load",
+    "db.restore_points",
+    "db.slots",
+    "db.leases",
+    "db.idle_candidates",
+    "db.get",
+    "activity.read",
 }
 READ_MISHAPS = (Mishap.FAIL, Mishap.HANG, Mishap.SLOW, Mishap.OLD_NEWS)
 WRITE_MISHAPS = (Mishap.FAIL, Mishap.LOSE_ANSWER, Mishap.HANG, Mishap.SLOW)
 EFFECT_MISHAPS = (*WRITE_MISHAPS, Mishap.LATE, Mishap.REPEAT)
 EFFECTS_FAIL_MORE = 4
+FAILS_MORE = {
+    "db.record_observations": 6,
+    "db.idle_candidates": 6,
+    "db.leases": 6,
+    "jobs.find": 4,
+    "runtime.create_volume": 8,
+    "runtime.delete_volume": 8,
+}
+"""Rare calls, for which trouble must be looked for."""
+DELAYS = (0.1, 1.0, 5.0, 30.0)
+LATE_DELAYS = (1.0, 10.0, 30.0, 90.0)
+"""A whole life of a volume fits into the longest: whatever was sent for one can meet the next."""
 
 
-class Killed(BaseException):
-    """The process is gone: no call of it happens any more."""
+class Killed(asyncio.CancelledError):
+    """The process is gone: no call of it happens any more, and nobody asks its tasks how they ended."""
 
 
 @dataclass
@@ -41,6 +68,38 @@ class Weather:
 
     def note(self, kind: str) -> None:
         self.counts[kind] += 1
+
+
+class FrontWire(FaultyWire):
+    """The API's way to the database. It is never instant, so two wishes can meet between a check and its write."""
+
+    def __init__(self, seed: int, weather: Weather, clock: VirtualClock) -> None:
+        super().__init__(clock, self._choose_fault, timeout=8.0)
+        self._random = random.Random(seed)
+        self._weather = weather
+
+    async def call(self, name: str, effect: Callable[[], T], about: UUID | None = None) -> T:
+        await self._clock.sleep(self._random.uniform(0.001, 0.05))
+        return await super().call(name, effect, about)
+
+    def _choose_fault(self, name: str) -> Fault | None:
+        if self._random.random() >= self._weather.rate * 2:
+            return None
+        mishap = self._random.choice(READ_MISHAPS if name in READS else WRITE_MISHAPS)
+        self._weather.note(f"wish {mishap}")
+        return Fault(mishap, self._random.choice((0.1, 1.0, 5.0)))
+
+
+class Moment(StrEnum):
+    EFFECT = "stall before an effect"
+    WRITE = "stall before a write"
+    OTHER = "stall"
+
+
+def _moment(name: str, about: UUID | None) -> Moment:
+    if about is not None:
+        return Moment.EFFECT
+    return Moment.WRITE if name.startswith("db.") and name not in READS else Moment.OTHER
 
 
 class MachineWire(FaultyWire):
@@ -56,19 +115,36 @@ class MachineWire(FaultyWire):
         self._oracle = oracle
         self._awake = asyncio.Event()
         self._awake.set()
+        self._stalls_at: Moment | None = None
 
     def stall(self) -> None:
         self._awake.clear()
 
+    def stall_at(self, moment: Moment) -> None:
+        """At the worst moment: when its next effect or write was decided on and is not yet sent."""
+        self._stalls_at = moment
+
+    @property
+    def stalled(self) -> bool:
+        return not self._awake.is_set()
+
     def wake(self) -> None:
+        self._stalls_at = None
         self._awake.set()
 
     async def call(self, name: str, effect: Callable[[], T], about: UUID | None = None) -> T:
         if about is not None:
             self._oracle.issued(self.holder, name, about)
-        await self._pause()
+        if not self._oracle.begun(name):
+            await self._clock.sleep(1.0)
+        if self._stalls_at is not None and self._stalls_at is _moment(name, about):
+            self.stall()
         try:
+            await self._pause()
             return await super().call(name, self._watched(name, effect, about), about)
+        except BaseException:
+            self._oracle.refused()
+            raise
         finally:
             if about is not None:
                 self._oracle.returned(self.holder, about)
@@ -106,11 +182,13 @@ class MachineWire(FaultyWire):
     def _choose_fault(self, name: str) -> Fault | None:
         backend = name.split(".", 1)[0]
         acts = backend in ("runtime", "jobs", "archives") and name not in READS
-        if self._random.random() >= self._weather.rate * (EFFECTS_FAIL_MORE if acts else 1):
+        more = FAILS_MORE.get(name, EFFECTS_FAIL_MORE if acts else 1)
+        if self._random.random() >= self._weather.rate * more:
             return None
         if name in READS:
             mishap = self._random.choice(READ_MISHAPS)
         else:
             mishap = self._random.choice(EFFECT_MISHAPS if acts else WRITE_MISHAPS)
         self._weather.note(f"call {mishap}")
-        return Fault(mishap, self._random.choice((0.1, 1.0, 5.0, 30.0)))
+        delays = LATE_DELAYS if mishap in (Mishap.LATE, Mishap.REPEAT) else DELAYS
+        return Fault(mishap, self._random.choice(delays))

@@ -19,10 +19,13 @@ from codehub.adapters.memory.database import DatabaseWorld
 from codehub.adapters.memory.jobs import JobWorld
 from codehub.adapters.memory.runtime import RuntimeWorld
 from codehub.domain.workspace import Workspace
+from tests.simulation.row_rules import broken_rules
 
 T = TypeVar("T")
 
 HELD_SECONDS = 3.0
+LONGEST_DELAY = 120.0
+"""What was sent this long ago has arrived by now, or never will."""
 ACTS_UNDER: dict[str, tuple[str, ...]] = {
     "runtime.create_volume": ("PROVISIONING", "RESTORING"),
     "runtime.delete_volume": ("ARCHIVING", "DELETING"),
@@ -36,16 +39,25 @@ class Violation(AssertionError):
     """An invariant is broken."""
 
 
+NEVER = float("-inf")
+MOST_CALLS_AT_ONCE = 1000
+
+
 @dataclass
 class Home:
-    """What a person knows of their home."""
+    """What a person knows of their home: `content` is what they left, `choices` what else they asked for and may find.
+    `asking`: how many such wishes are on the way. `damaged`: the last copy was lost by no fault of ours. `removed`:
+    volumes that an operator removed by hand."""
 
     content: tuple[int, ...] = ()
     choices: set[tuple[int, ...]] = field(default_factory=set)
+    asking: int = 0
     damaged: bool = False
+    damaged_at: float = NEVER
     hand_removed: bool = False
-    touched_at: float = float("-inf")
-    last_activity: float = float("-inf")
+    removed: set[str] = field(default_factory=set)
+    touched_at: float = NEVER
+    last_activity: float = NEVER
 
 
 @dataclass
@@ -72,6 +84,10 @@ class Oracle:
         self._delivering_late = False
         self._in_flight: Counter[tuple[str, UUID]] = Counter()
         self._late: dict[UUID, float] = {}
+        self._failed_calls: Counter[int] = Counter()
+        self._instant = NEVER
+        self._calls_in_instant = 0
+        self.runtime_silent: list[tuple[float, float]] = []
         worlds.database.watchers.append(self._written)
 
     # ── what the wires tell ──────────────────────────────────────────────────────────────────────────────────────────
@@ -80,13 +96,29 @@ class Oracle:
         self._in_flight[holder, about] += 1
         if self._in_flight[holder, about] > 1:
             self.break_("2: two workers act on one workspace", f"{holder} {name} {about}")
-        silent = self._time() - self.renewals.get(holder, float("-inf"))
+        silent = self._time() - self.renewals.get(holder, NEVER)
         if silent >= HELD_SECONDS + 0.001:
             self.break_("3: an effect is issued by a leader that cannot know it leads", f"{name} after {silent:.1f} s")
+        if self.epochs.get(holder) != self._worlds.database.leadership.epoch:
+            self.break_("3: an effect is issued under a stale epoch", f"{holder} {name} {about}")
         self._recorded_first(holder, name, about)
 
     def returned(self, holder: str, about: UUID) -> None:
         self._in_flight[holder, about] -= 1
+
+    def begun(self, name: str) -> bool:
+        """Each look at a row begins a new count of the calls that fail on its behalf. False: it turns without end."""
+        if name == "db.load":
+            self._failed_calls[_task()] = 0
+        if self._instant != self._time():
+            self._instant, self._calls_in_instant = self._time(), 0
+        self._calls_in_instant += 1
+        if self._calls_in_instant > MOST_CALLS_AT_ONCE:
+            self.break_("7: much happens and no time passes", name)
+        return self._calls_in_instant <= MOST_CALLS_AT_ONCE
+
+    def refused(self) -> None:
+        self._failed_calls[_task()] += 1
 
     def forget(self, holder: str) -> None:
         """It was killed: nothing of it is under way."""
@@ -101,8 +133,10 @@ class Oracle:
             self.renewals[holder] = self._time()
         if about is not None and not leads:
             self._late[about] = self._time()
-        if name == "runtime.start_container" and about is not None and leads:
-            self._no_job_at_work(about)
+        if about is not None and leads:
+            self._nobody_else_at_the_volume(name, about)
+        if about is not None and name == "runtime.delete_volume":
+            self._excuse_deletes(about)
         before = self._worlds.database.row_writes
         answer = effect()
         self._note(f"{holder} {name} {about}")
@@ -119,34 +153,29 @@ class Oracle:
         self._note(f"{row.id} {row.phase} {row.operation} {row.desired_state} {row.error_reason} {reason}")
         self._limits_hold(row)
         if before is not None:
-            self._operation_rules(before, row, reason)
-            self._truth_of_errors(before, row)
+            for what, detail in broken_rules(before, row, reason):
+                self.break_(what, detail)
+            if before.operation != "NONE" and row.operation == "NONE" and reason == "observed":
+                self._truth_of_completion(before, row)
+            self._truth_of_tries(before, row)
+            self._truth_of_errors(before, row, reason)
             self._truth_of_running(before, row)
             self._timer_rules(before, row, actor)
+            if actor == "person" and row.last_access_at != before.last_access_at:
+                self.home(row.id).last_activity = self._time()
         self.check_homes(row)
 
     def _limits_hold(self, row: Workspace) -> None:
         wanting = [
-            ws for ws in self._worlds.database.rows.values()
-            if ws.owner_id == row.owner_id and ws.deleted_at is None and ws.desired_state == "RUNNING"
+            ws
+            for ws in self._worlds.database.rows.values()
+            if ws.owner_id == row.owner_id
+            and ws.deleted_at is None
+            and ws.desired_state == "RUNNING"
             and (ws.phase != "ERROR" or ws.recover_pending)
         ]
         if len(wanting) > self._limit:
             self.break_("5: more workspaces wanted than the limit", f"{len(wanting)} of {row.owner_id}")
-
-    def _operation_rules(self, before: Workspace, row: Workspace, reason: str) -> None:
-        if before.operation != "NONE" and row.operation == before.operation and row.op_id != before.op_id:
-            self.break_("an operation changed its id", f"{row.operation}")
-        if before.operation != "NONE" and row.operation not in (before.operation, "NONE"):
-            self.break_("an operation began while another ran", f"{before.operation} → {row.operation}")
-        if row.phase == "ERROR" and row.operation not in ("NONE", "DELETING"):
-            self.break_("an operation runs in ERROR", f"{row.operation}")
-        if row.operation != before.operation and row.operation != "NONE":
-            conditions = row.conditions
-            if conditions.volume_ready.status is None or conditions.container_ready.status is None:
-                self.break_("4: an operation began although the runtime is unknown", f"{row.operation}")
-        if before.operation != "NONE" and row.operation == "NONE" and reason == "observed":
-            self._truth_of_completion(before, row)
 
     def _truth_of_completion(self, before: Workspace, row: Workspace) -> None:
         """Late effects of a stalled leader can undo it in the same instant; else what was completed is true."""
@@ -156,7 +185,7 @@ class Oracle:
         container = world.runtime.containers.get(row.id)
         true = {
             "PROVISIONING": row.home_store_key in world.runtime.volumes,
-            "RESTORING": row.home_store_key in world.runtime.volumes,
+            "RESTORING": self._holds_its_archive(row),
             "STARTING": row.home.ready_instance is not None,
             "STOPPING": container is None,
             "ARCHIVING": row.home_store_key not in world.runtime.volumes
@@ -165,17 +194,56 @@ class Oracle:
         if not true:
             self.break_("1: an operation was called complete before its effect", f"{before.operation}")
 
-    def _truth_of_errors(self, before: Workspace, row: Workspace) -> None:
-        if row.phase == "ERROR" and before.phase != "ERROR" and row.error_reason == "DataLost":
-            if row.home_store_key in self._worlds.runtime.volumes:
-                self.break_("4: DataLost although the volume is there", f"{row.home_store_key}")
+    def _holds_its_archive(self, row: Workspace) -> bool:
+        volume = self._worlds.runtime.volumes.get(row.home_store_key or "")
+        archive = self._worlds.archives.objects.get(row.archive_key or "")
+        return volume is not None and (archive is None or volume.content == archive.content)
+
+    def _truth_of_tries(self, before: Workspace, row: Workspace) -> None:
+        """Waiting behind an open breaker is not a try."""
+        info = row.error_info
+        if info is None or info == before.error_info or row.error_count <= before.error_count:
+            return
+        if info.context.get("last_reason", info.reason) == "Unreachable" and not self._failed_calls[_task()]:
+            self.break_("4: a try was burnt although nobody was asked", info.message)
+
+    def _truth_of_errors(self, before: Workspace, row: Workspace, reason: str) -> None:
+        whole = self._worlds.archives.is_complete
+        if reason == "archive_lost" and row.archive_key != before.archive_key and whole(before.archive_key or ""):
+            self.break_("4: an archive was called lost although it is there", f"{before.archive_key}")
+        if row.phase != "ERROR" or before.phase == "ERROR":
+            return
+        if row.error_reason == "ArchiveAccessError" and whole(row.archive_key or ""):
+            self.break_("4: ArchiveAccessError although the archive is there", f"{row.archive_key}")
+        if row.error_reason == "DataLost":
+            self._truth_of_loss(row)
+        if row.error_reason == "Timeout":
+            self._truth_of_timeout(before, row)
+
+    def _truth_of_loss(self, row: Workspace) -> None:
+        home = self.home(row.id)
+        if row.home_store_key in self._worlds.runtime.volumes:
+            self.break_("4: DataLost although the volume is there", f"{row.home_store_key}")
+        elif row.home_store_key not in home.removed and self._time() - home.damaged_at > LONGEST_DELAY:
+            self.break_("1: a volume was lost and no operator removed it", f"{row.home_store_key}")
+
+    def _truth_of_timeout(self, before: Workspace, row: Workspace) -> None:
+        """Nobody is sent to ERROR for an outage; half of the limit is left for what cannot be measured so exactly."""
+        if row.error_info is None or before.op_started_at is None:
+            return
+        now = self._time()
+        begun = now - (row.error_info.occurred_at - before.op_started_at).total_seconds()
+        silent = sum(max(0.0, min(end, now) - max(start, begun)) for start, end in self.runtime_silent)
+        if now - begun - silent < row.error_info.context["limit_seconds"] / 2:
+            self.break_("4: an outage was counted as a time-out", f"{before.operation}, {silent:.0f} s of silence")
 
     def _truth_of_running(self, before: Workspace, row: Workspace) -> None:
         fell = before.phase == "RUNNING" and row.phase == "STANDBY"
         container = self._worlds.runtime.containers.get(row.id)
-        if fell and container and container.running and container.instance == before.home.ready_instance:
-            if not self._recently_late(row.id):
-                self.break_("1: a running container was called stopped", f"{container.instance}")
+        if not fell or container is None or self._recently_late(row.id):
+            return
+        if container.running and container.instance == before.home.ready_instance:
+            self.break_("1: a running container was called stopped", f"{container.instance}")
 
     def _timer_rules(self, before: Workspace, row: Workspace, actor: str) -> None:
         if actor != "ttl" or row.desired_state == before.desired_state:
@@ -205,22 +273,25 @@ class Oracle:
             self.break_("1: a person finds another home than they left", f"{volume.content} not {home.content}")
         if self._worlds.runtime.write(workspace_id, value):
             home.content = volume.content
-            if not row.wish_pending:
+            if not row.wish_pending and not home.asking:
                 home.choices.clear()
             home.hand_removed = home.damaged = False
         home.last_activity = self._time()
 
     def check_homes(self, row: Workspace) -> None:
-        """(1) What a person wrote last is in a whole volume or in a proven archive."""
+        """(1) What a person wrote last is in the row's volume, or in a whole archive that the database knows of."""
         home = self.homes.get(row.id)
         if home is None or home.hand_removed or home.damaged or not home.content:
             return
-        volumes = self._worlds.runtime.volumes.values()
-        if any(v.workspace_id == row.id and v.content == home.content for v in volumes):
+        world = self._worlds
+        volume = world.runtime.volumes.get(row.home_store_key or "")
+        if volume is not None and volume.content == home.content:
             return
-        archives = self._worlds.archives.objects.items()
-        prefix = f"{row.id}/"
-        if any(a.committed and a.content == home.content and k.startswith(prefix) for k, a in archives):
+        points = world.database.points.get(row.id, ())
+        known = {row.archive_key or "", *(point.key for point in points)}
+        if any(
+            world.archives.is_complete(key) and world.archives.objects[key].content == home.content for key in known
+        ):
             return
         self.break_("1: the newest write is nowhere", f"{home.content}")
 
@@ -238,16 +309,31 @@ class Oracle:
         if name == "runtime.remove_container" and row.operation.value == "NONE" and not row.recover_pending:
             self.break_("acted before recording", f"{name} under no operation")
         home = self.home(about)
+        if name == "runtime.delete_volume" and row.home.live:
+            self.break_("1: the living home is deleted", f"{row.home_store_key} under {row.operation}")
         if name == "runtime.create_volume" and home.hand_removed and row.phase != "ERROR" and not home.choices:
             self.break_("a hand-removed volume was silently replaced", f"{row.home_store_key}")
 
-    def _no_job_at_work(self, about: UUID) -> None:
+    def _nobody_else_at_the_volume(self, name: str, about: UUID) -> None:
+        """(2) A container and a job never share a volume, unless a late effect brought one of them."""
+        if self._recently_late(about):
+            return
         job = self._worlds.jobs.jobs.get(about)
-        if job is not None and job.state == "running" and not self._recently_late(about):
-            self.break_("a container starts while a job uses its volume", f"{job.spec.kind} {job.spec.op_id}")
+        container = self._worlds.runtime.containers.get(about)
+        row = self._worlds.database.rows[about]
+        if name == "runtime.start_container" and job is not None and job.state == "running":
+            self.break_("2: a container starts while a job uses its volume", f"{job.spec.kind} {job.spec.op_id}")
+        if name == "jobs.start" and container and container.running and container.volume == row.home_store_key:
+            self.break_("2: a job starts while a container uses its volume", f"{row.operation}")
+
+    def _excuse_deletes(self, about: UUID) -> None:
+        """An archive lost a moment ago may have been seen whole when the volume's delete was sent."""
+        home = self.home(about)
+        if self._time() - home.damaged_at < LONGEST_DELAY:
+            home.damaged = True
 
     def _recently_late(self, workspace_id: UUID) -> bool:
-        return self._time() - self._late.get(workspace_id, float("-inf")) < 120
+        return self._time() - self._late.get(workspace_id, NEVER) < LONGEST_DELAY
 
     @contextmanager
     def delivering_late(self) -> Iterator[None]:
@@ -271,3 +357,7 @@ class Oracle:
         self.trace.update(line.encode())
         if self.show:
             sys.stderr.write(line)
+
+
+def _task() -> int:
+    return hash(asyncio.current_task())

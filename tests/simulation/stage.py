@@ -31,6 +31,7 @@ from tests.simulation.virtual_time import VirtualClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 PERSON = Actor("person")
+OWNER = "ann"
 
 
 def world_now() -> datetime:
@@ -79,11 +80,12 @@ class Stage:
     worlds: Worlds
     tuning: Tuning
     seed: int = 0
+    front: Wire | None = None
     starts: int = 0
     casts: dict[str, Cast] = field(default_factory=dict)
 
     def wishes(self) -> Wishes:
-        return Wishes(MemoryDatabase(self.worlds.database).specs(), self.tuning.limits)
+        return Wishes(MemoryDatabase(self.worlds.database, self.front).specs(), self.tuning.limits)
 
     def start(self, holder: str, wire: Wire | None = None, clock: VirtualClock | None = None) -> Cast:
         self.starts += 1
@@ -93,11 +95,20 @@ class Stage:
         archives = MemoryArchives(worlds.archives, wire)
         notifier = MemoryNotifier()
         outside = Outside(
-            leadership=database.leadership(clock), statuses=database.statuses, specs=database.specs(),
-            collector=database.collector(), feed=database.changes(), bus=MemoryBus(worlds.signals, wire),
-            activity=MemoryActivity(worlds.signals, wire), runtime=runtime,
-            jobs=MemoryJobs(runtime, archives, worlds.jobs, wire), archives=archives, notifier=notifier, clock=clock,
-            ids=SeededIds(self.seed * 1000 + self.starts), metrics=Metrics(),
+            leadership=database.leadership(clock),
+            statuses=database.statuses,
+            specs=database.specs(),
+            collector=database.collector(),
+            feed=database.changes(),
+            bus=MemoryBus(worlds.signals, wire),
+            activity=MemoryActivity(worlds.signals, wire),
+            runtime=runtime,
+            jobs=MemoryJobs(runtime, archives, worlds.jobs, wire),
+            archives=archives,
+            notifier=notifier,
+            clock=clock,
+            ids=SeededIds(self.seed * 1000 + self.starts),
+            metrics=Metrics(),
         )
         coordinator = Coordinator(holder, outside, self.tuning)
         cast = Cast(coordinator, asyncio.get_running_loop().create_task(coordinator.run()), notifier)
@@ -110,7 +121,7 @@ class Stage:
         cast.task.cancel()
         await asyncio.gather(cast.task, return_exceptions=True)
 
-    async def create(self, desired: Desired, number: int = 1, owner: str = "ann") -> Workspace:
+    async def create(self, desired: Desired, number: int = 1, owner: str = OWNER) -> Workspace:
         new = NewWorkspace(f"workspace {number}", owner, desired, image_ref="image", runtime="memory")
         return await self.wishes().create(new, UUID(int=number), PERSON, world_now())
 

@@ -48,10 +48,14 @@ def apply_to_descriptor(target: int, member: Member, *, own: bool) -> int:
     """
     if own:
         os.fchown(target, member.uid, member.gid)
-    late = [pair for pair in member.xattrs if pair[0] in _ACLS or pair[0] == _CAPABILITY]
-    lost = set_xattrs(target, [pair for pair in member.xattrs if pair not in late])
-    os.fchmod(target, member.mode)
-    lost += set_xattrs(target, late)
+    lost = 0
+    if member.xattrs:
+        late = [pair for pair in member.xattrs if pair[0] in _ACLS or pair[0] == _CAPABILITY]
+        lost += set_xattrs(target, [pair for pair in member.xattrs if pair not in late])
+        os.fchmod(target, member.mode)
+        lost += set_xattrs(target, late)
+    else:
+        os.fchmod(target, member.mode)
     os.utime(target, ns=(member.mtime_ns, member.mtime_ns))
     return lost
 

@@ -56,7 +56,6 @@ class Unpacker:
 
     def _spend(self, member: Member) -> None:
         self._spent += BLOCK + member.size
-        self.progress.advance(BLOCK)
         if 0 < self.max_bytes < self._spent:
             raise refused(f"it holds more than the {self.max_bytes} bytes this volume may")
 
@@ -75,6 +74,7 @@ class Unpacker:
         if self.home is not None or member.kind != DIRECTORY:
             raise refused("the home itself comes twice, or is no directory")
         self.home = member
+        self.progress.advance(BLOCK)
 
     def _make(self, member: Member, reader: TarReader) -> None:
         parent, _, name = member.path.rpartition(b"/")
@@ -83,13 +83,14 @@ class Unpacker:
             self._file(directory, name, member, reader)
         elif member.kind == DIRECTORY:
             self._directory(directory, name, member)
+            self.progress.advance(BLOCK)
             return
         elif member.kind == HARD_LINK:
             self._hard_link(directory, name, member)
         else:
             self._special(directory, name, member)
         self.files += 1
-        self.progress.advance(0, files=1)
+        self.progress.advance(BLOCK, files=1)
 
     def _enter(self, path: bytes, member: Member) -> int:
         while (top := self._stack[-1]).path != path:

@@ -1,0 +1,222 @@
+"""A restore is whole or not at all, is recognised when it is finished, and never takes what is not its own."""
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from codehub.job.command import main
+from codehub.job.empty import empty_archive
+from codehub.job.exit_codes import ExitCode
+from codehub.job.meta import encode_meta
+from codehub.job.verify import verify
+from tests.job.jobs import Desk
+from tests.job.trees import assert_same, make_nasty_tree, snapshot
+
+
+@pytest.fixture
+def archived(desk: Desk) -> Desk:
+    (desk.home / "a").write_bytes(os.urandom(300_000))
+    (desk.home / "d").mkdir()
+    (desk.home / "d" / "b").write_text("b")
+    assert desk.archive().code == ExitCode.DONE
+    return desk
+
+
+def test_the_stamp_says_what_this_home_is(archived: Desk) -> None:
+    done = archived.restore().last
+    stamp = json.loads((archived.restored / ".codehub-restored").read_bytes())
+    meta = json.loads(archived.meta.read_bytes())
+    wanted = {"key": archived.key, "sha256": meta["sha256"], "op_id": archived.op_id}
+    assert {name: stamp[name] for name in wanted} == wanted
+    assert {name: done[name] for name in wanted} == wanted
+    assert (done["event"], done["files"], done["bytes"]) == ("done", 2, meta["bytes"])
+
+
+def test_a_finished_restore_is_not_repeated(archived: Desk) -> None:
+    first = archived.restore().last
+    (archived.restored / "a").write_text("written by its user")
+    archived.object.unlink()
+    second = archived.restore()
+    assert (second.code, second.last) == (ExitCode.DONE, first)
+    assert (archived.restored / "a").read_text() == "written by its user"
+
+
+def test_another_operation_restores_again_in_full(archived: Desk) -> None:
+    archived.restore()
+    (archived.restored / "a").write_text("of the earlier restore")
+    (archived.restored / "extra").mkdir()
+    archived.op_id = "restore-2"
+    assert archived.restore().code == ExitCode.DONE
+    assert_same(archived.tree_of_home(), archived.tree_restored())
+    assert archived.leftovers() == []
+
+
+def test_files_that_no_restore_put_there_are_not_replaced(archived: Desk) -> None:
+    (archived.restored / "work").write_text("precious")
+    restored = archived.restore()
+    assert restored.code == ExitCode.CONFLICT
+    assert [path.name for path in archived.restored.iterdir()] == ["work"]
+
+
+def test_staging_of_earlier_attempts_is_removed(archived: Desk) -> None:
+    for op_id in ("restore-1", "older"):
+        (archived.restored / f".codehub-restore-{op_id}" / "tree" / "x").mkdir(parents=True)
+        (archived.restored / f".codehub-restore-{op_id}" / "tree" / "x").chmod(0o500)
+    assert archived.restore().code == ExitCode.DONE
+    assert archived.leftovers() == []
+    assert_same(archived.tree_of_home(), archived.tree_restored())
+
+
+@pytest.mark.parametrize("planted", ["a file", "a symlink"])
+def test_something_else_in_the_place_of_staging(archived: Desk, planted: str) -> None:
+    archived.restore()
+    outside = archived.restored.parent / "outside"
+    outside.mkdir()
+    (outside / "committed").write_text("not ours")
+    for place in (archived.restored / ".codehub-restore-x", archived.restored / ".codehub-restore-restore-2"):
+        if planted == "a file":
+            place.write_text("x")
+        else:
+            place.symlink_to(outside)
+    archived.op_id = "restore-3"
+    assert archived.restore().code == ExitCode.DONE
+    assert archived.leftovers() == []
+    assert (outside / "committed").read_text() == "not ours"
+
+
+def test_a_half_restored_home_is_never_archived(archived: Desk) -> None:
+    archived.restore()
+    (archived.restored / ".codehub-restore-next").mkdir()
+    archived.home, archived.key = archived.restored, "homes/7f1c/op-2/home.tar.zst"
+    assert archived.archive().code == ExitCode.CONFLICT
+    assert not archived.object.exists()
+
+
+@pytest.mark.parametrize("stamp", ["directory", "fifo", "[]", '{"op_id": 7}', "{", "null"])
+def test_a_stamp_its_user_spoiled_is_no_stamp(archived: Desk, stamp: str) -> None:
+    archived.restore()
+    place = archived.restored / ".codehub-restored"
+    place.unlink()
+    if stamp == "directory":
+        place.mkdir()
+    elif stamp == "fifo":
+        os.mkfifo(place)
+    else:
+        place.write_text(stamp)
+    assert archived.restore().code == ExitCode.CONFLICT, "nothing says that this home may be replaced"
+    archived.home, archived.key = archived.restored, "homes/7f1c/op-2/home.tar.zst"
+    assert archived.archive().code == ExitCode.DONE
+
+
+def test_the_object_is_missing(archived: Desk) -> None:
+    archived.object.unlink()
+    assert archived.restore().code == ExitCode.ARCHIVE_NOT_FOUND
+    assert os.listdir(archived.restored) == []
+
+
+def test_the_meta_is_missing(archived: Desk) -> None:
+    archived.meta.unlink()
+    restored = archived.restore()
+    assert restored.code == ExitCode.ARCHIVE_NOT_FOUND
+    assert ".meta" in restored.message
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"not json", b'{"sha256": 5}', b"[]"])
+def test_the_meta_cannot_be_read(archived: Desk, content: bytes) -> None:
+    archived.meta.write_bytes(content)
+    assert archived.restore().code == ExitCode.ARCHIVE_CORRUPTED
+
+
+def test_the_object_is_shorter(archived: Desk) -> None:
+    os.truncate(archived.object, archived.object.stat().st_size - 1)
+    assert archived.restore().code == ExitCode.ARCHIVE_CORRUPTED
+    assert os.listdir(archived.restored) == []
+
+
+@pytest.mark.parametrize("where", [0.0, 0.001, 0.3, 0.5, 0.9, 0.9999])
+def test_one_bit_is_flipped(archived: Desk, where: float) -> None:
+    data = bytearray(archived.object.read_bytes())
+    data[int(where * len(data))] ^= 1
+    archived.object.write_bytes(data)
+    assert archived.restore().code == ExitCode.ARCHIVE_CORRUPTED
+    assert os.listdir(archived.restored) == []
+
+
+def test_a_sound_archive_that_is_another_one_is_damage_too(archived: Desk) -> None:
+    """Readable to its end and of the right length; only the checksum can tell."""
+    meta = json.loads(archived.meta.read_bytes())
+    archived.meta.write_text(json.dumps({**meta, "sha256": "ab" * 32}))
+    assert archived.restore().code == ExitCode.ARCHIVE_CORRUPTED
+    assert os.listdir(archived.restored) == []
+
+
+def test_a_damaged_archive_leaves_the_earlier_restore_alone(archived: Desk) -> None:
+    archived.restore()
+    before = archived.tree_restored()
+    before.pop(b"")
+    archived.object.write_bytes(bytes(archived.object.stat().st_size))
+    archived.op_id = "restore-2"
+    assert archived.restore().code == ExitCode.ARCHIVE_CORRUPTED
+    after = archived.tree_restored()
+    after.pop(b"")
+    assert after == before
+    assert archived.leftovers() == []
+
+
+def test_a_repaired_archive_can_be_restored(archived: Desk) -> None:
+    good = archived.object.read_bytes()
+    archived.object.write_bytes(bytes(len(good)))
+    archived.restore()
+    archived.object.write_bytes(good)
+    assert archived.restore().code == ExitCode.DONE
+    assert_same(archived.tree_of_home(), archived.tree_restored())
+
+
+def test_nothing_is_inherited_from_the_volume(desk: Desk) -> None:
+    """A volume with a default ACL and a set-group-id bit must not leak them into what is unpacked."""
+    make_nasty_tree(desk.home)
+    desk.archive()
+    desk.restore()
+    desk.op_id = "into a home that has all of it".replace(" ", "-")
+    assert desk.restore().code == ExitCode.DONE
+    assert_same(desk.tree_of_home(), desk.tree_restored())
+
+
+def test_an_empty_archive_leaves_the_new_volume_as_it_was_made(desk: Desk) -> None:
+    data, meta = empty_archive(datetime.now(UTC))
+    desk.object.parent.mkdir(parents=True)
+    desk.object.write_bytes(data)
+    desk.meta.write_bytes(encode_meta(meta))
+    assert verify(desk.store()) == meta
+    desk.restored.chmod(0o710)
+    assert desk.restore(max_bytes=1).code == ExitCode.DONE
+    assert sorted(snapshot(desk.restored)) == [b""]
+    assert desk.restored.stat().st_mode & 0o777 == 0o710
+
+
+def test_a_home_of_nothing_is_a_home_too(desk: Desk) -> None:
+    desk.home.chmod(0o750)
+    before = desk.tree_of_home()
+    desk.archive()
+    desk.restore()
+    assert_same(before, desk.tree_restored())
+
+
+@pytest.mark.parametrize("op_id", ["", "../x", "a/b", ".hidden"])
+def test_operation_ids_cannot_be_paths(op_id: str) -> None:
+    assert main(["restore", "--volume", "/x", "--store", "file:///x", "--key", "k", "--op-id", op_id]) == 2
+
+
+def test_the_limit_is_in_the_measure_of_meta(archived: Desk) -> None:
+    cost = json.loads(archived.meta.read_bytes())["content_bytes"]
+    assert archived.restore(max_bytes=cost - 1).code == ExitCode.REFUSED_MEMBER
+    assert archived.restore(max_bytes=cost).code == ExitCode.DONE
+
+
+def test_a_volume_that_is_no_directory(archived: Desk, tmp_path: Path) -> None:
+    archived.restored = tmp_path / "file"
+    archived.restored.write_text("x")
+    assert archived.restore().code == ExitCode.ACTION_FAILED

@@ -1,0 +1,194 @@
+"""What goes into an archive comes out of it: the fixed nasty tree, and trees nobody thought of."""
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from codehub.job.exit_codes import ExitCode
+from codehub.job.verify import members, verify
+from tests.job.jobs import Desk
+from tests.job.trees import acl, assert_same, make_nasty_tree
+
+
+def test_the_nasty_tree_comes_back_identical(desk: Desk) -> None:
+    make_nasty_tree(desk.home)
+    before = desk.tree_of_home()
+    archived = desk.archive()
+    assert archived.code == ExitCode.DONE, archived.message
+    assert desk.restore().code == ExitCode.DONE
+    assert_same(before, desk.tree_restored())
+    assert archived.last["left_out"] == 1, "the socket, by its type"
+    assert desk.leftovers() == []
+    assert desk.object.stat().st_size < 12 << 20, "holes are not stored"
+
+
+def test_archiving_changes_nothing_in_the_home(desk: Desk) -> None:
+    make_nasty_tree(desk.home)
+    before = desk.tree_of_home()
+    desk.archive()
+    assert desk.tree_of_home() == before
+
+
+def test_a_restored_home_can_be_archived_and_gives_the_same_bytes(desk: Desk) -> None:
+    make_nasty_tree(desk.home)
+    first = desk.archive().last
+    desk.restore()
+    desk.home, desk.key = desk.restored, "homes/7f1c/op-2/home.tar.zst"
+    second = desk.archive().last
+    if os.geteuid() == 0:
+        assert second["sha256"] == first["sha256"]
+    assert second["files"] == first["files"]
+
+
+def test_the_job_leaves_its_own_names_and_nothing_else_out(desk: Desk) -> None:
+    (desk.home / ".codehub-restored").write_text("{}")
+    (desk.home / ".codehub-cache").mkdir()
+    (desk.home / ".codehubrc").write_text("mine")
+    (desk.home / "inner").mkdir()
+    (desk.home / "inner" / ".codehub-cache").write_text("mine too")
+    desk.archive()
+    desk.restore()
+    assert sorted(desk.tree_restored()) == [b"", b".codehubrc", b"inner", b"inner/.codehub-cache"]
+
+
+def test_a_path_longer_than_the_kernel_takes_at_once(desk: Desk) -> None:
+    directory = os.open(desk.home, os.O_RDONLY)
+    name = "d" * 250
+    for _ in range(20):
+        os.mkdir(name, dir_fd=directory)
+        inner = os.open(name, os.O_RDONLY, dir_fd=directory)
+        os.close(directory)
+        directory = inner
+    os.close(os.open("bottom", os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=directory))
+    os.close(directory)
+    before = desk.tree_of_home()
+    assert max(map(len, before)) > 5000
+    assert desk.archive().code == ExitCode.DONE
+    assert desk.restore().code == ExitCode.DONE
+    assert_same(before, desk.tree_restored())
+
+
+def test_verify_reads_every_header(desk: Desk) -> None:
+    make_nasty_tree(desk.home)
+    desk.archive()
+    meta = verify(desk.store())
+    paths = [member.path for member in members(desk.store())]
+    assert sorted(paths) == sorted(desk.tree_of_home())
+    assert meta.files == sum(1 for entry in desk.tree_of_home().values() if entry.kind != 0o040000)
+
+
+def test_progress_reaches_its_total(desk: Desk) -> None:
+    make_nasty_tree(desk.home)
+    events = desk.archive().events
+    assert events[0]["step"] == "pack"
+    total = events[0]["total_bytes"]
+    content = events[-1]["content_bytes"]
+    assert total == pytest.approx(content, rel=0.1)
+
+
+@pytest.mark.system
+@pytest.mark.timeout(600)
+def test_a_hundred_thousand_small_files(roomy_desk: Desk) -> None:
+    for group in range(100):
+        directory = roomy_desk.home / f"group-{group}"
+        directory.mkdir()
+        for number in range(1000):
+            (directory / f"{number}").write_bytes(b"%d" % (group * number))
+    before = roomy_desk.tree_of_home()
+    archived = roomy_desk.archive()
+    assert (archived.code, archived.last["files"]) == (ExitCode.DONE, 100_000)
+    assert roomy_desk.restore().code == ExitCode.DONE
+    assert_same(before, roomy_desk.tree_restored())
+
+
+names = st.binary(min_size=1, max_size=40).filter(
+    lambda name: not (b"/" in name or b"\x00" in name or name in (b".", b"..") or name.startswith(b".codehub"))
+)
+modes = st.integers(0, 0o7777).map(lambda mode: mode | 0o400)
+times = st.integers(-(2**31) * 10**9, 2**33 * 10**9)
+xattrs = st.dictionaries(
+    st.text("abc=%é. ", min_size=1, max_size=8).map("user.{}".format), st.binary(max_size=60), max_size=2
+)
+contents = st.tuples(st.binary(max_size=80), st.sampled_from([1, 1, 7, 700, 40_000]), st.sampled_from([0, 0, 1 << 21]))
+
+
+@dataclass(frozen=True)
+class File:
+    content: tuple[bytes, int, int]
+    """What, how many times, after how large a hole."""
+    mode: int
+    mtime_ns: int
+    xattrs: dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class Directory:
+    inner: dict[bytes, object]
+    mode: int
+    mtime_ns: int
+
+
+symlinks = st.binary(min_size=1, max_size=200).filter(lambda target: b"\x00" not in target)
+leaves = st.one_of(
+    st.builds(File, contents, modes, times, xattrs),
+    symlinks,
+    st.sampled_from(["fifo", "hard link", "access list"]),
+)
+trees: st.SearchStrategy[dict[bytes, object]] = st.recursive(
+    st.dictionaries(names, leaves, max_size=4),
+    lambda inner: st.dictionaries(names, st.one_of(leaves, st.builds(Directory, inner, modes, times)), max_size=4),
+    max_leaves=12,
+)
+
+
+def build(directory: bytes, tree: dict[bytes, object], made: list[bytes]) -> None:
+    for name, node in tree.items():
+        path = directory + b"/" + name
+        if isinstance(node, Directory):
+            os.mkdir(path)
+            build(path, node.inner, made)
+            os.chmod(path, node.mode | 0o500)
+            os.utime(path, ns=(0, node.mtime_ns))
+        elif isinstance(node, bytes):
+            os.symlink(node, path)
+        elif node == "fifo":
+            os.mkfifo(path)
+        elif node == "hard link" and made:
+            os.link(made[len(name) % len(made)], path)
+        else:
+            build_file(path, node if isinstance(node, File) else None)
+            made.append(path)
+
+
+def build_file(path: bytes, node: File | None) -> None:
+    content, repeated, hole = node.content if node else (b"listed", 1, 0)
+    with open(path, "wb") as file:
+        file.seek(hole)
+        file.write(content * repeated)
+        file.truncate()
+    if node is None:
+        os.setxattr(path, "system.posix_acl_access", acl(named_user=77, permissions=6))
+        return
+    for name, value in node.xattrs.items():
+        os.setxattr(path, name, value)
+    os.chmod(path, node.mode)
+    os.utime(path, ns=(0, node.mtime_ns))
+
+
+@settings(max_examples=80, suppress_health_check=list(HealthCheck))
+@given(trees)
+def test_any_tree_comes_back_identical(tree: dict[bytes, object]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        desk = Desk(Path(directory))
+        build(os.fsencode(desk.home), tree, [])
+        before = desk.tree_of_home()
+        archived = desk.archive()
+        assert archived.code == ExitCode.DONE, archived.message
+        restored = desk.restore()
+        assert restored.code == ExitCode.DONE, restored.message
+        assert_same(before, desk.tree_restored())

@@ -1,0 +1,65 @@
+"""An archive is no private format: ordinary tools read it, with everything in it."""
+
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from codehub.job.compress import decompressed
+from codehub.job.tar_format import REGULAR, Member, encode
+from codehub.job.tar_reader import TarReader
+from tests.job.jobs import Desk
+from tests.job.trees import ROOT, assert_same, make_nasty_tree, snapshot
+
+
+def plain_tar(desk: Desk, target: Path) -> Path:
+    make_nasty_tree(desk.home)
+    desk.archive()
+    target.write_bytes(b"".join(decompressed([desk.object.read_bytes()])))
+    return target
+
+
+def test_python_tarfile_lists_it(desk: Desk, tmp_path: Path) -> None:
+    with tarfile.open(plain_tar(desk, tmp_path / "home.tar"), errors="surrogateescape") as archive:
+        names = {name.encode(errors="surrogateescape") for name in archive.getnames()}
+        by_name = {member.name: member for member in archive}
+    assert {b"" if name == b"." else name for name in names} == set(desk.tree_of_home())
+    assert by_name["holes/1 GiB of nothing"].size == 1 << 30
+
+
+@pytest.mark.skipif(shutil.which("tar") is None, reason="needs GNU tar")
+def test_gnu_tar_restores_it(desk: Desk, tmp_path: Path) -> None:
+    archive = plain_tar(desk, tmp_path / "home.tar")
+    if not ROOT:  # GNU tar cannot set an ordinary user's attributes on a read-only file
+        subprocess.run(["tar", "-tf", archive], capture_output=True, check=True)
+        return
+    keep = ["--same-permissions", "--numeric-owner", "--xattrs", "--xattrs-include=*", "--delay-directory-restore"]
+    done = subprocess.run(["tar", "-C", desk.restored, *keep, "-xf", archive], capture_output=True, check=True)
+    assert b"Cannot" not in done.stderr
+    assert_same(desk.tree_of_home(), snapshot(desk.restored))
+
+
+@pytest.mark.parametrize("length", [1, 8, 85, 86, 87, 88, 89, 90, 91, 92, 93, 900, 985, 990, 995, 9990])
+def test_records_count_their_own_length(length: int) -> None:
+    member = Member(b"x", REGULAR, 0o644, 1, 2, 3, xattrs=(("user.a", b"v" * length),))
+    assert list(TarReader([encode(member) + bytes(1024)])) == [member]
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        Member(b"x", REGULAR, 0o644, 2**31, 2**32 - 2, -1),
+        Member(b"x", REGULAR, 0o7777, 0, 0, 2**63),
+        Member("é".encode(), REGULAR, 0o644, 0, 0, 10**18 + 1),
+        Member(b"\xff" * 200, REGULAR, 0o644, 0, 0, -(10**18)),
+    ],
+)
+def test_numbers_too_large_for_a_header_are_kept(member: Member) -> None:
+    assert list(TarReader([encode(member) + bytes(1024)])) == [member]
+
+
+def test_a_file_too_large_for_a_header_is_kept() -> None:
+    member = Member(b"x", REGULAR, 0o644, 0, 0, 0, size=2**40)
+    assert next(iter(TarReader([encode(member)]))) == member

@@ -1,0 +1,1 @@
+"""Bugs planted one at a time in a copy of the source, to show that the search over fault schedules finds each."""

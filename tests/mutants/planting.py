@@ -1,0 +1,46 @@
+"""How a bug is planted: exact text in a copy of the source is replaced. The source itself never knows."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = Path("src/codehub")
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """`file` is relative to the package; `old` must be in it exactly once."""
+
+    file: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    name: str
+    patches: tuple[Patch, ...]
+
+
+class DoesNotApply(Exception):
+    """The source has changed: the catalogue must follow it."""
+
+
+def plant(mutant: Mutant, tree: Path) -> None:
+    for patch in mutant.patches:
+        path = tree / PACKAGE / patch.file
+        path.write_text(patched(path.read_text(), patch))
+
+
+def patched(text: str, patch: Patch) -> str:
+    found = text.count(patch.old)
+    if found != 1:
+        raise DoesNotApply(f"{patch.file} holds {patch.old!r} {found} times, not once")
+    return text.replace(patch.old, patch.new)
+
+
+def copy_tree(to: Path) -> None:
+    """The package and the tests, without what an interpreter left beside them."""
+    for name in ("src", "tests"):
+        shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
