@@ -4,6 +4,7 @@ Conditions and home are what judge makes of the world, so a row is settled becau
 them. Every kind that rests is there: running, standing by and archived; half of the living have an archive too.
 """
 
+import gc
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,6 +42,8 @@ class Fleet:
             await insert(connection, [self._settled(number, now) for number in range(self.size, until)])
             self.size = until
         await connection.execute("VACUUM ANALYZE workspaces")
+        gc.collect()
+        gc.freeze()  # the world is not the controller's to carry
 
     def _settled(self, number: int, now: datetime) -> Workspace:
         desired = RESTING[number % len(RESTING)]

@@ -42,6 +42,7 @@ PASS_SECONDS_AIM = 0.5
 PASS_AIM_AT = 10_000
 START_MS_AIM = 50.0
 NOISE = 1.15
+ENOUGH_SECONDS = 0.3
 PATIENCE_SECONDS = 120.0
 OPERATIONS_EACH = 2
 """PENDING to RUNNING is PROVISIONING and STARTING."""
@@ -49,7 +50,8 @@ OPERATIONS_EACH = 2
 # Everything but the renewal of the term.
 WRITES = "SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::int FROM pg_stat_user_tables WHERE relname <> $1"
 OTHERS = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'codehub%' AND datname = current_database()"
-VERSIONS = "SELECT id, version FROM workspaces"
+BARE = "SELECT id, version"
+VERSIONS = f"{BARE} FROM workspaces"
 TIMES = """
 SELECT workspace_id, min(at) FILTER (WHERE kind = 'wish') AS wished,
     min(at) FILTER (WHERE kind = 'operation_began') AS began,
@@ -173,7 +175,7 @@ async def measure_passes(servers: Servers, sizes: list[int], rounds: int) -> lis
             first, steady = await pass_rows(outside, size, rounds)
         written = await rows_written(url) - before
         rows = [
-            PassRow(size, "SELECT id, version", *bare),
+            PassRow(size, BARE, *bare),
             replace(first, written=written, ratio=first.seconds / bare[0]),
             replace(steady, written=written, ratio=steady.seconds / bare[0]),
         ]
@@ -214,9 +216,10 @@ def grown(row: PassRow, before: list[PassRow]) -> PassRow:
 
 
 async def best(rounds: int, work: Callable[[], Awaitable[object]]) -> tuple[float, float]:
-    """The least wall and processor time of some rounds, each begun with nothing to collect."""
-    took = []
-    for _ in range(rounds):
+    """The least wall and processor time of some rounds, each begun with nothing to collect. What is over in a moment
+    gets more of them, until its clock can be believed."""
+    took: list[tuple[float, float]] = []
+    while len(took) < rounds or (rounds > 1 and sum(wall for wall, _ in took) < ENOUGH_SECONDS):
         gc.collect()
         wall, cpu = time.perf_counter(), time.process_time()
         await work()
@@ -277,30 +280,37 @@ async def measure_commits(servers: Servers, commits: int, connections: int = 10)
     return rates
 
 
-async def measure_wishes(servers: Servers, what: str, wishes: int, rate: float, commits: float) -> WishRow:
+async def measure_wishes(servers: Servers, what: str, wishes: int, rate: float | None, commits: float) -> WishRow:
+    """Without a rate all wishes are there before a coordinator begins to lead, and count from then."""
     say(f"wishes: {what}")
     url, effects = await servers.database(), FirstEffects()
     async with connected(url) as connection:
         await insert(connection, list(pending(wishes)))
-        archives = MemoryArchives()
-        async with servers.outside(url, MemoryRuntime(wire=effects), archives) as outside:
+        if rate is None:
+            await wish(url, 0)
+        async with servers.outside(url, MemoryRuntime(wire=effects), MemoryArchives()) as outside:
             coordinator = Coordinator("bench", outside, Tuning())
+            began, cpu = time.time(), time.process_time()
             running = asyncio.create_task(coordinator.run())
             try:
-                await until(lambda: _seen_all(coordinator))
-                cpu = time.process_time()
-                await wish(url, rate)
+                if rate is not None:
+                    await until(lambda: _seen_all(coordinator))
+                    began, cpu = time.time(), time.process_time()
+                    await wish(url, rate)
                 await until(lambda: _all_running(connection, wishes))
                 cpu = time.process_time() - cpu
             finally:
                 running.cancel()
                 await asyncio.gather(running, return_exceptions=True)
-        return wish_row(what, await connection.fetch(TIMES), effects.at, cpu, commits)
+        return wish_row(what, await connection.fetch(TIMES), effects.at, began, cpu, commits)
 
 
-def wish_row(what: str, times: list[asyncpg.Record], effects: dict[UUID, float], cpu: float, commits: float) -> WishRow:
-    wished = {row["workspace_id"]: row["wished"].timestamp() for row in times}
-    began = {row["workspace_id"]: row["began"].timestamp() for row in times}
+def wish_row(
+    what: str, times: list[asyncpg.Record], effects: dict[UUID, float], began: float, cpu: float, commits: float
+) -> WishRow:
+    asked = [row["wished"].timestamp() for row in times]
+    wished = {row["workspace_id"]: max(at, began) for row, at in zip(times, asked, strict=True)}
+    started = {row["workspace_id"]: row["began"].timestamp() for row in times}
     ran = {row["workspace_id"]: row["running"].timestamp() for row in times}
     operations = len(times) * OPERATIONS_EACH
     rate = operations / (max(ran.values()) - min(wished.values()))
@@ -311,11 +321,11 @@ def wish_row(what: str, times: list[asyncpg.Record], effects: dict[UUID, float],
 
     return WishRow(
         what,
-        len(times) / (max(wished.values()) - min(wished.values())),
+        len(times) / (max(asked) - min(asked)),
         rate,
         rate / commits,
         cpu * 1000 / operations,
-        *waits(began),
+        *waits(started),
         *waits(effects),
         *waits(ran),
     )
@@ -346,14 +356,17 @@ async def _all_running(connection: "asyncpg.Connection[asyncpg.Record]", wishes:
 
 
 def aims(results: Results) -> list[tuple[str, bool]]:
+    """Growth stands beside that of the bare query: caches are not endless, and garbage is collected there too."""
     found = [("a pass over settled workspaces writes nothing", not any(row.written for row in results.passes))]
+    bare = {row.workspaces: row.growth for row in results.passes if row.what == BARE}
     for row in results.passes:
-        if row.what != "SELECT id, version" and row.workspaces == PASS_AIM_AT:
+        if row.what != BARE and row.workspaces == PASS_AIM_AT:
             aim = f"{row.what} over {row.workspaces:,} in under {PASS_SECONDS_AIM} s: {row.seconds:.3f} s"
             found.append((aim, row.seconds < PASS_SECONDS_AIM))
-        if row.what != "SELECT id, version" and row.growth:
-            aim = f"{row.what} over {row.workspaces:,} costs at most 10 times one over a tenth: {row.growth:.1f}"
-            found.append((aim, row.growth <= 10 * NOISE))
+        if row.what != BARE and row.growth:
+            control = bare[row.workspaces] or 0.0
+            aim = f"{row.what} over {row.workspaces:,}: {row.growth:.1f} times the cost of one over a tenth"
+            found.append((f"{aim} (linear: 10; {BARE}: {control:.1f})", row.growth <= max(10.0, control) * NOISE))
     trickle = results.wishes[0]
     aim = f"wish to operation in under {START_MS_AIM:g} ms (median, {trickle.what}): {trickle.start_p50_ms:.1f} ms"
     return [*found, (aim, trickle.start_p50_ms < START_MS_AIM)]
@@ -393,10 +406,14 @@ async def measure(chosen: argparse.Namespace) -> Results:
         async with embedded_postgres(place) as postgres, embedded_redis(place) as redis:
             servers = Servers(postgres.url, redis.url)
             results.commits.update(await measure_commits(servers, chosen.wishes))
-            told = results.commits["told"]
-            steady = f"{chosen.wishes} at {chosen.rate:g}/s"
-            results.wishes.append(await measure_wishes(servers, steady, chosen.wishes, chosen.rate, told))
-            results.wishes.append(await measure_wishes(servers, f"{chosen.wishes} at once", chosen.wishes, 0, told))
+            told, many = results.commits["told"], chosen.wishes
+            modes = {
+                f"{many} at {chosen.rate:g}/s": chosen.rate,
+                f"{many} at once": 0.0,
+                f"{many} before a leader": None,
+            }
+            for what, rate in modes.items():
+                results.wishes.append(await measure_wishes(servers, what, many, rate, told))
             results.passes.extend(await measure_passes(servers, chosen.workspaces, chosen.rounds))
     return results
 
@@ -414,7 +431,7 @@ def main() -> int:
         chosen.workspaces, chosen.wishes, chosen.rate, chosen.rounds = [100, 1000], 50, 50.0, 1
     configure_logging(level="warning")
     results = asyncio.run(measure(chosen))
-    print(f"best of {chosen.rounds} rounds, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
+    print(f"best of {chosen.rounds} rounds or more, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
     show(results)
     if chosen.json:
         shown = [{"aim": aim, "met": met} for aim, met in aims(results)]

@@ -196,7 +196,7 @@ def _fresh() -> Worlds:
 
 
 def _oracle(worlds: Worlds) -> Oracle:
-    return Oracle(Watched(worlds.database, worlds.runtime, worlds.archives, worlds.jobs), limit=2, standby_ttl=0)
+    return Oracle(Watched(worlds.database, worlds.runtime, worlds.archives, worlds.jobs), limit=2, idle=TUNING.idle)
 
 
 class Performance:

@@ -77,6 +77,19 @@ async def test_an_outage_is_one_statement_and_starts_nothing() -> None:
 
 
 @in_virtual_time
+async def test_only_what_looks_different_is_loaded_again() -> None:
+    shop = await Workshop.open()
+    settle_many(shop)
+    await shop.observer.full_pass()
+    shop.worlds.runtime.kill(next(iter(shop.worlds.runtime.containers)))
+    report = await shop.observer.full_pass()
+    assert (report.rows, report.judged, report.queued) == (MANY, 1, 1)
+    shop.wire.faults["runtime"] = FAILS
+    assert (await shop.observer.full_pass()).judged == MANY
+    assert (await shop.observer.full_pass()).judged == MANY
+
+
+@in_virtual_time
 async def test_readiness_counts_only_passes_that_saw_everything() -> None:
     shop = await Workshop.open()
     settle_many(shop)
@@ -119,6 +132,18 @@ async def test_the_active_pass_is_one_filtered_look_that_the_workers_share() -> 
     await asyncio.sleep(2)
     await shop.observer.facts(shop.row)
     assert shop.wire.calls.count("runtime.volumes") == 2
+
+
+@in_virtual_time
+async def test_a_woken_workspace_at_rest_is_looked_at_again_but_queued_only_when_it_looks_different() -> None:
+    shop = await Workshop.open()
+    shop.place(with_home(desired_state=Desired.STANDBY), volume=())
+    assert [await shop.observer.active_pass([WORKSPACE_ID]) for _ in range(3)] == [1, 0, 0]
+    shop.worlds.runtime.volumes.pop(VOLUME)
+    assert [await shop.observer.active_pass([WORKSPACE_ID]) for _ in range(2)] == [1, 0]
+    shop.wire.faults["runtime"] = FAILS
+    assert [await shop.observer.active_pass([WORKSPACE_ID]) for _ in range(2)] == [1, 1]
+    assert shop.wire.calls.count("runtime.volumes") == 7
 
 
 @in_virtual_time

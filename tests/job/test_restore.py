@@ -11,6 +11,7 @@ from codehub.job.command import main
 from codehub.job.empty import empty_archive
 from codehub.job.exit_codes import ExitCode
 from codehub.job.meta import encode_meta
+from codehub.job.unpack import Unpacker
 from codehub.job.verify import verify
 from tests.job.jobs import Desk
 from tests.job.trees import assert_same, make_nasty_tree, snapshot
@@ -124,6 +125,21 @@ def test_the_meta_is_missing(archived: Desk) -> None:
     assert ".meta" in restored.message
 
 
+def test_the_object_goes_away_while_it_is_read(archived: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = Unpacker._write
+
+    def deleting(unpacker: Unpacker, descriptor: int, data: bytes | memoryview) -> None:
+        archived.object.unlink(missing_ok=True)
+        write(unpacker, descriptor, data)
+
+    monkeypatch.setattr(Unpacker, "_write", deleting)
+    (archived.home / "large").write_bytes(os.urandom(30 << 20))
+    archived.key = "homes/7f1c/op-2/home.tar.zst"
+    archived.archive()
+    assert archived.restore().code == ExitCode.ARCHIVE_NOT_FOUND
+    assert os.listdir(archived.restored) == []
+
+
 @pytest.mark.parametrize("content", [b"", b"{}", b"not json", b'{"sha256": 5}', b"[]"])
 def test_the_meta_cannot_be_read(archived: Desk, content: bytes) -> None:
     archived.meta.write_bytes(content)
@@ -210,7 +226,10 @@ def test_operation_ids_cannot_be_paths(op_id: str) -> None:
     assert main(["restore", "--volume", "/x", "--store", "file:///x", "--key", "k", "--op-id", op_id]) == 2
 
 
-def test_the_limit_is_in_the_measure_of_meta(archived: Desk) -> None:
+def test_the_limit_is_in_the_measure_of_meta(desk: Desk) -> None:
+    make_nasty_tree(desk.home)
+    desk.archive()
+    archived = desk
     cost = json.loads(archived.meta.read_bytes())["content_bytes"]
     assert archived.restore(max_bytes=cost - 1).code == ExitCode.REFUSED_MEMBER
     assert archived.restore(max_bytes=cost).code == ExitCode.DONE

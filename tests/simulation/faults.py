@@ -41,9 +41,9 @@ WRITE_MISHAPS = (Mishap.FAIL, Mishap.LOSE_ANSWER, Mishap.HANG, Mishap.SLOW)
 EFFECT_MISHAPS = (*WRITE_MISHAPS, Mishap.LATE, Mishap.REPEAT)
 EFFECTS_FAIL_MORE = 4
 FAILS_MORE = {
-    "db.record_observations": 6,
-    "db.idle_candidates": 6,
-    "db.leases": 6,
+    "db.record_observations": 12,
+    "db.idle_candidates": 10,
+    "db.leases": 10,
     "jobs.find": 4,
     "runtime.create_volume": 8,
     "runtime.delete_volume": 8,
@@ -140,17 +140,21 @@ class MachineWire(FaultyWire):
         if self._stalls_at is not None and self._stalls_at is _moment(name, about):
             self.stall()
         try:
-            await self._pause()
-            return await super().call(name, self._watched(name, effect, about), about)
+            return await self._delivered(name, effect, about)
         except BaseException:
             self._oracle.refused()
             raise
+
+    async def _delivered(self, name: str, effect: Callable[[], T], about: UUID | None) -> T:
+        try:
+            await self._pause()
+            return await super().call(name, self._watched(name, effect, about), about)
         finally:
             if about is not None:
                 self._oracle.returned(self.holder, about)
             if self.dead:
                 raise Killed
-            if not self._awake.is_set():
+            if self.stalled:
                 await self._pause()
 
     async def _pause(self) -> None:

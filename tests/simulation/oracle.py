@@ -18,6 +18,7 @@ from codehub.adapters.memory.archives import ArchiveWorld
 from codehub.adapters.memory.database import DatabaseWorld
 from codehub.adapters.memory.jobs import JobWorld
 from codehub.adapters.memory.runtime import RuntimeWorld
+from codehub.domain.idle import IdlePolicy
 from codehub.domain.workspace import Workspace
 from tests.simulation.row_rules import broken_rules
 
@@ -57,6 +58,8 @@ class Home:
     hand_removed: bool = False
     removed: set[str] = field(default_factory=set)
     touched_at: float = NEVER
+    woken_at: float = NEVER
+    returned_at: float = NEVER
     last_activity: float = NEVER
 
 
@@ -69,10 +72,10 @@ class Watched:
 
 
 class Oracle:
-    def __init__(self, worlds: Watched, limit: int, standby_ttl: float) -> None:
+    def __init__(self, worlds: Watched, limit: int, idle: IdlePolicy) -> None:
         self._worlds = worlds
         self._limit = limit
-        self._standby_ttl = standby_ttl
+        self._idle = idle
         self.homes: dict[UUID, Home] = {}
         self.epochs: dict[str, int] = {}
         self.renewals: dict[str, float] = {}
@@ -162,7 +165,7 @@ class Oracle:
             self._truth_of_running(before, row)
             self._timer_rules(before, row, actor)
             if actor == "person" and row.last_access_at != before.last_access_at:
-                self.home(row.id).last_activity = self._time()
+                self.home(row.id).woken_at = self._time()
         self.check_homes(row)
 
     def _limits_hold(self, row: Workspace) -> None:
@@ -250,9 +253,15 @@ class Oracle:
             return
         if before.desired_state.value != before.phase.value:
             self.break_("the timer overwrote a fresh wish", f"{before.desired_state} at {before.phase}")
-        idle = self._time() - self.home(row.id).last_activity
-        if before.phase == "RUNNING" and idle < self._standby_ttl:
-            self.break_("the timer stopped somebody at work", f"active {idle:.0f} s ago")
+        if before.phase != "RUNNING":
+            return
+        home, now = self.home(row.id), self._time()
+        if now - home.woken_at < self._idle.standby_ttl:
+            self.break_("the timer stopped somebody who has just come", f"{now - home.woken_at:.0f} s ago")
+        # what was done in the last moments may not have reached us yet
+        known = now - home.returned_at > self._idle.flush_seconds
+        if known and now - home.last_activity < self._idle.standby_ttl:
+            self.break_("the timer stopped somebody at work", f"since {now - home.returned_at:.0f} s")
 
     # ── what a person sees ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -276,6 +285,8 @@ class Oracle:
             if not row.wish_pending and not home.asking:
                 home.choices.clear()
             home.hand_removed = home.damaged = False
+        if self._time() - home.last_activity > self._idle.standby_ttl:
+            home.returned_at = self._time()
         home.last_activity = self._time()
 
     def check_homes(self, row: Workspace) -> None:
@@ -312,6 +323,9 @@ class Oracle:
         if name == "runtime.delete_volume" and row.home.live:
             self.break_("1: the living home is deleted", f"{row.home_store_key} under {row.operation}")
         if name == "runtime.create_volume" and home.hand_removed and row.phase != "ERROR" and not home.choices:
+            archive = self._worlds.archives.objects.get(row.archive_key or "")
+            if archive is not None and archive.content == home.content:
+                return
             self.break_("a hand-removed volume was silently replaced", f"{row.home_store_key}")
 
     def _nobody_else_at_the_volume(self, name: str, about: UUID) -> None:

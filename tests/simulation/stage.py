@@ -125,6 +125,9 @@ class Stage:
         new = NewWorkspace(f"workspace {number}", owner, desired, image_ref="image", runtime="memory")
         return await self.wishes().create(new, UUID(int=number), PERSON, world_now())
 
+    def ids(self) -> list[UUID]:
+        return sorted(self.worlds.database.rows)
+
     def row(self, workspace_id: UUID) -> Workspace:
         return self.worlds.database.rows[workspace_id]
 

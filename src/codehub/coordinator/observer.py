@@ -1,6 +1,6 @@
 """Observe: one bulk look per backend and pass, never a call per workspace (contract 2).
 
-A pass over settled workspaces writes nothing: what was settled under the same row and the same sight is not even
+A pass over settled workspaces writes nothing: what was settled, and whose row and sight are as they were, is not even
 loaded. Rows whose observation changed and that need no act are written in one statement; all else is queued.
 """
 
@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain
+from typing import TypeVar
 from uuid import UUID
 
 from codehub.coordinator.backends import Backends
@@ -21,7 +22,11 @@ from codehub.ports.signals import Clock
 from codehub.ports.stores import WorkspaceStatuses
 
 LOAD_CHUNK = 2000
+BREATH = 250
+"""Rows judged before others on the event loop get their turn."""
 FRESH_SECONDS = 1.0
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +38,20 @@ class Sight:
     containers: Mapping[UUID, ContainerSeen] | None
     volumes: Mapping[UUID, frozenset[str]] | None
 
+    @property
+    def whole(self) -> bool:
+        return self.containers is not None and self.volumes is not None
+
     def key(self, workspace_id: UUID) -> object:
         if self.containers is None or self.volumes is None:
             return None
         return self.containers.get(workspace_id), self.volumes.get(workspace_id)
+
+    def moved_since(self, earlier: "Sight | None") -> Sequence[UUID] | None:
+        """Whose container or volumes differ between two looks at all. None = it may be anybody's."""
+        containers = _differing(earlier.containers, self.containers) if earlier else None
+        volumes = _differing(earlier.volumes, self.volumes) if earlier else None
+        return None if containers is None or volumes is None else [*containers, *volumes]
 
     def facts(self, ws: Workspace, archive: ArchiveState) -> Facts:
         return Facts(
@@ -73,8 +88,8 @@ class Observer:
         self._inventory_seconds = inventory_seconds
         self._inventory: set[str] | None = None
         self._listed_at = float("-inf")
-        self._listing = 0
         self._settled: dict[UUID, object] = {}
+        self._seen: Sight | None = None
         self._active: Sight | None = None
         self._glances: dict[UUID, object] = {}
         self.last_pass_at = float("-inf")
@@ -82,19 +97,22 @@ class Observer:
     async def full_pass(self) -> PassReport:
         sight = await self._look(None)
         await self._refresh_inventory()
+        self._unsettle_moved(sight)
         versions = await self._statuses.versions()
-        keys = {key: (version, self._listing, sight.key(key)) for key, version in versions.items()}
-        changed = [key for key, seen in keys.items() if seen[2] is None or self._settled.get(key) != seen]
-        self._settled = {key: seen for key, seen in self._settled.items() if key in keys}
+        changed = self._unsettled(versions)
         written = queued = 0
         for chunk in _chunks(changed, LOAD_CHUNK):
             rows, now = await self._statuses.load(chunk)
-            pairs, busy = self._assess(rows, sight, keys, now)
+            pairs: list[tuple[Workspace, Workspace]] = []
+            for some in _chunks(rows, BREATH):
+                observed, busy = self._assess(some, sight, versions, now)
+                pairs += observed
+                for workspace_id in busy:
+                    self._queue.add(workspace_id)
+                queued += len(busy)
+                await self._clock.sleep(0)
             written += await self._statuses.record_observations(pairs) if pairs else 0
-            for workspace_id in busy:
-                self._queue.add(workspace_id)
-            queued += len(busy)
-        if sight.containers is not None and sight.volumes is not None:
+        if sight.whole:
             self.last_pass_at = self._clock.monotonic()
         return PassReport(len(versions), len(changed), written, queued)
 
@@ -171,15 +189,30 @@ class Observer:
             inventory: set[str] | None = set(await self._backends.inventory())
         except Unreachable:
             inventory = None
-        if inventory is not None or self._inventory is not None:
-            self._listing += 1
+        if inventory != self._inventory:
+            self._settled.clear()
         self._inventory, self._listed_at = inventory, self._clock.monotonic()
+
+    def _unsettled(self, versions: Mapping[UUID, object]) -> Sequence[UUID]:
+        if self._settled == versions:
+            return []  # many times cheaper than to go through them
+        self._settled = {key: version for key, version in self._settled.items() if key in versions}
+        return [key for key, version in versions.items() if self._settled.get(key) != version]
+
+    def _unsettle_moved(self, sight: Sight) -> None:
+        moved = sight.moved_since(self._seen)
+        self._seen = sight
+        if moved is None:
+            self._settled.clear()
+        else:
+            for workspace_id in moved:
+                self._settled.pop(workspace_id, None)
 
     def _assess(
         self,
         rows: Sequence[Workspace],
         sight: Sight,
-        keys: Mapping[UUID, object],
+        versions: Mapping[UUID, object],
         now: datetime,
     ) -> tuple[list[tuple[Workspace, Workspace]], list[UUID]]:
         pairs: list[tuple[Workspace, Workspace]] = []
@@ -196,7 +229,7 @@ class Observer:
             elif judged != ws:
                 pairs.append((ws, judged))
             elif ws.error_count == 0:
-                self._settled[ws.id] = keys[ws.id]
+                self._settled[ws.id] = versions[ws.id]
         return pairs, busy
 
     def _listed_state(self, ws: Workspace) -> ArchiveState:
@@ -212,5 +245,13 @@ def _needs_a_closer_look(ws: Workspace, judged: Workspace) -> bool:
     return judged.phase is not ws.phase or judged.error_info != ws.error_info or (new is False and old is not False)
 
 
-def _chunks(items: Sequence[UUID], size: int) -> Iterable[Sequence[UUID]]:
+def _differing(old: Mapping[UUID, object] | None, new: Mapping[UUID, object] | None) -> Sequence[UUID] | None:
+    if old is None or new is None:
+        return None
+    if old == new:
+        return []  # most often, and many times cheaper to see
+    return [key for key, seen in new.items() if old.get(key) != seen] + [key for key in old if key not in new]
+
+
+def _chunks(items: Sequence[T], size: int) -> Iterable[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))

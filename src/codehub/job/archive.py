@@ -26,6 +26,7 @@ from codehub.job.verify import digest
 from codehub.job.volume import opened
 
 CHUNKS_AHEAD = 8
+SETTLE_EVERY = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,8 @@ def _upload(volume: int, store: ArchiveStore, progress: Progress, number: int) -
                 sha256.update(chunk)
                 size += len(chunk)
                 writer.write(chunk)
+                if size // SETTLE_EVERY > (size - len(chunk)) // SETTLE_EVERY:
+                    store.start_settling()
             if store.read_meta() is not None:
                 raise JobFailed(ExitCode.CONFLICT, "another job proved this archive meanwhile", transient=True)
     except FileNotFoundError as error:

@@ -38,14 +38,9 @@ OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 @dataclass
 class Totals:
     files: int = 0
-    members: int = 0
-    data_bytes: int = 0
     left_out: int = 0
-
-    @property
-    def content_bytes(self) -> int:
-        """The measure restore's limit is held against: data, and a header for each member."""
-        return self.data_bytes + self.members * BLOCK
+    content_bytes: int = 0
+    """The measure restore's limit is held against: what is stored of each member, and a header."""
 
 
 @dataclass
@@ -178,7 +173,7 @@ class Packer:
                 raise changed(path)
             data += more
         self._buffer += data
-        self._count(size)
+        self.progress.advance(size)
 
     def _large(self, descriptor: int, path: bytes, offset: int, length: int) -> Iterator[bytes | bytearray]:
         yield self._take_buffer()
@@ -188,7 +183,7 @@ class Packer:
             if not data:
                 raise changed(path)
             offset += len(data)
-            self._count(len(data))
+            self.progress.advance(len(data))
             yield data
 
     def _sparse(
@@ -206,12 +201,8 @@ class Packer:
 
     def _put(self, member: Member) -> None:
         self._buffer += encode(member)
-        self.totals.members += 1
+        self.totals.content_bytes += BLOCK + member.size
         self.progress.advance(BLOCK)
-
-    def _count(self, size: int) -> None:
-        self.totals.data_bytes += size
-        self.progress.advance(size)
 
     def _take_buffer(self) -> bytearray:
         buffer, self._buffer = self._buffer, bytearray()

@@ -94,8 +94,6 @@ def _stream_into(unpacker: Unpacker, store: ArchiveStore, meta: Meta) -> None:
     try:
         with store.read() as chunks, Lookahead(decompressed(hashed(chunks)), CHUNKS_AHEAD) as blocks:
             unpacker.unpack(blocks)
-    except FileNotFoundError as error:
-        raise JobFailed(ExitCode.ARCHIVE_NOT_FOUND, "the archive went away while it was read") from error
     except JobFailed as failure:
         if failure.code is ExitCode.ARCHIVE_CORRUPTED and sha256.hexdigest() == meta.sha256:
             raise refused(failure.message) from failure

@@ -8,7 +8,7 @@ the machine could read.
 import os
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +19,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore, S3Store
 
-from codehub.job.durable import sync_file
+from codehub.job.durable import start_writing, sync_file
 from codehub.job.exit_codes import ExitCode
 from codehub.job.failure import JobFailed
 from codehub.job.lookahead import Lookahead
@@ -65,13 +65,13 @@ class ArchiveStore:
 
     def _streamed(self) -> Iterator[bytes]:
         # One request, for some S3 servers (`rclone serve s3`) answer ranges in a way obstore does not take.
-        with translated("reading the archive"):
+        with _present(), translated("reading the archive"):
             for chunk in obstore.get(self.store, self.key).stream(min_chunk_size=CHUNK):
                 yield bytes(chunk)
 
     def _ranges(self) -> Iterator[bytes]:
         """From a directory; obstore streams files in pieces of 8 KiB, at a third of the speed."""
-        with translated("reading the archive"):
+        with _present(), translated("reading the archive"):
             size = obstore.head(self.store, self.key)["size"]
             for start in range(0, size, CHUNK):
                 yield obstore.get_range(self.store, self.key, start=start, end=min(start + CHUNK, size)).to_bytes()
@@ -82,6 +82,10 @@ class ArchiveStore:
         size = part_size(most_bytes)
         parallel = max(1, UPLOAD_MEMORY // size - 1)
         return obstore.open_writer(self.store, self.key, buffer_size=size, max_concurrency=parallel)
+
+    def start_settling(self) -> None:
+        for unfinished in self._unfinished():
+            start_writing(unfinished)
 
     def settle(self) -> None:
         """The object is on disk, not only in a cache. Object stores promise that; directories must be asked."""
@@ -107,11 +111,24 @@ class ArchiveStore:
             obstore.delete(self.store, self.key + SUFFIX)
 
     def _remove_leftovers(self) -> None:
-        """A killed upload into a directory leaves its unfinished file (`name#1`); nobody else would remove it."""
-        if self.directory is not None:
-            path = self.directory / self.key
-            for leftover in path.parent.glob(path.name + "#*") if path.parent.is_dir() else ():
-                leftover.unlink(missing_ok=True)
+        """A killed upload into a directory leaves its file; nobody else would remove it."""
+        for leftover in self._unfinished():
+            leftover.unlink(missing_ok=True)
+
+    def _unfinished(self) -> list[Path]:
+        """Obstore uploads into a directory as `name#1`, and renames it when it is whole."""
+        if self.directory is None:
+            return []
+        path = self.directory / self.key
+        return list(path.parent.glob(path.name + "#*")) if path.parent.is_dir() else []
+
+
+@contextmanager
+def _present() -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise JobFailed(ExitCode.ARCHIVE_NOT_FOUND, "the archive went away while it was read") from error
 
 
 def part_size(most_bytes: int) -> int:

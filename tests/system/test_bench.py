@@ -1,0 +1,24 @@
+"""The controller's benchmark still runs, and what must hold at any speed holds: settled workspaces cost no write."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.system
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_controller_s_benchmark_runs_and_sees_no_row_written(tmp_path: Path) -> None:
+    numbers = tmp_path / "numbers.json"
+    command = [sys.executable, "-m", "bench.controller", "--quick", "--json", str(numbers)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(numbers.read_text())
+    passes = [row for row in found["passes"] if row["what"] == "steady pass"]
+    assert [(row["workspaces"], row["loaded"], row["written"]) for row in passes] == [(100, 0, 0), (1000, 0, 0)]
+    assert all(row["operations_per_second"] > 0 for row in found["wishes"])
+    assert "wish to operation" in done.stdout
