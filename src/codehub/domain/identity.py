@@ -25,7 +25,7 @@ ALL_SCOPES = frozenset(Scope)
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """`max_running`: this person's own limit; None = the installation's. `issuer` and `subject`: from OpenID Connect."""
+    """`max_running`: this person's own limit; None = the installation's. `issuer`, `subject`: from OpenID Connect."""
 
     id: UUID
     username: str
