@@ -6,15 +6,12 @@ storage job (CODEHUB_S3_ENDPOINT, AWS_…), and what an archive consists of is t
 """
 
 import asyncio
-import os
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import unquote, urlsplit
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -27,19 +24,20 @@ from codehub.job.durable import sync_file
 from codehub.job.empty import empty_archive
 from codehub.job.failure import JobFailed
 from codehub.job.meta import Meta, decode_meta, encode_meta
+from codehub.job.store_address import Patience, open_bucket, parse_store
+from codehub.job.store_errors import first_line
 from codehub.ports.archives import StoredObject
 from codehub.ports.jobs import JobResult
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
-    from obstore.store import S3Config
 
 T = TypeVar("T")
 
 _THREADS = 8
 _LIST_TAKES_LONGER = 20.0
-_REQUEST_TIMEOUT = timedelta(seconds=5)
-_RETRY_TIMEOUT = timedelta(seconds=8)
+_ONE_REQUEST = timedelta(seconds=5)
+_PATIENCE = Patience(_ONE_REQUEST, silence=None, connect=_ONE_REQUEST, retries=1, retrying=timedelta(seconds=8))
 
 
 class ObjectArchives:
@@ -48,7 +46,7 @@ class ObjectArchives:
     def __init__(
         self, store_url: str, prefix: str, *, make_directory: bool = False, answer_seconds: float = 15.0
     ) -> None:
-        self._directory, self._bucket = _parse(store_url)
+        self._directory, self._bucket = parse_store(store_url)
         if make_directory and self._directory is not None:
             try:
                 self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -103,12 +101,14 @@ class ObjectArchives:
         try:
             yield
         except (BaseError, OSError) as error:
-            raise Unreachable(f"the object store did not answer: {_first_line(error)}") from error
+            raise Unreachable(f"the object store did not answer: {first_line(error)}") from error
 
     @cached_property
     def _store(self) -> LocalStore | S3Store:
         # Not before the first question: a directory that is not there yet is an outage, not a wrong setting.
-        return _s3(self._bucket) if self._directory is None else LocalStore(self._directory, automatic_cleanup=True)
+        if self._directory is None:
+            return open_bucket(self._bucket, _PATIENCE)
+        return LocalStore(self._directory, automatic_cleanup=True)
 
     def _list(self) -> "list[ObjectMeta]":
         # The store lists by whole path segments; a prefix may end within one.
@@ -206,34 +206,3 @@ class ObjectArchives:
 
 def _result(key: str, meta: Meta) -> JobResult:
     return JobResult(key, meta.sha256, meta.bytes, meta.files)
-
-
-def _parse(url: str) -> tuple[Path | None, str]:
-    """A directory or a bucket."""
-    parts = urlsplit(url)
-    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
-        return Path(unquote(parts.path)), ""
-    if parts.scheme == "s3" and parts.netloc and parts.path in {"", "/"}:
-        return None, parts.netloc
-    raise ValueError("the archive store must be file:///directory or s3://bucket")
-
-
-def _s3(bucket: str) -> S3Store:
-    endpoint = os.environ.get("CODEHUB_S3_ENDPOINT")
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-    address: S3Config = {"endpoint": endpoint} if endpoint else {}
-    return S3Store(
-        bucket,
-        config={"region": region, **address},
-        client_options={
-            "allow_http": (endpoint or "").startswith("http://"),
-            "timeout": _REQUEST_TIMEOUT,
-            "connect_timeout": _REQUEST_TIMEOUT,
-        },
-        retry_config={"max_retries": 1, "retry_timeout": _RETRY_TIMEOUT},
-    )
-
-
-def _first_line(error: BaseException) -> str:
-    """Obstore appends pages of debugging detail."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

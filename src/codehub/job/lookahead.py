@@ -6,8 +6,9 @@ gives up stops the producer.
 """
 
 import threading
-from collections.abc import Iterator
-from queue import Full, Queue
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from queue import Empty, Full, Queue
 from types import TracebackType
 from typing import Generic, TypeVar
 
@@ -32,6 +33,9 @@ class Lookahead(Generic[T]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop.set()
+        with suppress(Empty):
+            while True:  # a producer that waits for room goes on at once, and sees that it may stop
+                self._queue.get_nowait()
         # Bounded: after a failure the thread may sit in a network call; it is a daemon and can be left there.
         self._thread.join(timeout=10.0)
 
@@ -49,6 +53,10 @@ class Lookahead(Generic[T]):
             self._put(None)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the consumer must hear of it
             self._put(error)
+        finally:
+            # Now, not when the last traceback that knows it is gone: it may hold a connection.
+            if isinstance(self._producer, Generator):
+                self._producer.close()
 
     def _put(self, item: T | BaseException | None) -> bool:
         while not self._stop.is_set():

@@ -1,11 +1,8 @@
 """The object store as the job sees it: one archive and its `.meta` under one key.
 
-`file:///dir` and `s3://bucket` behave alike through obstore. Endpoint and credentials come from the environment
-(CODEHUB_S3_ENDPOINT, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, …), never from arguments, which anyone on
-the machine could read.
+`file:///dir` and `s3://bucket` behave alike through obstore; store_address.py says how they are found.
 """
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -13,7 +10,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -24,6 +20,7 @@ from codehub.job.exit_codes import ExitCode
 from codehub.job.failure import JobFailed
 from codehub.job.lookahead import Lookahead
 from codehub.job.meta import SUFFIX, Meta, decode_meta, encode_meta
+from codehub.job.store_address import Patience, open_bucket, parse_store
 from codehub.job.store_errors import translated
 
 if TYPE_CHECKING:
@@ -35,6 +32,15 @@ SMALLEST_PART = 8 << 20
 MOST_PARTS = 9_000
 """S3 allows 10,000; the rest is for an estimate that was too low."""
 UPLOAD_MEMORY = 40 << 20
+PATIENCE = Patience(
+    # A large home may be read for hours; what must not happen is that nothing comes.
+    request=timedelta(days=1),
+    silence=timedelta(seconds=60),
+    connect=None,
+    retries=4,
+    retrying=timedelta(seconds=60),
+    pause=timedelta(milliseconds=200),
+)
 _KEY_PART = re.compile(r"(?!\.\.?$)[A-Za-z0-9._=+@-]+")
 """What obstore stores under its own name; other characters it would encode."""
 
@@ -136,42 +142,17 @@ def part_size(most_bytes: int) -> int:
     return max(SMALLEST_PART, -(-needed // (1 << 20)) << 20)
 
 
-def open_store(url: str, key: str) -> ArchiveStore:
-    parts = urlsplit(url)
+def open_store(url: str, key: str, patience: Patience = PATIENCE) -> ArchiveStore:
     if not all(_KEY_PART.fullmatch(part) for part in key.split("/")):
         raise JobFailed(ExitCode.USAGE, "the key must be a relative path of plain names")
-    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
-        directory = Path(unquote(parts.path))
-        if not directory.is_dir():
-            raise JobFailed(ExitCode.UNREACHABLE, f"the archive directory {directory} is not there", transient=True)
-        return ArchiveStore(LocalStore(directory), key, directory)
-    if parts.scheme == "s3" and parts.netloc and parts.path in ("", "/"):
-        return ArchiveStore(_s3(parts.netloc), key, None)
-    raise JobFailed(ExitCode.USAGE, "the store must be file:///directory or s3://bucket")
-
-
-def _s3(bucket: str) -> S3Store:
-    endpoint = os.environ.get("CODEHUB_S3_ENDPOINT")
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
     try:
-        return S3Store(
-            bucket,
-            config={"region": region, **({"endpoint": endpoint} if endpoint else {})},
-            client_options={
-                "allow_http": (endpoint or "").startswith("http://"),
-                # A large home may be read for hours; what must not happen is that nothing comes.
-                "timeout": timedelta(days=1),
-                "read_timeout": timedelta(seconds=60),
-            },
-            retry_config={
-                "max_retries": 4,
-                "retry_timeout": timedelta(seconds=60),
-                "backoff": {
-                    "init_backoff": timedelta(milliseconds=200),
-                    "max_backoff": timedelta(seconds=2),
-                    "base": 2,
-                },
-            },
-        )
+        directory, bucket = parse_store(url)
+        if directory is None:
+            return ArchiveStore(open_bucket(bucket, patience), key, None)
+    except ValueError as error:
+        raise JobFailed(ExitCode.USAGE, str(error)) from error
     except BaseError as error:
         raise JobFailed(ExitCode.USAGE, f"the object store's configuration is wrong: {error}") from error
+    if not directory.is_dir():
+        raise JobFailed(ExitCode.UNREACHABLE, f"the archive directory {directory} is not there", transient=True)
+    return ArchiveStore(LocalStore(directory), key, directory)

@@ -55,6 +55,11 @@ class ByteSource:
         self._chunks = iter(chunks)
         self._chunk = b""
         self._position = 0
+        self._before = 0
+
+    @property
+    def consumed(self) -> int:
+        return self._before + self._position
 
     def take(self, size: int) -> bytes:
         end = self._position + size
@@ -86,6 +91,7 @@ class ByteSource:
                 return True
 
     def _refill(self) -> bool:
+        self._before += len(self._chunk)
         self._chunk, self._position = next(self._chunks, b""), 0
         return bool(self._chunk)
 
@@ -97,9 +103,12 @@ class TarReader:
         self._source = ByteSource(chunks)
         self._unread = 0
         self._padding = 0
+        self.offset = 0
+        """Where in the stream the present member begins."""
 
     def __iter__(self) -> Iterator[Member]:
         while (block := self._next_block()) != _ZEROS:
+            self.offset = self._source.consumed - BLOCK
             records: Records = {}
             if block[156:157] == PAX:
                 records = self._read_pax(block)
@@ -110,6 +119,12 @@ class TarReader:
             yield member
         if not self._source.only_zeros_remain():
             raise refused("it goes on after its end")
+
+    def member_at(self, offset: int) -> Member:
+        """The member that begins there: in a stream whose members are known, those between need not be looked at."""
+        self._source.skip(offset - self._source.consumed)
+        self._unread = self._padding = 0
+        return next(iter(self))
 
     def content(self) -> Iterator[memoryview]:
         return self.part(self._unread)

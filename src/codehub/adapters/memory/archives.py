@@ -1,6 +1,6 @@
 """Object storage in memory. An object knows whether its `.meta` was written and whether its bytes are still good."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -8,15 +8,28 @@ from codehub.adapters.memory.wire import Wire
 from codehub.domain.judge import ArchiveState
 from codehub.domain.naming import meta_key
 from codehub.ports.archives import StoredObject
+from codehub.ports.contents import EntryKind
 from codehub.ports.jobs import JobResult
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    kind: EntryKind
+    content: bytes = b""
+    mode: int = 0o644
+    mtime_ns: int = 0
+    target: bytes = b""
 
 
 @dataclass(slots=True)
 class StoredArchive:
+    """`home`: its entries by path, each folder before its inside; without it, each number of the content is a file."""
+
     content: tuple[int, ...]
     modified_at: datetime
     committed: bool = False
     state: ArchiveState = ArchiveState.READABLE
+    home: Mapping[bytes, StoredEntry] | None = None
 
     def result(self, key: str) -> JobResult:
         return JobResult(key, f"sha256-of-{self.content}", len(self.content), len(self.content))

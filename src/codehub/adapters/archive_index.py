@@ -1,0 +1,217 @@
+"""Everything an archive holds, in about 70 bytes an entry, so that listings need no second pass over it.
+
+Entries are numbered in the archive's order: depth first, so that a folder's inside is the range from the folder to its
+`end`. Names are bare; a path is found by going down. What a restore would refuse is refused here too: names outside the
+home never get this far (the reader vets them), and those that come twice or without their folder get no number.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from codehub.job.failure import refused, show
+from codehub.job.tar_format import DIRECTORY, FIFO, HARD_LINK, REGULAR, SYMLINK, Member
+from codehub.ports.contents import Entry, EntryKind, to_name
+
+MOST_ENTRIES = 4_000_000
+"""Of one archive; a larger one can be downloaded and not browsed."""
+_NAME_BYTES_EACH = 64
+_MOST_FOLDERS_IN_MIND = 4096
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST_NS = 2**63 - 1
+_KINDS = {
+    REGULAR: EntryKind.FILE,
+    DIRECTORY: EntryKind.FOLDER,
+    SYMLINK: EntryKind.LINK,
+    FIFO: EntryKind.FIFO,
+}
+
+
+class ArchiveIndex:
+    """Number 0 is the home itself."""
+
+    def __init__(self) -> None:
+        self.sha256 = ""
+        self.marks = b""
+        """The hashes that prove the archive's bytes piece by piece (archive_proof.py)."""
+        self.root_is_stored = False
+        self._texts = bytearray()
+        self._kinds = bytearray()
+        self._name_starts, self._name_ends = array("I"), array("I")
+        self._ends, self._targets = array("I"), array("I")
+        self._modes = array("H")
+        self._times, self._sizes, self._offsets = array("q"), array("Q"), array("Q")
+        self._children: dict[int, array[int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+    def find(self, path: bytes) -> int | None:
+        number = 0
+        for name in path.split(b"/") if path else ():
+            if self.kind(number) != DIRECTORY:
+                return None
+            inside = self.children(number)
+            place = bisect_left(inside, name, key=self.name)
+            if place == len(inside) or self.name(inside[place]) != name:
+                return None
+            number = inside[place]
+        return number
+
+    def path(self, number: int, below: int = 0) -> bytes:
+        """Relative to the folder `below`, which it must be inside of."""
+        names = []
+        while below != number:
+            inside = self.children(below)
+            below = inside[bisect_right(inside, number) - 1]
+            names.append(self.name(below))
+        return b"/".join(names)
+
+    def children(self, folder: int) -> "array[int]":
+        """In the order of their names' bytes."""
+        found = self._children.get(folder)
+        if found is None:
+            if len(self._children) >= _MOST_FOLDERS_IN_MIND:
+                self._children = {}
+            found = self._children[folder] = array("I", self._walk(folder))
+        return found
+
+    def _walk(self, folder: int) -> Iterator[int]:
+        number, end = folder + 1, self._ends[folder]
+        while number < end:
+            yield number
+            number = self._ends[number]
+
+    def end(self, number: int) -> int:
+        return self._ends[number]
+
+    def offset(self, number: int) -> int:
+        return self._offsets[number]
+
+    def name(self, number: int) -> bytes:
+        return bytes(self._texts[self._name_starts[number] : self._name_ends[number]])
+
+    def kind(self, number: int) -> bytes:
+        return bytes(self._kinds[number : number + 1])
+
+    def holder(self, number: int) -> int:
+        """Where its content is: itself, or for a further name of a file the first one."""
+        return self._targets[number] if self.kind(number) == HARD_LINK else number
+
+    def entry(self, number: int) -> Entry:
+        holder = self.holder(number)
+        kind = _KINDS[self.kind(holder)]
+        return Entry(
+            name=to_name(self.name(number)),
+            kind=kind,
+            size=self._sizes[holder],
+            mode=self._modes[holder],
+            mtime=_EPOCH + timedelta(microseconds=self._times[holder] // 1000),
+            target=to_name(self.link_text(holder)) if kind is EntryKind.LINK else None,
+        )
+
+    def entries(self, folder: int) -> tuple[Entry, ...]:
+        found = [self.entry(number) for number in self.children(folder)]
+        return tuple(sorted(found, key=lambda entry: entry.kind is not EntryKind.FOLDER))
+
+    def link_text(self, number: int) -> bytes:
+        """What a link points to follows its name."""
+        following = number + 1
+        end = self._name_starts[following] if following < len(self) else len(self._texts)
+        return bytes(self._texts[self._name_ends[number] : end])
+
+    # ── while it is made ──
+
+    def append(self, name: bytes, member: Member, offset: int) -> int:
+        if len(self) >= MOST_ENTRIES or len(self._texts) > MOST_ENTRIES * _NAME_BYTES_EACH:
+            raise refused(f"it holds over {MOST_ENTRIES} files, too many to browse; download it as a whole")
+        self._name_starts.append(len(self._texts))
+        self._texts += name
+        self._name_ends.append(len(self._texts))
+        self._texts += member.link
+        self._kinds += member.kind
+        self._ends.append(len(self))
+        self._targets.append(0)
+        self._modes.append(member.mode)
+        self._times.append(max(-_LATEST_NS, min(member.mtime_ns, _LATEST_NS)))
+        self._sizes.append(member.size if member.real_size is None else member.real_size)
+        self._offsets.append(offset)
+        return len(self) - 1
+
+    def close(self, folder: int) -> None:
+        """Nothing more comes into it."""
+        self._ends[folder] = len(self)
+
+    def hard_links(self) -> Iterator[int]:
+        number = self._kinds.find(HARD_LINK)
+        while number >= 0:
+            yield number
+            number = self._kinds.find(HARD_LINK, number + 1)
+
+    def tie(self, number: int, holder: int) -> None:
+        self._targets[number] = holder
+
+
+@dataclass(slots=True)
+class _Open:
+    path: bytes
+    number: int
+    last: bytes = b""
+
+
+class IndexBuilder:
+    """Members go in, in the archive's order; `finish` gives the index."""
+
+    def __init__(self) -> None:
+        self._index = ArchiveIndex()
+        self._index.append(b"", Member(b"", DIRECTORY, 0o755, 0, 0, 0), 0)
+        self._stack = [_Open(b"", 0)]
+
+    def add(self, member: Member, offset: int) -> None:
+        if not member.path:
+            self._take_home(member, offset)
+            return
+        parent, _, name = member.path.rpartition(b"/")
+        folder = self._enter(parent, member)
+        if name <= folder.last:
+            raise refused(f"{show(member.path)} comes twice, or after its turn")
+        folder.last = name
+        number = self._index.append(name, member, offset)
+        if member.kind == DIRECTORY:
+            self._stack.append(_Open(member.path, number))
+
+    def finish(self, sha256: str, marks: bytes) -> ArchiveIndex:
+        while self._stack:
+            self._leave()
+        self._index.sha256, self._index.marks = sha256, marks
+        for number in self._index.hard_links():
+            self._index.tie(number, self._first_name(number))
+        return self._index
+
+    def _take_home(self, member: Member, offset: int) -> None:
+        if len(self._index) > 1 or self._index.root_is_stored or member.kind != DIRECTORY:
+            raise refused("the home itself comes twice, late, or is no directory")
+        self._index = ArchiveIndex()
+        self._index.append(b"", member, offset)
+        self._index.root_is_stored = True
+
+    def _enter(self, path: bytes, member: Member) -> _Open:
+        while (top := self._stack[-1]).path != path:
+            if not top.path or path.startswith(top.path + b"/"):
+                raise refused(f"{show(member.path)} comes without its directory")
+            self._leave()
+        return top
+
+    def _leave(self) -> None:
+        self._index.close(self._stack.pop().number)
+
+    def _first_name(self, number: int) -> int:
+        """The earlier names were resolved before, so a name of a name is the name of the file."""
+        link = self._index.link_text(number)
+        found = self._index.find(link)
+        if found is None or found >= number or self._index.kind(found) == DIRECTORY:
+            path = self._index.path(number)
+            raise refused(f"{show(path)} is a hard link to {show(link)}, which is no file of it")
+        return self._index.holder(found)

@@ -1,0 +1,204 @@
+"""What is inside the archives of an object store, a directory (`file:///dir`) or S3 (`s3://bucket`).
+
+The first look at an archive reads it once, proves it and keeps an index; downloads read as far as they must and prove
+what they read. All blocking work is in threads, each with a bounded number of chunks in hand, whatever the size.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+
+from codehub.adapters.archive_extract import file_bytes, folder_tar
+from codehub.adapters.archive_index import ArchiveIndex, IndexBuilder
+from codehub.adapters.archive_proof import Marking, changed, proven, whole
+from codehub.adapters.index_shelf import IndexShelf
+from codehub.adapters.threaded import Gone, threaded
+from codehub.domain.errors import BackendError, ErrorReason, Unreachable
+from codehub.job.compress import decompressed
+from codehub.job.exit_codes import ExitCode, outcome_of
+from codehub.job.failure import JobFailed, refused
+from codehub.job.lookahead import Lookahead
+from codehub.job.meta import Meta
+from codehub.job.store import ArchiveStore, open_store
+from codehub.job.store_address import Patience, parse_store
+from codehub.job.tar_reader import TarReader
+from codehub.job.verify import believed, digest
+from codehub.ports.contents import (
+    Content,
+    EntryKind,
+    Listing,
+    file_content,
+    folder_content,
+    must_be_folder,
+    must_have_bytes,
+    not_there,
+    original_content,
+    to_bytes,
+)
+
+_THREADS = 8
+_PASSES_AT_ONCE = 4
+_CHUNKS_AHEAD = 4
+_PATIENCE = Patience(
+    request=timedelta(days=1),
+    silence=timedelta(seconds=15),
+    connect=timedelta(seconds=5),
+    retries=1,
+    retrying=timedelta(seconds=8),
+)
+_MAY_BE_DAMAGE = (ExitCode.REFUSED_MEMBER, ExitCode.ARCHIVE_CORRUPTED)
+
+
+class ObjectContents:
+    """`most_entries`: of all archives together whose indexes are kept; one costs about 70 bytes."""
+
+    def __init__(self, store_url: str, *, most_entries: int = 500_000, answer_seconds: float = 15.0) -> None:
+        parse_store(store_url)
+        self._url = store_url
+        self._seconds = answer_seconds
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="contents")
+        self.shelf = IndexShelf(self._index, most_entries, _PASSES_AT_ONCE)
+
+    async def tree(self, key: str, path: str) -> Listing:
+        index = await self.shelf.get(key)
+        number = _found(index, path)
+        must_be_folder(path, index.entry(number))
+        return Listing(path, await asyncio.to_thread(index.entries, number))
+
+    @asynccontextmanager
+    async def content(self, key: str, path: str) -> AsyncIterator[Content]:
+        index = await self.shelf.get(key)
+        store, meta = await self._believed(key)
+        if meta.sha256 != index.sha256:  # it was found damaged and made again
+            self.shelf.forget(key)
+            index = await self.shelf.get(key)
+        number = _found(index, path)
+        entry = index.entry(number)
+        must_have_bytes(path, entry)
+        is_file = entry.kind is EntryKind.FILE
+        extract = file_bytes if is_file else folder_tar
+
+        def read(gone: Gone) -> Generator[bytes, None, None]:
+            with _explained(), store.read() as chunks:
+                reader = TarReader(_while_read(gone, decompressed(proven(chunks, index.marks))))
+                yield from extract(reader, index, number)
+
+        async with threaded(read, _CHUNKS_AHEAD, "contents-file") as chunks:
+            honest = self._forgetting(key, chunks)
+            yield file_content(entry.name, entry.size, honest) if is_file else folder_content(entry.name, honest)
+
+    @asynccontextmanager
+    async def original(self, key: str) -> AsyncIterator[Content]:
+        store, meta = await self._believed(key)
+
+        def read(gone: Gone) -> Generator[bytes, None, None]:
+            with _explained(), store.read() as chunks:
+                yield from _while_read(gone, whole(chunks, meta))
+
+        async with threaded(read, _CHUNKS_AHEAD, "contents-original") as chunks:
+            yield original_content(meta.bytes, self._forgetting(key, chunks))
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _believed(self, key: str) -> tuple[ArchiveStore, Meta]:
+        def ask() -> tuple[ArchiveStore, Meta]:
+            with _explained():
+                store = open_store(self._url, key, _PATIENCE)
+                return store, believed(store)
+
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+        except TimeoutError as error:
+            raise Unreachable(f"the object store did not answer within {self._seconds:g} s") from error
+
+    async def _index(self, key: str) -> ArchiveIndex:
+        store, meta = await self._believed(key)
+
+        def read(gone: Gone) -> Generator[ArchiveIndex, None, None]:
+            with _explained():
+                yield _indexed(store, meta, gone)
+
+        async with threaded(read, 1, "contents-index") as made:
+            return await anext(made)
+
+    async def _forgetting(self, key: str, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """What was found damaged is looked at anew when somebody asks again."""
+        try:
+            async for chunk in chunks:
+                yield chunk
+        except BackendError:
+            self.shelf.forget(key)
+            raise
+
+
+class _NobodyReads(Exception):
+    pass
+
+
+def _while_read(gone: Gone, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    for chunk in chunks:
+        if gone():
+            raise _NobodyReads
+        yield chunk
+
+
+def _found(index: ArchiveIndex, path: str) -> int:
+    number = index.find(to_bytes(path))
+    if number is None:
+        raise not_there(path)
+    return number
+
+
+def _indexed(store: ArchiveStore, meta: Meta, gone: Gone) -> ArchiveIndex:
+    builder, marking = IndexBuilder(), Marking()
+    try:
+        with (
+            store.read() as chunks,
+            Lookahead(decompressed(marking.through(chunks)), _CHUNKS_AHEAD) as blocks,
+        ):
+            reader = TarReader(_while_read(gone, blocks))
+            for member in reader:
+                builder.add(member, reader.offset)
+        if marking.sha256 != meta.sha256:
+            raise changed()
+        return builder.finish(meta.sha256, bytes(marking.marks))
+    except JobFailed as failure:
+        if failure.code not in _MAY_BE_DAMAGE:
+            raise
+        raise _judged(store, meta, failure, marking.sha256 == meta.sha256, gone) from failure
+
+
+def _judged(store: ArchiveStore, meta: Meta, failure: JobFailed, was_read_right: bool, gone: Gone) -> JobFailed:  # noqa: FBT001 - a fact, not a switch
+    """A member that looks hostile in an archive with a wrong checksum is damage, not malice; and damage is what is
+    found twice."""
+    if was_read_right:
+        return refused(failure.message.removeprefix("archive refused: "))
+
+    def still_read(_size: int) -> None:
+        if gone():
+            raise _NobodyReads
+
+    if digest(store, still_read) != meta.sha256:
+        return changed()
+    if failure.code is ExitCode.REFUSED_MEMBER:
+        return failure
+    return JobFailed(ExitCode.UNREACHABLE, "the archive was not read right; try again", transient=True)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """The job's failures as the house's errors."""
+    try:
+        yield
+    except JobFailed as failure:
+        if "InvalidObjectState" in str(failure.__cause__):
+            message = "the archive is in cold storage; have it thawed first"
+            raise BackendError(message, reason=ErrorReason.ARCHIVE_ACCESS_ERROR) from failure
+        reason = ErrorReason(outcome_of(failure.code).reason)
+        if reason is ErrorReason.UNREACHABLE:
+            raise Unreachable(failure.message) from failure
+        raise BackendError(failure.message, reason=reason) from failure

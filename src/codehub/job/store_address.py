@@ -1,0 +1,60 @@
+"""Where archives are, and how long to wait for it: `file:///dir` or `s3://bucket`, for the job and for the adapters.
+
+Endpoint and credentials come from the environment (CODEHUB_S3_ENDPOINT, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+AWS_REGION, …), never from arguments, which anyone on the machine could read.
+"""
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from obstore.store import S3Store
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig, S3Config
+
+
+@dataclass(frozen=True)
+class Patience:
+    """`request`: for a whole answer, however large; `silence`: while nothing comes; None sets no limit of its own."""
+
+    request: timedelta
+    silence: timedelta | None
+    connect: timedelta | None
+    retries: int
+    retrying: timedelta
+    pause: timedelta | None = None
+    longest_pause: timedelta = timedelta(seconds=2)
+
+
+def parse_store(url: str) -> tuple[Path | None, str]:
+    """A directory or a bucket."""
+    parts = urlsplit(url)
+    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
+        return Path(unquote(parts.path)), ""
+    if parts.scheme == "s3" and parts.netloc and parts.path in {"", "/"}:
+        return None, parts.netloc
+    raise ValueError("the archive store must be file:///directory or s3://bucket")
+
+
+def open_bucket(bucket: str, patience: Patience) -> S3Store:
+    endpoint = os.environ.get("CODEHUB_S3_ENDPOINT")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    address: S3Config = {"endpoint": endpoint} if endpoint else {}
+    waiting: ClientConfig = {"timeout": patience.request}
+    if patience.silence is not None:
+        waiting["read_timeout"] = patience.silence
+    if patience.connect is not None:
+        waiting["connect_timeout"] = patience.connect
+    retries: RetryConfig = {"max_retries": patience.retries, "retry_timeout": patience.retrying}
+    if patience.pause is not None:
+        retries["backoff"] = {"init_backoff": patience.pause, "max_backoff": patience.longest_pause, "base": 2}
+    return S3Store(
+        bucket,
+        config={"region": region, **address},
+        client_options={"allow_http": (endpoint or "").startswith("http://"), **waiting},
+        retry_config=retries,
+    )

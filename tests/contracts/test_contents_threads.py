@@ -1,0 +1,271 @@
+"""What stands between blocking readers and asyncio: threads that end with their reader, and indexes made once."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+
+from codehub.adapters.archive_index import ArchiveIndex, IndexBuilder
+from codehub.adapters.contents import ObjectContents
+from codehub.adapters.index_shelf import IndexShelf
+from codehub.adapters.threaded import Gone, threaded
+from codehub.domain.errors import Unreachable
+from codehub.job.tar_format import REGULAR, Member
+from tests.contracts.s3 import BUCKET, credentials, rclone
+from tests.job.jobs import Desk
+
+
+class Producer:
+    """Counts as fast as it can until nobody listens."""
+
+    def __init__(self, last: int | None = None) -> None:
+        self.last = last
+        self.made = 0
+        self.closed = threading.Event()
+
+    def __call__(self, gone: Gone) -> Generator[int, None, None]:
+        try:
+            while self.made != self.last:
+                self.made += 1
+                yield self.made
+        finally:
+            self.closed.set()
+
+
+async def test_items_arrive_in_order_and_come_to_an_end() -> None:
+    producer = Producer(last=1000)
+    async with threaded(producer, 3, "test-thread") as items:
+        assert [item async for item in items] == list(range(1, 1001))
+    assert producer.closed.is_set()
+
+
+async def test_the_thread_is_never_far_ahead() -> None:
+    producer = Producer()
+    async with threaded(producer, 3, "test-thread") as items:
+        for taken in range(1, 50):
+            assert await anext(items) == taken
+            await asyncio.sleep(0.001)
+            # What waits, what was just taken, and what the thread holds in its hand.
+            assert producer.made <= taken + 3 + 1
+    assert producer.closed.is_set()
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), Unreachable("away")])
+async def test_a_failure_reaches_the_reader(error: BaseException) -> None:
+    def produce(_gone: Gone) -> Generator[int, None, None]:
+        yield 1
+        raise error
+
+    async with threaded(produce, 3, "test-thread") as items:
+        assert await anext(items) == 1
+        with pytest.raises(type(error)):
+            await anext(items)
+
+
+async def test_a_reader_that_is_cancelled_ends_the_thread() -> None:
+    closed = threading.Event()
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def produce(gone: Gone) -> Generator[int, None, None]:
+        try:
+            while not gone():
+                loop.call_soon_threadsafe(asked.set)
+                closed.wait(0.01)
+            yield 1
+        finally:
+            closed.set()
+
+    async def read() -> None:
+        async with threaded(produce, 3, "test-thread") as items:
+            await anext(items)
+
+    reader = asyncio.create_task(read())
+    await asked.wait()
+    reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    assert closed.is_set()
+    assert named_threads("test-thread") == []
+
+
+def named_threads(*prefixes: str) -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith(prefixes)]
+
+
+# ── in the real thing ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.system)])
+def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path)
+    # It cannot be compressed, so much is left to read when the reader leaves.
+    (desk.home / "large").write_bytes(os.urandom(48 << 20))
+    (desk.home / "last").write_bytes(b"the end")
+    if request.param == "directory":
+        assert desk.archive().code == 0
+        yield desk
+        return
+    with rclone(tmp_path / "s3") as endpoint, credentials(endpoint):
+        desk.store_url = f"s3://{BUCKET}"
+        assert desk.archive().code == 0
+        yield desk
+
+
+def connections() -> int:
+    """Ours to anybody; servers of other tests listen and do not count."""
+    return len([c for c in psutil.Process().net_connections("tcp") if c.status == psutil.CONN_ESTABLISHED])
+
+
+@pytest.mark.timeout(60)  # an idle connection that nobody wants would be closed after 90 s
+@pytest.mark.parametrize("what", ["file", "folder", "original"])
+async def test_a_reader_that_leaves_takes_threads_and_connections_along(desk: Desk, what: str) -> None:
+    with closing(ObjectContents(desk.store_url)) as contents:
+        await contents.tree(desk.key, "")
+        before = connections()
+        for _ in range(5):
+            asked = contents.original(desk.key) if what == "original" else None
+            async with asked or contents.content(desk.key, "large" if what == "file" else "") as content:
+                assert await anext(content.chunks)
+            assert named_threads("contents-file", "contents-original", "lookahead") == []
+        while connections() > before:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_listing_that_nobody_waits_for_is_given_up(desk: Desk) -> None:
+    with closing(ObjectContents(desk.store_url)) as contents:
+        reader = asyncio.create_task(contents.tree(desk.key, ""))
+        while not named_threads("contents-index"):
+            assert not reader.done()
+            await asyncio.sleep(0)
+        reader.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reader
+        while named_threads("contents-index", "lookahead"):
+            await asyncio.sleep(0.01)
+        assert contents.shelf.entries == 0
+        assert [entry.name for entry in (await contents.tree(desk.key, "")).entries] == ["large", "last"]
+
+
+async def test_many_who_ask_at_once_cause_one_pass(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: list[str] = []
+    with closing(ObjectContents(desk.store_url)) as contents:
+        make = contents.shelf._make
+
+        async def counted(key: str) -> ArchiveIndex:
+            passes.append(key)
+            return await make(key)
+
+        monkeypatch.setattr(contents.shelf, "_make", counted)
+        listings = await asyncio.gather(*(contents.tree(desk.key, "") for _ in range(20)))
+        async with contents.content(desk.key, "last") as content:
+            assert [chunk async for chunk in content.chunks] == [b"the end"]
+        assert len({listing.entries for listing in listings}) == 1
+        assert passes == [desk.key]
+
+
+# ── the shelf ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def index_of(entries: int) -> ArchiveIndex:
+    builder = IndexBuilder()
+    for number in range(entries - 1):
+        builder.add(Member(b"%06d" % number, REGULAR, 0o644, 0, 0, 0), 0)
+    return builder.finish("", b"")
+
+
+class Maker:
+    """Makes an index of as many entries as its key says, when it is let."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+        self.given_up: list[str] = []
+        self.let = asyncio.Event()
+        self.let.set()
+
+    async def __call__(self, key: str) -> ArchiveIndex:
+        try:
+            await self.let.wait()
+        except asyncio.CancelledError:
+            self.given_up.append(key)
+            raise
+        self.made.append(key)
+        if key == "broken":
+            raise Unreachable("away")
+        return index_of(int(key))
+
+
+async def test_the_shelf_keeps_the_last_used_within_its_bound() -> None:
+    maker = Maker()
+    shelf = IndexShelf(maker, most_entries=100, most_at_once=4)
+    for key in ("40", "50", "40", "20", "50"):
+        assert len(await shelf.get(key)) == int(key)
+    assert maker.made == ["40", "50", "20", "50"], "40 was used after 50, so 50 went first"
+    assert shelf.entries <= 100
+
+
+async def test_one_that_is_larger_than_the_shelf_is_kept_alone() -> None:
+    maker = Maker()
+    shelf = IndexShelf(maker, most_entries=100, most_at_once=4)
+    for key in ("40", "500", "500"):
+        await shelf.get(key)
+    assert maker.made == ["40", "500"]
+    assert shelf.entries == 500
+    await shelf.get("40")
+    assert shelf.entries == 40
+
+
+async def test_a_failure_is_told_to_all_who_wait_and_not_kept() -> None:
+    maker = Maker()
+    shelf = IndexShelf(maker, most_entries=100, most_at_once=4)
+    outcomes = await asyncio.gather(*(shelf.get("broken") for _ in range(3)), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [Unreachable] * 3
+    with pytest.raises(Unreachable):
+        await shelf.get("broken")
+    assert maker.made == ["broken", "broken"]
+
+
+async def test_it_is_made_while_anybody_waits_and_no_longer() -> None:
+    maker = Maker()
+    maker.let.clear()
+    shelf = IndexShelf(maker, most_entries=100, most_at_once=4)
+    first, second = (asyncio.create_task(shelf.get("7")) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait([first])
+    assert maker.given_up == []
+    second.cancel()
+    await asyncio.wait([second])
+    await asyncio.sleep(0)
+    assert maker.given_up == ["7"]
+    maker.let.set()
+    assert len(await shelf.get("7")) == 7
+
+
+async def test_only_so_many_are_made_at_once() -> None:
+    maker = Maker()
+    maker.let.clear()
+    running = 0
+    most = 0
+
+    async def make(key: str) -> ArchiveIndex:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        try:
+            return await maker(key)
+        finally:
+            running -= 1
+
+    shelf = IndexShelf(make, most_entries=1000, most_at_once=2)
+    asked = [asyncio.create_task(shelf.get(str(number))) for number in range(1, 8)]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    maker.let.set()
+    assert [len(index) for index in await asyncio.gather(*asked)] == list(range(1, 8))
+    assert most == 2
