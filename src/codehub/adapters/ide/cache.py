@@ -1,0 +1,107 @@
+"""The directory that holds installed IDEs. What has its final name there is whole: it came by one rename.
+
+One installs at a time, under a lock that the kernel frees when the installer and everything it started are gone; so
+whatever lies about under another name then is a dead one's and is removed.
+"""
+
+import asyncio
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from codehub.adapters.ide.pace import Progress
+
+_LOCK = "ide.lock"
+_UNFINISHED = ".installing-"
+_RECORD = "installed.json"
+_LOOK_AGAIN_SECONDS = 0.2
+WAITING = "Waiting for another codehub that is installing the IDE"
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledIde:
+    """`notes`: what this one does without, for people."""
+
+    version: str
+    node: Path
+    directory: Path
+    notes: tuple[str, ...] = ()
+
+    @property
+    def package(self) -> Path:
+        return self.directory / "package"
+
+    @property
+    def entry(self) -> Path:
+        return self.package / "out" / "node" / "entry.js"
+
+    @property
+    def configuration(self) -> Path:
+        """Empty, for code-server insists on one. (Not /dev/null: some sandboxes forbid its way of opening that.)"""
+        return self.directory / "config.yaml"
+
+
+class IdeCache:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def place(self, name: str) -> Path:
+        return self._directory / name
+
+    def notes(self, name: str) -> tuple[str, ...] | None:
+        """None: it is not there, or not whole."""
+        try:
+            return tuple(json.loads((self.place(name) / _RECORD).read_bytes())["notes"])
+        except (OSError, ValueError, KeyError):
+            return None
+
+    @asynccontextmanager
+    async def alone(self, progress: Progress) -> AsyncIterator[int]:
+        """The descriptor is for programs to inherit: as long as one of them lives, nobody else begins."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            told = False
+            while not _taken(lock):
+                if not told:
+                    progress(WAITING, 0.0)
+                told = True
+                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            yield lock
+        finally:
+            os.close(lock)
+
+    @asynccontextmanager
+    async def building(self) -> AsyncIterator[Path]:
+        """Only under the lock. Whatever is not put in its place by the end is removed, now or by the next one."""
+        for leftover in self._directory.glob(f"{_UNFINISHED}*"):
+            await asyncio.to_thread(shutil.rmtree, leftover)
+        scratch = self._directory / f"{_UNFINISHED}{uuid4().hex}"
+        scratch.mkdir(mode=0o700)
+        try:
+            yield scratch
+        finally:
+            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+
+    async def put(self, built: Path, name: str, notes: tuple[str, ...]) -> None:
+        await asyncio.to_thread(self._put, built, name, notes)
+
+    def _put(self, built: Path, name: str, notes: tuple[str, ...]) -> None:
+        (built / _RECORD).write_text(json.dumps({"notes": notes}))
+        with suppress(FileNotFoundError):  # one that somebody damaged
+            shutil.rmtree(self.place(name))
+        built.rename(self.place(name))
+
+
+def _taken(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

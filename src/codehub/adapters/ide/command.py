@@ -1,0 +1,39 @@
+"""The command line that runs an installed code-server: a template for the process runtime.
+
+Everything that a person changes is below the home and sleeps and wakes with it. `code-server FILE` in a terminal
+opens that file, for which the shell finds node by a variable. No configuration file of code-server's is read: who may
+come in and where it listens is not the workspace's to change.
+"""
+
+import json
+
+from codehub.adapters.ide.cache import InstalledIde
+
+DATA = "{home}/.local/share/code-server"
+
+FIRST_SETTINGS = json.dumps({"chat.disableAIFeatures": True}, indent=4)
+"""For a home without any: the parts that those features need are not installed."""
+
+_LAUNCH = """\
+settings=$1/User/settings.json
+[ -e "$settings" ] || { mkdir -p "${settings%/*}" && printf '%s\\n' "$2" > "$settings"; }
+export NODE_EXEC_PATH="$3"
+shift 2
+exec "$@"
+"""
+
+
+def ide_command(installed: InstalledIde) -> list[str]:
+    return [
+        *("sh", "-c", _LAUNCH, "codehub-ide", DATA, FIRST_SETTINGS),
+        *(str(installed.node), str(installed.entry)),
+        *("--config", str(installed.configuration)),
+        *("--socket", "{socket}", "--socket-mode", "600", "--session-socket", "{socket}.cli"),
+        *("--auth", "none"),
+        *("--user-data-dir", DATA, "--extensions-dir", f"{DATA}/extensions"),
+        "--disable-telemetry",
+        "--disable-update-check",
+        "--disable-workspace-trust",
+        "--disable-getting-started-override",
+        "{home}",
+    ]
