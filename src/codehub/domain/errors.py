@@ -5,6 +5,9 @@ CodeHubError
 │   ├── NotFound       no such workspace, or not yours
 │   ├── Conflict       the workspace is in a state that forbids it
 │   ├── LimitReached   no free slot (contract: limits are exact)
+│   ├── Unauthenticated  nobody we know, or no longer signed in
+│   ├── Forbidden      known, but may not do that
+│   ├── TooManyTries   too many failed sign-ins; carries how long to wait
 │   └── Invalid        the value itself is wrong
 ├── BackendError       a backend answered with a failure; carries an ErrorReason
 │   ├── Unreachable    it did not answer: the truth is unknown
@@ -14,7 +17,7 @@ CodeHubError
 └── Stale              our term or operation is over: drop the result, touch nothing
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -169,11 +172,41 @@ class Conflict(Refused):
 
 
 class LimitReached(Refused):
+    """`holders`: the names of the asker's own workspaces that hold the slots."""
+
     code = "limit_reached"
+
+    def __init__(self, message: str, holders: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.holders = tuple(holders)
 
 
 class Invalid(Refused):
+    """`field`: which one, if it is one."""
+
     code = "invalid"
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class Unauthenticated(Refused):
+    code = "unauthenticated"
+
+
+class Forbidden(Refused):
+    code = "forbidden"
+
+
+class TooManyTries(Refused):
+    """`retry_after`: the seconds to wait before the next try."""
+
+    code = "too_many_tries"
+
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class BackendError(CodeHubError):

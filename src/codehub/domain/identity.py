@@ -1,10 +1,15 @@
-"""Who asks, and what they may. Pure: a caller is the same value whether a browser, a script or the CLI brought it."""
+"""Who asks, and what they may. Pure: a caller is the same value whether a browser, a script or the CLI brought it.
 
-from collections.abc import Collection
-from dataclasses import dataclass
+The rules for names, passwords and guesses are in credentials.py.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
+
+from codehub.domain.errors import Conflict, Forbidden
 
 
 class Role(StrEnum):
@@ -44,14 +49,112 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
+class Session:
+    """A browser's. `id` is the hash of its secret in hexadecimal: good for naming it, useless for being it."""
+
+    id: str
+    user_id: UUID
+    created_at: datetime
+    last_seen_at: datetime
+    expires_at: datetime
+    address: str = ""
+    agent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiToken:
+    """A script's. Its secret was shown once, when it was made."""
+
+    id: UUID
+    user_id: UUID
+    name: str
+    scopes: frozenset[Scope]
+    created_at: datetime
+    expires_at: datetime | None = None
+    last_used_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody signed in. `credential` names the session or token in the audit log, never its secret."""
+    """Somebody signed in. `credential` names the session or token in the audit log, never its secret; `expires_at` is
+    when a token that has an end ends; `address` is where the request came from."""
 
     user: User
     credential: str
     scopes: Collection[Scope] = ALL_SCOPES
+    expires_at: datetime | None = None
+    address: str = ""
 
     def may(self, scope: Scope) -> bool:
         if scope is Scope.ADMIN and self.user.role is not Role.ADMIN:
             return False
         return scope in self.scopes
+
+    def must(self, *scopes: Scope) -> None:
+        """Raise Forbidden unless it may do all of them."""
+        missing = sorted(scope.value for scope in scopes if not self.may(scope))
+        if not missing:
+            return
+        if Scope.ADMIN in missing and self.user.role is not Role.ADMIN:
+            raise Forbidden("Only an admin may do that. Ask one of them.")
+        raise Forbidden(f"This token lacks the scope {', '.join(missing)}. Use one that has it, or sign in.")
+
+    @property
+    def session_id(self) -> str | None:
+        """None for a token."""
+        kind, _, name = self.credential.partition(":")
+        return name if kind == "session" else None
+
+
+def session_credential(session: Session) -> str:
+    return f"session:{session.id}"
+
+
+def token_credential(token: ApiToken) -> str:
+    return f"token:{token.id}"
+
+
+def scopes_for(caller: Caller, wanted: Iterable[Scope]) -> frozenset[Scope]:
+    """What a token made by this caller gets: never more than the caller may do, and not nothing."""
+    scopes = frozenset(wanted)
+    if not scopes:
+        raise Forbidden("A token without a scope can do nothing. Give it at least 'read'.")
+    caller.must(*scopes)
+    return scopes
+
+
+def changed_role(user: User, role: Role, other_admins: int) -> User:
+    if role is not Role.ADMIN:
+        _keep_an_admin(user, other_admins)
+    return replace(user, role=role)
+
+
+def disabled(user: User, now: datetime, other_admins: int) -> User:
+    _keep_an_admin(user, other_admins)
+    return user if user.disabled_at else replace(user, disabled_at=now)
+
+
+def enabled(user: User) -> User:
+    return replace(user, disabled_at=None)
+
+
+def limited(user: User, max_running: int | None) -> User:
+    return replace(user, max_running=max_running)
+
+
+def account_changes(before: User, after: User) -> dict[str, str | int | bool | None]:
+    """What the audit log says of a change: the new values."""
+    values = {
+        "role": (before.role.value, after.role.value),
+        "disabled": (before.disabled_at is not None, after.disabled_at is not None),
+        "max_running": (before.max_running, after.max_running),
+    }
+    return {name: new for name, (old, new) in values.items() if old != new}
+
+
+def _keep_an_admin(user: User, other_admins: int) -> None:
+    """`other_admins`: enabled ones beside this user."""
+    is_one = user.role is Role.ADMIN and user.disabled_at is None
+    if is_one and not other_admins:
+        raise Conflict(f"{user.username} is the last admin. Make another admin first.", "last_admin")

@@ -21,10 +21,12 @@ SpecDecision = Callable[[Workspace, Slots, datetime], Workspace]
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who asks. A robot acts for the leader of `epoch`, and is refused (Stale) once that term is over."""
+    """Who asks, and from where. A robot acts for the leader of `epoch`, and is refused (Stale) once that term is
+    over."""
 
     name: str
     epoch: int | None = None
+    address: str = ""
 
 
 class WorkspaceSpecs(Protocol):
@@ -123,9 +125,18 @@ class WorkspaceStatuses(Protocol):
         ...
 
 
+KEPT_ENTRIES = 20
+"""The newest of each workspace that are kept whatever their age: they say why it is as it is, and tell the collector
+how far the database knows the story."""
+
+
 class Ledger(Protocol):
     async def entries(self, workspace_id: UUID, limit: int = 100) -> Sequence[Entry]:
         """Newest first."""
+        ...
+
+    async def forget_older(self, seconds: float, epoch: int) -> int:
+        """How many. The newest KEPT_ENTRIES of each workspace stay. Stale once that term is over."""
         ...
 
 

@@ -1,0 +1,294 @@
+"""People, sessions and tokens in memory."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import TypeVar
+from uuid import UUID
+
+from codehub.adapters.memory.audit import MemoryAudit
+from codehub.adapters.memory.handovers import MemoryProviderSignIns, MemorySignInTries, MemoryTickets
+from codehub.adapters.memory.people import PeopleWorld
+from codehub.adapters.memory.templates import MemoryIdempotencyKeys, MemoryTemplates
+from codehub.adapters.memory.wire import Wire
+from codehub.domain.credentials import FAILURES_FADE_SECONDS
+from codehub.domain.errors import Conflict, LimitReached
+from codehub.domain.identity import ApiToken, Role, Session, User, account_changes
+from codehub.ports.accounts import SEEN_EVERY_SECONDS, NewToken, NewUser, SessionRules, UserDecision
+from codehub.ports.stores import Actor
+
+T = TypeVar("T")
+
+_SEEN_EVERY = timedelta(seconds=SEEN_EVERY_SECONDS)
+
+
+class MemoryDirectory:
+    """Hands out what PostgresDatabase does, under the same names."""
+
+    def __init__(self, world: PeopleWorld | None = None, wire: Wire | None = None) -> None:
+        self.world = world or PeopleWorld()
+        self._wire = wire or Wire()
+
+    def accounts(self) -> "MemoryAccounts":
+        return MemoryAccounts(self.world, self._wire)
+
+    def sign_in_tries(self) -> MemorySignInTries:
+        return MemorySignInTries(self.world, self._wire)
+
+    def tickets(self) -> MemoryTickets:
+        return MemoryTickets(self.world, self._wire)
+
+    def provider_sign_ins(self) -> MemoryProviderSignIns:
+        return MemoryProviderSignIns(self.world, self._wire)
+
+    def audit(self) -> MemoryAudit:
+        return MemoryAudit(self.world, self._wire)
+
+    def templates(self) -> MemoryTemplates:
+        return MemoryTemplates(self.world, self._wire)
+
+    def idempotency_keys(self) -> MemoryIdempotencyKeys:
+        return MemoryIdempotencyKeys(self.world, self._wire)
+
+
+class MemoryAccounts:
+    def __init__(self, world: PeopleWorld, wire: Wire) -> None:
+        self._world = world
+        self._wire = wire
+
+    async def _call(self, name: str, work: Callable[[], T]) -> T:
+        return await self._wire.call(f"accounts.{name}", work)
+
+    # ── people ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def create_user(self, new: NewUser, actor: Actor) -> User:
+        return await self._call("create_user", lambda: self._insert(new, actor))
+
+    async def create_first_user(self, new: NewUser, actor: Actor) -> User | None:
+        return await self._call("create_first_user", lambda: None if self._world.users else self._insert(new, actor))
+
+    def _insert(self, new: NewUser, actor: Actor) -> User:
+        people = self._world.users.values()
+        if new.id in self._world.users:
+            raise Conflict("There is a user of that id already.", "id_taken")
+        if any(user.username == new.username for user in people):
+            raise Conflict("That username is taken.", "username_taken")
+        identity = (new.issuer, new.subject)
+        if new.issuer is not None and any((user.issuer, user.subject) == identity for user in people):
+            raise Conflict("Somebody else signs in with that identity.", "identity_taken")
+        user = User(
+            id=new.id,
+            username=new.username,
+            role=new.role,
+            created_at=self._world.now(),
+            max_running=new.max_running,
+            issuer=new.issuer,
+            subject=new.subject,
+            has_password=new.password_hash is not None,
+        )
+        self._world.users[user.id] = user
+        if new.password_hash is not None:
+            self._world.password_hashes[user.id] = new.password_hash
+        self._world.told(actor, "create_user", f"user:{user.username}", {"role": user.role.value})
+        return user
+
+    async def user(self, user_id: UUID) -> User | None:
+        return await self._call("user", lambda: self._world.users.get(user_id))
+
+    async def user_of_identity(self, issuer: str, subject: str) -> User | None:
+        def find() -> User | None:
+            people = self._world.users.values()
+            return next((user for user in people if (user.issuer, user.subject) == (issuer, subject)), None)
+
+        return await self._call("user_of_identity", find)
+
+    async def with_password(self, username: str) -> tuple[User, str | None] | None:
+        def find() -> tuple[User, str | None] | None:
+            user = next((user for user in self._world.users.values() if user.username == username), None)
+            return (user, self._world.password_hashes.get(user.id)) if user else None
+
+        return await self._call("with_password", find)
+
+    async def users(self, after: str = "", limit: int = 50) -> Sequence[User]:
+        def page() -> list[User]:
+            later = [user for user in self._world.users.values() if user.username > after]
+            return sorted(later, key=lambda user: user.username)[:limit]
+
+        return await self._call("users", page)
+
+    async def change_user(self, user_id: UUID, decide: UserDecision, actor: Actor, action: str) -> User:
+        def change() -> User:
+            before = self._world.user(user_id)
+            after = decide(before, self._other_admins(user_id), self._world.now())
+            if after == before:
+                return before
+            self._world.users[user_id] = after
+            if after.disabled_at and not before.disabled_at:
+                self._end_sessions(user_id, None)
+            self._world.told(actor, action, f"user:{after.username}", account_changes(before, after))
+            return after
+
+        return await self._call("change_user", change)
+
+    def _other_admins(self, user_id: UUID) -> int:
+        others = [user for user in self._world.users.values() if user.id != user_id and user.disabled_at is None]
+        return sum(user.role is Role.ADMIN for user in others)
+
+    async def set_password(
+        self,
+        user_id: UUID,
+        password_hash: str,
+        actor: Actor,
+        action: str,
+        *,
+        keep_session: str | None = None,
+        replacing: str | None = None,
+    ) -> Sequence[str]:
+        def write() -> list[str]:
+            user = self._world.user(user_id)
+            if replacing is not None and self._world.password_hashes.get(user_id) != replacing:
+                raise Conflict("The password was changed meanwhile. Sign in again.", "password_changed")
+            self._world.password_hashes[user_id] = password_hash
+            self._world.users[user_id] = replace(user, has_password=True)
+            ended = self._end_sessions(user_id, keep_session)
+            self._world.told(actor, action, f"user:{user.username}", {"ended_sessions": len(ended)})
+            return sorted(ended)
+
+        return await self._call("set_password", write)
+
+    def _end_sessions(self, user_id: UUID, keep: str | None) -> list[str]:
+        ended = [key for key, s in self._world.sessions.items() if s.user_id == user_id and key != keep]
+        for key in ended:
+            self._world.end_session(key)
+        return ended
+
+    async def rehash_password(self, user_id: UUID, old_hash: str, new_hash: str) -> None:
+        def write() -> None:
+            if self._world.password_hashes.get(user_id) == old_hash:
+                self._world.password_hashes[user_id] = new_hash
+
+        await self._call("rehash_password", write)
+
+    # ── sessions ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def open_session(
+        self,
+        session_id: str,
+        user_id: UUID,
+        rules: SessionRules,
+        actor: Actor,
+        *,
+        agent: str = "",
+        action: str = "sign_in",
+    ) -> Session:
+        def insert() -> Session:
+            user, now = self._world.enabled_user(user_id), self._world.now()
+            end = now + timedelta(seconds=rules.absolute_seconds)
+            session = Session(session_id, user_id, now, now, end, actor.address, agent)
+            self._world.sessions[session_id] = session
+            self._world.told(actor, action, f"user:{user.username}", {"session": session_id})
+            return session
+
+        return await self._call("open_session", insert)
+
+    async def session(self, session_id: str, rules: SessionRules) -> tuple[Session, User] | None:
+        def look() -> tuple[Session, User] | None:
+            session = self._world.sessions.get(session_id)
+            if session is None or not self._world.lives(session, rules):
+                return None
+            user = self._world.users[session.user_id]
+            if user.disabled_at:
+                return None
+            if session.last_seen_at < self._world.now() - _SEEN_EVERY:
+                self._world.sessions[session_id] = replace(session, last_seen_at=self._world.now())
+            return session, user
+
+        return await self._call("session", look)
+
+    async def sessions(self, user_id: UUID, rules: SessionRules) -> Sequence[Session]:
+        def read() -> list[Session]:
+            mine = [s for s in self._world.sessions.values() if s.user_id == user_id and self._world.lives(s, rules)]
+            return sorted(mine, key=lambda s: (-s.created_at.timestamp(), s.id))
+
+        return await self._call("sessions", read)
+
+    async def end_session(self, user_id: UUID, session_id: str, actor: Actor, action: str = "sign_out") -> bool:
+        def end() -> bool:
+            session = self._world.sessions.get(session_id)
+            if session is None or session.user_id != user_id:
+                return False
+            self._world.end_session(session_id)
+            self._world.told(actor, action, f"user:{self._world.user(user_id).username}", {"session": session_id})
+            return True
+
+        return await self._call("end_session", end)
+
+    # ── tokens ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def create_token(self, new: NewToken, most: int, actor: Actor) -> ApiToken:
+        def insert() -> ApiToken:
+            user, now = self._world.user(new.user_id), self._world.now()
+            if len(self._tokens(user.id)) >= most:
+                raise LimitReached(f"You have {most} tokens already. Revoke one that you no longer use.")
+            life = None if new.lifetime_seconds is None else now + timedelta(seconds=new.lifetime_seconds)
+            end = min((at for at in (life, new.not_after) if at is not None), default=None)
+            token = ApiToken(new.id, user.id, new.name, new.scopes, now, end)
+            self._world.tokens[new.token_hash] = token
+            details = {"id": str(token.id), "name": token.name, "scopes": sorted(token.scopes)}
+            self._world.told(actor, "create_token", f"user:{user.username}", details)
+            return token
+
+        return await self._call("create_token", insert)
+
+    def _tokens(self, user_id: UUID) -> list[ApiToken]:
+        mine = [t for t in self._world.tokens.values() if t.user_id == user_id and t.revoked_at is None]
+        return sorted(mine, key=lambda t: (-t.created_at.timestamp(), str(t.id)))
+
+    async def token(self, token_hash: bytes) -> tuple[ApiToken, User] | None:
+        def look() -> tuple[ApiToken, User] | None:
+            token, now = self._world.tokens.get(token_hash), self._world.now()
+            if token is None or token.revoked_at or (token.expires_at is not None and token.expires_at <= now):
+                return None
+            user = self._world.users[token.user_id]
+            if user.disabled_at:
+                return None
+            if token.last_used_at is None or token.last_used_at < now - _SEEN_EVERY:
+                self._world.tokens[token_hash] = replace(token, last_used_at=now)
+            return token, user
+
+        return await self._call("token", look)
+
+    async def tokens(self, user_id: UUID) -> Sequence[ApiToken]:
+        return await self._call("tokens", lambda: self._tokens(user_id))
+
+    async def revoke_token(self, user_id: UUID, token_id: UUID, actor: Actor) -> bool:
+        def revoke() -> bool:
+            for key, token in self._world.tokens.items():
+                if (token.user_id, token.id, token.revoked_at) == (user_id, token_id, None):
+                    self._world.tokens[key] = replace(token, revoked_at=self._world.now())
+                    subject = f"user:{self._world.user(user_id).username}"
+                    self._world.told(actor, "revoke_token", subject, {"id": str(token_id), "name": token.name})
+                    return True
+            return False
+
+        return await self._call("revoke_token", revoke)
+
+    async def forget_expired(self, rules: SessionRules, epoch: int | None = None) -> int:
+        def sweep() -> int:
+            world, now = self._world, self._world.now()
+            faded = now - timedelta(seconds=FAILURES_FADE_SECONDS)
+            tickets = [key for key, stored in world.tickets.items() if stored.expires_at <= now]
+            sign_ins = [key for key, (_path, end) in world.provider_sign_ins.items() if end <= now]
+            failures = [key for key, found in world.failures.items() if found.at <= faded]
+            sessions = [key for key, session in world.sessions.items() if not world.lives(session, rules)]
+            for key in tickets:
+                del world.tickets[key]
+            for key in sign_ins:
+                del world.provider_sign_ins[key]
+            for name in failures:
+                del world.failures[name]
+            for name in sessions:
+                world.end_session(name)
+            return len(tickets) + len(sign_ins) + len(failures) + len(sessions)
+
+        return await self._world.within(epoch, self._wire, "accounts.forget_expired", sweep)

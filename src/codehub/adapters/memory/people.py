@@ -1,0 +1,112 @@
+"""The world of people in memory: what the tables about them hold."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any, TypeVar
+from uuid import UUID
+
+from codehub.adapters.memory.leadership import LeadershipWorld
+from codehub.adapters.memory.wire import Wire
+from codehub.domain.errors import NotFound
+from codehub.domain.identity import ApiToken, Session, User
+from codehub.domain.template import Template
+from codehub.ports.accounts import AuditEntry, SessionRules, Ticket
+from codehub.ports.stores import Actor
+
+T = TypeVar("T")
+
+
+def _wall_clock() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(slots=True)
+class StoredTicket:
+    ticket: Ticket
+    expires_at: datetime
+    used: bool = False
+
+
+@dataclass(slots=True)
+class Failures:
+    count: int
+    at: datetime
+
+
+@dataclass(slots=True)
+class StoredKey:
+    request_hash: bytes
+    workspace_id: UUID
+    created_at: datetime
+    response: Mapping[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class PeopleWorld:
+    now: Callable[[], datetime] = _wall_clock
+    users: dict[UUID, User] = field(default_factory=dict)
+    password_hashes: dict[UUID, str] = field(default_factory=dict)
+    sessions: dict[str, Session] = field(default_factory=dict)
+    tokens: dict[bytes, ApiToken] = field(default_factory=dict)
+    tickets: dict[bytes, StoredTicket] = field(default_factory=dict)
+    provider_sign_ins: dict[bytes, tuple[str, datetime]] = field(default_factory=dict)
+    failures: dict[str, Failures] = field(default_factory=dict)
+    audit: list[AuditEntry] = field(default_factory=list)
+    audit_numbers: "count[int]" = field(default_factory=lambda: count(1))
+    templates: dict[str, Template] = field(default_factory=dict)
+    keys: dict[tuple[UUID, str], StoredKey] = field(default_factory=dict)
+    leadership: LeadershipWorld = field(default_factory=LeadershipWorld)
+
+    def __post_init__(self) -> None:
+        now = self.now()
+        ours = Template("default", "The runtime's own image.", created_at=now, updated_at=now)
+        self.templates.setdefault(ours.name, ours)
+
+    async def within(self, epoch: int | None, wire: Wire, name: str, work: Callable[[], T]) -> T:
+        """A write; with `epoch`, one that the term's end refuses."""
+        if epoch is None:
+            return await wire.call(name, work)
+        with self.leadership.shared(epoch) as transaction:
+            return await wire.call(name, lambda: transaction.commit(work))
+
+    def told(self, actor: Actor, action: str, subject: str, details: Mapping[str, Any] | None = None) -> None:
+        entry = AuditEntry(
+            next(self.audit_numbers), self.now(), actor.name, action, subject, dict(details or {}), actor.address
+        )
+        self.audit.append(entry)
+
+    def of_owner(self, owner_id: str) -> User | None:
+        """By the id as workspaces hold it."""
+        return next((user for user in self.users.values() if user.owner_id == owner_id), None)
+
+    def name_of(self, owner_id: str) -> str:
+        found = self.of_owner(owner_id)
+        return found.username if found else owner_id
+
+    def limit_of(self, owner_id: str) -> int | None:
+        found = self.of_owner(owner_id)
+        return found.max_running if found else None
+
+    def user(self, user_id: UUID) -> User:
+        found = self.users.get(user_id)
+        if found is None:
+            raise NotFound(f"There is no user {user_id}, or it is disabled.")
+        return found
+
+    def enabled_user(self, user_id: UUID) -> User:
+        found = self.user(user_id)
+        if found.disabled_at:
+            raise NotFound(f"There is no user {user_id}, or it is disabled.")
+        return found
+
+    def lives(self, session: Session, rules: SessionRules) -> bool:
+        now = self.now()
+        return session.expires_at > now and session.last_seen_at > now - timedelta(seconds=rules.idle_seconds)
+
+    def end_session(self, session_id: str) -> None:
+        """Its tickets go too."""
+        del self.sessions[session_id]
+        for key in [k for k, stored in self.tickets.items() if stored.ticket.session_id == session_id]:
+            del self.tickets[key]

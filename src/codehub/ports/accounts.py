@@ -1,0 +1,276 @@
+"""People and what they prove themselves with. Time is the database's; secrets come here as hashes only.
+
+Every change takes its actor and writes its audit row in the same transaction: there is no change without the row, and
+no row without the change. Sign-ins and sign-outs count as changes; `last seen` and `last used` do not.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+from uuid import UUID
+
+from codehub.domain.identity import ApiToken, Role, Scope, Session, User
+from codehub.domain.template import Template
+from codehub.ports.stores import Actor
+
+SEEN_EVERY_SECONDS = 60
+"""`last_seen_at` and `last_used_at` are written at most this often."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewUser:
+    id: UUID
+    username: str
+    role: Role = Role.USER
+    password_hash: str | None = None
+    issuer: str | None = None
+    subject: str | None = None
+    max_running: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRules:
+    """A session ends when nobody used it for `idle_seconds`, and in any case after `absolute_seconds`."""
+
+    idle_seconds: float = 7 * 24 * 3600
+    absolute_seconds: float = 30 * 24 * 3600
+
+
+A_MONTH = SessionRules()
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """`not_after` bounds what `lifetime_seconds` (None: no end) would give."""
+
+    id: UUID
+    user_id: UUID
+    name: str
+    token_hash: bytes
+    scopes: frozenset[Scope]
+    lifetime_seconds: int | None = None
+    not_after: datetime | None = None
+
+
+UserDecision = Callable[[User, int, datetime], User]
+"""Pure: (the row, how many other enabled admins there are, now) → the row with another role, disabled_at or
+max_running; raises Refused to change nothing."""
+
+
+class Accounts(Protocol):
+    """Usernames come in lower case."""
+
+    async def create_user(self, new: NewUser, actor: Actor) -> User:
+        """Conflict `username_taken`, or `identity_taken` if (issuer, subject) is somebody else's."""
+        ...
+
+    async def create_first_user(self, new: NewUser, actor: Actor) -> User | None:
+        """None, having changed nothing, if there is any user. Of many at once, one succeeds."""
+        ...
+
+    async def user(self, user_id: UUID) -> User | None: ...
+
+    async def user_of_identity(self, issuer: str, subject: str) -> User | None: ...
+
+    async def with_password(self, username: str) -> tuple[User, str | None] | None:
+        """The user and the stored hash, disabled ones too."""
+        ...
+
+    async def users(self, after: str = "", limit: int = 50) -> Sequence[User]:
+        """In the order of usernames, those after `after`."""
+        ...
+
+    async def change_user(self, user_id: UUID, decide: UserDecision, actor: Actor, action: str) -> User:
+        """All such changes stand in one line, so that the number of admins cannot be stale. NotFound. Disabling ends
+        the user's sessions. Nothing that differs: nothing is written."""
+        ...
+
+    async def set_password(
+        self,
+        user_id: UUID,
+        password_hash: str,
+        actor: Actor,
+        action: str,
+        *,
+        keep_session: str | None = None,
+        replacing: str | None = None,
+    ) -> Sequence[str]:
+        """Also ends all sessions but `keep_session`; returns the ids of those that were ended. NotFound. With
+        `replacing`, Conflict `password_changed` if that is no longer the stored hash."""
+        ...
+
+    async def rehash_password(self, user_id: UUID, old_hash: str, new_hash: str) -> None:
+        """The same password, hashed anew: nothing if it was changed meanwhile. Not audited."""
+        ...
+
+    async def open_session(
+        self,
+        session_id: str,
+        user_id: UUID,
+        rules: SessionRules,
+        actor: Actor,
+        *,
+        agent: str = "",
+        action: str = "sign_in",
+    ) -> Session:
+        """From the actor's address. NotFound if there is no such user or it is disabled."""
+        ...
+
+    async def session(self, session_id: str, rules: SessionRules) -> tuple[Session, User] | None:
+        """None if it has ended, or its user is disabled. Marks it as seen."""
+        ...
+
+    async def sessions(self, user_id: UUID, rules: SessionRules) -> Sequence[Session]:
+        """Those that live, newest first. Does not mark them as seen."""
+        ...
+
+    async def end_session(self, user_id: UUID, session_id: str, actor: Actor, action: str = "sign_out") -> bool:
+        """False, having changed nothing, if the user has no such session."""
+        ...
+
+    async def create_token(self, new: NewToken, most: int, actor: Actor) -> ApiToken:
+        """LimitReached if the user has `most` unrevoked ones already: exact, also for many at once."""
+        ...
+
+    async def token(self, token_hash: bytes) -> tuple[ApiToken, User] | None:
+        """None if it is revoked or expired, or its user is disabled. Marks it as used."""
+        ...
+
+    async def tokens(self, user_id: UUID) -> Sequence[ApiToken]:
+        """Not the revoked ones; newest first."""
+        ...
+
+    async def revoke_token(self, user_id: UUID, token_id: UUID, actor: Actor) -> bool:
+        """False, having changed nothing, if the user has no such token or it is revoked already."""
+        ...
+
+    async def forget_expired(self, rules: SessionRules, epoch: int | None = None) -> int:
+        """Delete sessions, tickets, provider sign-ins and failures that mean nothing any more. How many rows. With
+        `epoch`, for the leader of that term: Stale once it is over."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TryKey:
+    """What failures are counted by, and how many are free of waiting."""
+
+    key: str
+    free_tries: int
+
+
+class SignInTries(Protocol):
+    """Failed sign-ins. A try counts as failed from its beginning until it is known to be good, so that a thousand
+    guesses at once are a thousand."""
+
+    async def begin(self, keys: Collection[TryKey]) -> float:
+        """0: the try is counted under each key. Else the seconds to wait, and nothing was counted."""
+        ...
+
+    async def succeeded(self, cleared: str, given_back: Collection[str] = ()) -> None:
+        """Forget all failures under `cleared`, and this try under each of `given_back`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    user_id: UUID
+    workspace_id: UUID
+    session_id: str | None = None
+    port: int | None = None
+
+
+class Tickets(Protocol):
+    """One-time hand-over of a signed-in person to a workspace's own host. Not audited: it changes nobody's account."""
+
+    async def issue(self, ticket_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> None:
+        """NotFound if there is no such user or session."""
+        ...
+
+    async def redeem(self, ticket_hash: bytes) -> Ticket | None:
+        """Exactly once, also for many at once. None if it is unknown, used or expired, if its session has ended, or
+        its user is disabled."""
+        ...
+
+
+class ProviderSignIns(Protocol):
+    """Sign-ins that are away at an OpenID provider."""
+
+    async def begin(self, attempt_hash: bytes, next_path: str, lifetime_seconds: float) -> None: ...
+
+    async def finish(self, attempt_hash: bytes) -> str | None:
+        """The next path, exactly once; None if unknown or too late."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    id: int
+    at: datetime
+    actor: str
+    action: str
+    subject: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+    address: str = ""
+
+
+class Audit(Protocol):
+    """Append-only. No secret ever: whoever appends leaves them out."""
+
+    async def append(self, actor: Actor, action: str, subject: str, details: Mapping[str, Any] | None = None) -> None:
+        """For what no other store writes, failed sign-ins first of all."""
+        ...
+
+    async def entries(
+        self, limit: int = 100, *, before: int | None = None, actor: str | None = None, subject: str | None = None
+    ) -> Sequence[AuditEntry]:
+        """Newest first; `before`: those with a smaller id."""
+        ...
+
+    async def forget_older(self, seconds: float, epoch: int | None = None) -> int:
+        """How many. With `epoch`, for the leader of that term: Stale once it is over."""
+        ...
+
+
+class Templates(Protocol):
+    async def get(self, name: str) -> Template | None:
+        """Disabled ones too."""
+        ...
+
+    async def all(self) -> Sequence[Template]:
+        """In the order of names, disabled ones too."""
+        ...
+
+    async def put(self, template: Template, actor: Actor) -> Template:
+        """Insert or replace, whole. `disabled_at`: any time means from now on (or since when it was)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a key stands for. `first`: this very call made it."""
+
+    workspace_id: UUID
+    response: Mapping[str, Any] | None
+    first: bool
+
+
+class IdempotencyKeys(Protocol):
+    """So that a create sent twice creates once. The workspace's id is chosen before it is created, and kept here, so a
+    second request after a crash goes on with the same one."""
+
+    async def claim(self, user_id: UUID, key: str, request_hash: bytes, workspace_id: UUID) -> Claim:
+        """The first claim of the key stays. Conflict `idempotency_key_reused` if that was for another request."""
+        ...
+
+    async def answer(self, user_id: UUID, key: str, response: Mapping[str, Any]) -> None:
+        """What to answer from now on; the first answer stays."""
+        ...
+
+    async def release(self, user_id: UUID, key: str) -> None:
+        """The request was refused: the key is free again, unless it has an answer."""
+        ...
+
+    async def forget_older(self, seconds: float, epoch: int | None = None) -> int:
+        """How many. With `epoch`, for the leader of that term: Stale once it is over."""
+        ...

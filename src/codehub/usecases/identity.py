@@ -1,0 +1,170 @@
+"""Signing in and out, and who is asking: the one place that turns a secret into a caller.
+
+Unknown users, disabled users, users without a password and wrong passwords cost the same work and get the same answer.
+Every sign-in makes a new session, whatever the browser brought along.
+"""
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from codehub.domain.credentials import (
+    PASSWORD_MOST,
+    TOKEN_PREFIX,
+    TRIES_PER_ACCOUNT,
+    TRIES_PER_ADDRESS,
+    address_group,
+    checked_password,
+    one_line,
+    possible_username,
+    username_from,
+)
+from codehub.domain.errors import Conflict, Forbidden, NotFound, TooManyTries, Unauthenticated
+from codehub.domain.identity import Caller, Role, Scope, Session, User, session_credential, token_credential
+from codehub.ports.accounts import A_MONTH, Accounts, Audit, NewUser, SessionRules, SignInTries, TryKey
+from codehub.ports.passwords import Passwords
+from codehub.ports.signals import Ids
+from codehub.ports.stores import Actor
+from codehub.usecases.announcements import Announcements
+from codehub.usecases.new_secrets import digest, new_password, new_session_token, session_id_of
+
+WRONG = "That username and password do not belong together."
+NOT_SIGNED_IN = "You are not signed in, or no longer. Sign in again."
+BAD_TOKEN = "This token is unknown, expired or revoked. Make a new one."  # noqa: S105 - a sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    accounts: Accounts
+    tries: SignInTries
+    audit: Audit
+    passwords: Passwords
+    announcements: Announcements
+    ids: Ids
+    rules: SessionRules = A_MONTH
+
+    async def sign_in(self, username: str, password: str, address: str, agent: str) -> tuple[Caller, str]:
+        """The caller and the new session's secret. Unauthenticated, or TooManyTries before anything was tried."""
+        address = one_line(address)
+        account, origin = _account_key(username), _address_key(address)
+        await self._begin_try(account, origin)
+        user, stored = await self._candidate(username, password)
+        good = await self.passwords.verify(stored, password[:PASSWORD_MOST])
+        if user is None or stored is None or not good:
+            known = user.username if user else ""
+            await self.audit.append(Actor("anonymous", address=address), "sign_in_failed", known)
+            raise Unauthenticated(WRONG)
+        await self.tries.succeeded(account.key, [origin.key])
+        if self.passwords.outdated(stored):
+            await self.accounts.rehash_password(user.id, stored, await self.passwords.hash(password))
+        return await self.open_session(user, address, agent)
+
+    async def open_session(self, user: User, address: str, agent: str, action: str = "sign_in") -> tuple[Caller, str]:
+        """For somebody who has proven who they are, here or at a provider."""
+        secret, address = new_session_token(), one_line(address)
+        actor = Actor(user.username, address=address)
+        try:
+            session = await self.accounts.open_session(
+                session_id_of(secret), user.id, self.rules, actor, agent=one_line(agent), action=action
+            )
+        except NotFound:
+            raise Unauthenticated(WRONG) from None
+        return Caller(user, session_credential(session), address=address), secret
+
+    async def caller(self, session_token: str | None = None, bearer: str | None = None, address: str = "") -> Caller:
+        """Who asks now. A bearer token counts before a session: whoever sends one means it. Unauthenticated."""
+        address = one_line(address)
+        if bearer is not None:
+            known = await self.accounts.token(digest(bearer)) if bearer.startswith(TOKEN_PREFIX) else None
+            if known is None:
+                raise Unauthenticated(BAD_TOKEN)
+            token, user = known
+            return Caller(user, token_credential(token), token.scopes, token.expires_at, address)
+        found = await self.accounts.session(session_id_of(session_token), self.rules) if session_token else None
+        if found is None:
+            raise Unauthenticated(NOT_SIGNED_IN)
+        session, user = found
+        return Caller(user, session_credential(session), address=address)
+
+    async def sign_out(self, caller: Caller) -> None:
+        """Idempotent."""
+        session_id = _own_session(caller)
+        if await self.accounts.end_session(caller.user.id, session_id, actor_of(caller)):
+            await self.announcements.signed_out(caller.user.id, [session_id])
+
+    async def sessions(self, caller: Caller) -> Sequence[Session]:
+        caller.must(Scope.READ)
+        return await self.accounts.sessions(caller.user.id, self.rules)
+
+    async def revoke_session(self, caller: Caller, session_id: str) -> None:
+        caller.must(Scope.WRITE)
+        user_id = caller.user.id
+        if not await self.accounts.end_session(user_id, session_id, actor_of(caller), "revoke_session"):
+            raise NotFound("You have no such session.")
+        await self.announcements.signed_out(user_id, [session_id])
+
+    async def change_password(self, caller: Caller, old_password: str, new_password: str) -> None:
+        """One's own, from a session, which stays; all others end."""
+        session_id = _own_session(caller)
+        checked_password(new_password, caller.user.username)
+        account, origin = _account_key(caller.user.username), _address_key(caller.address)
+        await self._begin_try(account, origin)
+        _user, stored = await self._candidate(caller.user.username, old_password)
+        if not await self.passwords.verify(stored, old_password[:PASSWORD_MOST]) or stored is None:
+            raise Forbidden("The present password is not that one. If you have none, ask an admin to set one.")
+        await self.tries.succeeded(account.key, [origin.key])
+        ended = await self.accounts.set_password(
+            caller.user.id,
+            await self.passwords.hash(new_password),
+            actor_of(caller),
+            "change_password",
+            keep_session=session_id,
+            replacing=stored,
+        )
+        await self.announcements.signed_out(caller.user.id, ended)
+
+    async def ensure_admin(self, username: str) -> str | None:
+        """On the first run: the admin with a password that is returned this once. None if there is any user."""
+        password = new_password()
+        new = NewUser(self.ids.new(), username_from(username), Role.ADMIN, await self.passwords.hash(password))
+        created = await self.accounts.create_first_user(new, Actor("first run"))
+        return password if created else None
+
+    async def forget_expired(self) -> int:
+        """For a timer: what can prove nobody's identity any more."""
+        return await self.accounts.forget_expired(self.rules)
+
+    async def _candidate(self, username: str, password: str) -> tuple[User | None, str | None]:
+        """Who it would be, and the hash to compare with: None if nothing typed could be right."""
+        found = await self.accounts.with_password(possible_username(username))
+        if found is None:
+            return None, None
+        user, stored = found
+        return user, None if user.disabled_at or len(password) > PASSWORD_MOST else stored
+
+    async def _begin_try(self, *keys: TryKey) -> None:
+        wait = math.ceil(await self.tries.begin(keys))
+        if wait:
+            unit = "second" if wait == 1 else "seconds"
+            raise TooManyTries(f"Too many failed tries. Wait {wait} {unit}, then try again.", wait)
+
+
+def actor_of(caller: Caller) -> Actor:
+    return Actor(caller.user.username, address=caller.address)
+
+
+def _own_session(caller: Caller) -> str:
+    if caller.session_id is None:
+        raise Conflict("A token cannot do that: sign in with a browser.", "needs_session")
+    return caller.session_id
+
+
+def _account_key(username: str) -> TryKey:
+    """Hashed: people type passwords into the wrong field."""
+    name = hashlib.sha256(username.strip().lower().encode("utf-8", "replace")).hexdigest()
+    return TryKey(f"account:{name}", TRIES_PER_ACCOUNT)
+
+
+def _address_key(address: str) -> TryKey:
+    return TryKey(f"address:{address_group(address)}", TRIES_PER_ADDRESS)

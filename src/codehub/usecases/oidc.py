@@ -1,0 +1,105 @@
+"""Signing in at an OpenID provider: authorization code with PKCE, state and nonce.
+
+All three are derived from one secret that only the browser's short-lived cookie holds; we keep its hash, once. Who
+somebody is is (issuer, subject), never the email: that one can be given to somebody else.
+"""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from codehub.domain.credentials import numbered_username, one_line, username_suggestion
+from codehub.domain.errors import Conflict, Unauthenticated
+from codehub.domain.identity import Caller, User
+from codehub.domain.local_path import local_path
+from codehub.ports.accounts import NewUser, ProviderSignIns
+from codehub.ports.oidc import Identified, OpenIdProvider
+from codehub.ports.stores import Actor
+from codehub.usecases.identity import Identity
+from codehub.usecases.new_secrets import digest, new_session_token
+
+LIFETIME_SECONDS = 10 * 60
+"""How long somebody may take at the provider; the cookie's lifetime too."""
+
+_NUMBERS = 20
+NOT_OURS = "This sign-in was not begun in this browser, or too long ago. Begin again."
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    caller: Caller
+    session_token: str
+    next_path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Oidc:
+    provider: OpenIdProvider
+    attempts: ProviderSignIns
+    identity: Identity
+    allowed: frozenset[str] = frozenset()
+    """Emails and `@domains`, in lower case, that may come in; empty: everybody whom the provider knows."""
+
+    async def start(self, next_path: str | None = None) -> tuple[str, str]:
+        """Where to send the browser, and the secret for its short-lived cookie."""
+        secret = new_session_token()
+        challenge = hashlib.sha256(_derived(secret, "verifier").encode()).digest()
+        url = await self.provider.authorization_url(
+            state=_derived(secret, "state"), nonce=_derived(secret, "nonce"), challenge=_encoded(challenge)
+        )
+        await self.attempts.begin(digest(secret), local_path(next_path), LIFETIME_SECONDS)
+        return url, secret
+
+    async def finish(self, params: Mapping[str, str], state_cookie: str | None, address: str, agent: str) -> SignedIn:
+        """`params`: the query that the provider sent the browser back with."""
+        secret = state_cookie or ""
+        if not hmac.compare_digest(params.get("state", "").encode(), _derived(secret, "state").encode()):
+            raise Unauthenticated(NOT_OURS)
+        next_path = await self.attempts.finish(digest(secret))
+        if next_path is None:
+            raise Unauthenticated(NOT_OURS)
+        if "code" not in params:
+            reason = one_line(params.get("error", "no code came back"), 80)
+            raise Unauthenticated(f"The provider did not sign you in ({reason}). Try again, or ask an admin.")
+        who = await self.provider.identify(
+            code=params["code"], verifier=_derived(secret, "verifier"), nonce=_derived(secret, "nonce")
+        )
+        self._refuse_strangers(who)
+        user = await self._known(who) or await self._joined(who, address)
+        caller, session_token = await self.identity.open_session(user, address, agent, "sign_in_oidc")
+        return SignedIn(caller, session_token, next_path)
+
+    def _refuse_strangers(self, who: Identified) -> None:
+        """At every sign-in, so that somebody who is taken off the list stays out."""
+        email = (who.email or "").lower() if who.email_verified else ""
+        if self.allowed and not self.allowed & {email, f"@{email.rpartition('@')[2]}"}:
+            raise Unauthenticated("The provider knows you, but you are not on this installation's list. Ask an admin.")
+
+    async def _known(self, who: Identified) -> User | None:
+        return await self.identity.accounts.user_of_identity(who.issuer, who.subject)
+
+    async def _joined(self, who: Identified, address: str) -> User:
+        """A new user under the first free name; the same person signing in twice at once is one user."""
+        name = username_suggestion(who.preferred_username, who.email)
+        user_id = self.identity.ids.new()
+        numbered = [numbered_username(name, str(number)) for number in range(2, _NUMBERS)]
+        for candidate in (name, *numbered, numbered_username(name, user_id.hex[:12])):
+            new = NewUser(user_id, candidate, issuer=who.issuer, subject=who.subject)
+            try:
+                return await self.identity.accounts.create_user(new, Actor(candidate, address=one_line(address)))
+            except Conflict as taken:
+                if taken.code == "identity_taken" and (user := await self._known(who)):
+                    return user
+                if taken.code != "username_taken":
+                    raise
+        raise Conflict(f"No username like {name} is free. Ask an admin for help.", "username_taken")
+
+
+def _derived(secret: str, purpose: str) -> str:
+    return _encoded(hmac.digest(secret[:512].encode("utf-8", "replace"), f"codehub oidc {purpose}".encode(), "sha256"))
+
+
+def _encoded(value: bytes) -> str:
+    return base64.urlsafe_b64encode(value).decode().rstrip("=")

@@ -1,0 +1,112 @@
+"""What admins do with accounts. There is always an admin left to undo it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from codehub.domain import identity as rules
+from codehub.domain.credentials import checked_password, possible_username, username_from
+from codehub.domain.errors import Invalid, NotFound
+from codehub.domain.identity import Caller, Role, Scope, User
+from codehub.ports.accounts import Accounts, NewUser, UserDecision
+from codehub.ports.passwords import Passwords
+from codehub.ports.signals import Ids
+from codehub.usecases.announcements import Announcements
+from codehub.usecases.identity import actor_of
+from codehub.usecases.new_secrets import new_password
+
+MOST_PER_PAGE = 200
+MOST_RUNNING = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class People:
+    accounts: Accounts
+    passwords: Passwords
+    announcements: Announcements
+    ids: Ids
+
+    async def create(
+        self,
+        caller: Caller,
+        username: str,
+        role: Role = Role.USER,
+        password: str | None = None,
+        max_running: int | None = None,
+    ) -> tuple[User, str | None]:
+        """The user, and the password if we made it: it is returned this once."""
+        caller.must(Scope.ADMIN)
+        name = username_from(username)
+        chosen = new_password() if password is None else checked_password(password, name)
+        stored = await self.passwords.hash(chosen)
+        new = NewUser(self.ids.new(), name, role, stored, max_running=_checked_limit(max_running))
+        user = await self.accounts.create_user(new, actor_of(caller))
+        return user, chosen if password is None else None
+
+    async def list(
+        self, caller: Caller, after: str | None = None, limit: int = 50
+    ) -> tuple[Sequence[User], str | None]:
+        """A page in the order of usernames, and the cursor (`after`) of the next one if there is any."""
+        caller.must(Scope.ADMIN)
+        limit = max(1, min(limit, MOST_PER_PAGE))
+        found = await self.accounts.users(possible_username(after or ""), limit + 1)
+        page = found[:limit]
+        return page, page[-1].username if len(found) > limit else None
+
+    async def get(self, caller: Caller, user_id: UUID) -> User:
+        """Anybody may see themselves."""
+        caller.must(Scope.READ if caller.user.id == user_id else Scope.ADMIN)
+        return _found(await self.accounts.user(user_id), user_id)
+
+    async def disable(self, caller: Caller, user_id: UUID) -> User:
+        """Out at once: sessions end, tokens stop working until the user is enabled again."""
+
+        def decide(user: User, other_admins: int, now: datetime) -> User:
+            return rules.disabled(user, now, other_admins)
+
+        user = await self._change(caller, user_id, decide, "disable_user")
+        await self.announcements.user_disabled(user_id)
+        return user
+
+    async def enable(self, caller: Caller, user_id: UUID) -> User:
+        return await self._change(caller, user_id, lambda user, _others, _now: rules.enabled(user), "enable_user")
+
+    async def set_role(self, caller: Caller, user_id: UUID, role: Role) -> User:
+        def decide(user: User, other_admins: int, _now: datetime) -> User:
+            return rules.changed_role(user, role, other_admins)
+
+        user = await self._change(caller, user_id, decide, "set_role")
+        await self.announcements.role_changed(user_id)
+        return user
+
+    async def set_max_running(self, caller: Caller, user_id: UUID, max_running: int | None) -> User:
+        limit = _checked_limit(max_running)
+        return await self._change(
+            caller, user_id, lambda user, _others, _now: rules.limited(user, limit), "set_max_running"
+        )
+
+    async def reset_password(self, caller: Caller, user_id: UUID) -> str:
+        """The new password, returned this once. All of the user's sessions end."""
+        caller.must(Scope.ADMIN)
+        password = new_password()
+        stored = await self.passwords.hash(password)
+        ended = await self.accounts.set_password(user_id, stored, actor_of(caller), "reset_password")
+        await self.announcements.signed_out(user_id, ended)
+        return password
+
+    async def _change(self, caller: Caller, user_id: UUID, decide: UserDecision, action: str) -> User:
+        caller.must(Scope.ADMIN)
+        return await self.accounts.change_user(user_id, decide, actor_of(caller), action)
+
+
+def _found(user: User | None, user_id: UUID) -> User:
+    if user is None:
+        raise NotFound(f"There is no user {user_id}.")
+    return user
+
+
+def _checked_limit(limit: int | None) -> int | None:
+    if limit is not None and not 0 <= limit <= MOST_RUNNING:
+        raise Invalid(f"A person's own limit is 0 to {MOST_RUNNING}, or none for the installation's.")
+    return limit

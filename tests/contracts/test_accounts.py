@@ -1,0 +1,308 @@
+"""Accounts: people, their sessions and tokens, on every database."""
+
+import asyncio
+import os
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from codehub.adapters.postgres import PostgresDatabase
+from codehub.domain.errors import Conflict, LimitReached, NotFound, Refused
+from codehub.domain.identity import Role, Scope, User, changed_role, disabled
+from codehub.ports.accounts import SEEN_EVERY_SECONDS, NewToken, NewUser, SessionRules, UserDecision
+from codehub.ports.stores import Actor
+from tests.contracts.directories import ROOT, Directory, Later, person
+from tests.real_services import plain_dsn
+
+RULES = SessionRules(idle_seconds=3600, absolute_seconds=24 * 3600)
+READ = frozenset({Scope.READ})
+
+
+def some_id() -> str:
+    return os.urandom(32).hex()
+
+
+def new_token(user: User, **changes: Any) -> NewToken:
+    return replace(NewToken(uuid4(), user.id, "ci", os.urandom(32), READ), **changes)
+
+
+async def opened(directory: Directory, user: User, rules: SessionRules = RULES) -> str:
+    session_id = some_id()
+    await directory.accounts().open_session(session_id, user.id, rules, Actor(user.username))
+    return session_id
+
+
+async def actions(directory: Directory) -> list[str]:
+    return [entry.action for entry in await directory.audit().entries()]
+
+
+# ── people ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_user_is_found_again_by_all_its_names(directory: Directory) -> None:
+    accounts = directory.accounts()
+    new = NewUser(uuid4(), "ann", Role.ADMIN, None, "https://issuer", "sub-1", 3)
+    ann = await accounts.create_user(new, ROOT)
+    assert (ann.username, ann.role, ann.max_running, ann.has_password) == ("ann", Role.ADMIN, 3, False)
+    assert await accounts.user(ann.id) == ann == await accounts.user_of_identity("https://issuer", "sub-1")
+    assert await accounts.with_password("ann") == (ann, None)
+    assert await accounts.user(uuid4()) is None
+    assert await accounts.with_password("") is None
+    assert await accounts.user_of_identity("https://other", "sub-1") is None
+
+
+async def test_names_and_identities_are_one_person_s(directory: Directory) -> None:
+    accounts = directory.accounts()
+    await accounts.create_user(NewUser(uuid4(), "ann", issuer="i", subject="s"), ROOT)
+    with pytest.raises(Conflict) as taken:
+        await accounts.create_user(NewUser(uuid4(), "ann"), ROOT)
+    assert taken.value.code == "username_taken"
+    with pytest.raises(Conflict) as taken:
+        await accounts.create_user(NewUser(uuid4(), "bob", issuer="i", subject="s"), ROOT)
+    assert taken.value.code == "identity_taken"
+    await accounts.create_user(NewUser(uuid4(), "carl"), ROOT)
+    await accounts.create_user(NewUser(uuid4(), "dora"), ROOT)  # two without an identity are no clash
+    assert [user.username for user in await accounts.users()] == ["ann", "carl", "dora"]
+
+
+async def test_the_first_user_is_made_once_however_many_ask(directory: Directory) -> None:
+    news = [NewUser(uuid4(), f"admin{n}", Role.ADMIN) for n in range(6)]
+    made = await asyncio.gather(*(directory.accounts().create_first_user(new, ROOT) for new in news))
+    assert sum(user is not None for user in made) == 1
+    assert len(await directory.accounts().users()) == 1
+    assert await actions(directory) == ["create_user"]
+
+
+async def test_pages_go_on_where_the_last_one_ended(directory: Directory) -> None:
+    names = ["a-b", "a.b", "a0", "a_b", "ab", "b"]
+    for name in reversed(names):
+        await person(directory, name)
+    assert [user.username for user in await directory.accounts().users(limit=4)] == names[:4]
+    assert [user.username for user in await directory.accounts().users(after=names[3])] == names[4:]
+
+
+async def test_the_last_admin_stays_also_when_all_go_at_once(directory: Directory) -> None:
+    people = [await person(directory, f"admin{number}", Role.ADMIN) for number in range(5)]
+
+    def becoming(role: Role) -> UserDecision:
+        return lambda user, others, _now: changed_role(user, role, others)
+
+    async def all_become(role: Role) -> list[User | BaseException]:
+        change = directory.accounts().change_user
+        return await asyncio.gather(
+            *(change(user.id, becoming(role), ROOT, "set_role") for user in people), return_exceptions=True
+        )
+
+    for _ in range(5):
+        answers = await all_become(Role.USER)
+        assert sum(isinstance(answer, Conflict) for answer in answers) == 1
+        assert [user.role for user in await directory.accounts().users()].count(Role.ADMIN) == 1
+        await all_become(Role.ADMIN)
+
+
+async def test_a_change_is_written_once_with_what_it_changed(directory: Directory) -> None:
+    ann = await person(directory)
+    for _ in range(2):
+        after = await directory.accounts().change_user(
+            ann.id, lambda user, _others, _now: replace(user, max_running=7), ROOT, "set_max_running"
+        )
+        assert after == replace(ann, max_running=7)
+    [entry, _created] = await directory.audit().entries()
+    assert (entry.actor, entry.action, entry.subject) == ("root", "set_max_running", "user:ann")
+    assert (entry.details, entry.address) == ({"max_running": 7}, "192.0.2.1")
+
+
+async def test_a_refused_change_leaves_no_trace(directory: Directory) -> None:
+    ann = await person(directory)
+
+    def refuse(_user: User, _others: int, _now: datetime) -> User:
+        raise Refused("no")
+
+    with pytest.raises(Refused):
+        await directory.accounts().change_user(ann.id, refuse, ROOT, "set_role")
+    with pytest.raises(NotFound):
+        await directory.accounts().change_user(uuid4(), refuse, ROOT, "set_role")
+    assert await directory.accounts().user(ann.id) == ann
+    assert await actions(directory) == ["create_user"]
+
+
+async def test_disabling_ends_sessions_and_stops_tokens(directory: Directory) -> None:
+    accounts = directory.accounts()
+    ann = await person(directory)
+    session_id, token = await opened(directory, ann), new_token(ann)
+    await accounts.create_token(token, 10, ROOT)
+    await accounts.change_user(ann.id, lambda user, others, now: disabled(user, now, others), ROOT, "disable_user")
+    assert await accounts.session(session_id, RULES) is None
+    assert await accounts.sessions(ann.id, RULES) == []
+    assert await accounts.token(token.token_hash) is None
+    with pytest.raises(NotFound):
+        await opened(directory, ann)
+
+
+@pytest.mark.system
+async def test_a_user_who_was_disabled_by_hand_is_out_too(postgres: PostgresDatabase, database_url: str) -> None:
+    ann = await person(postgres)
+    session_id = await opened(postgres, ann)
+    connection = await asyncpg.connect(plain_dsn(database_url))
+    try:
+        await connection.execute("UPDATE users SET disabled_at = now()")
+    finally:
+        await connection.close()
+    assert await postgres.accounts().session(session_id, RULES) is None
+
+
+# ── passwords ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_new_password_ends_the_other_sessions(directory: Directory) -> None:
+    accounts, ann = directory.accounts(), await person(directory)
+    bob = await person(directory, "bob")
+    kept, *ended = [await opened(directory, ann) for _ in range(3)]
+    of_bob = await opened(directory, bob)
+    assert await accounts.set_password(ann.id, "new", ROOT, "change_password", keep_session=kept) == sorted(ended)
+    assert [session.id for session in await accounts.sessions(ann.id, RULES)] == [kept]
+    assert await accounts.session(of_bob, RULES)
+    assert await accounts.set_password(ann.id, "newer", ROOT, "reset_password") == [kept]
+    found = await accounts.with_password("ann")
+    assert found == (ann, "newer")
+
+
+async def test_a_password_is_replaced_only_if_it_is_the_one(directory: Directory) -> None:
+    accounts, ann = directory.accounts(), await person(directory)
+    with pytest.raises(Conflict) as changed:
+        await accounts.set_password(ann.id, "new", ROOT, "change_password", replacing="another")
+    assert changed.value.code == "password_changed"
+    await accounts.rehash_password(ann.id, "another", "lost")
+    assert (await accounts.with_password("ann") or ())[1:] == ("stored",)
+    await accounts.rehash_password(ann.id, "stored", "rehashed")
+    assert (await accounts.with_password("ann") or ())[1:] == ("rehashed",)
+    with pytest.raises(NotFound):
+        await accounts.set_password(uuid4(), "new", ROOT, "reset_password")
+    assert await actions(directory) == ["create_user"]
+
+
+# ── sessions ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_session_knows_its_user_and_origin(directory: Directory) -> None:
+    ann, session_id = await person(directory), some_id()
+    actor = Actor("ann", address="198.51.100.7")
+    session = await directory.accounts().open_session(session_id, ann.id, RULES, actor, agent="Browser 1")
+    assert (session.id, session.user_id) == (session_id, ann.id)
+    assert (session.address, session.agent) == ("198.51.100.7", "Browser 1")
+    assert session.expires_at - session.created_at == timedelta(seconds=RULES.absolute_seconds)
+    assert await directory.accounts().session(session_id, RULES) == (session, ann)
+    assert await directory.accounts().session(some_id(), RULES) is None
+    assert await directory.accounts().session("no hexadecimal", RULES) is None
+
+
+async def test_use_keeps_a_session_alive_until_its_absolute_end(directory: Directory, later: Later) -> None:
+    ann = await person(directory)
+    session_id = await opened(directory, ann)
+    for _ in range(23):
+        await later(RULES.idle_seconds - 10)
+        assert await directory.accounts().session(session_id, RULES)
+    for _ in range(2):
+        await later(RULES.idle_seconds - 10)
+    assert await directory.accounts().session(session_id, RULES) is None
+
+
+async def test_an_idle_session_ends(directory: Directory, later: Later) -> None:
+    ann = await person(directory)
+    session_id = await opened(directory, ann)
+    await later(RULES.idle_seconds + 1)
+    assert await directory.accounts().session(session_id, RULES) is None
+    assert await directory.accounts().sessions(ann.id, RULES) == []
+    assert await directory.accounts().forget_expired(RULES) == 1
+    assert await directory.accounts().forget_expired(RULES) == 0
+
+
+async def test_being_seen_is_written_once_a_minute(directory: Directory, later: Later) -> None:
+    ann = await person(directory)
+    session_id = await opened(directory, ann)
+
+    async def last_seen() -> datetime:
+        await directory.accounts().session(session_id, RULES)
+        [session] = await directory.accounts().sessions(ann.id, RULES)
+        return session.last_seen_at
+
+    at_first = await last_seen()
+    assert await last_seen() == at_first
+    await later(SEEN_EVERY_SECONDS + 1)
+    seen = await last_seen()
+    assert seen > at_first
+    assert await last_seen() == seen
+
+
+async def test_only_its_owner_ends_a_session_and_only_once(directory: Directory) -> None:
+    accounts, ann = directory.accounts(), await person(directory)
+    bob, session_id = await person(directory, "bob"), await opened(directory, ann)
+    assert not await accounts.end_session(bob.id, session_id, ROOT)
+    assert not await accounts.end_session(ann.id, "nonsense", ROOT)
+    assert await accounts.end_session(ann.id, session_id, ROOT)
+    assert not await accounts.end_session(ann.id, session_id, ROOT)
+    assert await accounts.session(session_id, RULES) is None
+    assert (await actions(directory)).count("sign_out") == 1
+
+
+# ── tokens ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_token_is_known_by_its_hash(directory: Directory) -> None:
+    accounts, ann = directory.accounts(), await person(directory)
+    new = new_token(ann, scopes=frozenset({Scope.READ, Scope.WRITE}), lifetime_seconds=3600)
+    token = await accounts.create_token(new, 10, ROOT)
+    assert (token.name, token.scopes, token.last_used_at) == ("ci", new.scopes, None)
+    assert token.expires_at == token.created_at + timedelta(hours=1)
+    assert await accounts.token(new.token_hash) == (token, ann)
+    assert await accounts.token(os.urandom(32)) is None
+    [used] = await accounts.tokens(ann.id)
+    assert used.last_used_at is not None
+    assert replace(used, last_used_at=None) == token
+
+
+async def test_a_token_ends(directory: Directory, later: Later) -> None:
+    accounts, ann = directory.accounts(), await person(directory)
+    endless, short = new_token(ann), new_token(ann, lifetime_seconds=60)
+    for new in (endless, short):
+        await accounts.create_token(new, 10, ROOT)
+    await later(61)
+    assert await accounts.token(short.token_hash) is None
+    assert await accounts.token(endless.token_hash)
+    assert len(await accounts.tokens(ann.id)) == 2
+
+
+async def test_a_token_never_outlives_its_bound(directory: Directory) -> None:
+    bound = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    accounts, ann = directory.accounts(), await person(directory)
+    for seconds, end in ((None, bound), (7200, bound)):
+        new = new_token(ann, lifetime_seconds=seconds, not_after=bound)
+        assert (await accounts.create_token(new, 10, ROOT)).expires_at == end
+    shorter = await accounts.create_token(new_token(ann, lifetime_seconds=60, not_after=bound), 10, ROOT)
+    assert shorter.expires_at is not None
+    assert shorter.expires_at < bound
+
+
+async def test_a_revoked_token_is_gone(directory: Directory) -> None:
+    accounts, ann, bob = directory.accounts(), await person(directory), await person(directory, "bob")
+    new = new_token(ann)
+    await accounts.create_token(new, 10, ROOT)
+    assert not await accounts.revoke_token(bob.id, new.id, ROOT)
+    assert await accounts.revoke_token(ann.id, new.id, ROOT)
+    assert not await accounts.revoke_token(ann.id, new.id, ROOT)
+    assert await accounts.token(new.token_hash) is None
+    assert await accounts.tokens(ann.id) == []
+    assert (await actions(directory))[:2] == ["revoke_token", "create_token"]
+
+
+async def test_the_number_of_tokens_is_exact(directory: Directory) -> None:
+    ann = await person(directory)
+    made = await asyncio.gather(
+        *(directory.accounts().create_token(new_token(ann), 3, ROOT) for _ in range(6)), return_exceptions=True
+    )
+    assert sum(isinstance(answer, LimitReached) for answer in made) == 3
+    assert len(await directory.accounts().tokens(ann.id)) == 3

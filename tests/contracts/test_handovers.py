@@ -1,0 +1,134 @@
+"""Tickets, sign-ins away at a provider, failed tries: what lives for minutes, on every database."""
+
+import asyncio
+import os
+from uuid import uuid4
+
+import pytest
+
+from codehub.domain.errors import NotFound
+from codehub.domain.identity import User, disabled
+from codehub.ports.accounts import SessionRules, Ticket, TryKey
+from codehub.ports.stores import Actor
+from tests.contracts.directories import ROOT, Directory, Later, person
+
+RULES = SessionRules(3600, 24 * 3600)
+ACCOUNT = TryKey("account:ann", 5)
+ADDRESS = TryKey("address:192.0.2.9", 20)
+
+
+async def issued(directory: Directory, user: User, seconds: float = 60, **fields: object) -> tuple[bytes, Ticket]:
+    session_id, secret = os.urandom(32).hex(), os.urandom(32)
+    await directory.accounts().open_session(session_id, user.id, RULES, Actor(user.username))
+    ticket = Ticket(user.id, uuid4(), session_id, port=8080)
+    await directory.tickets().issue(secret, ticket, seconds)
+    return secret, ticket
+
+
+# ── tickets ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_ticket_opens_once_however_many_try(directory: Directory) -> None:
+    secret, ticket = await issued(directory, await person(directory))
+    answers = await asyncio.gather(*(directory.tickets().redeem(secret) for _ in range(8)))
+    assert [answer for answer in answers if answer] == [ticket]
+    assert await directory.tickets().redeem(os.urandom(32)) is None
+
+
+async def test_a_ticket_ends_soon(directory: Directory, later: Later) -> None:
+    secret, _ticket = await issued(directory, await person(directory))
+    await later(61)
+    assert await directory.tickets().redeem(secret) is None
+    assert await directory.accounts().forget_expired(RULES) == 1
+
+
+async def test_a_ticket_ends_with_its_session(directory: Directory) -> None:
+    ann = await person(directory)
+    secret, ticket = await issued(directory, ann)
+    assert ticket.session_id
+    await directory.accounts().end_session(ann.id, ticket.session_id, ROOT)
+    assert await directory.tickets().redeem(secret) is None
+
+
+async def test_a_ticket_of_a_token_ends_with_its_user(directory: Directory) -> None:
+    ann, secrets = await person(directory), [os.urandom(32) for _ in range(2)]
+    ticket = Ticket(ann.id, uuid4())
+    for secret in secrets:
+        await directory.tickets().issue(secret, ticket, 60)
+    assert await directory.tickets().redeem(secrets[0]) == ticket
+    await directory.accounts().change_user(ann.id, lambda u, others, now: disabled(u, now, 1), ROOT, "disable_user")
+    assert await directory.tickets().redeem(secrets[1]) is None
+
+
+async def test_nobody_s_ticket_is_not_issued(directory: Directory) -> None:
+    ann = await person(directory)
+    for ticket in (Ticket(uuid4(), uuid4()), Ticket(ann.id, uuid4(), os.urandom(32).hex())):
+        with pytest.raises(NotFound):
+            await directory.tickets().issue(os.urandom(32), ticket, 60)
+
+
+# ── sign-ins at a provider ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_provider_sign_in_finishes_once(directory: Directory, later: Later) -> None:
+    sign_ins, secret, late = directory.provider_sign_ins(), os.urandom(32), os.urandom(32)
+    await sign_ins.begin(secret, "/w/demo", 600)
+    answers = await asyncio.gather(*(sign_ins.finish(secret) for _ in range(5)))
+    assert sorted(answers, key=str) == ["/w/demo", None, None, None, None]
+    await sign_ins.begin(late, "/", 600)
+    await later(601)
+    assert await sign_ins.finish(late) is None
+    assert await sign_ins.finish(os.urandom(32)) is None
+
+
+# ── failed tries ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def fail(directory: Directory, times: int, *keys: TryKey) -> None:
+    for _ in range(times):
+        assert await directory.sign_in_tries().begin(keys) == 0
+
+
+async def test_waiting_doubles_after_the_free_tries(directory: Directory, later: Later) -> None:
+    tries = directory.sign_in_tries()
+    await fail(directory, 5, ACCOUNT)
+    for longest in (1, 2, 4, 8):
+        assert longest - 1 < await tries.begin([ACCOUNT]) <= longest
+        await later(longest)
+        assert await tries.begin([ACCOUNT]) == 0
+    assert await tries.begin([TryKey("account:bob", 5)]) == 0
+
+
+async def test_guesses_at_once_are_all_counted(directory: Directory) -> None:
+    answers = await asyncio.gather(*(directory.sign_in_tries().begin([ACCOUNT, ADDRESS]) for _ in range(20)))
+    assert sum(answer == 0 for answer in answers) == 5
+
+
+async def test_a_refused_try_is_counted_nowhere(directory: Directory) -> None:
+    await fail(directory, 5, ACCOUNT)
+    for _ in range(30):
+        assert await directory.sign_in_tries().begin([ACCOUNT, ADDRESS]) > 0
+    assert await directory.sign_in_tries().begin([ADDRESS]) == 0
+
+
+async def test_success_clears_the_account_and_gives_the_address_its_try_back(directory: Directory) -> None:
+    tries = directory.sign_in_tries()
+    await fail(directory, 19, ADDRESS)
+    for _ in range(3):
+        await fail(directory, 1, ACCOUNT, ADDRESS)
+        await tries.succeeded(ACCOUNT.key, [ADDRESS.key])
+    await fail(directory, 4, ACCOUNT)
+    await tries.succeeded(ACCOUNT.key)
+    await fail(directory, 5, ACCOUNT)
+    assert await tries.begin([ACCOUNT]) > 0
+    await fail(directory, 1, ADDRESS)
+    assert await tries.begin([ADDRESS]) > 0
+
+
+async def test_old_failures_fade(directory: Directory, later: Later) -> None:
+    await fail(directory, 5, ACCOUNT)
+    await later(24 * 3600 + 1)
+    await fail(directory, 5, ACCOUNT)
+    assert await directory.sign_in_tries().begin([ACCOUNT]) > 0
+    await later(24 * 3600 + 1)
+    assert await directory.accounts().forget_expired(RULES) == 1

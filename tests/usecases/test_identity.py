@@ -1,0 +1,192 @@
+"""Signing in and out, sessions, passwords, and the first run."""
+
+import asyncio
+
+import pytest
+
+from codehub.adapters.memory import FaultyWire, MemoryBus
+from codehub.adapters.memory.wire import Fault, Mishap
+from codehub.adapters.system import SystemClock
+from codehub.domain.credentials import LONGEST_WAIT_SECONDS
+from codehub.domain.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    TooManyTries,
+    Unauthenticated,
+)
+from codehub.domain.identity import Caller, Role, Scope
+from tests.usecases.front_desk import ADDRESS, AGENT, RULES, FrontDesk
+
+
+async def test_signing_in_gives_a_session_that_says_who_asks(desk: FrontDesk, admin: Caller) -> None:
+    caller, password, secret = await desk.member(admin)
+    assert await desk.identity.caller(session_token=secret, address=ADDRESS) == caller
+    assert caller.session_id
+    assert secret not in repr(desk.world)
+    assert password not in repr(desk.world)
+    [session] = await desk.identity.sessions(caller)
+    assert (session.id, session.address, session.agent) == (caller.session_id, ADDRESS, AGENT)
+    assert [entry.actor for entry in desk.audit("sign_in")] == ["root", "ann"]
+
+
+async def test_case_and_blanks_around_a_username_do_not_matter(desk: FrontDesk, admin: Caller) -> None:
+    _caller, password, _secret = await desk.member(admin, "Ann")
+    again, _secret = await desk.identity.sign_in("  ANN ", password, ADDRESS, AGENT)
+    assert again.user.username == "ann"
+
+
+@pytest.mark.parametrize("token", [None, "", "x", "é" * 5000, "\ud800"])
+async def test_a_secret_of_nobody_is_nobody(desk: FrontDesk, token: str | None) -> None:
+    with pytest.raises(Unauthenticated):
+        await desk.identity.caller(session_token=token)
+    with pytest.raises(Unauthenticated):
+        await desk.identity.caller(bearer=token or "")
+
+
+async def test_waiting_grows_with_failures_and_ends_with_success(desk: FrontDesk, admin: Caller) -> None:
+    _caller, password, _secret = await desk.member(admin)
+    for _ in range(5):
+        with pytest.raises(Unauthenticated):
+            await desk.identity.sign_in("ann", "wrong password", ADDRESS, AGENT)
+    for wait in (1, 2, 4):
+        with pytest.raises(TooManyTries, match=f"Wait {wait} second") as refused:
+            await desk.identity.sign_in("ann", password, ADDRESS, AGENT)
+        assert refused.value.retry_after == wait
+        desk.clock.pass_by(wait)
+        with pytest.raises(Unauthenticated):
+            await desk.identity.sign_in("ann", "wrong password", ADDRESS, AGENT)
+    desk.clock.pass_by(8)
+    await desk.identity.sign_in("ann", password, ADDRESS, AGENT)
+    with pytest.raises(Unauthenticated):
+        await desk.identity.sign_in("ann", "wrong password", ADDRESS, AGENT)
+
+
+async def test_nobody_waits_longer_than_a_quarter_of_an_hour(desk: FrontDesk) -> None:
+    waits = []
+    for _ in range(40):
+        try:
+            await desk.identity.sign_in("ann", "wrong password", ADDRESS, AGENT)
+        except TooManyTries as refused:
+            waits.append(refused.retry_after)
+            desk.clock.pass_by(refused.retry_after)
+        except Unauthenticated:
+            pass
+    assert max(waits) == LONGEST_WAIT_SECONDS
+
+
+async def test_one_address_cannot_try_many_accounts(desk: FrontDesk, admin: Caller) -> None:
+    _caller, password, _secret = await desk.member(admin)
+    for number in range(20):
+        with pytest.raises(Unauthenticated):
+            await desk.identity.sign_in(f"guess{number}", "wrong password", "2001:db8::1", AGENT)
+    with pytest.raises(TooManyTries):
+        await desk.identity.sign_in("ann", password, "2001:db8::2", AGENT)
+    await desk.identity.sign_in("ann", password, "2001:db8:1::2", AGENT)
+
+
+async def test_sessions_slide_and_end(desk: FrontDesk, admin: Caller) -> None:
+    _caller, _password, secret = await desk.member(admin)
+    for _ in range(13):
+        desk.clock.pass_by(RULES.idle_seconds * 0.9)
+        await desk.identity.caller(session_token=secret)
+    desk.clock.pass_by(RULES.idle_seconds * 0.9)
+    with pytest.raises(Unauthenticated):
+        await desk.identity.caller(session_token=secret)
+    assert await desk.identity.forget_expired() >= 1
+
+
+async def test_signing_out_ends_that_session_alone_and_says_so(desk: FrontDesk, admin: Caller) -> None:
+    caller, password, secret = await desk.member(admin)
+    _other, other_secret = await desk.identity.sign_in("ann", password, ADDRESS, AGENT)
+    await desk.identity.sign_out(caller)
+    await desk.identity.sign_out(caller)
+    with pytest.raises(Unauthenticated):
+        await desk.identity.caller(session_token=secret)
+    await desk.identity.caller(session_token=other_secret)
+    assert desk.messages() == [
+        {"type": "signed_out", "user_id": caller.user.owner_id, "session_ids": [caller.session_id]}
+    ]
+
+
+async def test_a_session_is_revoked_by_its_owner_only(desk: FrontDesk, admin: Caller) -> None:
+    caller, password, secret = await desk.member(admin)
+    other, other_secret = await desk.identity.sign_in("ann", password, ADDRESS, AGENT)
+    assert other.session_id
+    with pytest.raises(NotFound):
+        await desk.identity.revoke_session(admin, other.session_id)
+    await desk.identity.revoke_session(caller, other.session_id)
+    with pytest.raises(Unauthenticated):
+        await desk.identity.caller(session_token=other_secret)
+    await desk.identity.caller(session_token=secret)
+    assert desk.messages()[-1]["session_ids"] == [other.session_id]
+
+
+async def test_a_bus_that_is_down_does_not_keep_anybody_signed_in(desk: FrontDesk, admin: Caller) -> None:
+    caller, _password, secret = await desk.member(admin)
+    desk.bus._wire = FaultyWire(SystemClock(), lambda _name: Fault(Mishap.FAIL))
+    assert isinstance(desk.bus, MemoryBus)
+    await desk.identity.sign_out(caller)
+    with pytest.raises(Unauthenticated):
+        await desk.identity.caller(session_token=secret)
+
+
+async def test_a_changed_password_ends_the_other_sessions(desk: FrontDesk, admin: Caller) -> None:
+    caller, old, secret = await desk.member(admin)
+    other, other_secret = await desk.identity.sign_in("ann", old, ADDRESS, AGENT)
+    await desk.identity.change_password(caller, old, "correct horse battery")
+    await desk.identity.caller(session_token=secret)
+    with pytest.raises(Unauthenticated):
+        await desk.identity.caller(session_token=other_secret)
+    with pytest.raises(Unauthenticated):
+        await desk.identity.sign_in("ann", old, ADDRESS, AGENT)
+    await desk.identity.sign_in("ann", "correct horse battery", ADDRESS, AGENT)
+    assert desk.messages()[-1]["session_ids"] == [other.session_id]
+
+
+async def test_changing_a_password_takes_the_old_one_and_guessing_it_waits(desk: FrontDesk, admin: Caller) -> None:
+    caller, old, _secret = await desk.member(admin)
+    for _ in range(5):
+        with pytest.raises(Forbidden):
+            await desk.identity.change_password(caller, "wrong password", "correct horse battery")
+    with pytest.raises(TooManyTries):
+        await desk.identity.change_password(caller, old, "correct horse battery")
+
+
+@pytest.mark.parametrize("password", ["", "short", "x" * 1025, "long-name"])
+async def test_a_bad_new_password_changes_nothing(desk: FrontDesk, admin: Caller, password: str) -> None:
+    caller, old, _secret = await desk.member(admin, "long-name")
+    with pytest.raises(Invalid):
+        await desk.identity.change_password(caller, old, password)
+    await desk.identity.sign_in("long-name", old, ADDRESS, AGENT)
+
+
+async def test_a_token_changes_no_password_and_signs_nobody_out(desk: FrontDesk, admin: Caller) -> None:
+    caller, old, _secret = await desk.member(admin)
+    _token, secret = await desk.tokens.create(caller, "ci", [Scope.READ, Scope.WRITE])
+    by_token = await desk.identity.caller(bearer=secret)
+    with pytest.raises(Conflict):
+        await desk.identity.change_password(by_token, old, "correct horse battery")
+    with pytest.raises(Conflict):
+        await desk.identity.sign_out(by_token)
+
+
+async def test_an_old_hash_is_renewed_at_sign_in(desk: FrontDesk, admin: Caller) -> None:
+    caller, password, _secret = await desk.member(admin)
+    before = desk.world.password_hashes[caller.user.id]
+    desk.passwords.generation = 2
+    await desk.identity.sign_in("ann", password, ADDRESS, AGENT)
+    renewed = desk.world.password_hashes[caller.user.id]
+    assert renewed != before
+    assert not desk.passwords.outdated(renewed)
+    await desk.identity.sign_in("ann", password, ADDRESS, AGENT)
+    assert desk.world.password_hashes[caller.user.id] == renewed
+
+
+async def test_the_first_run_makes_one_admin(desk: FrontDesk) -> None:
+    made = await asyncio.gather(*(desk.identity.ensure_admin("root") for _ in range(4)))
+    [password] = [answer for answer in made if answer]
+    caller, _secret = await desk.identity.sign_in("root", password, ADDRESS, AGENT)
+    assert caller.user.role is Role.ADMIN
+    assert await desk.identity.ensure_admin("another") is None

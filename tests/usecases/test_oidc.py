@@ -1,0 +1,116 @@
+"""Signing in at a provider, on the provider in memory; the real one is in tests/contracts."""
+
+import asyncio
+
+import pytest
+
+from codehub.domain.errors import Unauthenticated
+from codehub.domain.identity import Caller, Role
+from codehub.usecases.oidc import LIFETIME_SECONDS, SignedIn
+from tests.usecases.front_desk import ADDRESS, AGENT, FrontDesk
+
+
+async def signed_in(
+    desk: FrontDesk, subject: str = "sub-1", name: str | None = "Ann", email: str | None = None
+) -> SignedIn:
+    url, cookie = await desk.oidc.start("/w/demo?x=1")
+    return await desk.oidc.finish(desk.provider.approve(url, subject, name, email), cookie, ADDRESS, AGENT)
+
+
+async def test_a_new_person_joins_and_comes_back_as_the_same(desk: FrontDesk, admin: Caller) -> None:
+    first = await signed_in(desk)
+    user = first.caller.user
+    assert (user.username, user.role, user.has_password) == ("ann", Role.USER, False)
+    assert (user.issuer, user.subject) == (desk.provider.issuer, "sub-1")
+    assert first.next_path == "/w/demo?x=1"
+    assert await desk.identity.caller(session_token=first.session_token, address=ADDRESS) == first.caller
+    again = await signed_in(desk, name="renamed")
+    assert again.caller.user == user
+    assert again.session_token != first.session_token
+    assert [entry.subject for entry in desk.audit("sign_in_oidc")] == ["user:ann", "user:ann"]
+
+
+async def test_the_same_name_or_email_is_not_the_same_person(desk: FrontDesk, admin: Caller) -> None:
+    """A provider that lets people choose their email must not let them choose who they are here."""
+    local, _password = await desk.people.create(admin, "ann", Role.ADMIN)
+    stranger = (await signed_in(desk, "evil", "ann", "ann@example.com")).caller.user
+    assert stranger.id != local.id
+    assert (stranger.username, stranger.role) == ("ann-2", Role.USER)
+    third = (await signed_in(desk, "third", None, "ann@example.com")).caller.user
+    assert third.username == "ann-3"
+
+
+@pytest.mark.parametrize(
+    ("name", "email", "username"),
+    [
+        ("Ann Lee", None, "ann-lee"),
+        (None, "a.lee@example.com", "a.lee"),
+        ("名前", None, "user"),
+        ("x" * 100, None, "x" * 64),
+        (None, None, "user"),
+    ],
+)
+async def test_usernames_are_made_of_what_there_is(
+    desk: FrontDesk, name: str | None, email: str | None, username: str
+) -> None:
+    assert (await signed_in(desk, "s", name, email)).caller.user.username == username
+    second = (await signed_in(desk, "t", name, email)).caller.user.username
+    assert second == f"{username[:62]}-2"
+
+
+async def test_when_all_numbers_are_taken_the_name_gets_a_tail(desk: FrontDesk) -> None:
+    names = [(await signed_in(desk, f"s{number}", "ann")).caller.user.username for number in range(22)]
+    assert len(set(names)) == 22
+
+
+async def test_one_person_twice_at_once_is_one_user(desk: FrontDesk) -> None:
+    both = await asyncio.gather(signed_in(desk), signed_in(desk))
+    assert both[0].caller.user == both[1].caller.user
+
+
+async def test_a_sign_in_finishes_once_in_time_and_in_its_own_browser(desk: FrontDesk) -> None:
+    url, cookie = await desk.oidc.start()
+    _url, other_cookie = await desk.oidc.start()
+    params = desk.provider.approve(url, "sub-1", "ann")
+    for wrong in (other_cookie, None, ""):
+        with pytest.raises(Unauthenticated, match="not begun in this browser"):
+            await desk.oidc.finish(params, wrong, ADDRESS, AGENT)
+    with pytest.raises(Unauthenticated):
+        await desk.oidc.finish({"code": params["code"]}, cookie, ADDRESS, AGENT)
+    await desk.oidc.finish(params, cookie, ADDRESS, AGENT)
+    with pytest.raises(Unauthenticated):
+        await desk.oidc.finish(params, cookie, ADDRESS, AGENT)
+    url, cookie = await desk.oidc.start()
+    desk.clock.pass_by(LIFETIME_SECONDS + 1)
+    with pytest.raises(Unauthenticated):
+        await desk.oidc.finish(desk.provider.approve(url, "sub-1"), cookie, ADDRESS, AGENT)
+
+
+async def test_a_code_of_another_sign_in_is_worth_nothing(desk: FrontDesk) -> None:
+    """PKCE and nonce: a stolen or injected code does not fit."""
+    victim_url, _cookie = await desk.oidc.start()
+    stolen = desk.provider.approve(victim_url, "victim", "victim")
+    url, cookie = await desk.oidc.start()
+    mine = desk.provider.approve(url, "thief", "thief")
+    with pytest.raises(Unauthenticated):
+        await desk.oidc.finish({"code": stolen["code"], "state": mine["state"]}, cookie, ADDRESS, AGENT)
+    assert desk.world.users == {}
+
+
+async def test_a_refusal_at_the_provider_is_told(desk: FrontDesk) -> None:
+    url, cookie = await desk.oidc.start()
+    state = desk.provider.approve(url, "x")["state"]
+    with pytest.raises(Unauthenticated, match="access_denied"):
+        await desk.oidc.finish({"error": "access_denied", "state": state}, cookie, ADDRESS, AGENT)
+
+
+async def test_a_disabled_person_is_not_signed_in(desk: FrontDesk, admin: Caller) -> None:
+    user = (await signed_in(desk)).caller.user
+    await desk.people.disable(admin, user.id)
+    with pytest.raises(Unauthenticated):
+        await signed_in(desk)
+
+
+async def test_nothing_secret_is_kept_of_a_sign_in_that_is_away(desk: FrontDesk) -> None:
+    _url, cookie = await desk.oidc.start()
+    assert cookie not in repr(desk.world)

@@ -1,0 +1,162 @@
+"""Restore points are their owner's in every state of the workspace, and nobody else's in any."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from codehub.adapters.contents import ObjectContents
+from codehub.adapters.memory import MemoryArchives, MemoryContents, MemoryDatabase, MemoryRuntime
+from codehub.adapters.memory.archives import StoredArchive, StoredEntry
+from codehub.domain.errors import BackendError, ErrorReason, Forbidden, NotFound
+from codehub.domain.identity import Caller, Role, Scope, User
+from codehub.domain.naming import archive_key
+from codehub.domain.protection import RestorePoint
+from codehub.domain.workspace import Desired, Phase, Workspace
+from codehub.ports.contents import EntryKind
+from codehub.usecases.restore_points import BrowseRestorePoints
+from tests.job.jobs import Desk
+from tests.rows import LONG_AGO, NOW, broken, workspace
+
+FIRST, SECOND = uuid4(), uuid4()
+
+
+def person(name: str, role: Role = Role.USER) -> Caller:
+    return Caller(User(uuid4(), name, role, LONG_AGO), credential=f"session:{name}")
+
+
+class Scene:
+    """Ann's workspace with two restore points, the second the present one, and another's beside it."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.ann, self.bob, self.admin = person("ann"), person("bob"), person("root", Role.ADMIN)
+        self.database = MemoryDatabase()
+        self.archives, self.runtime = MemoryArchives(), MemoryRuntime()
+        self.browse = BrowseRestorePoints(self.database.views(), MemoryContents(self.archives.world))
+        row = workspace(id=uuid4(), owner_id=self.ann.user.owner_id)
+        self.row = replace(row, archive_key=archive_key("", row.id, SECOND), **changes)
+        self.put(self.row, FIRST, SECOND)
+        self.other = workspace(id=uuid4(), owner_id=self.bob.user.owner_id, slug="bobs")
+        self.others_op = uuid4()
+        self.put(self.other, self.others_op)
+
+    def put(self, row: Workspace, *op_ids: UUID) -> None:
+        world = self.database.world
+        world.rows[row.id] = row
+        for age, op_id in enumerate(op_ids):
+            key = archive_key("", row.id, op_id)
+            at = LONG_AGO + timedelta(days=age)
+            point = RestorePoint(row.id, op_id, key, 10 + age, 2 + age, "ab" * 32, at, at + timedelta(minutes=1))
+            world.points.setdefault(row.id, []).insert(0, point)
+            home = {b"": StoredEntry(EntryKind.FOLDER), b"who": StoredEntry(EntryKind.FILE, str(op_id).encode())}
+            self.archives.world.objects[key] = StoredArchive((), datetime.now(UTC), committed=True, home=home)
+
+    async def read(self, caller: Caller, op_id: UUID = SECOND, path: str = "who") -> bytes:
+        async with self.browse.content(self.row.id, op_id, path, caller) as content:
+            return b"".join([chunk async for chunk in content.chunks])
+
+    async def original(self, caller: Caller, op_id: UUID = SECOND) -> int | None:
+        async with self.browse.original(self.row.id, op_id, caller) as content:
+            return content.size
+
+    def questions(self, caller: Caller, op_id: UUID = SECOND) -> list[Callable[[], Awaitable[object]]]:
+        return [
+            lambda: self.browse.list(self.row.id, caller),
+            lambda: self.browse.tree(self.row.id, op_id, "", caller),
+            lambda: self.read(caller, op_id),
+            lambda: self.original(caller, op_id),
+        ]
+
+
+STATES: dict[str, dict[str, Any]] = {phase.value: {"phase": phase} for phase in Phase}
+STATES["wished to run, over every limit"] = {"phase": Phase.ARCHIVED, "desired_state": Desired.RUNNING}
+STATES["deleted, not purged"] = {"phase": Phase.DELETED, "desired_state": Desired.DELETED, "deleted_at": NOW}
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("who", ["ann", "admin"])
+async def test_owner_and_admin_reach_them_in_every_state(state: str, who: str) -> None:
+    scene = Scene(**STATES[state])
+    if state == "ERROR":
+        scene.database.world.rows[scene.row.id] = broken(scene.row)
+    before = scene.database.world.rows[scene.row.id]
+    caller: Caller = getattr(scene, who)
+    newest, oldest = await scene.browse.list(scene.row.id, caller)
+    assert (newest.op_id, newest.is_present, newest.bytes, newest.files) == (SECOND, True, 11, 3)
+    assert (oldest.op_id, oldest.is_present, oldest.bytes, oldest.files) == (FIRST, False, 10, 2)
+    assert oldest.verified_at - oldest.created_at == timedelta(minutes=1)
+    listing = await scene.browse.tree(scene.row.id, FIRST, "", caller)
+    assert [entry.name for entry in listing.entries] == ["who"]
+    assert await scene.read(caller, FIRST) == str(FIRST).encode()
+    assert await scene.original(caller)
+    assert scene.database.world.rows[scene.row.id] is before, "nothing was wished"
+    assert scene.runtime.world.started == 0
+    assert scene.database.world.ledger == []
+
+
+async def test_what_is_not_yours_is_not_there() -> None:
+    scene = Scene()
+    for ask in scene.questions(scene.bob):
+        with pytest.raises(NotFound, match="There is no workspace"):
+            await ask()
+
+
+async def test_what_is_purged_is_gone_for_its_owner_too() -> None:
+    scene = Scene(phase=Phase.DELETED, deleted_at=NOW, purged_at=NOW)
+    for ask in scene.questions(scene.ann):
+        with pytest.raises(NotFound, match="purged"):
+            await ask()
+    with pytest.raises(NotFound, match="There is no workspace"):
+        await scene.browse.list(scene.row.id, scene.bob)
+
+
+async def test_only_restore_points_of_that_workspace_can_be_named() -> None:
+    scene = Scene()
+    unproven = uuid4()
+    key = archive_key("", scene.row.id, unproven)
+    scene.archives.world.objects[key] = StoredArchive((1,), NOW, committed=True)
+    for op_id in (uuid4(), scene.others_op, unproven):
+        for ask in scene.questions(scene.ann, op_id)[1:]:
+            with pytest.raises(NotFound, match="has no restore point"):
+                await ask()
+
+
+async def test_a_token_needs_the_scope_to_read_and_an_admins_to_read_what_is_others() -> None:
+    scene = Scene()
+    for ask in scene.questions(replace(scene.ann, scopes={Scope.WRITE})):
+        with pytest.raises(Forbidden):
+            await ask()
+    for ask in scene.questions(replace(scene.admin, scopes={Scope.READ})):
+        with pytest.raises(NotFound):
+            await ask()
+
+
+async def test_released_ones_are_shown_as_such() -> None:
+    scene = Scene()
+    points = scene.database.world.points[scene.row.id]
+    scene.database.world.points[scene.row.id] = [replace(point, released_at=NOW) for point in points]
+    assert [point.released_at for point in await scene.browse.list(scene.row.id, scene.ann)] == [NOW, NOW]
+    assert await scene.read(scene.ann) == str(SECOND).encode()
+
+
+async def test_an_object_that_is_gone_is_told_as_such() -> None:
+    scene = Scene()
+    scene.archives.world.objects.clear()
+    with pytest.raises(BackendError) as refusal:
+        await scene.read(scene.ann)
+    assert refusal.value.reason is ErrorReason.ARCHIVE_ACCESS_ERROR
+
+
+async def test_on_a_real_archive(tmp_path: Path) -> None:
+    scene, desk = Scene(), Desk(tmp_path)
+    (desk.home / "who").write_text("a real one")
+    desk.key = archive_key("", scene.row.id, SECOND)
+    assert desk.archive().code == 0
+    with closing(ObjectContents(desk.store_url)) as contents:
+        scene.browse = replace(scene.browse, contents=contents)
+        assert await scene.read(scene.ann) == b"a real one"
