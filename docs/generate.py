@@ -5,6 +5,7 @@
 
 import argparse
 import inspect
+import json
 import sys
 from collections.abc import Callable, Iterable
 from itertools import groupby
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from pydantic_core import PydanticUndefined
 
+from codehub.api.app import document
 from codehub.domain import errors
 from codehub.domain.errors import REASONS
 from codehub.domain.transitions import OPERATIONS, TABLE
@@ -151,10 +153,12 @@ PAGES: dict[str, tuple[str, Callable[[], list[str]]]] = {
 
 
 def pages() -> dict[Path, str]:
-    return {
+    written = {
         REFERENCE / name: "\n".join([NOTICE.format(source=source), "", *page()]) + "\n"
         for name, (source, page) in PAGES.items()
     }
+    # Not a page with a notice: clients are generated from it as it is.
+    return written | {REFERENCE / "openapi.json": json.dumps(document(), indent=1, sort_keys=True) + "\n"}
 
 
 def main() -> int:

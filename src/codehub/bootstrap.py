@@ -1,5 +1,6 @@
 """The composition root: the only file that reads settings and names concrete adapters."""
 
+import asyncio
 import os
 import shlex
 import socket
@@ -8,32 +9,73 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
-from codehub.adapters.embedded import EmbeddedError, embedded_postgres, embedded_redis
+from fastapi import FastAPI
+
+from codehub.adapters.backup import InUse, Manifest, back_up, checked_manifest, inspect, restore, settings_of
+from codehub.adapters.contents import ObjectContents
+from codehub.adapters.embedded import EmbeddedError, EmbeddedServer, embedded_postgres, embedded_redis
+from codehub.adapters.ide import (
+    IdeError,
+    InstalledIde,
+    Progress,
+    code_server,
+    ensure_code_server,
+    ide_command,
+    is_installed,
+)
 from codehub.adapters.notices import LogNotifier, WebhookNotifier
 from codehub.adapters.objects import ObjectArchives
+from codehub.adapters.oidc import HttpOpenIdProvider, OpenIdClient
+from codehub.adapters.passwords import Argon2Passwords
 from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch, check_schema, migrate
 from codehub.adapters.process import ProcessJobs, ProcessRuntime
+from codehub.adapters.process.sandbox import find_bubblewrap
 from codehub.adapters.redis import RedisConnection
 from codehub.adapters.system import RandomIds, SystemClock
+from codehub.api.app import create_app
+from codehub.api.parts import ApiParts, Check, Site
 from codehub.coordinator.gc_runner import GcRunner
 from codehub.coordinator.process import Coordinator, Outside, Tuning
+from codehub.coordinator.retention_runner import RecordAges, Records
 from codehub.domain.admission import Limits
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.plan import Policy
 from codehub.domain.protection import Retention
-from codehub.domain.workspace import Operation
+from codehub.domain.workspace import Operation, Workspace
+from codehub.ports.accounts import SessionRules
 from codehub.ports.archives import Archives
-from codehub.ports.runtime import Runtime
+from codehub.ports.runtime import ContainerSpec, Runtime
 from codehub.ports.stores import Leader
-from codehub.settings import Settings
+from codehub.settings import Settings, SettingsError, environment_name
 from codehub.telemetry import Metrics, configure_logging
+from codehub.usecases.announcements import Announcements
+from codehub.usecases.creation import Creation
+from codehub.usecases.identity import Identity
+from codehub.usecases.lifecycle import Lifecycles
+from codehub.usecases.limits import RunningSlots
+from codehub.usecases.oidc import Oidc
+from codehub.usecases.people import People
+from codehub.usecases.probe import Probe, Surroundings
+from codehub.usecases.tokens import Tokens
 from codehub.usecases.wishes import Wishes
 
-__all__ = ["EmbeddedError", "SchemaMismatch", "Services", "migrate"]
-
-NO_IDE = ("codehub-ide-is-not-set", "{socket}")
-"""Fails at its start with ImagePullFailed, whose message then names the missing program."""
+__all__ = [
+    "EmbeddedError",
+    "IdeError",
+    "InUse",
+    "InstalledIde",
+    "Manifest",
+    "Progress",
+    "SchemaMismatch",
+    "Services",
+    "check_schema",
+    "checked_manifest",
+    "find_bubblewrap",
+    "migrate",
+    "settings_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +99,12 @@ class Services:
         runtime: Runtime = self.runtime
         return GcRunner(self.database.collector(), archives, runtime, retention(self.settings))
 
+    async def ensure_admin(self, username: str) -> str | None:
+        """The password of the first admin, if there was nobody yet."""
+        return await identity(self).ensure_admin(username)
+
     async def leader(self) -> Leader | None:
-        return await self.database.leadership(SystemClock()).leader()
+        return await leader_of(self.database)
 
     def coordinator(self, holder: str | None = None) -> Coordinator:
         return Coordinator(holder or f"{socket.gethostname()}:{os.getpid()}", self._outside(), tuning(self.settings))
@@ -81,6 +127,12 @@ class Services:
             clock=clock,
             ids=RandomIds(),
             metrics=self.metrics,
+            records=Records(
+                self.database.accounts(),
+                self.database.audit(),
+                self.database.idempotency_keys(),
+                self.database.ledger(),
+            ),
         )
 
 
@@ -94,23 +146,224 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         redis = RedisConnection.open(settings.redis_url.get_secret_value())
         stack.push_async_callback(redis.close)
         install = settings.install_id or (await database.installation_id()).hex
-        local = settings.archive_url is None
-        archives = ObjectArchives(archive_url(settings), settings.archive_prefix, make_directory=local)
+        archives = open_archives(settings)
         stack.callback(archives.close)
-        command = shlex.split(settings.ide_command) if settings.ide_command else list(NO_IDE)
-        runtime = ProcessRuntime(data_dir(settings) / "runtime", install, command, readable=programs(command))
+        command, readable = ide(settings)
+        runtime = ProcessRuntime(data_dir(settings) / "runtime", install, command, readable=readable)
         yield Services(settings, database, redis, runtime, archives, Metrics())
 
 
+async def leader_of(database: PostgresDatabase) -> Leader | None:
+    return await database.leadership(SystemClock()).leader()
+
+
+def identity(services: Services) -> Identity:
+    database, announcements = services.database, Announcements(services.redis.bus())
+    tries, audit = database.sign_in_tries(), database.audit()
+    rules = session_rules(services.settings)
+    return Identity(database.accounts(), tries, audit, Argon2Passwords(), announcements, RandomIds(), rules)
+
+
+def session_rules(settings: Settings) -> SessionRules:
+    return SessionRules(settings.session_idle_seconds, settings.session_lifetime_seconds)
+
+
+def guests(settings: Settings) -> frozenset[str]:
+    """Empty: the provider decides alone."""
+    named = (guest.strip().lower() for guest in (settings.oidc_allowed or "").split(","))
+    return frozenset(guest for guest in named if guest)
+
+
 @asynccontextmanager
-async def embedded_databases(directory: Path) -> AsyncIterator[dict[str, str]]:
-    """The settings that name a PostgreSQL and a Redis of our own, which run while the context lasts."""
+async def open_api(services: Services) -> AsyncIterator[FastAPI]:
+    contents = ObjectContents(archive_url(services.settings))
+    try:
+        yield create_app(api_parts(services, contents))
+    finally:
+        contents.close()
+
+
+def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
+    settings, database, bus, ids = services.settings, services.database, services.redis.bus(), RandomIds()
+    who, provider = identity(services), openid_provider(settings)
+    accounts, passwords, announcements = who.accounts, who.passwords, who.announcements
+    views, wishes, templates = database.views(), services.wishes, database.templates()
+    keys, idle = database.idempotency_keys(), tuning(settings).idle
+    probe = f"{settings.archive_prefix}readiness"
+    return ApiParts(
+        identity=who,
+        people=People(accounts, passwords, announcements, ids),
+        tokens=Tokens(accounts, announcements, ids),
+        oidc=Oidc(provider, database.provider_sign_ins(), who, guests(settings)) if provider else None,
+        wishes=wishes,
+        creation=Creation(wishes, templates, keys, views, ids, settings.minimum_ttl_seconds),
+        lifecycles=Lifecycles(database.specs(), views, idle, settings.max_keepalive_seconds),
+        slots=RunningSlots(views, limits(settings)),
+        views=views,
+        contents=contents,
+        templates=templates,
+        tickets=database.tickets(),
+        audit=database.audit(),
+        runtime=services.runtime,
+        bus=bus,
+        ids=ids,
+        metrics=services.metrics,
+        leader=services.leader,
+        gc_report=services.collector.report,
+        checks={
+            "postgresql": Check(views.now, required=True),
+            "redis": Check(lambda: bus.publish("codehub:readiness", {})),
+            "archives": Check(lambda: services.archives.look(probe)),
+            "runtime": Check(lambda: services.runtime.containers([])),
+        },
+        site=Site(settings.public_url, settings.workspace_url, settings.runtime, settings.redis_channel_sse_prefix),
+    )
+
+
+async def probe(services: Services) -> Probe:
+    """What `codehub doctor --probe` sends the whole way."""
+    runtime, settings = services.runtime, services.settings
+
+    async def inside(ws: Workspace, argv: Sequence[str]) -> tuple[int, str]:
+        return await runtime.run_inside(ContainerSpec(ws.id, ws.home_store_key or "", ws.image_ref), argv)
+
+    hidden = secret_places(data_dir(settings))
+    for key in await runtime.containers():
+        endpoint = await runtime.endpoint(key)
+        if endpoint and endpoint.socket:
+            hidden[endpoint.socket] = "another workspace's socket"
+    if socket_path := database_socket(settings):
+        hidden[socket_path] = "the database's socket"
+    return Probe(
+        wishes=services.wishes,
+        views=services.database.views(),
+        runtime=runtime,
+        archives=services.archives,
+        ids=RandomIds(),
+        inside=inside,
+        home_of=lambda ws: str(runtime.homes.home(ws.home_store_key or "")),
+        surroundings=Surroundings(hidden, await runtime.isolates()),
+    )
+
+
+def secret_places(directory: Path) -> dict[str, str]:
+    """What a data directory holds that no workspace may see, and what each is. Only what is there: nothing is proven by
+    not finding the rest."""
+    places = {
+        "running.json": "the databases' passwords",
+        "postgres/password": "the databases' passwords",
+        "logs": "the logs",
+        "archives": "the archives",
+        "runtime/volumes": "the volumes",
+    }
+    return {str(directory / name): what for name, what in places.items() if (directory / name).exists()}
+
+
+def database_socket(settings: Settings) -> str | None:
+    """Where PostgreSQL listens, if that is a file."""
+    query = parse_qs(urlsplit(settings.database_url.get_secret_value()).query)
+    host, port = query.get("host", [""])[0], query.get("port", ["5432"])[0]
+    return f"{host}/.s.PGSQL.{port}" if host.startswith("/") else None
+
+
+def installed_ide(settings: Settings) -> InstalledIde | None:
+    """None: not yet, and not needed if the settings name another."""
+    found = code_server(ide_cache_dir(settings))
+    return found if is_installed(found) else None
+
+
+def open_archives(settings: Settings) -> ObjectArchives:
+    local = settings.archive_url is None
+    return ObjectArchives(archive_url(settings), settings.archive_prefix, make_directory=local)
+
+
+@asynccontextmanager
+async def open_redis(settings: Settings) -> AsyncIterator[RedisConnection]:
+    connection = RedisConnection.open(settings.redis_url.get_secret_value())
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def open_database(settings: Settings) -> AsyncIterator[PostgresDatabase]:
+    """The database alone, whatever is in it."""
+    async with await PostgresDatabase.open(settings.database_url.get_secret_value()) as database:
+        yield database
+
+
+async def back_up_installation(settings: Settings, path: Path) -> Manifest:
+    async with open_database(settings) as database:
+        return await back_up(database, path, settings.install_id, environment())
+
+
+async def restore_installation(settings: Settings, path: Path, *, replace_all: bool) -> Manifest:
+    async with open_database(settings) as database:
+        return await restore(database, settings.database_url.get_secret_value(), path, replace_all=replace_all)
+
+
+async def inspect_backup(settings: Settings, path: Path) -> tuple[Manifest, InUse]:
+    """Also refuses a backup whose resources this installation would not know as its own."""
+    async with open_database(settings) as database:
+        manifest, found = await inspect(database, path)
+    if (settings.install_id or manifest.database_id) != manifest.install_id:
+        raise SettingsError(
+            f"the backup's resources are labelled {manifest.install_id} and would not be known as ours: "
+            f"set CODEHUB_INSTALL_ID={manifest.install_id}. Nothing was changed"
+        )
+    return manifest, found
+
+
+def environment() -> dict[str, str]:
+    """What a backup keeps of how we were configured: our variables that are set, and the object store's."""
+    ours = {environment_name(field) for field in Settings.model_fields}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in ours or name.startswith("AWS_") or name == "CODEHUB_S3_ENDPOINT"
+    }
+
+
+@asynccontextmanager
+async def embedded_database(directory: Path) -> AsyncIterator[str]:
+    """The PostgreSQL of `codehub up` without the rest; its address."""
+    async with embedded_postgres(directory) as postgres:
+        yield postgres.url
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedDatabases:
+    postgres: EmbeddedServer
+    redis: EmbeddedServer
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """As settings."""
+        return {"database_url": self.postgres.url, "redis_url": self.redis.url}
+
+    async def until_one_dies(self) -> None:
+        """Raises then: nothing dies silently, and who runs us starts us again."""
+        waits = {asyncio.ensure_future(server.exited()): server for server in (self.postgres, self.redis)}
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            server = waits[done.pop()]
+        finally:
+            for wait in waits:
+                wait.cancel()
+        name = "PostgreSQL" if server is self.postgres else "Redis"
+        raise EmbeddedError(f"{name} has ended by itself; its log is {server.log}. Start CodeHub again.")
+
+
+@asynccontextmanager
+async def embedded_databases(directory: Path) -> AsyncIterator[EmbeddedDatabases]:
+    """A PostgreSQL and a Redis of our own, which run while the context lasts."""
     async with embedded_postgres(directory) as postgres, embedded_redis(directory) as redis:
-        yield {"database_url": postgres.url, "redis_url": redis.url}
+        yield EmbeddedDatabases(postgres, redis)
 
 
 def start_logging(settings: Settings) -> None:
-    secrets = [settings.database_url, settings.redis_url, settings.webhook_url]
+    secrets = [settings.database_url, settings.redis_url, settings.webhook_url, settings.oidc_client_secret]
     configure_logging(
         settings.log_format, settings.log_level, secrets=[s.get_secret_value() for s in secrets if s is not None]
     )
@@ -124,12 +377,49 @@ def archive_url(settings: Settings) -> str:
     return settings.archive_url or (data_dir(settings) / "archives").as_uri()
 
 
+def ide_cache_dir(settings: Settings) -> Path:
+    if settings.ide_cache_dir is not None:
+        return settings.ide_cache_dir.absolute()
+    common = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (common if common.is_absolute() else Path("~/.cache").expanduser()) / "codehub"
+
+
+async def install_ide(settings: Settings, progress: Progress) -> InstalledIde | None:
+    """None if the settings name another IDE. Returns at once, and says nothing, if it is installed."""
+    if settings.ide_command:
+        return None
+    return await ensure_code_server(ide_cache_dir(settings), progress)
+
+
+def ide(settings: Settings) -> tuple[list[str], list[Path]]:
+    """The IDE's command line, and what of this machine it needs to see. Whoever starts workspaces installs it first."""
+    if settings.ide_command:
+        command = shlex.split(settings.ide_command)
+        return command, programs(command)
+    installed = code_server(ide_cache_dir(settings))
+    command = ide_command(installed)
+    return command, [*programs(command), installed.directory]
+
+
 def programs(command: Sequence[str]) -> list[Path]:
     """What the IDE's command line names outside the system's directories, for a sandbox to show."""
     named = [Path(word) for word in command if word.startswith("/")]
     places = {path.parent for path in named} | {path.resolve().parent for path in named}
     interpreter = {Path(sys.prefix), Path(sys.base_prefix)}
     return sorted(path for path in places | interpreter if path.is_dir() and path != Path("/"))
+
+
+def openid_provider(settings: Settings) -> HttpOpenIdProvider | None:
+    if settings.oidc_issuer is None or settings.oidc_client_id is None or settings.public_url is None:
+        return None
+    secret = settings.oidc_client_secret
+    client = OpenIdClient(
+        settings.oidc_issuer,
+        settings.oidc_client_id,
+        f"{settings.public_url.rstrip('/')}/api/v1/session/oidc/callback",
+        secret.get_secret_value() if secret else None,
+    )
+    return HttpOpenIdProvider(client, SystemClock())
 
 
 def limits(settings: Settings) -> Limits:
@@ -170,4 +460,11 @@ def tuning(settings: Settings) -> Tuning:
         ),
         limits=limits(settings),
         retention=retention(settings),
+        retention_interval=settings.coordinator_retention_interval,
+        ages=RecordAges(
+            settings.retention_ledger_seconds,
+            settings.retention_audit_seconds,
+            settings.retention_idempotency_seconds,
+            session_rules(settings),
+        ),
     )

@@ -19,7 +19,19 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 TTL_MARGIN_SECONDS = 60
 """Beyond one flush and one drain: what a stop must leave between the last key press and itself."""
 
-FAMILIES = ("ACTIVITY_", "CODEHUB_", "COORDINATOR_", "GC_", "MAX_", "RECONCILER_", "REDIS_", "RESTORE_", "TTL_")
+FAMILIES = (
+    "ACTIVITY_",
+    "CODEHUB_",
+    "COORDINATOR_",
+    "GC_",
+    "MAX_",
+    "RECONCILER_",
+    "REDIS_",
+    "RESTORE_",
+    "RETENTION_",
+    "SESSION_",
+    "TTL_",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +106,25 @@ RedisAddress = Annotated[
 WebAddress = Annotated[
     SecretStr, AfterValidator(_web_address), Must("an http or https address", "https://hooks.example.com/codehub")
 ]
+SiteAddress = Annotated[
+    str,
+    Field(pattern=r"^https?://[^\s/@?#]+/?$"),
+    Must("an http or https address without a path", "https://hub.example.com"),
+]
+ProviderAddress = Annotated[
+    str, Field(pattern=r"^https?://[^\s@?#]+$"), Must("the provider's issuer address", "https://login.example.com")
+]
+Hidden = Annotated[SecretStr, _matching(r"\S+$"), Must("the secret, without blanks", "…")]
+WorkspacePattern = Annotated[
+    str,
+    Field(pattern=r"^https?://[^\s@?#]*\{(slug|id)\}[^\s@?#]*$"),
+    Must("an address that names {slug} or {id}", "https://{slug}.ws.example.com/"),
+]
+Guests = Annotated[
+    str,
+    Field(pattern=r"^\s*[^\s@,]*@[^\s@,]+(\s*,\s*[^\s@,]*@[^\s@,]+)*\s*$"),
+    Must("email addresses and @domains, with commas between", "ann@partner.org, @example.com"),
+]
 Runtime = Annotated[Literal["process"], Must("process", "process")]
 LogFormat = Annotated[Literal["auto", "json", "console"], Must("auto, json or console", "json")]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], Must("debug, info, warning or error", "info")]
@@ -140,12 +171,54 @@ class Settings(BaseSettings):
     ide_command: CommandLine | None = Field(
         None,
         validation_alias="CODEHUB_IDE_COMMAND",
-        description="What the process runtime runs as the IDE. `{socket}`: where it must listen; `{home}`: the home.",
+        description="What the process runtime runs as the IDE. `{socket}`: where it must listen; `{home}`: the home. "
+        "Unset: code-server.",
+    )
+    ide_cache_dir: Directory | None = Field(
+        None,
+        validation_alias="CODEHUB_IDE_CACHE_DIR",
+        description="Where code-server is installed, once, if CODEHUB_IDE_COMMAND names no other IDE. "
+        "Unset: `codehub` in XDG_CACHE_HOME, which is `~/.cache` if unset.",
     )
     install_id: Label | None = Field(
         None,
         validation_alias="CODEHUB_INSTALL_ID",
         description="The label on everything we create; what lacks it is never touched. Unset: the database's own id.",
+    )
+    api_address: SocketAddress = Field(
+        "127.0.0.1:8000",
+        validation_alias="CODEHUB_API_ADDRESS",
+        description="Where `codehub api` listens. Put TLS before it, or keep it on this machine.",
+    )
+    public_url: SiteAddress | None = Field(
+        None,
+        validation_alias="CODEHUB_PUBLIC_URL",
+        description="How browsers reach us; only its pages may use a session's cookie. Unset: the host they name.",
+    )
+    workspace_url: WorkspacePattern = Field(
+        "http://{slug}.localhost:8000/",
+        validation_alias="CODEHUB_WORKSPACE_URL",
+        description="The address of a workspace: `{slug}` or `{id}` is put in.",
+    )
+    oidc_issuer: ProviderAddress | None = Field(
+        None,
+        validation_alias="CODEHUB_OIDC_ISSUER",
+        description="The OpenID provider that people may sign in with; it needs CODEHUB_PUBLIC_URL. Unset: none.",
+    )
+    oidc_client_id: Prefix | None = Field(
+        None,
+        validation_alias="CODEHUB_OIDC_CLIENT_ID",
+        description="Our name at that provider. Register `{CODEHUB_PUBLIC_URL}/api/v1/session/oidc/callback` there.",
+    )
+    oidc_client_secret: Hidden | None = Field(
+        None,
+        validation_alias="CODEHUB_OIDC_CLIENT_SECRET",
+        description="Our secret at that provider. Unset: a public client, proven by PKCE alone.",
+    )
+    oidc_allowed: Guests | None = Field(
+        None,
+        validation_alias="CODEHUB_OIDC_ALLOWED",
+        description="Who may come in from there, by an email that it has verified. Unset: everybody whom it knows.",
     )
     webhook_url: WebAddress | None = Field(
         None,
@@ -178,6 +251,7 @@ class Settings(BaseSettings):
     )
     coordinator_gc_interval: Seconds = Field(4 * 3600, description="Between two runs of the garbage collector.")
 
+    coordinator_retention_interval: Seconds = Field(3600, description="Between two sweeps of old records.")
     coordinator_status_address: SocketAddress | None = Field(
         None,
         description="Where the coordinator answers /healthz, /readyz and /metrics. Unset: nowhere.",
@@ -206,12 +280,34 @@ class Settings(BaseSettings):
         description="The longest a workspace may run, leases and activity included. 0 = no limit.",
     )
 
+    max_keepalive_seconds: WholeSeconds = Field(
+        24 * 3600, description="The longest that one `keepalive` holds off an idle stop."
+    )
+
     gc_grace_seconds: WholeSeconds = Field(7200, description="Between marking something as garbage and sweeping it.")
     gc_deleted_retention_seconds: WholeSeconds = Field(
         7200,
         description="The undo window: how long a deleted workspace's copies are kept.",
     )
     restore_points_kept: Count = Field(3, description="The newest restore points of a workspace that are protected.")
+
+    retention_ledger_seconds: SecondsOrNever = Field(
+        180 * 24 * 3600,
+        description="How long a workspace's events are kept; its newest 20 always are. 0 = for ever.",
+    )
+    retention_audit_seconds: SecondsOrNever = Field(
+        365 * 24 * 3600, description="How long the audit log is kept. 0 = for ever."
+    )
+    retention_idempotency_seconds: SecondsOrNever = Field(
+        24 * 3600, description="How long a create that is sent again under its Idempotency-Key is known. 0 = for ever."
+    )
+
+    session_idle_seconds: Seconds = Field(
+        7 * 24 * 3600, description="A session that nobody used for this long has ended."
+    )
+    session_lifetime_seconds: Seconds = Field(
+        30 * 24 * 3600, description="Every session ends after this long; then people sign in again."
+    )
 
     redis_channel_sse_prefix: Prefix = Field(
         "codehub:sse:", description="Channel of a person's events: this + user id."
@@ -222,6 +318,20 @@ class Settings(BaseSettings):
     def minimum_ttl_seconds(self) -> float:
         """A shorter TTL could stop someone whose key press is still on its way to the database."""
         return self.activity_flush_interval + self.coordinator_ttl_interval + TTL_MARGIN_SECONDS
+
+    @model_validator(mode="after")
+    def _provider_is_whole(self) -> Self:
+        missing = [
+            name
+            for name, value in (
+                ("CODEHUB_OIDC_CLIENT_ID", self.oidc_client_id),
+                ("CODEHUB_PUBLIC_URL", self.public_url),
+            )
+            if value is None
+        ]
+        if self.oidc_issuer is not None and missing:
+            raise ValueError(f"CODEHUB_OIDC_ISSUER is set: set {' and '.join(missing)} too, or unset it")
+        return self
 
     @model_validator(mode="after")
     def _ttls_outlast_activity(self) -> Self:

@@ -165,6 +165,7 @@ LAST_GOOD_PASS = Metric(
     "codehub_last_good_pass_timestamp_seconds", "gauge", "When the last full pass succeeded; its age is readiness."
 )
 QUEUE_DEPTH = Metric("codehub_queue_depth", "gauge", "Workspaces that are due and wait for a worker.")
+ROWS_FORGOTTEN = Metric("codehub_rows_forgotten_total", "counter", "Old records that retention deleted.", ("kind",))
 ROWS_WRITTEN = Metric(
     "codehub_rows_written_total", "counter", "Workspace rows the controller wrote; a settled fleet adds none."
 )
@@ -194,6 +195,15 @@ COMPONENT_RESTARTS = Metric(
     "codehub_component_restarts_total", "counter", "Components that ended and were started again.", ("component",)
 )
 NOTIFICATIONS = Metric("codehub_notifications_total", "counter", "Terminal errors told to the webhook.", ("outcome",))
+
+HTTP_REQUESTS = Metric(
+    "codehub_http_requests_total", "counter", "Requests the API answered.", ("method", "route", "status")
+)
+HTTP_SECONDS = Metric("codehub_http_seconds", "histogram", "From a request to the end of its answer.", ("route",))
+EVENT_LISTENERS = Metric("codehub_event_listeners", "gauge", "Open event streams of this process.")
+EVENT_LISTENERS_CUT = Metric(
+    "codehub_event_listeners_cut_total", "counter", "Event streams ended by us: too slow, or signed out.", ("why",)
+)
 
 METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 

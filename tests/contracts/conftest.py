@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from sqlalchemy import make_url
 
-from codehub.adapters.memory import MemoryDatabase
+from codehub.adapters.memory import MemoryDatabase, MemoryDirectory
 from codehub.adapters.postgres import PostgresDatabase, migrate
 from tests.contracts.databases import Database
+from tests.contracts.directories import Directory, Later
 from tests.real_services import ServiceLoop, temporary_database
 
 
@@ -38,3 +39,24 @@ async def database(request: pytest.FixtureRequest) -> AsyncIterator[Database]:
     url: str = request.getfixturevalue("database_url")
     async with await PostgresDatabase.open(url) as opened:
         yield opened
+
+
+@pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.system)])
+async def people(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Directory, Later]]:
+    if request.param == "memory":
+        directory = MemoryDirectory()
+        yield directory, Later(directory)
+        return
+    url: str = request.getfixturevalue("database_url")
+    async with await PostgresDatabase.open(url) as opened:
+        yield opened, Later(opened, url)
+
+
+@pytest.fixture
+def directory(people: tuple[Directory, Later]) -> Directory:
+    return people[0]
+
+
+@pytest.fixture
+def later(people: tuple[Directory, Later]) -> Later:
+    return people[1]

@@ -82,6 +82,28 @@ async def test_nothing_of_before_is_heard(bus: Bus) -> None:
             assert await heard.get() == {"n": 1}
 
 
+async def test_whoever_listens_hears_all_that_comes_after(bus: Bus) -> None:
+    """Each time anew: no mark is needed once it says that it listens."""
+    for number in range(20):
+        up = asyncio.Event()
+        waiting = asyncio.ensure_future(anext(bus.subscribe("a", up.set)))
+        async with asyncio.timeout(5):
+            await up.wait()
+            await bus.publish("a", {"n": number})
+            assert await waiting == {"n": number}
+
+
+async def test_a_star_is_every_channel_that_begins_so(bus: Bus) -> None:
+    up = asyncio.Event()
+    messages = bus.subscribe("[a]:*", up.set)
+    waiting = asyncio.ensure_future(anext(messages))
+    async with asyncio.timeout(5):
+        await up.wait()
+        for channel in ("a:1", "[b]:1", "[a]:1", "[a]:"):
+            await bus.publish(channel, {"channel": channel})
+        assert [await waiting, await anext(messages)] == [{"channel": "[a]:1"}, {"channel": "[a]:"}]
+
+
 # ── Redis alone ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

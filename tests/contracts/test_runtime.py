@@ -214,3 +214,26 @@ async def test_hints_name_what_changed(place: Place, runtime: Runtime, spec: Con
         assert await asyncio.wait_for(hint, 20) == spec.workspace_id
     assert isinstance(hints, AsyncGenerator)
     await hints.aclose()
+
+
+async def test_what_the_ide_printed_can_be_read_while_its_container_is_there(
+    place: Place, runtime: Runtime, spec: ContainerSpec
+) -> None:
+    assert await runtime.logs(spec.workspace_id, 10) == ""
+    await runtime.start_container(spec)
+
+    async def it_said_so() -> bool:
+        return await runtime.logs(spec.workspace_id, 10) == "listening\n"
+
+    await eventually(it_said_so)
+    await place.exit_by_itself(spec.workspace_id)
+    await eventually(lambda: stopped(runtime, spec.workspace_id))
+    assert (await runtime.logs(spec.workspace_id, 10)).startswith("listening\n")
+    await runtime.remove_container(spec.workspace_id)
+    assert await runtime.logs(spec.workspace_id, 10) == ""
+
+
+async def test_only_the_last_lines_are_read(runtime: Runtime, spec: ContainerSpec) -> None:
+    await runtime.start_container(spec)
+    await eventually(lambda: runtime.answers(spec.workspace_id))
+    assert (await runtime.logs(spec.workspace_id, 1)).count("\n") == 1

@@ -15,6 +15,7 @@ from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch, check_sc
 from codehub.adapters.postgres.statements import column
 from codehub.domain.admission import holds_slot
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable
+from codehub.domain.identity import Role, Scope
 from codehub.domain.transitions import MAY_RUN_IN_ERROR
 from codehub.domain.workspace import Condition, Conditions, Desired, Operation, Phase, RecoverAction, Workspace
 from tests.contracts.databases import stored
@@ -123,6 +124,8 @@ async def test_columns_are_the_row_s_fields(database_url: str) -> None:
         ("operation_known", Operation),
         ("recover_action_known", RecoverAction),
         ("error_reason_known", ErrorReason),
+        ("role_known", Role),
+        ("scopes_known", Scope),
     ],
 )
 async def test_the_lists_of_values_are_the_domain_s(database_url: str, constraint: str, values: type[StrEnum]) -> None:

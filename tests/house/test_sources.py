@@ -21,6 +21,7 @@ PURE_IMPORTS = {
     "enum",
     "functools",
     "hashlib",
+    "ipaddress",
     "itertools",
     "json",
     "math",

@@ -1,7 +1,9 @@
 """The command line as people meet it: wrong input ends in one clear line and its exit code, and changes nothing."""
 
+import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -9,11 +11,11 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from uuid import UUID, uuid4
 
 import psutil
@@ -24,9 +26,11 @@ from codehub.cli.exits import FAILED, SCHEMA, UNREACHABLE, USAGE
 from codehub.domain.admission import Limits
 from codehub.domain.workspace import Desired, Operation, Phase
 from codehub.usecases.wishes import NewWorkspace, Wishes
+from tests.api.real_site import free_port
 from tests.contracts.patience import eventually
 from tests.system import gated_ide
 from tests.system.deployment import ANN, CODEHUB
+from tests.system.one_machine import Up, temporary_data_dir, those_of, up
 from tests.system.witness import connected
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
@@ -90,10 +94,17 @@ def test_a_broken_setting(verb: tuple[str, ...], elsewhere: dict[str, str]) -> N
     assert not Path(elsewhere["CODEHUB_DATA_DIR"]).exists()
 
 
-@EACH_VERB
-def test_a_missing_setting(verb: tuple[str, ...], elsewhere: dict[str, str]) -> None:
-    done = codehub(*verb, **elsewhere)
+@pytest.mark.parametrize("verb", ["migrate", "coordinator", "api"])
+def test_a_missing_setting(verb: str, elsewhere: dict[str, str]) -> None:
+    done = codehub(verb, **elsewhere)
     assert_one_line(done, USAGE, "CODEHUB_DATABASE_URL is not set", "for example CODEHUB_DATABASE_URL=postgresql://")
+
+
+@pytest.mark.parametrize("verb", [verb for verb in NEEDS_A_DATABASE if verb[0] == "admin"], ids=" ".join)
+def test_no_installation_on_this_machine(verb: tuple[str, ...], elsewhere: dict[str, str]) -> None:
+    """An operator's verbs look for a `codehub up` that runs here."""
+    done = codehub(*verb, **elsewhere)
+    assert_one_line(done, USAGE, "CODEHUB_DATABASE_URL", f"no `codehub up` runs on {elsewhere['CODEHUB_DATA_DIR']}")
 
 
 def test_a_secret_that_is_wrong_is_not_shown(elsewhere: dict[str, str]) -> None:
@@ -181,7 +192,9 @@ def test_wrong_usage(words: tuple[str, ...], part: str, elsewhere: dict[str, str
     assert_one_line(done, USAGE, part, "--help`")
 
 
-@pytest.mark.parametrize("verb", ["", "up", "coordinator", "migrate", "admin leader", "admin recover", "admin gc"])
+@pytest.mark.parametrize(
+    "verb", ["", "up", "coordinator", "migrate", "admin leader", "admin recover", "admin gc", "ide install"]
+)
 def test_help_has_an_example(verb: str) -> None:
     done = codehub(*verb.split(), "--help")
     assert (done.returncode, done.stderr) == (0, "")
@@ -240,28 +253,8 @@ async def new_workspace(database: PostgresDatabase, desired: Desired) -> UUID:
 
 @pytest.fixture
 def data_dir() -> Iterator[Path]:
-    """Short, so that the sockets are inside."""
-    with tempfile.TemporaryDirectory(prefix="codehub-up-") as name:
-        directory = Path(name)
-        try:
-            yield directory
-        finally:
-            for process in those_of(directory):
-                process.kill()
-            psutil.wait_procs(those_of(directory), 10)
-
-
-def those_of(directory: Path) -> list[psutil.Process]:
-    """Every process that has anything to do with this directory."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            about = [process.cwd(), *process.cmdline(), *process.environ().values()]
-        except psutil.Error:
-            continue
-        if any(str(directory) in text for text in about):
-            found.append(process)
-    return found
+    with temporary_data_dir() as directory:
+        yield directory
 
 
 def embedded_addresses(directory: Path) -> dict[str, str]:
@@ -274,7 +267,7 @@ def embedded_addresses(directory: Path) -> dict[str, str]:
 
 
 @contextmanager
-def up(directory: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
+def running_up(directory: Path, **environment: str) -> Iterator[Up]:
     """Running when it yields."""
     (directory / "bin").mkdir(exist_ok=True)
     (directory / "gates").mkdir(exist_ok=True)
@@ -284,57 +277,37 @@ def up(directory: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
         "PATH": f"{directory / 'bin'}:{os.environ['PATH']}",
         "CODEHUB_IDE_COMMAND": f"{sys.executable} {gated_ide.__file__} {{socket}} {directory / 'gates'}",
     }
-    with (
-        (directory / "log").open("ab") as log,
-        subprocess.Popen(
-            [CODEHUB, "up", "--data-dir", str(directory)],
-            env=given | environment,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        ) as process,
-    ):
-        try:
-            assert process.stdout is not None
-            assert "Starting PostgreSQL and Redis" in process.stdout.readline()
-            assert "is running" in process.stdout.readline(), (directory / "log").read_text()
-            yield process
-        finally:
-            process.kill()
-
-
-def ended(process: subprocess.Popen[str], number: signal.Signals) -> int:
-    process.send_signal(number)
-    return process.wait(60)
+    with up(directory, free_port(), given | environment) as running:
+        yield running
 
 
 async def test_up_and_up_again(data_dir: Path) -> None:
-    with up(data_dir) as process:
+    with running_up(data_dir) as running:
         addresses = embedded_addresses(data_dir)
         async with await PostgresDatabase.open(addresses["CODEHUB_DATABASE_URL"]) as database:
             key = await new_workspace(database, Desired.RUNNING)
             await reaches(database, key, Phase.RUNNING)
-        said = codehub("admin", "leader", "--json", **addresses)
+        said = codehub("admin", "leader", "--json", CODEHUB_DATA_DIR=str(data_dir))  # found by its own file
         assert (said.returncode, said.stderr) == (0, "")
         leader = json.loads(said.stdout)
         assert leader["alive"] is True
-        assert leader["leader"]["holder"] == f"{socket.gethostname()}:{process.pid}"
+        assert leader["leader"]["holder"] == f"{socket.gethostname()}:{running.process.pid}"
         [ide] = ides(data_dir)
-        second = codehub("up", "--data-dir", str(data_dir))
+        second = codehub("up", "--data-dir", str(data_dir), "--port", str(free_port()))
         assert second.returncode == FAILED
         assert "already run by another codehub" in second.stderr
-        assert ended(process, signal.SIGINT) == 0
+        assert running.ended(signal.SIGINT) == 0
 
     # The databases and the coordinator are gone, the person's IDE is not.
     assert {one.pid for one in those_of(data_dir)} <= {ide.pid, *(one.pid for one in ide.parents())}
-    with up(data_dir) as process:
+    with running_up(data_dir) as running:
         async with await PostgresDatabase.open(addresses["CODEHUB_DATABASE_URL"]) as database:
             await reaches(database, key, Phase.RUNNING)
             assert codehub("admin", "leader", **addresses).returncode == 0
             assert ides(data_dir) == [ide]
             await Wishes(database.specs(), Limits()).want(key, Desired.STANDBY, ANN)
             await reaches(database, key, Phase.STANDBY)
-        assert ended(process, signal.SIGTERM) == 0
+        assert running.ended(signal.SIGTERM) == 0
     assert those_of(data_dir) == []
 
 
@@ -350,26 +323,63 @@ def ides(directory: Path) -> list[psutil.Process]:
     return [one for one in those_of(directory) if gated_ide.__file__ in one.cmdline()]
 
 
-def test_status(data_dir: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    with up(data_dir, COORDINATOR_STATUS_ADDRESS=address) as process:
-        deadline = time.monotonic() + 60
-        while not (ready := json.loads(page(address, "readyz")[1]))["leads"]:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        assert ready["epoch"] == 1
-        assert page(address, "healthz")[0] == 200
-        status, metrics = page(address, "metrics")
-        assert status == 200
-        assert "codehub_is_leader 1.0" in metrics
-        assert page(address, "nothing")[0] == 404
+def test_a_port_that_is_taken(data_dir: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = codehub("up", "--data-dir", str(data_dir / "data"), "--port", str(port))
+    assert_one_line(done, USAGE, f"port {port} cannot be used", "choose another with --port")
+    assert not (data_dir / "data").exists()
 
-        other = codehub("coordinator", **embedded_addresses(data_dir), COORDINATOR_STATUS_ADDRESS=address)
-        assert_one_line(other, USAGE, f"COORDINATOR_STATUS_ADDRESS={address}", "choose a free port")
-        assert ended(process, signal.SIGINT) == 0
+
+def test_what_up_says_of_itself(data_dir: Path) -> None:
+    with running_up(data_dir) as running:
+        found = re.search(r"http://localhost:(\d+)", running.screen)
+        assert found is not None
+        address = f"127.0.0.1:{found[1]}"
+        leads(lambda: page(address, "readyz")[0] == 200)
+        assert page(address, "healthz")[0] == 200
+        assert json.loads(page(address, "readyz")[1])["controller_age_seconds"] < 60
+        assert page(address, "metrics")[0] == 200
+        assert running.ended(signal.SIGINT) == 0
     assert those_of(data_dir) == []
+
+
+async def test_status_of_a_coordinator(elsewhere: dict[str, str], fresh_database: str, fresh_redis: str) -> None:
+    await migrate(fresh_database)
+    address = f"127.0.0.1:{free_port()}"
+    given = elsewhere | {
+        "PATH": os.environ["PATH"],
+        "CODEHUB_DATABASE_URL": fresh_database,
+        "CODEHUB_REDIS_URL": fresh_redis,
+        "CODEHUB_IDE_COMMAND": "true",
+        "COORDINATOR_STATUS_ADDRESS": address,
+    }
+    with subprocess.Popen([CODEHUB, "coordinator"], env=given, stdout=subprocess.DEVNULL) as process:
+        try:
+            leads(lambda: json.loads(page(address, "readyz")[1])["leads"])
+            assert json.loads(page(address, "readyz")[1])["epoch"] == 1
+            assert page(address, "healthz")[0] == 200
+            status, metrics = page(address, "metrics")
+            assert status == 200
+            assert "codehub_is_leader 1.0" in metrics
+            assert page(address, "nothing")[0] == 404
+
+            other = codehub("coordinator", **given)
+            assert_one_line(other, USAGE, f"COORDINATOR_STATUS_ADDRESS={address}", "choose a free port")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+
+
+def leads(check: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        with contextlib.suppress(URLError):
+            if check():
+                return
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def page(address: str, name: str) -> tuple[int, str]:

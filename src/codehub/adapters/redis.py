@@ -7,7 +7,8 @@ that comes together with the answer, and whoever was to end then goes on for eve
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -64,6 +65,11 @@ class RedisConnection:
     async def close(self) -> None:
         await self._client.aclose()
 
+    async def version(self) -> str:
+        async with _answered(self._timeout):
+            found: Any = await self._client.info("server")
+        return str(found["redis_version"])
+
     def bus(self, prefix: str = "") -> "RedisBus":
         return RedisBus(self._client, prefix, self._timeout)
 
@@ -92,11 +98,17 @@ class RedisBus:
         async with _answered(self._timeout):
             await self._client.publish(self._prefix + channel, json.dumps(message))
 
-    async def subscribe(self, channel: str) -> AsyncIterator[Mapping[str, Any]]:
+    async def subscribe(
+        self, channel: str, listening: Callable[[], None] | None = None
+    ) -> AsyncIterator[Mapping[str, Any]]:
         listener = self._client.pubsub()
+        name = self._prefix + channel
         try:
             async with _answered(self._timeout):
-                await listener.subscribe(self._prefix + channel)
+                await (listener.psubscribe(_pattern(name)) if name.endswith("*") else listener.subscribe(name))
+                await _confirmed(listener)
+            if listening is not None:
+                listening()
             while True:
                 async with _answered(None):
                     data = await _next(listener, self._timeout)
@@ -107,12 +119,25 @@ class RedisBus:
                 await listener.aclose()  # type: ignore[no-untyped-call] # redis-py's own
 
 
+def _pattern(name: str) -> str:
+    """Only the last star is one: the rest is what it says."""
+    return re.sub(r"([*?\[\]\\])", r"\\\1", name[:-1]) + "*"
+
+
+async def _confirmed(listener: PubSub) -> None:
+    """The server has us on its list: whatever is published from now on is heard."""
+    while True:
+        heard = await listener.get_message(timeout=None)
+        if heard is not None and heard["type"] in ("subscribe", "psubscribe"):
+            return
+
+
 async def _next(listener: PubSub, timeout_seconds: float) -> str:
     """A cut network looks like a quiet channel, so silence is answered by a ping, and a ping's silence is the end."""
     pinged = False
     while True:
         heard = await listener.get_message(timeout=SIGN_OF_LIFE_SECONDS)
-        if heard is not None and heard["type"] == "message":
+        if heard is not None and heard["type"] in ("message", "pmessage"):
             return str(heard["data"])
         if heard is None and pinged:
             raise Unreachable("Redis went silent.")

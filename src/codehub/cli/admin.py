@@ -1,4 +1,7 @@
-"""What an operator does by hand: who leads, mend a workspace, see what the collector would take."""
+"""What an operator does by hand, beside the database: who leads, mend a workspace, see what the collector would take.
+
+What an admin does as a person, with a token and over HTTP, is in admin_people.py and admin_fleet.py.
+"""
 
 import asyncio
 import json
@@ -17,17 +20,24 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-app = typer.Typer(no_args_is_help=True, help="Operate this installation.", rich_markup_mode="markdown")
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="""Operate this installation. `leader`, `recover` and `gc` talk to the database itself (CODEHUB_DATABASE_URL,
+    or a `codehub up` on this machine); the others ask the API, as the admin you are signed in as.
+
+    Examples: `codehub admin leader` · `codehub admin users create ann`""",
+)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print data for programs.")]
 
 
 def _with_services(work: "Callable[[Services], Awaitable[T]]") -> T:
     from codehub.bootstrap import open_services
-    from codehub.settings import load_settings
+    from codehub.cli.running import operators_settings
 
     async def run() -> T:
-        async with open_services(load_settings()) as services:
+        async with open_services(operators_settings()) as services:
             return await work(services)
 
     return asyncio.run(run())

@@ -1,5 +1,6 @@
 """Errors for people: one line on stderr that says what to do, and an exit code a script can test."""
 
+import os
 import sys
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ FAILED = 1
 USAGE = 2
 UNREACHABLE = 3
 SCHEMA = 4
+TIMED_OUT = 5
 INTERRUPTED = 130
 
 
@@ -21,8 +23,13 @@ def explained(app: Callable[..., object]) -> int:
         asked = app(standalone_mode=False)
     except TyperException as wrong:
         return _wrong_usage(wrong)
-    except (KeyboardInterrupt, Abort):
+    except Abort:  # a question that nobody answered
+        return _say("given up; nothing was changed.", INTERRUPTED)
+    except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:  # `… | head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except Exception as error:
         code, advice = _meaning(error)
         if code is None:
@@ -39,7 +46,11 @@ def _wrong_usage(wrong: TyperException) -> int:
 
 
 def _meaning(error: Exception) -> tuple[int | None, str]:
-    from codehub.bootstrap import EmbeddedError, SchemaMismatch
+    from codehub.cli.failures import ClientFailed
+
+    if isinstance(error, ClientFailed):
+        return error.code, ""
+    from codehub.bootstrap import EmbeddedError, IdeError, SchemaMismatch
     from codehub.settings import SettingsError
 
     meanings: tuple[tuple[type[Exception], int, str], ...] = (
@@ -53,11 +64,17 @@ def _meaning(error: Exception) -> tuple[int | None, str]:
         ),
         (CodeHubError, FAILED, ""),
         (EmbeddedError, FAILED, ""),
+        (IdeError, FAILED, ""),
     )
     return next(((code, advice) for kind, code, advice in meanings if isinstance(error, kind)), (None, ""))
 
 
 def _say(message: str, code: int) -> int:
     for line in message.splitlines() or [""]:
-        print(f"codehub: {line}", file=sys.stderr)
+        print(f"codehub: {printable(line)}", file=sys.stderr)
     return code
+
+
+def printable(text: str) -> str:
+    """Somebody's text may hold what a terminal would obey."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)

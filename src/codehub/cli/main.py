@@ -1,10 +1,11 @@
 """`codehub`: the verbs, and one place where an error becomes one clear line and an exit code."""
 
 import sys
+from typing import Annotated
 
 import typer
 
-from codehub.cli import admin, job, serve
+from codehub.cli import admin, admin_fleet, admin_people, backup, doctor, ide, job, login, serve, tokens, up, workspaces
 from codehub.cli.exits import explained
 
 app = typer.Typer(
@@ -18,14 +19,43 @@ app = typer.Typer(
     Examples:
 
     - `codehub up` runs everything on this machine
+    - `codehub login`, then `codehub ws create demo --wait` and `codehub ws open demo`
     - `codehub migrate && codehub coordinator` is one part of a real deployment
     - `codehub admin leader` says who leads
 
-    Exit codes: 0 done · 1 failed · 2 wrong usage or settings · 3 a database or backend does not answer · 4 the
-    database's schema is not this program's.""",
+    Exit codes: 0 done · 1 failed · 2 wrong usage or settings, or not signed in · 3 CodeHub, a database or a backend
+    does not answer · 4 the database's schema is not this program's · 5 --wait ran out of time · 130 interrupted.""",
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"codehub {version('codehub')}")
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    _version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+up.register(app)
+backup.register(admin.app)
+doctor.register(app)
 serve.register(app)
+login.register(app)
+app.add_typer(workspaces.app, name="ws")
+app.add_typer(tokens.app, name="token")
+admin_people.register(admin.app)
+admin_fleet.register(admin.app)
 app.add_typer(admin.app, name="admin")
+app.add_typer(ide.app, name="ide")
 job.register(app)
 
 

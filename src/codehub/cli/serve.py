@@ -1,12 +1,11 @@
-"""The verbs that run something until they are stopped: coordinator, up; and migrate, which goes before them."""
+"""The verbs that run something until they are stopped: api, coordinator; and migrate, which goes before them."""
 
 import asyncio
 import contextlib
 import os
 import signal
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -15,44 +14,22 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(up)
+    app.command()(api)
     app.command()(coordinator)
     app.command()(migrate)
 
 
-def up(
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Where everything is kept.", show_default="~/.local/share/codehub")
-    ] = None,
-) -> None:
-    """Run everything on this machine: its own PostgreSQL and Redis, migrations, the coordinator.
+def api() -> None:
+    """Run the HTTP API. Start as many as you like behind one address.
 
-    Ctrl-C stops it; workspaces that run go on, and running it again finds everything as it was.
+    Configured by the environment alone (docs/reference/settings.md).
 
-    Example: `codehub up --data-dir /srv/codehub`
+    Example: `CODEHUB_DATABASE_URL=postgresql://… CODEHUB_REDIS_URL=redis://… codehub api`
     """
-    from codehub.bootstrap import embedded_databases
-    from codehub.bootstrap import migrate as bring_up
     from codehub.settings import load_settings
 
-    given = {} if data_dir is None else {"data_dir": data_dir}
-    # Everything else is checked before anything is started or made.
-    directory = load_settings(database_url="postgresql://ours", redis_url="unix://ours", **given).data_dir.absolute()
-
-    async def run() -> None:
-        print(f"Starting PostgreSQL and Redis in {directory} …", flush=True)
-        async with embedded_databases(directory) as addresses:
-            settings = load_settings(**addresses, **given)
-            await bring_up(addresses["database_url"])
-            await _coordinate(
-                settings,
-                lambda: print(
-                    "CodeHub's core is running (no API yet: this release holds the controller). Ctrl-C stops it.",
-                    flush=True,
-                ),
-            )
-
-    asyncio.run(_until_signalled(run))
+    settings = load_settings()
+    asyncio.run(until_signalled(lambda: _serve_api(settings, lambda: None)))
 
 
 def coordinator() -> None:
@@ -65,7 +42,21 @@ def coordinator() -> None:
     from codehub.settings import load_settings
 
     settings = load_settings()
-    asyncio.run(_until_signalled(lambda: _coordinate(settings, lambda: None)))
+    asyncio.run(until_signalled(lambda: _coordinate(settings, lambda: None)))
+
+
+def _log_progress() -> Callable[[str, float], None]:
+    import structlog
+
+    log, said = structlog.get_logger(), ""
+
+    def report(text: str, fraction: float) -> None:
+        nonlocal said
+        if text != said:
+            log.info("ide_installation", step=text, percent=round(fraction * 100))
+        said = text
+
+    return report
 
 
 def migrate() -> None:
@@ -88,7 +79,7 @@ def migrate() -> None:
 async def _coordinate(settings: "Settings", ready: Callable[[], None]) -> None:
     import structlog
 
-    from codehub.bootstrap import open_services, start_logging
+    from codehub.bootstrap import install_ide, open_services, start_logging
     from codehub.coordinator.status_server import serving_status
     from codehub.settings import SettingsError, misspelt
 
@@ -104,11 +95,35 @@ async def _coordinate(settings: "Settings", ready: Callable[[], None]) -> None:
             except (OSError, OverflowError) as error:
                 why = f"COORDINATOR_STATUS_ADDRESS={address}: cannot listen there ({error}); choose a free port"
                 raise SettingsError(why) from error
+            # Here, so that nobody waits for it who cannot start anyway; with an IDE in the cache it takes no time.
+            installed = await install_ide(settings, _log_progress())
+            for note in installed.notes if installed else ():
+                structlog.get_logger().warning("ide_note", note=note)
             ready()
             await process.run()
 
 
-async def _until_signalled(run: Callable[[], Awaitable[None]]) -> None:
+async def _serve_api(settings: "Settings", ready: Callable[[], None]) -> None:
+    import structlog
+
+    from codehub.api.server import bound, serve
+    from codehub.bootstrap import open_api, open_services, start_logging
+    from codehub.settings import SettingsError, misspelt
+
+    start_logging(settings)
+    for warning in misspelt(os.environ):
+        structlog.get_logger().warning(warning)
+    host, _, port = settings.api_address.rpartition(":")
+    async with open_services(settings) as services, open_api(services) as app:
+        try:
+            listening = bound(host, int(port))
+        except (OSError, OverflowError) as error:
+            why = f"CODEHUB_API_ADDRESS={settings.api_address}: cannot listen there ({error}); choose a free port"
+            raise SettingsError(why) from error
+        await serve(app, listening, ready)
+
+
+async def until_signalled(run: Callable[[], Awaitable[None]]) -> None:
     """SIGINT and SIGTERM cancel: connections close, the lock is given back, the workspaces go on."""
     task = asyncio.ensure_future(run())
     loop = asyncio.get_running_loop()

@@ -18,6 +18,9 @@ log = structlog.get_logger()
 MOST_UNSENT = 10_000
 """More than this waiting for a slow bus is forgotten: everybody is told to take a fresh look instead."""
 
+RESYNC_SECONDS = 1.0
+"""Between two tries to tell a bus that did not answer that something was missed."""
+
 
 class EventListener:
     def __init__(
@@ -71,13 +74,15 @@ class EventListener:
         heard.put_nowait(change)
 
     async def _publish_all(self, heard: "asyncio.Queue[Change | None]") -> None:
+        """What could not be sent is made good by a resync, as soon as the bus answers again."""
+        resync = f"{self._sse_prefix}resync", {"type": "resync"}
         while True:
             change = await heard.get()
-            if change is None:
-                await self._publish(f"{self._sse_prefix}resync", {"type": "resync"})
-            else:
-                await self._publish(*self._message(change))
+            sent = await self._publish(*(resync if change is None else self._message(change)))
             heard.task_done()
+            while not sent:
+                await asyncio.sleep(RESYNC_SECONDS)
+                sent = await self._publish(*resync)
 
     def _message(self, change: Change) -> tuple[str, dict[str, str]]:
         workspace_id = str(change.workspace_id)
@@ -89,12 +94,14 @@ class EventListener:
             case Channel.DELETED:
                 return f"{self._sse_prefix}{change.owner_id}", {"type": "deleted", "id": workspace_id}
 
-    async def _publish(self, channel: str, message: dict[str, str]) -> None:
+    async def _publish(self, channel: str, message: dict[str, str]) -> bool:
         try:
             await self._bus.publish(channel, message)
-            self._metrics.add(EVENTS_PUBLISHED, channel="wake" if channel.startswith(self._wake_prefix) else "sse")
         except Unreachable as error:
             log.warning("event not published", channel=channel, error=str(error))
+            return False
+        self._metrics.add(EVENTS_PUBLISHED, channel="wake" if channel.startswith(self._wake_prefix) else "sse")
+        return True
 
 
 def _forget(heard: "asyncio.Queue[Change | None]") -> None:

@@ -104,7 +104,9 @@ class Step:
 
     async def _start_container(self) -> None:
         """That it was started is recorded, so that one which exits at once is a failed try and not a leftover."""
-        pulling = await self._backends.start_container(ContainerSpec(self.row.id, self._volume, self.row.image_ref))
+        env = {"CODEHUB_GIT_URL": self.row.git_url} if self.row.git_url else {}
+        spec = ContainerSpec(self.row.id, self._volume, self.row.image_ref, env)
+        pulling = await self._backends.start_container(spec)
         if pulling is not None:
             await self._progressed(Progress(step=pulling.detail), excuse=True)
         elif self.row.op_progress != STARTED:

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from uuid import UUID
 
 import structlog
@@ -20,6 +21,7 @@ from codehub.coordinator.gc_runner import GcRunner
 from codehub.coordinator.observer import Observer
 from codehub.coordinator.queue import WorkQueue
 from codehub.coordinator.reconciler import Reconciler
+from codehub.coordinator.retention_runner import RecordAges, Records, RetentionRunner
 from codehub.coordinator.ttl_runner import TtlRunner
 from codehub.domain.admission import Limits
 from codehub.domain.errors import CodeHubError, Stale
@@ -75,6 +77,8 @@ class Outside:
     clock: Clock
     ids: Ids
     metrics: Metrics
+    records: Records | None = None
+    """None: nothing is ever forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,7 @@ class Tuning:
     active_duration: float = 30.0
     ttl_interval: float = 60.0
     gc_interval: float = 14400.0
+    retention_interval: float = 3600.0
     inventory_interval: float = 300.0
     call_seconds: float = 60.0
     workers: int = 16
@@ -95,6 +100,7 @@ class Tuning:
     idle: IdlePolicy = field(default_factory=IdlePolicy)
     limits: Limits = field(default_factory=Limits)
     retention: Retention = field(default_factory=Retention)
+    ages: RecordAges = field(default_factory=RecordAges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +208,8 @@ class Reign:
             "ttl runner": self._ttl_ticks,
             "gc runner": self._gc_ticks,
         }
+        if self._outside.records is not None:
+            components["retention runner"] = partial(self._retention_ticks, self._outside.records)
         for number in range(self._tuning.workers):
             components[f"worker {number}"] = self._work
         tasks = [asyncio.create_task(self._supervise(name, run), name=name) for name, run in components.items()]
@@ -307,6 +315,12 @@ class Reign:
             await self._clock.sleep(self._tuning.gc_interval)
             report = await self._gc.report()
             log.info("gc report", objects=report.objects, candidates=len(report.candidates), refusal=report.refusal)
+
+    async def _retention_ticks(self, records: Records) -> None:
+        runner = RetentionRunner(records, self._tuning.ages, self._term.epoch, self._metrics)
+        while True:
+            await self._clock.sleep(self._tuning.retention_interval)
+            log.info("old records forgotten", **await runner.tick())
 
 
 async def _end(tasks: "list[asyncio.Task[None]]") -> None:

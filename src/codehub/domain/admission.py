@@ -18,10 +18,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Who else holds a slot: names of the same owner's workspaces, and how many there are in all."""
+    """Who else holds a slot: names of the same owner's workspaces, and how many there are in all. `my_limit`: the
+    owner's own limit, read with the rest; None = the installation's."""
 
     mine: Collection[str] = ()
     total: int = 0
+    my_limit: int | None = None
 
 
 def holds_slot(ws: Workspace) -> bool:
@@ -35,13 +37,16 @@ def holds_slot(ws: Workspace) -> bool:
 
 def admit(others: Slots, limits: Limits) -> None:
     """Raise LimitReached unless one more may run. `others` does not count the workspace that asks."""
-    if len(others.mine) >= limits.max_running_per_user:
-        running = ", ".join(sorted(others.mine))
+    limit = limits.max_running_per_user if others.my_limit is None else others.my_limit
+    if limit == 0:
+        raise LimitReached("You may not run any workspace. Ask an administrator to raise your limit.")
+    if len(others.mine) >= limit:
+        holders = sorted(others.mine)
         message = (
-            f"You may run {limits.max_running_per_user} workspaces at once, and these hold the slots: {running}. "
+            f"You may run {limit} workspaces at once, and these hold the slots: {', '.join(holders)}. "
             "Stop one of them, then try again."
         )
-        raise LimitReached(message)
+        raise LimitReached(message, holders)
     if others.total >= limits.max_running_global:
         message = (
             f"All {limits.max_running_global} running slots of this installation are taken. "

@@ -69,15 +69,16 @@ def idle_verdict(
         return Keep("not_settled")
     if ws.wish_pending:
         return Keep("not_settled")
-    stops_at, reason = _deadline(ws, lease_until, policy)
+    stops_at, reason = idle_deadline(ws, lease_until, policy)
     if stops_at is None:
         return Keep(reason)
-    return _warn_then_sleep(stops_at, _ttl(ws, policy), becomes, reason, warned, now)
+    return _warn_then_sleep(stops_at, idle_ttl(ws, policy), becomes, reason, warned, now)
 
 
-def _deadline(ws: Workspace, lease_until: datetime | None, policy: IdlePolicy) -> tuple[datetime | None, str]:
-    ttl = _ttl(ws, policy)
-    idle_end = _idle_since(ws) + timedelta(seconds=ttl + policy.flush_seconds) if ttl else None
+def idle_deadline(ws: Workspace, lease_until: datetime | None, policy: IdlePolicy) -> tuple[datetime | None, str]:
+    """When a settled RUNNING or STANDBY ends if nothing happens, and why: idle, lease_ended, max_lifetime, or never."""
+    ttl = idle_ttl(ws, policy)
+    idle_end = idle_since(ws) + timedelta(seconds=ttl + policy.flush_seconds) if ttl else None
     reason = "idle"
     if idle_end and lease_until and lease_until > idle_end:
         idle_end, reason = lease_until, "lease_ended"
@@ -89,13 +90,13 @@ def _deadline(ws: Workspace, lease_until: datetime | None, policy: IdlePolicy) -
     return idle_end, reason if idle_end else "never"
 
 
-def _ttl(ws: Workspace, policy: IdlePolicy) -> int:
+def idle_ttl(ws: Workspace, policy: IdlePolicy) -> int:
     if ws.phase is Phase.RUNNING:
         return policy.standby_ttl if ws.standby_ttl_seconds is None else ws.standby_ttl_seconds
     return policy.archive_ttl if ws.archive_ttl_seconds is None else ws.archive_ttl_seconds
 
 
-def _idle_since(ws: Workspace) -> datetime:
+def idle_since(ws: Workspace) -> datetime:
     if ws.phase is Phase.RUNNING and ws.last_access_at is not None:
         return max(ws.last_access_at, ws.phase_changed_at)
     return ws.phase_changed_at

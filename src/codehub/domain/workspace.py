@@ -184,6 +184,7 @@ class Workspace:
     template: str = field(default="default", metadata=SPEC)
     image_ref: str = field(default="", metadata=SPEC)
     runtime: str = field(default="process", metadata=SPEC)
+    git_url: str | None = field(default=None, metadata=SPEC)
     created_at: datetime
     updated_at: datetime
     version: int = 1

@@ -68,6 +68,11 @@ class Runtime(Protocol):
 
     async def endpoint(self, workspace_id: UUID) -> Endpoint | None: ...
 
+    async def logs(self, workspace_id: UUID, tail: int) -> str:
+        """The last lines that the IDE printed, at most `tail`, also of one that has ended. Empty without a container:
+        the output goes with it. What was printed long ago may be gone."""
+        ...
+
     def hints(self) -> AsyncIterator[UUID]:
         """Ids whose container or volume may have changed. May miss some and repeat some; raises Unreachable on a
         gap. The periodic pass is the truth."""

@@ -38,8 +38,9 @@ class Bus(Protocol):
         """Raises Unreachable; nobody listening is success."""
         ...
 
-    def subscribe(self, channel: str) -> AsyncIterator[Mapping[str, Any]]:
-        """Messages from the moment the first item is awaited. Raises Unreachable on a lost connection."""
+    def subscribe(self, channel: str, listening: Callable[[], None] | None = None) -> AsyncIterator[Mapping[str, Any]]:
+        """Messages from the moment `listening` is called, soon after the first item is awaited. A channel that ends in
+        `*` is every channel that begins so. Raises Unreachable on a lost connection: messages may then be lost."""
         ...
 
 

@@ -4,9 +4,10 @@ Each wish is one pure decision on the locked row; wherever a workspace may come 
 the admission lock.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from codehub.domain.admission import Limits, Slots, admit
@@ -30,6 +31,23 @@ class NewWorkspace:
     runtime: str = "process"
     standby_ttl_seconds: int | None = None
     archive_ttl_seconds: int | None = None
+    git_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Only the named fields change, the wish with them or not at all. A new name keeps the slug: addresses that people
+    know must not break."""
+
+    fields: Mapping[str, object] = field(default_factory=dict)
+    desired_state: Desired | None = None
+    if_idle: bool = False
+    discard_home: bool = False
+
+
+EDITABLE = frozenset(
+    ("name", "description", "memo", "template", "image_ref", "standby_ttl_seconds", "archive_ttl_seconds", "git_url")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +56,9 @@ class Wishes:
     limits: Limits
 
     async def create(self, new: NewWorkspace, workspace_id: UUID, actor: Actor, now: datetime) -> Workspace:
-        name = new.name.strip()
-        if not name or len(name) > NAME_LENGTH or not name.isprintable():
-            raise Invalid(f"A name has 1 to {NAME_LENGTH} printable characters.")
+        name = checked_name(new.name)
         if new.desired_state is Desired.DELETED:
-            raise Invalid("A new workspace cannot be wished away.")
+            raise Invalid("A new workspace cannot be wished away.", "desired_state")
         row = Workspace(
             id=workspace_id,
             owner_id=new.owner_id,
@@ -55,6 +71,7 @@ class Wishes:
             runtime=new.runtime,
             standby_ttl_seconds=new.standby_ttl_seconds,
             archive_ttl_seconds=new.archive_ttl_seconds,
+            git_url=new.git_url,
             created_at=now,
             updated_at=now,
             phase_changed_at=now,
@@ -75,14 +92,24 @@ class Wishes:
         discard_home: bool = False,
         reason: str = "asked",
     ) -> Workspace:
-        if desired is Desired.PENDING and not discard_home:
-            raise Invalid("PENDING gives up the home and its archive. Say discard_home if you mean it.")
+        edit = Edit(desired_state=desired, if_idle=if_idle, discard_home=discard_home)
+        return await self.edit(workspace_id, edit, actor, reason=reason)
+
+    async def edit(self, workspace_id: UUID, edit: Edit, actor: Actor, *, reason: str = "asked") -> Workspace:
+        desired = edit.desired_state
+        if desired is Desired.PENDING and not edit.discard_home:
+            message = "PENDING gives up the home and its archive. Say discard_home if you mean it."
+            raise Invalid(message, "discard_home")
+        fields: dict[str, Any] = {name: value for name, value in edit.fields.items() if name in EDITABLE}
+        if "name" in fields:
+            fields["name"] = checked_name(fields["name"])
 
         def decide(row: Workspace, others: Slots, now: datetime) -> Workspace:
             _must_live(row)
-            if if_idle and row.operation is not Operation.NONE:
-                raise Conflict(f"{row.operation} is under way.", "operation_in_progress")
-            return self._wished(row, desired, others, now, actor)
+            if edit.if_idle and row.operation is not Operation.NONE:
+                raise Conflict(f"{row.operation} is under way. Try again when it is done.", "operation_in_progress")
+            row = replace(row, **fields)
+            return row if desired is None else self._wished(row, desired, others, now, actor)
 
         return await self._change(workspace_id, decide, actor, reason, admission=desired is Desired.RUNNING)
 
@@ -194,6 +221,13 @@ class Wishes:
         admission: bool = False,
     ) -> Workspace:
         return await self.specs.change(workspace_id, decide, actor, reason=reason, admission=admission)
+
+
+def checked_name(text: str) -> str:
+    name = text.strip()
+    if not name or len(name) > NAME_LENGTH or not name.isprintable():
+        raise Invalid(f"A name has 1 to {NAME_LENGTH} printable characters.", "name")
+    return name
 
 
 def _must_live(row: Workspace) -> None:

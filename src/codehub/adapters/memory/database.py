@@ -12,6 +12,8 @@ from typing import TypeVar
 from uuid import UUID
 
 from codehub.adapters.memory.leadership import LeadershipWorld, MemoryLeadership
+from codehub.adapters.memory.people import PeopleWorld
+from codehub.adapters.memory.views import MemoryCollectorView, MemoryLedger, MemoryViews
 from codehub.adapters.memory.wire import Wire
 from codehub.domain.admission import Slots, holds_slot
 from codehub.domain.errors import Conflict, NotFound, Stale
@@ -20,7 +22,7 @@ from codehub.domain.plan import wants_volume_gone
 from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import SPEC_FIELDS, STATUS_FIELDS, Desired, Operation, Phase, Workspace
 from codehub.ports.signals import Change, Channel, Clock
-from codehub.ports.stores import Actor, CollectorData, SpecDecision
+from codehub.ports.stores import Actor, SpecDecision
 
 T = TypeVar("T")
 
@@ -36,11 +38,15 @@ class DatabaseWorld:
     ledger: list[Entry] = field(default_factory=list)
     points: dict[UUID, list[RestorePoint]] = field(default_factory=dict)
     leases: dict[UUID, dict[str, datetime]] = field(default_factory=dict)
+    people: PeopleWorld = field(default_factory=PeopleWorld)
     leadership: LeadershipWorld = field(default_factory=LeadershipWorld)
     admission: asyncio.Lock = field(default_factory=asyncio.Lock)
     listeners: list[asyncio.Queue[Change | None]] = field(default_factory=list)
     row_writes: int = 0
     watchers: list[Callable[[Workspace | None, Workspace, str, str], None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.people.leadership = self.leadership
 
     def put(self, before: Workspace | None, after: Workspace, actor: str, reason: str) -> Workspace:
         now = self.now()
@@ -112,7 +118,7 @@ class MemoryDatabase:
     def statuses(self, epoch: int) -> "MemoryStatuses":
         return MemoryStatuses(self.world, self._wire, epoch)
 
-    def ledger(self) -> "MemoryLedger":
+    def ledger(self) -> MemoryLedger:
         return MemoryLedger(self.world, self._wire)
 
     def leadership(self, clock: Clock) -> MemoryLeadership:
@@ -121,7 +127,10 @@ class MemoryDatabase:
     def changes(self) -> "MemoryChangeFeed":
         return MemoryChangeFeed(self.world)
 
-    def collector(self) -> "MemoryCollectorView":
+    def views(self) -> MemoryViews:
+        return MemoryViews(self.world, self._wire)
+
+    def collector(self) -> MemoryCollectorView:
         return MemoryCollectorView(self.world, self._wire)
 
 
@@ -201,7 +210,8 @@ class MemorySpecs(_Fenced):
 
     def _slots(self, asking: Workspace) -> Slots:
         holders = [r for r in self._world.rows.values() if r.id != asking.id and holds_slot(r)]
-        return Slots([r.name for r in holders if r.owner_id == asking.owner_id], len(holders))
+        own = self._world.people.limit_of(asking.owner_id)
+        return Slots([r.name for r in holders if r.owner_id == asking.owner_id], len(holders), own)
 
     async def get(self, workspace_id: UUID) -> Workspace | None:
         return await self._wire.call("db.get", lambda: self._world.rows.get(workspace_id))
@@ -352,19 +362,6 @@ class MemoryStatuses(_Fenced):
         await self._write("db.release_restore_points", self.epoch, write)
 
 
-class MemoryLedger:
-    def __init__(self, world: DatabaseWorld, wire: Wire) -> None:
-        self._world = world
-        self._wire = wire
-
-    async def entries(self, workspace_id: UUID, limit: int = 100) -> Sequence[Entry]:
-        def read() -> list[Entry]:
-            mine = [entry for entry in self._world.ledger if entry.workspace_id == workspace_id]
-            return mine[::-1][:limit]
-
-        return await self._wire.call("db.ledger", read)
-
-
 class MemoryChangeFeed:
     def __init__(self, world: DatabaseWorld) -> None:
         self._world = world
@@ -379,20 +376,3 @@ class MemoryChangeFeed:
                 yield change
         finally:
             self._world.listeners.remove(listener)
-
-
-class MemoryCollectorView:
-    def __init__(self, world: DatabaseWorld, wire: Wire) -> None:
-        self._world = world
-        self._wire = wire
-
-    async def read(self) -> CollectorData:
-        return await self._wire.call(
-            "db.collector",
-            lambda: CollectorData(
-                workspaces=[ws for ws in self._world.rows.values() if ws.purged_at is None],
-                points={key: list(points) for key, points in self._world.points.items()},
-                newest_entry_at=max((entry.at for entry in self._world.ledger), default=None),
-                now=self._world.now(),
-            ),
-        )

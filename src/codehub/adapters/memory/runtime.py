@@ -27,6 +27,7 @@ class Container:
     running: bool = True
     deaf: bool = False
     detail: str = ""
+    output: list[str] = field(default_factory=lambda: ["listening"])
 
 
 @dataclass(slots=True)
@@ -156,6 +157,13 @@ class MemoryRuntime:
             "runtime.endpoint",
             lambda: Endpoint(host="memory", port=1) if workspace_id in self.world.containers else None,
         )
+
+    async def logs(self, workspace_id: UUID, tail: int) -> str:
+        def read() -> str:
+            container = self.world.containers.get(workspace_id)
+            return "".join(f"{line}\n" for line in container.output[-tail:]) if container else ""
+
+        return await self._wire.call("runtime.logs", read)
 
     async def hints(self) -> AsyncIterator[UUID]:
         listener: asyncio.Queue[UUID] = asyncio.Queue()

@@ -1,19 +1,25 @@
 """Bus, activity and notices in memory."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from codehub.adapters.memory.wire import Wire
+from codehub.domain.errors import Unreachable
 
 
 @dataclass(slots=True)
 class SignalWorld:
-    listeners: dict[str, list[asyncio.Queue[Mapping[str, Any]]]] = field(default_factory=dict)
+    listeners: dict[str, list[asyncio.Queue[Mapping[str, Any] | None]]] = field(default_factory=dict)
     activity: dict[UUID, datetime] = field(default_factory=dict)
+
+    def sever(self) -> None:
+        """Every listener loses its connection."""
+        for listener in [one for some in self.listeners.values() for one in some]:
+            listener.put_nowait(None)
 
 
 class MemoryBus:
@@ -23,17 +29,29 @@ class MemoryBus:
 
     async def publish(self, channel: str, message: Mapping[str, Any]) -> None:
         def send() -> None:
-            for listener in self.world.listeners.get(channel, []):
-                listener.put_nowait(message)
+            for name, listeners in self.world.listeners.items():
+                if name == channel or (name.endswith("*") and channel.startswith(name[:-1])):
+                    for listener in listeners:
+                        listener.put_nowait(message)
 
         await self._wire.call("bus.publish", send)
 
-    async def subscribe(self, channel: str) -> AsyncIterator[Mapping[str, Any]]:
-        listener: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue()
-        self.world.listeners.setdefault(channel, []).append(listener)
+    async def subscribe(
+        self, channel: str, listening: Callable[[], None] | None = None
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        """A None in the queue is a connection that is lost."""
+        listener: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
+
+        def join() -> None:
+            self.world.listeners.setdefault(channel, []).append(listener)
+
+        await self._wire.call("bus.subscribe", join)
         try:
-            while True:
-                yield await listener.get()
+            if listening is not None:
+                listening()
+            while (message := await listener.get()) is not None:
+                yield message
+            raise Unreachable("bus: connection lost")
         finally:
             self.world.listeners[channel].remove(listener)
 

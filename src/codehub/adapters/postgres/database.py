@@ -5,13 +5,19 @@ from typing import Self
 from uuid import UUID
 
 from codehub.adapters.postgres import statements as sql
+from codehub.adapters.postgres.accounts import PostgresAccounts
+from codehub.adapters.postgres.audit import PostgresAudit
 from codehub.adapters.postgres.change_feed import PostgresChangeFeed
 from codehub.adapters.postgres.collector import PostgresCollectorView
+from codehub.adapters.postgres.handovers import PostgresProviderSignIns, PostgresSignInTries, PostgresTickets
+from codehub.adapters.postgres.idempotency import PostgresIdempotencyKeys
 from codehub.adapters.postgres.leadership import PostgresLeadership
 from codehub.adapters.postgres.ledger import PostgresLedger
 from codehub.adapters.postgres.sessions import Patience, Sessions
 from codehub.adapters.postgres.specs import PostgresSpecs
 from codehub.adapters.postgres.statuses import PostgresStatuses
+from codehub.adapters.postgres.templates import PostgresTemplates
+from codehub.adapters.postgres.views import PostgresViews
 from codehub.ports.signals import Clock
 
 
@@ -53,8 +59,32 @@ class PostgresDatabase:
     def changes(self) -> PostgresChangeFeed:
         return PostgresChangeFeed(self.sessions)
 
+    def views(self) -> PostgresViews:
+        return PostgresViews(self.sessions)
+
     def collector(self) -> PostgresCollectorView:
         return PostgresCollectorView(self.sessions)
+
+    def accounts(self) -> PostgresAccounts:
+        return PostgresAccounts(self.sessions)
+
+    def sign_in_tries(self) -> PostgresSignInTries:
+        return PostgresSignInTries(self.sessions)
+
+    def tickets(self) -> PostgresTickets:
+        return PostgresTickets(self.sessions)
+
+    def provider_sign_ins(self) -> PostgresProviderSignIns:
+        return PostgresProviderSignIns(self.sessions)
+
+    def audit(self) -> PostgresAudit:
+        return PostgresAudit(self.sessions)
+
+    def templates(self) -> PostgresTemplates:
+        return PostgresTemplates(self.sessions)
+
+    def idempotency_keys(self) -> PostgresIdempotencyKeys:
+        return PostgresIdempotencyKeys(self.sessions)
 
     async def installation_id(self) -> UUID:
         """Made with the schema: what we label everything with, unless the settings name another."""

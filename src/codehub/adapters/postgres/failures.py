@@ -30,6 +30,9 @@ _CONFLICTS = {
     "workspaces_name": ("You already have a workspace of that name.", "name_taken"),
     "workspaces_slug": ("That address is taken.", "slug_taken"),
     "workspaces_pkey": ("There is a workspace of that id already.", "id_taken"),
+    "users_pkey": ("There is a user of that id already.", "id_taken"),
+    "users_username": ("That username is taken.", "username_taken"),
+    "users_identity": ("Somebody else signs in with that identity.", "identity_taken"),
 }
 
 

@@ -21,3 +21,6 @@ class PostgresLedger:
     async def entries(self, workspace_id: UUID, limit: int = 100) -> Sequence[Entry]:
         async with self._sessions.reading() as connection:
             return [rows.entry(record) for record in await connection.fetch(sql.ENTRIES, workspace_id, limit)]
+
+    async def forget_older(self, seconds: float, epoch: int) -> int:
+        return await self._sessions.bite_by_bite(sql.FORGET_ENTRIES, seconds, epoch)

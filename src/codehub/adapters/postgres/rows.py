@@ -46,7 +46,8 @@ _UNSTORABLE: Final = ("\\u0000", "\\ud", "NaN", "Infinity")
 
 def workspace(record: asyncpg.Record) -> Workspace:
     values = dict(record)
-    values.pop("now", None)
+    for beside in ("now", "owner"):
+        values.pop(beside, None)
     for name, decode in _FROM_JSON.items():
         if values[name] is not None:
             values[name] = decode(json.loads(values[name]))
@@ -67,15 +68,15 @@ def parameters(row: Workspace, names: Iterable[str]) -> list[object]:
 
 def as_json(rows: Iterable[Workspace], names: Sequence[str]) -> str:
     """The fields' values as jsonb_populate_recordset takes them."""
-    return _dumped([{column(name): _plain(name, getattr(row, name)) for name in names} for row in rows])
+    return dumped([{column(name): _plain(name, getattr(row, name)) for name in names} for row in rows])
 
 
 def _parameter(name: str, value: Any) -> object:  # noqa: ANN401 - any field's
     if value is None:
         return None
     if name in _FROM_JSON:
-        return _dumped(value.to_json())
-    return _storable_text(value) if isinstance(value, str) else value
+        return dumped(value.to_json())
+    return storable_text(value) if isinstance(value, str) else value
 
 
 def _plain(name: str, value: Any) -> object:  # noqa: ANN401 - any field's
@@ -86,7 +87,7 @@ def _plain(name: str, value: Any) -> object:  # noqa: ANN401 - any field's
     return str(value) if isinstance(value, UUID) else value
 
 
-def _dumped(value: object) -> str:
+def dumped(value: object) -> str:
     text = json.dumps(value, default=str)
     if any(mark in text for mark in _UNSTORABLE):
         return json.dumps(_storable(value), default=str)
@@ -96,18 +97,18 @@ def _dumped(value: object) -> str:
 def _storable(value: object) -> object:
     match value:
         case str():
-            return _storable_text(value)
+            return storable_text(value)
         case float() if not math.isfinite(value):
             return str(value)
         case Mapping():
-            return {_storable_text(str(key)): _storable(item) for key, item in value.items()}
+            return {storable_text(str(key)): _storable(item) for key, item in value.items()}
         case list() | tuple():
             return [_storable(item) for item in value]
         case _:
             return value
 
 
-def _storable_text(text: str) -> str:
+def storable_text(text: str) -> str:
     if text.isascii() and "\x00" not in text:
         return text
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
@@ -132,7 +133,9 @@ def restore_point_parameters(point: RestorePoint) -> tuple[object, ...]:
 
 
 def entry(record: asyncpg.Record) -> Entry:
-    return Entry(**{**record, "kind": Kind(record["kind"])})
+    values = {**record, "kind": Kind(record["kind"])}
+    values.pop("number", None)
+    return Entry(**values)
 
 
 def entry_columns(entries: Sequence[Entry]) -> tuple[list[object], ...]:
@@ -140,13 +143,13 @@ def entry_columns(entries: Sequence[Entry]) -> tuple[list[object], ...]:
         (
             e.at,
             e.workspace_id,
-            _storable_text(e.actor),
+            storable_text(e.actor),
             e.kind.value,
             _text(e.before),
             _text(e.after),
-            _storable_text(e.reason),
+            storable_text(e.reason),
             e.op_id,
-            _storable_text(e.message),
+            storable_text(e.message),
         )
         for e in entries
     ]
@@ -154,4 +157,4 @@ def entry_columns(entries: Sequence[Entry]) -> tuple[list[object], ...]:
 
 
 def _text(value: str | None) -> str | None:
-    return None if value is None else _storable_text(value)
+    return None if value is None else storable_text(value)

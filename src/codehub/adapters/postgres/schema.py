@@ -11,7 +11,8 @@ import asyncpg
 from alembic.command import upgrade
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection as MigratingConnection
+from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
@@ -19,7 +20,7 @@ from sqlalchemy.pool import NullPool
 from codehub.adapters.postgres import statements as sql
 from codehub.adapters.postgres.database import PostgresDatabase
 from codehub.adapters.postgres.failures import NO_ANSWER, explained, unreachable
-from codehub.adapters.postgres.sessions import OwnConnection, plain_address
+from codehub.adapters.postgres.sessions import AnyConnection, OwnConnection, plain_address
 from codehub.domain.errors import BackendError, CodeHubError
 
 CONNECT_SECONDS = 10.0
@@ -61,19 +62,31 @@ async def migrate(url: str) -> Migrated:
 async def check_schema(database: PostgresDatabase) -> None:
     """Raises SchemaMismatch with a sentence that says what to do, unless the schema is this binary's own."""
     async with database.sessions.reading() as connection:
-        try:
-            found = await connection.fetchval(sql.SCHEMA_REVISION)
-        except asyncpg.UndefinedTableError:
-            found = None
+        found = await schema_revision(connection)
     _refuse_newer(found)
-    expected = _head()
+    expected = schema_head()
     if found is None:
         raise SchemaMismatch("The database has no CodeHub schema yet: run `codehub migrate`.")
     if found != expected:
         raise SchemaMismatch(f"The database has schema {found}, this binary needs {expected}: run `codehub migrate`.")
 
 
-def _upgrade(connection: Connection) -> Migrated:
+async def schema_revision(connection: AnyConnection) -> str | None:
+    """None for a database without our schema."""
+    if not await connection.fetchval(sql.HAS_SCHEMA_REVISION):
+        return None
+    found: str | None = await connection.fetchval(sql.SCHEMA_REVISION)
+    return found
+
+
+def schema_head() -> str:
+    """The schema that this program works on."""
+    head = _scripts().get_current_head()
+    assert head is not None  # noqa: S101 - there is a first revision
+    return head
+
+
+def _upgrade(connection: MigratingConnection) -> Migrated:
     connection.execute(text(sql.MIGRATING))
     exists = connection.scalar(text(sql.HAS_SCHEMA_REVISION))
     before: str | None = connection.scalar(text(sql.SCHEMA_REVISION)) if exists else None
@@ -81,22 +94,16 @@ def _upgrade(connection: Connection) -> Migrated:
     config = _config()
     config.attributes["connection"] = connection
     upgrade(config, "head")
-    return Migrated(before, _head())
+    return Migrated(before, schema_head())
 
 
 def _refuse_newer(found: str | None) -> None:
     known = {script.revision for script in _scripts().walk_revisions()}
     if found is not None and found not in known:
         raise SchemaMismatch(
-            f"The database has schema {found}, which is newer than this binary knows ({_head()}): "
+            f"The database has schema {found}, which is newer than this binary knows ({schema_head()}): "
             "upgrade CodeHub, or point it to another database. Nothing was changed."
         )
-
-
-def _head() -> str:
-    head = _scripts().get_current_head()
-    assert head is not None  # noqa: S101 - there is a first revision
-    return head
 
 
 def _scripts() -> ScriptDirectory:

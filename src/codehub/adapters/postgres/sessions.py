@@ -18,9 +18,12 @@ from codehub.adapters.postgres.failures import explained
 from codehub.domain.errors import Stale
 
 IDLE_IN_TRANSACTION_SECONDS = 3
+BITE = 5_000
+"""Old rows deleted by one statement."""
 
 Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 OwnConnection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+AnyConnection: TypeAlias = "PoolConnectionProxy[asyncpg.Record] | asyncpg.Connection[asyncpg.Record]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,17 @@ class Sessions:
                 if epoch is not None:
                     await _fence(connection, epoch)
                 yield connection
+
+    async def bite_by_bite(self, statement: str, seconds: float, epoch: int | None = None) -> int:
+        """Delete what is older, a transaction for each bite: a year's rows at once would outlast every time limit.
+        `statement`: $1 the age in seconds, $2 the most it may delete; it returns how many it did."""
+        gone = 0
+        while True:
+            async with self.writing(epoch) as connection:
+                taken: int = await connection.fetchval(statement, seconds, BITE)
+            gone += taken
+            if taken < BITE:
+                return gone
 
     async def own(self, name: str, statement_seconds: float) -> OwnConnection:
         """A connection outside the pool. The caller closes it."""

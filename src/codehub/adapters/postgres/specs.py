@@ -105,4 +105,5 @@ async def _slots(connection: Connection, asking: Workspace) -> Slots:
     perhaps = await readable(await connection.fetch(sql.PERHAPS_SLOTS, asking.id))
     more = [row for row in perhaps if holds_slot(row)]
     mine = [row.name for row in more if row.owner_id == asking.owner_id]
-    return Slots([*held["mine"], *mine], held["total"] + len(more))
+    own: int | None = await connection.fetchval(sql.OWN_LIMIT, asking.owner_id)
+    return Slots([*held["mine"], *mine], held["total"] + len(more), own)

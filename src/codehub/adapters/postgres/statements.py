@@ -12,6 +12,7 @@ from typing import Final
 
 from codehub.domain.transitions import GIVES_UP_VOLUME
 from codehub.domain.workspace import Workspace
+from codehub.ports.stores import KEPT_ENTRIES
 
 FIELDS: Final = tuple(f.name for f in fields(Workspace))
 _RENAMED: Final = {"home": "home_ctx"}
@@ -25,7 +26,7 @@ def _selected(alias: str) -> str:
     return ", ".join(f"{alias}.{column(field)} AS {field}" for field in FIELDS)
 
 
-_ROW: Final = _selected("w")
+ROW_COLUMNS: Final = _selected("w")
 
 # ── advisory locks: (our number, which one) ──────────────────────────────────────────────────────────────────────────
 
@@ -33,6 +34,7 @@ LOCKS: Final = 0x0C0DE
 LEADERSHIP_LOCK: Final = 1
 ADMISSION_LOCK: Final = 2
 MIGRATION_LOCK: Final = 3
+ACCOUNTS_LOCK: Final = 4
 
 # ── fencing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -55,26 +57,29 @@ FROM workspaces WHERE slot = 'held' AND id <> $1
 """
 
 # $1 as above. Those in ERROR that want to run: the domain decides on each.
-PERHAPS_SLOTS: Final = f"SELECT {_ROW} FROM workspaces w WHERE w.slot = 'perhaps' AND w.id <> $1"
+PERHAPS_SLOTS: Final = f"SELECT {ROW_COLUMNS} FROM workspaces w WHERE w.slot = 'perhaps' AND w.id <> $1"
 
-GET: Final = f"SELECT {_ROW} FROM workspaces w WHERE w.id = $1"
+# $1 the owner. Read with the slots, under the same lock.
+OWN_LIMIT: Final = "SELECT max_running FROM users WHERE id::text = $1"
+
+GET: Final = f"SELECT {ROW_COLUMNS} FROM workspaces w WHERE w.id = $1"
 
 # Nobody writes this row between the decision and its commit.
 GET_LOCKED: Final = f"{GET} FOR UPDATE"
 
 OF_OWNER: Final = (
-    f"SELECT {_ROW} FROM workspaces w WHERE w.owner_id = $1 AND w.deleted_at IS NULL ORDER BY w.created_at, w.id"
+    f"SELECT {ROW_COLUMNS} FROM workspaces w WHERE w.owner_id = $1 AND w.deleted_at IS NULL ORDER BY w.created_at, w.id"
 )
 
 INSERT: Final = (
     f"INSERT INTO workspaces AS w ({', '.join(column(field) for field in FIELDS)}) "
-    f"VALUES ({', '.join(f'${n}' for n in range(1, len(FIELDS) + 1))}) RETURNING {_ROW}"
+    f"VALUES ({', '.join(f'${n}' for n in range(1, len(FIELDS) + 1))}) RETURNING {ROW_COLUMNS}"
 )
 
 
 def change(changed: Sequence[str]) -> str:
     """$1 the id, locked before; then the changed fields."""
-    return f"UPDATE workspaces w SET {_assignments(changed, 2)} WHERE w.id = $1 RETURNING {_ROW}"
+    return f"UPDATE workspaces w SET {_assignments(changed, 2)} WHERE w.id = $1 RETURNING {ROW_COLUMNS}"
 
 
 # Never moves last_access_at back. Rows are locked in the order of ids, as every statement on many rows does.
@@ -100,7 +105,7 @@ RELEASE_LEASES: Final = "DELETE FROM leases WHERE workspace_id = $1"
 
 # The clock is read after the snapshot: no row's time is later than `now`. One row without id when there is none.
 IDLE_CANDIDATES: Final = f"""
-SELECT clock_timestamp() AS now, {_ROW} FROM (SELECT) AS once LEFT JOIN workspaces w
+SELECT clock_timestamp() AS now, {ROW_COLUMNS} FROM (SELECT) AS once LEFT JOIN workspaces w
 ON w.at_rest AND w.phase IN ('RUNNING', 'STANDBY') AND w.deleted_at IS NULL
 """
 
@@ -116,20 +121,19 @@ ACTIVE: Final = "SELECT id FROM workspaces WHERE NOT at_rest"
 
 # As IDLE_CANDIDATES: `now` is later than every row.
 LOAD: Final = f"""
-SELECT clock_timestamp() AS now, {_ROW} FROM (SELECT) AS once LEFT JOIN workspaces w ON w.id = ANY($1::uuid[])
+SELECT clock_timestamp() AS now, {ROW_COLUMNS} FROM (SELECT) AS once LEFT JOIN workspaces w ON w.id = ANY($1::uuid[])
 """
 
 _OURS: Final = "w.id = $1 AND w.operation = $2 AND w.op_id IS NOT DISTINCT FROM $3"
 
 # Zero rows = another operation owns the row. Else it is ours until commit.
-STILL_OURS: Final = f"SELECT {_ROW} FROM workspaces w WHERE {_OURS} FOR UPDATE"
+STILL_OURS: Final = f"SELECT {ROW_COLUMNS} FROM workspaces w WHERE {_OURS} FOR UPDATE"
 
 
 def record(changed: Sequence[str]) -> str:
     """$1–$3 the guard, $4… the changed fields. The clock is read after the write: entries of one row are in order."""
-    return (
-        f"UPDATE workspaces w SET {_assignments(changed, 4)} WHERE {_OURS} RETURNING clock_timestamp() AS now, {_ROW}"
-    )
+    assignments = _assignments(changed, 4)
+    return f"UPDATE workspaces w SET {assignments} WHERE {_OURS} RETURNING clock_timestamp() AS now, {ROW_COLUMNS}"
 
 
 def record_observations(changed: Sequence[str]) -> str:
@@ -150,7 +154,7 @@ UPDATE workspaces w SET home_ctx = w.home_ctx || '{{"deleting_volume": true, "li
 WHERE {_OURS} AND (
     w.desired_state IN ({", ".join(f"'{wish}'" for wish in GIVES_UP_VOLUME)})
     OR w.restore_requested_at > coalesce(w.restore_handled_at, '-infinity')
-) RETURNING {_ROW}
+) RETURNING {ROW_COLUMNS}
 """
 
 _POINT: Final = "workspace_id, op_id, key, bytes, files, sha256, created_at, verified_at, released_at"
@@ -169,20 +173,30 @@ RELEASE_RESTORE_POINTS: Final = (
 
 # ── the ledger ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-_ENTRY: Final = "at, workspace_id, actor, kind, before, after, reason, op_id, message"
+ENTRY_COLUMNS: Final = "at, workspace_id, actor, kind, before, after, reason, op_id, message"
 
 # In the transaction of the change it explains, in the order given.
 APPEND: Final = f"""
-INSERT INTO workspace_events ({_ENTRY}) SELECT {_ENTRY} FROM unnest(
+INSERT INTO workspace_events ({ENTRY_COLUMNS}) SELECT {ENTRY_COLUMNS} FROM unnest(
     $1::timestamptz[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::text[]
-) WITH ORDINALITY AS t ({_ENTRY}, position) ORDER BY position
+) WITH ORDINALITY AS t ({ENTRY_COLUMNS}, position) ORDER BY position
 """
 
-ENTRIES: Final = f"SELECT {_ENTRY} FROM workspace_events WHERE workspace_id = $1 ORDER BY id DESC LIMIT $2"
+ENTRIES: Final = f"SELECT {ENTRY_COLUMNS} FROM workspace_events WHERE workspace_id = $1 ORDER BY id DESC LIMIT $2"
+
+# $1 seconds, $2 the most at once. The newest of each workspace stay; the trigger that forbids rewriting lets rows go.
+FORGET_ENTRIES: Final = f"""
+WITH gone AS (DELETE FROM workspace_events WHERE id IN (
+    SELECT e.id FROM workspace_events e WHERE e.at < now() - make_interval(secs => $1) AND EXISTS (
+        SELECT FROM workspace_events newer WHERE newer.workspace_id = e.workspace_id AND newer.id > e.id
+        OFFSET {KEPT_ENTRIES - 1}
+    ) LIMIT $2) RETURNING 1)
+SELECT count(*) FROM gone
+"""
 
 # ── the collector: all in one snapshot ───────────────────────────────────────────────────────────────────────────────
 
-UNPURGED: Final = f"SELECT {_ROW} FROM workspaces w WHERE w.purged_at IS NULL ORDER BY w.created_at, w.id"
+UNPURGED: Final = f"SELECT {ROW_COLUMNS} FROM workspaces w WHERE w.purged_at IS NULL ORDER BY w.created_at, w.id"
 
 ALL_RESTORE_POINTS: Final = f"SELECT {_POINT} FROM archives ORDER BY created_at DESC, op_id DESC"
 

@@ -8,7 +8,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -82,6 +82,11 @@ class ProcessRuntime:
         entry = self._containers.look(workspace_id)
         return Endpoint(socket=str(self._sockets.path(workspace_id))) if entry and entry.running else None
 
+    async def logs(self, workspace_id: UUID, tail: int) -> str:
+        entry = self._containers.look(workspace_id)
+        output = await asyncio.to_thread(entry.output) if entry else ""
+        return "".join(output.splitlines(keepends=True)[-tail:])
+
     async def create_volume(self, workspace_id: UUID, name: str) -> None:
         with _reported(f"volume {name} cannot be made"):
             await asyncio.to_thread(self.homes.create, workspace_id, name)
@@ -102,7 +107,7 @@ class ProcessRuntime:
             return None
         if self.homes.owner(spec.volume) != spec.workspace_id:
             raise _no_volume(spec.volume)
-        command = await self._containing(spec)
+        command = await self._containing(spec, self._command)
         with _reported("the container cannot be started"):
             answer = await self._containers.start(spec.workspace_id, command)
         if answer == shim.MISSING:
@@ -122,6 +127,34 @@ class ProcessRuntime:
                 if before.get(workspace_id) != now.get(workspace_id):
                     yield workspace_id
             before = now
+
+    async def run_inside(self, spec: ContainerSpec, argv: Sequence[str], seconds: float = 60.0) -> tuple[int, str]:
+        """A command confined exactly as the workspace's IDE is: its exit code and output."""
+        command = await self._containing(spec, argv)
+        sockets = self._sockets.directory(spec.workspace_id)
+        made = not sockets.is_dir()  # it has one while its IDE runs
+        sockets.mkdir(mode=0o700, exist_ok=True)
+        process = await asyncio.create_subprocess_exec(
+            *command.argv,
+            env=command.env,
+            cwd=command.directory,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        try:
+            async with asyncio.timeout(seconds):
+                output, _ = await process.communicate()
+        except BaseException:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            raise
+        finally:
+            if made:
+                with suppress(OSError):
+                    sockets.rmdir()
+        return process.returncode or 0, output.decode(errors="replace")
 
     async def isolates(self) -> bool:
         """Are workspaces kept from each other? Without that, only one account may use this runtime."""
@@ -160,12 +193,12 @@ class ProcessRuntime:
                 raise VolumeInUse(f"volume {name} is in use by a running process") from None
             return entry  # it has another volume, and as long as it runs nothing else begins
 
-    async def _containing(self, spec: ContainerSpec) -> Command:
+    async def _containing(self, spec: ContainerSpec, words: Sequence[str]) -> Command:
         home, sockets = self.homes.home(spec.volume), self._sockets.directory(spec.workspace_id)
         bubblewrap = await self._find_bubblewrap()
         home_seen = HOME_INSIDE if bubblewrap else home
         socket = str(self._sockets.path(spec.workspace_id))
-        argv = [word.replace("{socket}", socket).replace("{home}", str(home_seen)) for word in self._command]
+        argv = [word.replace("{socket}", socket).replace("{home}", str(home_seen)) for word in words]
         env = _environment(home_seen) | dict(spec.env) | {"HOME": str(home_seen)}
         if shutil.which(argv[0], path=env["PATH"]) is None:
             raise BackendError(f"the command {argv[0]!r} is not there", reason=ErrorReason.IMAGE_PULL_FAILED)
@@ -202,7 +235,9 @@ def _detail(entry: Entry) -> str:
 def _environment(home: Path) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("LANG", "LC_ALL", "TZ") if name in os.environ}
     path = os.environ.get("PATH", os.defpath)
-    return {"PATH": path, "HOME": str(home), "SHELL": shutil.which("bash") or "/bin/sh", "USER": "coder", **kept}
+    shell = shutil.which("bash") or "/bin/sh"
+    # A service manager names no language, and without one a terminal takes no letter beyond ASCII.
+    return {"PATH": path, "HOME": str(home), "SHELL": shell, "USER": "coder", "LANG": "C.UTF-8", **kept}
 
 
 def _no_volume(name: str) -> BackendError:

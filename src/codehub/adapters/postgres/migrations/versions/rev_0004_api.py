@@ -1,0 +1,22 @@
+"""What the API lists and asks for: where a workspace's code comes from, and the orders of its pages."""
+
+from alembic import op
+
+revision = "0004"
+down_revision = "0002"
+branch_labels = None
+depends_on = None
+
+STATEMENTS = (
+    "ALTER TABLE workspaces ADD COLUMN git_url text CONSTRAINT git_url_is_short CHECK (length(git_url) <= 1000)",
+    "CREATE INDEX workspaces_page ON workspaces (created_at DESC, id DESC) WHERE deleted_at IS NULL",
+    "CREATE INDEX workspaces_page_of_owner ON workspaces (owner_id, created_at DESC, id DESC) WHERE deleted_at IS NULL",
+    # A workspace names its owner as text.
+    "CREATE UNIQUE INDEX users_as_owner ON users ((id::text))",
+)
+
+
+def upgrade() -> None:
+    connection = op.get_bind()
+    for statement in STATEMENTS:
+        connection.exec_driver_sql(statement)

@@ -1,0 +1,43 @@
+"""The SQL of what people read. Every list has an order that no write changes, so that pages neither skip nor repeat."""
+
+# ruff: noqa: S608 - put together from names in the code only; values are always parameters
+
+from typing import Final
+
+from codehub.adapters.postgres.statements import ENTRY_COLUMNS, ROW_COLUMNS
+
+# An owner is named by text; a row whose owner has no account (an import, a test) still has one to show.
+_OWNED: Final = f"""
+SELECT {ROW_COLUMNS}, coalesce(u.username, w.owner_id) AS owner
+FROM workspaces w LEFT JOIN users u ON u.id::text = w.owner_id
+"""
+
+GET: Final = f"{_OWNED} WHERE w.id = $1"
+
+SOME: Final = f"{_OWNED} WHERE w.id = ANY($1::uuid[])"
+
+# $1 owner, $2 text for ILIKE, $3 phase, $4 error reason: null = any. $5 deleted. ($6, $7) the last one seen.
+PAGE: Final = f"""
+{_OWNED} WHERE (w.deleted_at IS NOT NULL) = $5
+    AND ($1::text IS NULL OR w.owner_id = $1)
+    AND ($2::text IS NULL OR w.name ILIKE $2 OR w.description ILIKE $2)
+    AND ($3::text IS NULL OR w.phase = $3)
+    AND ($4::text IS NULL OR w.error_reason = $4)
+    AND ($6::timestamptz IS NULL OR (w.created_at, w.id) < ($6, $7::uuid))
+ORDER BY w.created_at DESC, w.id DESC LIMIT $8
+"""
+
+EVERYTHING: Final = f"""
+{_OWNED} WHERE w.deleted_at IS NULL AND ($1::text IS NULL OR w.owner_id = $1) ORDER BY w.created_at DESC, w.id DESC
+"""
+
+SLOT_HOLDERS: Final = f"SELECT {ROW_COLUMNS} FROM workspaces w WHERE w.slot <> 'free' ORDER BY w.created_at, w.id"
+
+# $3: null = every kind.
+ENTRIES: Final = f"""
+SELECT id AS number, {ENTRY_COLUMNS} FROM workspace_events
+WHERE workspace_id = $1 AND ($2::bigint IS NULL OR id < $2) AND ($3::text[] IS NULL OR kind = ANY($3))
+ORDER BY id DESC LIMIT $4
+"""
+
+LEASE_UNTIL: Final = "SELECT max(until) FROM leases WHERE workspace_id = $1 AND until > clock_timestamp()"

@@ -1,0 +1,83 @@
+"""What people read, from PostgreSQL."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from uuid import UUID
+
+import asyncpg
+
+from codehub.adapters.postgres import rows
+from codehub.adapters.postgres import statements as sql
+from codehub.adapters.postgres import view_statements as views
+from codehub.adapters.postgres.readable import readable
+from codehub.adapters.postgres.sessions import Sessions
+from codehub.domain.admission import holds_slot
+from codehub.domain.ledger import Entry, Kind
+from codehub.domain.protection import RestorePoint
+from codehub.domain.workspace import Workspace
+from codehub.ports.views import Owned, Position, Sought
+
+
+class PostgresViews:
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    async def get(self, workspace_id: UUID) -> Owned | None:
+        async with self._sessions.reading() as connection:
+            found = await connection.fetch(views.GET, workspace_id)
+        return next(iter(await _owned(found)), None)
+
+    async def some(self, ids: Collection[UUID]) -> Mapping[UUID, Owned]:
+        async with self._sessions.reading() as connection:
+            found = await connection.fetch(views.SOME, list(ids))
+        return {owned.workspace.id: owned for owned in await _owned(found)}
+
+    async def page(self, sought: Sought, limit: int, after: Position | None = None) -> Sequence[Owned]:
+        last = (after.created_at, after.id) if after else (None, None)
+        conditions = (sought.owner_id, _pattern(sought.text), sought.phase, sought.error_reason, sought.deleted)
+        async with self._sessions.reading() as connection:
+            return await _owned(await connection.fetch(views.PAGE, *conditions, *last, limit))
+
+    async def everything(self, owner_id: str | None = None) -> Sequence[Owned]:
+        async with self._sessions.reading() as connection:
+            return await _owned(await connection.fetch(views.EVERYTHING, owner_id))
+
+    async def slots(self, owner_id: str) -> tuple[Sequence[Workspace], int, int | None]:
+        async with self._sessions.snapshot() as connection:
+            found = await connection.fetch(views.SLOT_HOLDERS)
+            own: int | None = await connection.fetchval(sql.OWN_LIMIT, owner_id)
+        holders = [row for row in await readable(found) if holds_slot(row)]
+        return [row for row in holders if row.owner_id == owner_id], len(holders), own
+
+    async def entries(
+        self, workspace_id: UUID, limit: int, before: int | None = None, kinds: Collection[Kind] | None = None
+    ) -> Sequence[tuple[int, Entry]]:
+        wanted = None if kinds is None else [kind.value for kind in kinds]
+        async with self._sessions.reading() as connection:
+            found = await connection.fetch(views.ENTRIES, workspace_id, before, wanted, limit)
+        return [(record["number"], rows.entry(record)) for record in found]
+
+    async def restore_points(self, workspace_id: UUID) -> Sequence[RestorePoint]:
+        async with self._sessions.reading() as connection:
+            return [rows.restore_point(record) for record in await connection.fetch(sql.RESTORE_POINTS, workspace_id)]
+
+    async def lease_until(self, workspace_id: UUID) -> datetime | None:
+        async with self._sessions.reading() as connection:
+            until: datetime | None = await connection.fetchval(views.LEASE_UNTIL, workspace_id)
+        return until
+
+    async def now(self) -> datetime:
+        async with self._sessions.reading() as connection:
+            now: datetime = await connection.fetchval(sql.NOW)
+        return now
+
+
+def _pattern(text: str) -> str | None:
+    """`%` and `_` are what somebody typed, not wildcards."""
+    escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"%{escaped}%" if text else None
+
+
+async def _owned(records: Sequence[asyncpg.Record]) -> list[Owned]:
+    names = {record["id"]: record["owner"] for record in records}
+    return [Owned(row, names[row.id]) for row in await readable(records)]

@@ -1,0 +1,1 @@
+"""The HTTP API under /api/v1: a thin room between HTTP and the use cases, which decide."""

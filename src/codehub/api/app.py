@@ -1,0 +1,113 @@
+"""The application, made from its parts."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from starlette.types import Lifespan
+
+from codehub.api import (
+    admin_audit,
+    admin_templates,
+    admin_users,
+    admin_workspaces,
+    archives,
+    events,
+    health,
+    lifecycle,
+    session,
+    templates,
+    tokens,
+    workspaces,
+)
+from codehub.api.errors import add_error_handlers
+from codehub.api.event_hub import EventHub
+from codehub.api.parts import ApiParts
+from codehub.api.rendering import workspace_json
+from codehub.api.schemas import Problem
+from codehub.api.surroundings import Surroundings
+
+ROOMS = (
+    session,
+    tokens,
+    workspaces,
+    lifecycle,
+    archives,
+    templates,
+    events,
+    admin_users,
+    admin_workspaces,
+    admin_templates,
+    admin_audit,
+)
+
+_ABOUT = """Say what you want (`desired_state`); a controller makes reality match, and the events tell how it goes.
+
+Errors are `application/problem+json` (RFC 9457) with a stable `code`. Lists take `?limit&cursor` and answer
+`{items, next_cursor}`. Sign in for a cookie, or send `Authorization: Bearer` with a personal token."""
+
+
+def create_app(parts: ApiParts) -> FastAPI:
+    hub = EventHub(
+        parts.bus,
+        parts.views,
+        lambda owned: workspace_json(owned, parts.site.workspace_url),
+        parts.metrics,
+        parts.site.sse_prefix,
+    )
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await hub.close()
+
+    app = _application(lifespan)
+    app.state.parts = parts
+    app.state.hub = hub
+    add_error_handlers(app)
+    app.add_middleware(Surroundings, metrics=parts.metrics)
+    return app
+
+
+def document() -> dict[str, Any]:
+    """The OpenAPI document alone, for which nothing has to run."""
+    return _application(None).openapi()
+
+
+def _application(lifespan: Lifespan[FastAPI] | None) -> FastAPI:
+    app = FastAPI(
+        title="CodeHub",
+        version=version("codehub"),
+        description=_ABOUT,
+        openapi_url="/api/v1/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+        # Ours are in telemetry.py; this one would keep request bodies, passwords with them.
+        telemetry={"auto_configure": False, "tracing": False, "metrics": False, "logs": False},
+    )
+    api = APIRouter(prefix="/api/v1")
+    for room in ROOMS:
+        api.include_router(room.router)
+    app.include_router(api)
+    app.include_router(health.router)
+    _describe_problems(app)
+    return app
+
+
+def _describe_problems(app: FastAPI) -> None:
+    plain = app.openapi
+
+    def described() -> dict[str, Any]:
+        document = plain()
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
+        if Problem.__name__ not in schemas:
+            model = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas.update(model.pop("$defs", {}))
+            schemas[Problem.__name__] = model
+        return document
+
+    app.openapi = described  # type: ignore[method-assign] # the documented way to extend it

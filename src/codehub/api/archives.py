@@ -1,0 +1,133 @@
+"""Restore points: listed, looked into and downloaded without starting anything.
+
+Paths are bytes on the wire, as file names are: what is no UTF-8 survives a round trip through `?path=`.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Annotated, Any, Final
+from urllib.parse import parse_qsl, quote
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from codehub.api.deps import SIGNED, Parts, Signed, WorkspaceId, problems
+from codehub.api.lifecycle import note_admin
+from codehub.api.rendering import answer, moment
+from codehub.api.schemas import ArchiveList, ArchiveShown, Tree
+from codehub.api.workspaces import visible
+from codehub.domain.errors import Invalid
+from codehub.domain.identity import Scope as TokenScope
+from codehub.ports.contents import Content, to_bytes
+from codehub.usecases.restore_points import BrowseRestorePoints
+
+router = APIRouter(tags=["archives"])
+
+LONGEST_PATH: Final = 4096
+PathInside = Annotated[
+    str,
+    Query(max_length=3 * LONGEST_PATH, description="Inside the home; empty = the home itself.", examples=["project"]),
+]
+
+
+@router.get(
+    "/workspaces/{workspace_id}/archives",
+    operation_id="listArchives",
+    responses=problems(*SIGNED, 404, 422),
+)
+async def list_archives(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> ArchiveList:
+    """Newest first. Each was read back and compared before the home it holds was given up."""
+    points = await BrowseRestorePoints(parts.views, parts.contents).list(workspace_id, caller)
+    return ArchiveList(items=[ArchiveShown.model_validate(point) for point in points])
+
+
+@router.get(
+    "/workspaces/{workspace_id}/archives/{op_id}/tree",
+    operation_id="listArchiveFolder",
+    response_model=Tree,
+    responses=problems(*SIGNED, 404, 422),
+)
+async def list_folder(
+    request: Request, parts: Parts, caller: Signed, workspace_id: WorkspaceId, op_id: UUID, path: PathInside = ""
+) -> Response:
+    owned = await visible(parts, caller, workspace_id, TokenScope.READ, deleted=True)
+    inside = _path(request, path)
+    listing = await BrowseRestorePoints(parts.views, parts.contents).tree(workspace_id, op_id, inside, caller)
+    await note_admin(parts, caller, owned, "list_archive")
+    entries = [
+        {
+            "name": _readable(entry.name),
+            "path": quote(to_bytes(f"{inside}/{entry.name}" if inside else entry.name)),
+            "kind": entry.kind.value,
+            "size": entry.size,
+            "mode": entry.mode,
+            "mtime": moment(entry.mtime),
+            "target": None if entry.target is None else _readable(entry.target),
+        }
+        for entry in listing.entries
+    ]
+    return answer({"path": _readable(inside), "entries": entries})
+
+
+_FILE: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "The bytes of a file, or a folder as a tar.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@router.get(
+    "/workspaces/{workspace_id}/archives/{op_id}/content",
+    operation_id="downloadFromArchive",
+    response_class=Response,
+    responses={**_FILE, **problems(*SIGNED, 404, 422)},
+)
+async def download(
+    request: Request, parts: Parts, caller: Signed, workspace_id: WorkspaceId, op_id: UUID, path: PathInside = ""
+) -> Response:
+    """Never shown by a browser, always saved. No byte that is not the archive's is ever given."""
+    owned = await visible(parts, caller, workspace_id, TokenScope.READ, deleted=True)
+    inside, browse = _path(request, path), BrowseRestorePoints(parts.views, parts.contents)
+    await note_admin(parts, caller, owned, "download_from_archive")
+    return Download(lambda: browse.content(workspace_id, op_id, inside, caller))
+
+
+class Download(Response):
+    """Opens what it sends only when it is sent, and closes it whatever happens."""
+
+    def __init__(self, opening: Callable[[], AbstractAsyncContextManager[Content]]) -> None:
+        super().__init__()
+        self._opening = opening
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._opening() as content:
+            headers = {"Content-Disposition": disposition(content.name)}
+            if content.size is not None:
+                headers["Content-Length"] = str(content.size)
+            # Not the type we would guess: what a home holds must never run in our origin.
+            stream = StreamingResponse(content.chunks, headers=headers, media_type="application/octet-stream")
+            await stream(scope, receive, send)
+
+
+def disposition(name: str) -> str:
+    """A name from somebody's home, in a header: no quote, line end or path can get out of it."""
+    plain = "".join(c if c.isascii() and (c.isalnum() or c in " ._-+") else "_" for c in name)[:100].strip() or "file"
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(to_bytes(name), safe='')}"
+
+
+def _path(request: Request, decoded: str) -> str:
+    """From the raw query, since what the framework decoded has lost the bytes that are no text."""
+    if not decoded:
+        return ""
+    query = parse_qsl(request.scope["query_string"].decode("latin-1"), errors="surrogateescape")
+    path = next((value for name, value in query if name == "path"), "")
+    if len(to_bytes(path)) > LONGEST_PATH or "\x00" in path:
+        raise Invalid(f"A path has at most {LONGEST_PATH} bytes and no NUL.", "path")
+    return path
+
+
+def _readable(text: str) -> str:
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

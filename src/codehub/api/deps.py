@@ -1,0 +1,132 @@
+"""What the routes ask for: the parts, the caller, a page's bounds; and the two locks on the door.
+
+A browser's cookie comes along with whatever any site makes the browser send, so a cookie may change things only in a
+request that our own pages can make: JSON, from our own origin. A bearer token is sent on purpose and needs neither.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+from fastapi import Depends, Path, Query, Request
+from fastapi.security import APIKeyCookie, HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import AfterValidator
+
+from codehub.api.errors import CrossSite
+from codehub.api.parts import ApiParts
+from codehub.api.schemas import AN_ID, Problem, storable
+from codehub.domain.errors import Unauthenticated
+from codehub.domain.identity import Caller, Scope
+
+COOKIE: Final = "__Host-codehub"
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
+_cookie = APIKeyCookie(name=COOKIE, scheme_name="session", auto_error=False, description="Set by POST /api/v1/session.")
+_bearer = HTTPBearer(scheme_name="token", auto_error=False, description="A personal token from POST /api/v1/tokens.")
+
+
+def parts_of(request: Request) -> ApiParts:
+    parts: ApiParts = request.app.state.parts
+    return parts
+
+
+Parts = Annotated[ApiParts, Depends(parts_of)]
+
+
+def address_of(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
+async def caller_of(
+    request: Request,
+    parts: Parts,
+    cookie: Annotated[str | None, Depends(_cookie)],
+    bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
+) -> Caller:
+    if bearer is None and request.headers.get("authorization"):
+        raise Unauthenticated("Only `Authorization: Bearer …` is understood here.")
+    if bearer is None and cookie is not None and request.method not in _SAFE:
+        refuse_cross_site(request, parts, must_name_origin=True)
+    token = bearer.credentials if bearer else None
+    return await parts.identity.caller(session_token=cookie, bearer=token, address=address_of(request))
+
+
+Signed = Annotated[Caller, Depends(caller_of)]
+
+
+async def reader_of(caller: Signed) -> Caller:
+    caller.must(Scope.READ)
+    return caller
+
+
+async def writer_of(caller: Signed) -> Caller:
+    caller.must(Scope.WRITE)
+    return caller
+
+
+async def admin_of(caller: Signed) -> Caller:
+    caller.must(Scope.ADMIN)
+    return caller
+
+
+Reader = Annotated[Caller, Depends(reader_of)]
+Writer = Annotated[Caller, Depends(writer_of)]
+Admin = Annotated[Caller, Depends(admin_of)]
+
+
+def refuse_cross_site(request: Request, parts: ApiParts, *, must_name_origin: bool) -> None:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise CrossSite("With a cookie, send Content-Type: application/json; only our own pages can.")
+    origin = request.headers.get("origin", "").lower()
+    if not origin and not must_name_origin:
+        return
+    host = request.headers.get("host", "").lower()
+    ours = {parts.site.origin} if parts.site.origin else {f"http://{host}", f"https://{host}"}
+    if origin not in ours:
+        raise CrossSite("With a cookie, requests must come from our own pages: their Origin is not ours.")
+
+
+Limit = Annotated[int, Query(ge=1, le=200, description="How many at most.")]
+Cursor = Annotated[str | None, Query(max_length=400, description="`next_cursor` of the page before.")]
+SearchText = Annotated[
+    str, Query(max_length=100, description="Found in name or description."), AfterValidator(storable)
+]
+WorkspaceId = Annotated[UUID, Path(examples=[AN_ID])]
+
+_WHEN: Final = {
+    400: "The request or its body cannot be read.",
+    401: "Nobody is signed in, or no longer.",
+    403: "Signed in, but not allowed to do that.",
+    404: "There is no such thing, or it is not yours.",
+    409: "The state of things forbids it; `code` says which.",
+    410: "It is gone for good.",
+    413: "The body is larger than 1 MiB.",
+    422: "A value is wrong; `errors` names the field.",
+    429: "Too much; `Retry-After` says when to try again.",
+    431: "The headers are larger than 32 KiB.",
+    500: "Our fault; the log has the request id.",
+    502: "A backend failed.",
+    503: "A backend does not answer; `Retry-After` says when to try again.",
+}
+_ALWAYS: Final = (400, 413, 431, 500, 502, 503)
+_RETRY: Final = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI entries for these, and for what any request may meet."""
+    found: dict[int | str, dict[str, Any]] = {}
+    for status in sorted({*statuses, *_ALWAYS}):
+        schema = {"$ref": f"#/components/schemas/{Problem.__name__}"}
+        found[status] = {"description": _WHEN[status], "content": {"application/problem+json": {"schema": schema}}}
+        if status in (429, 503):
+            found[status]["headers"] = _RETRY
+    return found
+
+
+SIGNED: Final = (401, 403)
+WITH_BODY: Final = (400, 401, 403, 422)
+
+
+def also(status: int, model: type, description: str) -> Mapping[int | str, dict[str, Any]]:
+    return {status: {"model": model, "description": description}}

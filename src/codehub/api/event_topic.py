@@ -1,0 +1,202 @@
+"""One owner's events in this process (or everybody's, for admins): one bus subscription, each change read once, and
+then handed to every listener.
+
+Messages carry ids and may be lost; whatever is lost is made good by a fresh snapshot: after every gap of the bus or of
+the database, and whenever somebody joins. So a listener holds the truth, a little late, and misses nothing.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from codehub.domain.errors import CodeHubError, Unreachable
+from codehub.ports.signals import Bus
+from codehub.ports.views import Owned, WorkspaceViews
+from codehub.telemetry import get_logger
+
+log = get_logger(__name__)
+
+AGAIN_SECONDS: Final = 0.5
+MOST_WAITING: Final = 256
+"""Events a listener may be behind; one that is further behind is cut off and begins anew with a snapshot."""
+
+_OF_PROGRESS: Final = frozenset({"progress", "updated_at"})
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    name: str
+    data: str
+
+
+def event(name: str, data: object) -> Event:
+    return Event(name, json.dumps(data))
+
+
+class Listener:
+    """`still_allowed` says whether whoever listens may still do so. `why`: why we ended it."""
+
+    def __init__(self, user_id: UUID, still_allowed: Callable[[], Awaitable[bool]]) -> None:
+        self.user_id = user_id
+        self.still_allowed = still_allowed
+        self.why: str | None = None
+        self._waiting: asyncio.Queue[Event | None] = asyncio.Queue()
+
+    def give(self, given: Event) -> None:
+        if self.why is not None:
+            return
+        if self._waiting.qsize() >= MOST_WAITING:
+            self.end("slow")
+        else:
+            self._waiting.put_nowait(given)
+
+    def end(self, why: str) -> None:
+        """What waits is forgotten: its reader gets the end next."""
+        if self.why is None:
+            self.why = why
+            while not self._waiting.empty():
+                self._waiting.get_nowait()
+            self._waiting.put_nowait(None)
+
+    async def next(self) -> Event | None:
+        """None: it is over."""
+        return await self._waiting.get()
+
+
+class Topic:
+    def __init__(
+        self,
+        owner_id: str | None,
+        channel: str,
+        bus: Bus,
+        views: WorkspaceViews,
+        render: Callable[[Owned], dict[str, Any]],
+    ) -> None:
+        self.listeners: set[Listener] = set()
+        self._owner_id = owner_id
+        self._channel = channel
+        self._bus = bus
+        self._views = views
+        self._render = render
+        self._joining: set[Listener] = set()
+        self._changed: dict[UUID, None] = {}
+        self._must_resync = False
+        self._wake = asyncio.Event()
+        self._listening = asyncio.Event()
+        self._last: dict[UUID, dict[str, Any] | None] = {}
+        """As last sent; None = sent as deleted; absent = the next one is sent whole."""
+
+    @property
+    def is_deserted(self) -> bool:
+        return not self.listeners and not self._joining
+
+    async def join(self, listener: Listener, patience: float) -> None:
+        """Its first event is a snapshot. A bus that does not answer delays it only by `patience`."""
+        try:
+            async with asyncio.timeout(patience):
+                await self._listening.wait()
+        except TimeoutError:
+            log.warning("events without a bus: a snapshot now, and another when it is back", channel=self._channel)
+        self._joining.add(listener)
+        self._wake.set()
+
+    def leave(self, listener: Listener) -> None:
+        self._joining.discard(listener)
+        self.listeners.discard(listener)
+
+    def resync(self) -> None:
+        self._must_resync = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._listen())
+            tasks.create_task(self._serve())
+
+    async def _listen(self) -> None:
+        def up() -> None:
+            self._listening.set()
+            self.resync()
+
+        while True:
+            try:
+                async for message in self._bus.subscribe(self._channel, up):
+                    self._hear(message)
+            except Unreachable as error:
+                log.warning("bus lost", channel=self._channel, error=str(error))
+            self._listening.clear()
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    def _hear(self, message: Mapping[str, Any]) -> None:
+        try:
+            kind, workspace_id = message["type"], UUID(message["id"])
+        except (KeyError, ValueError, TypeError, AttributeError):
+            return  # nothing about one workspace
+        if kind in ("updated", "deleted"):
+            self._changed[workspace_id] = None
+            self._wake.set()
+        elif kind == "idle_warning":
+            self._tell(event(kind, {key: message.get(key) for key in ("id", "stops_at", "becomes")}))
+
+    async def _serve(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._turn()
+            except CodeHubError as error:
+                log.warning("events wait for the database", channel=self._channel, error=str(error))
+                await asyncio.sleep(AGAIN_SECONDS)
+                self.resync()
+
+    async def _turn(self) -> None:
+        if self._must_resync or self._joining:
+            await self._snapshot()
+        ids, self._changed = list(self._changed), {}
+        if ids:
+            found = await self._views.some(ids)
+            for workspace_id in ids:
+                self._update(workspace_id, found.get(workspace_id))
+
+    async def _snapshot(self) -> None:
+        """Whatever was heard before the reading is in what is read."""
+        for_all, joining, heard = self._must_resync, set(self._joining), list(self._changed)
+        self._must_resync = False
+        rows = {o.workspace.id: self._render(o) for o in await self._views.everything(self._owner_id)}
+        snapshot = event("snapshot", {"workspaces": list(rows.values())})
+        self._joining -= joining
+        if for_all:
+            self._last = dict(rows)
+            for workspace_id in heard:
+                self._changed.pop(workspace_id, None)
+        else:
+            # Those who were here before have not seen this: what differs is sent to all of them whole.
+            self._last = {key: seen for key, seen in self._last.items() if seen == rows.get(key)}
+        for listener in joining | (self.listeners if for_all else set()):
+            listener.give(snapshot)
+        self.listeners |= joining
+
+    def _update(self, workspace_id: UUID, owned: Owned | None) -> None:
+        if owned is not None and self._owner_id not in (None, owned.workspace.owner_id):
+            return
+        if owned is None or owned.workspace.deleted_at is not None:
+            if self._last.get(workspace_id, {}) is not None:
+                self._last[workspace_id] = None
+                self._tell(event("workspace_deleted", {"id": str(workspace_id)}))
+            return
+        new, old = self._render(owned), self._last.get(workspace_id)
+        if new == old:
+            return
+        self._last[workspace_id] = new
+        if old is not None and {key for key in new if new[key] != old[key]} <= _OF_PROGRESS and new["progress"]:
+            told = ("id", "operation", "op_id", "progress", "updated_at")
+            self._tell(event("progress", {key: new[key] for key in told}))
+        else:
+            self._tell(event("workspace_updated", new))
+
+    def _tell(self, told: Event) -> None:
+        for listener in self.listeners:
+            listener.give(told)

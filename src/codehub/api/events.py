@@ -1,0 +1,77 @@
+"""GET /events: server-sent events. A snapshot first, then whole objects as they change; a reconnect begins anew."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from codehub.api.deps import COOKIE, Parts, Reader, problems
+from codehub.api.event_hub import EventHub
+from codehub.api.event_topic import Listener
+from codehub.domain.errors import Unauthenticated
+from codehub.domain.identity import Scope
+
+router = APIRouter(tags=["events"])
+
+RECONNECT_MILLISECONDS = 2_000
+SEND_SECONDS = 30.0
+
+_EXAMPLE = 'event: workspace_deleted\ndata: {"id": "6f1c2b54-8d0e-4a7b-9f57-0c1d6b0f2a11"}\n\n'
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "snapshot {workspaces}, then workspace_updated (a whole workspace), workspace_deleted {id}, "
+        "progress {id, operation, op_id, progress, updated_at}, idle_warning {id, stops_at, becomes}, heartbeat {}. "
+        "Another snapshot may come at any time and replaces everything. The stream ends when the session does.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}},
+    }
+}
+
+
+@router.get(
+    "/events",
+    operation_id="streamEvents",
+    response_class=EventSourceResponse,
+    responses={**_STREAM, **problems(401, 403, 422, 429)},
+)
+async def stream_events(
+    request: Request,
+    parts: Parts,
+    caller: Reader,
+    *,
+    everybody: Annotated[bool, Query(alias="all", description="Everybody's; for admins.")] = False,
+) -> EventSourceResponse:
+    if everybody:
+        caller.must(Scope.ADMIN)
+    needed = Scope.ADMIN if everybody else Scope.READ
+    cookie, bearer = request.cookies.get(COOKIE), _bearer(request)
+
+    async def still_allowed() -> bool:
+        try:
+            now = await parts.identity.caller(session_token=cookie, bearer=bearer, address=caller.address)
+        except Unauthenticated:
+            return False
+        return now.may(needed)
+
+    hub: EventHub = request.app.state.hub
+    hub.admit(caller.user.id)
+    listener = Listener(caller.user.id, still_allowed)
+
+    async def stream() -> AsyncIterator[ServerSentEvent]:
+        async with hub.listening(None if everybody else caller.user.owner_id, listener):
+            retry: int | None = RECONNECT_MILLISECONDS
+            while (event := await listener.next()) is not None:
+                yield ServerSentEvent(event.data, event=event.name, retry=retry)
+                retry = None
+
+    return EventSourceResponse(
+        stream(),
+        ping=parts.site.heartbeat,
+        ping_message_factory=lambda: ServerSentEvent("{}", event="heartbeat"),
+        send_timeout=SEND_SECONDS,
+    )
+
+
+def _bearer(request: Request) -> str | None:
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else None

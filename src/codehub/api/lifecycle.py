@@ -1,0 +1,154 @@
+"""What becomes of a workspace: why it is up, how to keep it up, how to mend it, bring it back and get in."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from codehub.api.deps import SIGNED, WITH_BODY, Parts, Signed, WorkspaceId, problems
+from codehub.api.parts import ApiParts
+from codehub.api.rendering import answer, workspace_url
+from codehub.api.schemas import (
+    KeepAlive,
+    LeaseShown,
+    LifecycleShown,
+    LogsShown,
+    Recovery,
+    Restoration,
+    TicketOrder,
+    TicketShown,
+    Workspace,
+)
+from codehub.api.workspaces import shown, visible
+from codehub.domain.errors import Conflict, Invalid, NotFound
+from codehub.domain.identity import Caller, Scope
+from codehub.domain.workspace import RecoverAction
+from codehub.ports.accounts import Ticket
+from codehub.ports.views import Owned
+from codehub.usecases.identity import actor_of
+from codehub.usecases.new_secrets import digest, new_session_token
+from codehub.usecases.reading import Reading
+
+router = APIRouter(tags=["workspaces"])
+
+TICKET_SECONDS = 60
+
+
+@router.get(
+    "/workspaces/{workspace_id}/lifecycle",
+    operation_id="explainWorkspace",
+    responses=problems(*SIGNED, 404, 422),
+)
+async def explain_workspace(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> LifecycleShown:
+    """Why is it up, when will it stop, what keeps it from stopping, and why did it stop."""
+    ws = (await visible(parts, caller, workspace_id, Scope.READ)).workspace
+    told = await parts.lifecycles.explain(ws)
+    fields = {name: getattr(told, name) for name in told.__slots__}
+    return LifecycleShown.model_validate({"phase": ws.phase, "desired_state": ws.desired_state, **fields})
+
+
+@router.get(
+    "/workspaces/{workspace_id}/logs",
+    operation_id="readWorkspaceLogs",
+    responses=problems(*SIGNED, 404, 422),
+)
+async def read_logs(
+    parts: Parts, caller: Signed, workspace_id: WorkspaceId, tail: Annotated[int, Query(ge=1, le=2_000)] = 200
+) -> LogsShown:
+    """What the IDE printed last. Empty when no container is there."""
+    await visible(parts, caller, workspace_id, Scope.READ)
+    return LogsShown(text=await parts.runtime.logs(workspace_id, tail))
+
+
+@router.post(
+    "/workspaces/{workspace_id}/keepalive",
+    operation_id="keepWorkspaceAlive",
+    responses=problems(*WITH_BODY, 404, 409),
+)
+async def keep_alive(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body: KeepAlive) -> LeaseShown:
+    """Hold off idle stops for a while. An explicit stop still stops it, and so does the maximum lifetime."""
+    ws = (await visible(parts, caller, workspace_id, Scope.WRITE)).workspace
+    lease = await parts.lifecycles.keep_alive(ws, body.seconds, actor_of(caller))
+    cap = parts.lifecycles.longest_lease_seconds
+    message = f"Kept until {lease.until.isoformat(timespec='seconds')}."
+    if lease.capped:
+        message = f"Kept for {cap} seconds, the most at once; ask again before they are over."
+    if not lease.seconds:
+        message = "Let go: the ordinary idle rules hold again."
+    stops_at = (await parts.lifecycles.explain(ws)).stops_at
+    return LeaseShown(until=lease.until, seconds=lease.seconds, capped=lease.capped, message=message, stops_at=stops_at)
+
+
+@router.post(
+    "/workspaces/{workspace_id}/recover",
+    operation_id="recoverWorkspace",
+    status_code=202,
+    response_model=Workspace,
+    responses=problems(*WITH_BODY, 404, 409, 429),
+)
+async def recover(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body: Recovery) -> Response:
+    """Out of ERROR. Owners may recover their own."""
+    owned = await visible(parts, caller, workspace_id, Scope.WRITE)
+    if body.archive is not None and body.action is not RecoverAction.USE_ARCHIVE:
+        raise Invalid("Only use_archive takes a restore point.", "archive")
+    reading = Reading(parts.views)
+    key = None if body.archive is None else (await reading.restore_point(owned, body.archive)).key
+    row = await parts.wishes.recover(workspace_id, body.action, actor_of(caller), key)
+    return answer(shown(parts, Owned(row, owned.owner)), 202)
+
+
+@router.post(
+    "/workspaces/{workspace_id}/restore",
+    operation_id="restoreWorkspace",
+    status_code=202,
+    response_model=Workspace,
+    responses=problems(*WITH_BODY, 404, 409),
+)
+async def restore(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body: Restoration) -> Response:
+    """Back to a restore point. What is in the home now becomes a restore point first."""
+    owned = await visible(parts, caller, workspace_id, Scope.WRITE)
+    point = await Reading(parts.views).restore_point(owned, body.archive)
+    row = await parts.wishes.restore(workspace_id, point.key, actor_of(caller))
+    return answer(shown(parts, Owned(row, owned.owner)), 202)
+
+
+@router.post(
+    "/workspaces/{workspace_id}/undelete",
+    operation_id="undeleteWorkspace",
+    status_code=202,
+    response_model=Workspace,
+    responses=problems(*SIGNED, 404, 409, 410, 422),
+)
+async def undelete(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> Response:
+    owned = await visible(parts, caller, workspace_id, Scope.WRITE, deleted=True)
+    row = await parts.wishes.undelete(workspace_id, actor_of(caller))
+    return answer(shown(parts, Owned(row, owned.owner)), 202)
+
+
+@router.post(
+    "/workspaces/{workspace_id}/ticket",
+    operation_id="issueTicket",
+    status_code=201,
+    responses=problems(*WITH_BODY, 404, 409),
+)
+async def issue_ticket(
+    parts: Parts, caller: Signed, workspace_id: WorkspaceId, body: TicketOrder | None = None
+) -> TicketShown:
+    """Opens the workspace's own host, once: its page can then be signed in without ever seeing our cookie."""
+    owned = await visible(parts, caller, workspace_id, Scope.WRITE)
+    secret = new_session_token()
+    ticket = Ticket(caller.user.id, workspace_id, caller.session_id, body.port if body else None)
+    try:
+        await parts.tickets.issue(digest(secret), ticket, TICKET_SECONDS)
+    except NotFound as ended:
+        raise Conflict("This session has just ended. Sign in again.", "session_ended") from ended
+    await note_admin(parts, caller, owned, "issue_ticket")
+    url = workspace_url(owned.workspace, parts.site.workspace_url)
+    return TicketShown(ticket=secret, url=url, expires_in_seconds=TICKET_SECONDS)
+
+
+async def note_admin(parts: ApiParts, caller: Caller, owned: Owned, action: str) -> None:
+    """An admin who looks into somebody else's home leaves a trace."""
+    if owned.workspace.owner_id != caller.user.owner_id:
+        details = {"owner": owned.owner}
+        await parts.audit.append(actor_of(caller), action, f"workspace:{owned.workspace.id}", details)

@@ -1,0 +1,74 @@
+"""What the API is made from. The composition root fills this; nothing in here reads settings or names an adapter."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from codehub.ports.accounts import Audit, Templates, Tickets
+from codehub.ports.contents import ArchiveContents
+from codehub.ports.runtime import Runtime
+from codehub.ports.signals import Bus, Ids
+from codehub.ports.stores import Leader
+from codehub.ports.views import WorkspaceViews
+from codehub.telemetry import Metrics
+from codehub.usecases.creation import Creation
+from codehub.usecases.identity import Identity
+from codehub.usecases.lifecycle import Lifecycles
+from codehub.usecases.limits import RunningSlots
+from codehub.usecases.oidc import Oidc
+from codehub.usecases.people import People
+from codehub.usecases.tokens import Tokens
+from codehub.usecases.wishes import Wishes
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """How we are reached. `public_url` None: whatever host the request names. `workspace_url`: a pattern with `{slug}`
+    or `{id}`. Times in seconds."""
+
+    public_url: str | None = None
+    workspace_url: str = "http://{slug}.localhost:8000/"
+    runtime: str = "process"
+    sse_prefix: str = "codehub:sse:"
+    heartbeat: float = 30.0
+    check_patience: float = 3.0
+
+    @property
+    def origin(self) -> str | None:
+        if self.public_url is None:
+            return None
+        parts = urlsplit(self.public_url)
+        return f"{parts.scheme}://{parts.netloc}".lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One dependency. `required`: without it the API is of no use."""
+
+    ask: Callable[[], Awaitable[object]]
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ApiParts:
+    identity: Identity
+    people: People
+    tokens: Tokens
+    oidc: Oidc | None
+    wishes: Wishes
+    creation: Creation
+    lifecycles: Lifecycles
+    slots: RunningSlots
+    views: WorkspaceViews
+    contents: ArchiveContents
+    templates: Templates
+    tickets: Tickets
+    audit: Audit
+    runtime: Runtime
+    bus: Bus
+    ids: Ids
+    metrics: Metrics
+    leader: Callable[[], Awaitable[Leader | None]]
+    gc_report: Callable[[], Awaitable[object]]
+    checks: Mapping[str, Check] = field(default_factory=dict)
+    site: Site = field(default_factory=Site)

@@ -1,0 +1,90 @@
+"""Rows as clients see them. Plain dicts: a list of a thousand is rendered on every page load."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+from codehub.domain.errors import ErrorInfo
+from codehub.domain.identity import User
+from codehub.domain.workspace import Operation, Workspace
+from codehub.ports.views import Owned
+
+
+def workspace_json(owned: Owned, url_pattern: str) -> dict[str, Any]:
+    ws = owned.workspace
+    return {
+        "id": str(ws.id),
+        "name": ws.name,
+        "description": ws.description,
+        "memo": ws.memo,
+        "owner": owned.owner,
+        "template": ws.template,
+        "image_ref": ws.image_ref,
+        "runtime": ws.runtime,
+        "url": workspace_url(ws, url_pattern),
+        "phase": ws.phase.value,
+        "desired_state": ws.desired_state.value,
+        "operation": ws.operation.value,
+        "op_id": _text(ws.op_id),
+        "op_started_at": moment(ws.op_started_at),
+        "progress": ws.op_progress.to_json() if ws.op_progress else None,
+        "conditions": ws.conditions.to_json(),
+        "archive_key": ws.archive_key,
+        "error": _error(ws.error_info),
+        "last_access_at": moment(ws.last_access_at),
+        "phase_changed_at": moment(ws.phase_changed_at),
+        "standby_ttl_seconds": ws.standby_ttl_seconds,
+        "archive_ttl_seconds": ws.archive_ttl_seconds,
+        "created_at": moment(ws.created_at),
+        "updated_at": moment(ws.updated_at),
+        "deleted_at": moment(ws.deleted_at),
+    }
+
+
+def workspace_url(ws: Workspace, pattern: str) -> str:
+    return pattern.replace("{slug}", ws.slug).replace("{id}", str(ws.id))
+
+
+def settled(ws: Workspace) -> bool:
+    """Nothing is left to do for the wish."""
+    return ws.operation is Operation.NONE and ws.phase.value == ws.desired_state.value and not ws.wish_pending
+
+
+def user_json(user: User) -> dict[str, Any]:
+    return {
+        "id": str(user.id),
+        "username": user.username,
+        "role": user.role.value,
+        "created_at": moment(user.created_at),
+        "disabled_at": moment(user.disabled_at),
+        "max_running": user.max_running,
+        "has_password": user.has_password,
+        "issuer": user.issuer,
+    }
+
+
+def moment(at: Any) -> str | None:  # noqa: ANN401 - a datetime or nothing
+    return at.isoformat() if at is not None else None
+
+
+def answer(body: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    return JSONResponse(body, status, dict(headers or {}))
+
+
+def _error(info: ErrorInfo | None) -> dict[str, Any] | None:
+    if info is None:
+        return None
+    return {
+        "reason": info.reason.value,
+        "message": info.message,
+        "is_terminal": info.is_terminal,
+        "operation": info.operation,
+        "count": info.error_count,
+        "context": dict(info.context),
+        "occurred_at": moment(info.occurred_at),
+    }
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,369 @@
+"""The shapes that clients may rely on. What comes in is strict: a field that we do not know is refused by name, text
+holds nothing that a database cannot hold, and numbers are numbers.
+"""
+
+from datetime import datetime
+from typing import Annotated, Any, Generic, TypeVar
+from uuid import UUID
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+
+from codehub.domain.errors import ErrorReason
+from codehub.domain.identity import Role, Scope
+from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction
+
+T = TypeVar("T")
+
+LONGEST_TTL = 10 * 366 * 24 * 3600
+AN_ID = "6f1c2b54-8d0e-4a7b-9f57-0c1d6b0f2a11"
+ANOTHER_ID = "0b9f7a52-51c3-4d0c-8f4e-3a5d2c9e7b60"
+A_TIME = "2026-03-01T12:00:00+00:00"
+
+
+def storable(text: str) -> str:
+    if "\x00" in text:
+        raise ValueError("NUL cannot be stored.")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("This is not Unicode text: half a surrogate pair is in it.")
+    return text
+
+
+Text = Annotated[StrictStr, AfterValidator(storable)]
+Name = Annotated[Text, Field(min_length=1, max_length=100, examples=["demo"])]
+Description = Annotated[Text, Field(max_length=1_000, examples=["The shop's backend"])]
+Memo = Annotated[Text, Field(max_length=10_000, examples=["ask Ann for the test data"])]
+TemplateName = Annotated[Text, Field(min_length=1, max_length=40, examples=["default"])]
+TtlSeconds = Annotated[StrictInt, Field(ge=0, le=LONGEST_TTL, examples=[3600], description="0 = never")]
+GitUrl = Annotated[Text, Field(min_length=1, max_length=1_000, examples=["https://git.example.com/team/shop.git"])]
+Username = Annotated[Text, Field(min_length=1, max_length=64, examples=["ann"])]
+Secret = Annotated[Text, Field(min_length=1, max_length=1_024, examples=["correct horse battery staple"])]
+
+
+class Incoming(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Outgoing(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+
+class Page(Outgoing, Generic[T]):
+    """`next_cursor` null: this was the last page."""
+
+    items: list[T]
+    next_cursor: str | None
+
+
+# ── problems ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class FieldError(Outgoing):
+    field: str
+    message: str
+
+
+class Problem(Outgoing):
+    """RFC 9457. `code` is stable; `holders` comes with limit_reached, `errors` with 422, `request_id` with 500."""
+
+    type: str = Field(examples=["urn:codehub:problem:not_found"])
+    title: str = Field(examples=["Not found"])
+    status: int = Field(examples=[404])
+    detail: str = Field(examples=["There is no such workspace, or it is not yours."])
+    code: str = Field(examples=["not_found"])
+    errors: list[FieldError] | None = None
+    holders: list[str] | None = None
+    request_id: str | None = None
+
+
+# ── who ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class SignIn(Incoming):
+    username: Annotated[Text, Field(max_length=1_024, examples=["ann"])]
+    password: Annotated[Text, Field(max_length=4_096, examples=["correct horse battery staple"])]
+
+
+class PasswordChange(Incoming):
+    old_password: Secret
+    new_password: Secret
+
+
+class User(Outgoing):
+    id: UUID = Field(examples=[ANOTHER_ID])
+    username: str = Field(examples=["ann"])
+    role: Role
+    created_at: datetime
+    disabled_at: datetime | None
+    max_running: int | None = Field(description="This person's own limit; null = the installation's.")
+    has_password: bool
+    issuer: str | None = Field(description="The OpenID provider that knows this person, if one does.")
+
+
+class SessionShown(Outgoing):
+    """Who asks, and what this very credential may do."""
+
+    user: User
+    kind: str = Field(examples=["session"], description="`session` or `token`")
+    scopes: list[Scope]
+    expires_at: datetime | None
+
+
+class BrowserSession(Outgoing):
+    id: str
+    created_at: datetime
+    last_seen_at: datetime
+    expires_at: datetime
+    address: str
+    agent: str
+    current: bool
+
+
+class SessionList(Outgoing):
+    items: list[BrowserSession]
+
+
+class NewToken(Incoming):
+    name: Annotated[Text, Field(min_length=1, max_length=100, examples=["ci"])]
+    scopes: list[Scope] = Field(min_length=1, max_length=3, examples=[["read"]])
+    expires_in_seconds: Annotated[StrictInt, Field(ge=60, le=366 * 24 * 3600, examples=[86400])] | None = None
+
+
+class Token(Outgoing):
+    id: UUID
+    name: str
+    scopes: list[Scope]
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+
+
+class CreatedToken(Token):
+    """`token` is shown this once."""
+
+    token: str = Field(examples=["chub_…"])
+
+
+class TokenList(Outgoing):
+    items: list[Token]
+
+
+# ── workspaces ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class NewWorkspace(Incoming):
+    name: Name
+    description: Description = ""
+    memo: Memo = ""
+    template: TemplateName = "default"
+    desired_state: Desired = Desired.RUNNING
+    standby_ttl_seconds: TtlSeconds | None = None
+    archive_ttl_seconds: TtlSeconds | None = None
+    git_url: GitUrl | None = None
+
+
+class WorkspaceChange(Incoming):
+    """Only the fields that are sent change. Null for a TTL: the installation's default again."""
+
+    name: Name | None = None
+    description: Description | None = None
+    memo: Memo | None = None
+    template: TemplateName | None = None
+    standby_ttl_seconds: TtlSeconds | None = None
+    archive_ttl_seconds: TtlSeconds | None = None
+    git_url: GitUrl | None = None
+    desired_state: Desired | None = None
+    if_idle: StrictBool = Field(default=False, description="409 instead of waiting while an operation is under way.")
+    discard_home: StrictBool = Field(default=False, description="PENDING gives up the home: say that you mean it.")
+
+
+class ConditionShown(Outgoing):
+    status: bool | None = Field(description="null = could not be observed")
+    reason: str
+    message: str
+    last_transition_time: datetime | None
+
+
+class ProgressShown(Outgoing):
+    bytes: int
+    files: int
+    total_bytes: int | None
+    step: str
+
+
+class WorkspaceError(Outgoing):
+    reason: ErrorReason
+    message: str
+    is_terminal: bool
+    operation: str
+    count: int
+    context: dict[str, Any]
+    occurred_at: datetime
+
+
+class Workspace(Outgoing):
+    id: UUID = Field(examples=[AN_ID])
+    name: str = Field(examples=["demo"])
+    description: str
+    memo: str
+    owner: str = Field(examples=["ann"], description="The owner's username.")
+    template: str = Field(examples=["default"])
+    image_ref: str
+    runtime: str = Field(examples=["process"])
+    url: str = Field(examples=["http://demo-0f2a11.localhost:8000/"])
+    phase: Phase
+    desired_state: Desired
+    operation: Operation
+    op_id: UUID | None
+    op_started_at: datetime | None
+    progress: ProgressShown | None
+    conditions: dict[str, ConditionShown]
+    archive_key: str | None
+    error: WorkspaceError | None
+    last_access_at: datetime | None
+    phase_changed_at: datetime
+    standby_ttl_seconds: int | None
+    archive_ttl_seconds: int | None
+    created_at: datetime
+    updated_at: datetime
+    deleted_at: datetime | None
+
+
+class LedgerEntry(Outgoing):
+    at: datetime
+    actor: str
+    kind: str
+    before: str | None
+    after: str | None
+    reason: str
+    op_id: UUID | None
+    message: str
+
+
+class CauseShown(Outgoing):
+    reason: str = Field(examples=["idle"])
+    actor: str = Field(examples=["ttl"])
+    at: datetime
+
+
+class ObstacleShown(Outgoing):
+    kind: str = Field(examples=["lease"])
+    message: str
+    until: datetime | None
+
+
+class LifecycleShown(Outgoing):
+    """Why it is up, when it stops and becomes what, what keeps it from stopping, and why it stopped last."""
+
+    phase: Phase
+    desired_state: Desired
+    why_up: CauseShown | None
+    last_activity_at: datetime | None
+    stops_at: datetime | None
+    becomes: Desired | None
+    stop_reason: str | None
+    blocked_by: list[ObstacleShown]
+    warnings: list[datetime] = Field(description="When the owner is warned before the stop.")
+    last_stop: CauseShown | None
+
+
+class KeepAlive(Incoming):
+    seconds: Annotated[StrictInt, Field(ge=0, le=LONGEST_TTL, examples=[7200], description="0 lets go")]
+
+
+class LeaseShown(Outgoing):
+    until: datetime
+    seconds: int
+    capped: bool
+    message: str
+    stops_at: datetime | None
+
+
+class Recovery(Incoming):
+    action: RecoverAction = Field(examples=["retry"])
+    archive: UUID | None = Field(default=None, description="For use_archive: the restore point's op_id.")
+
+
+class Restoration(Incoming):
+    archive: UUID = Field(description="The restore point's op_id.", examples=[ANOTHER_ID])
+
+
+class TicketOrder(Incoming):
+    port: Annotated[StrictInt, Field(ge=1, le=65535)] | None = None
+
+
+class TicketShown(Outgoing):
+    """`ticket` opens the workspace's own host once, within `expires_in_seconds`."""
+
+    ticket: str
+    url: str
+    expires_in_seconds: int
+
+
+class LogsShown(Outgoing):
+    """`text`: the last lines the IDE printed; empty when no container is there."""
+
+    text: str
+
+
+class ArchiveShown(Outgoing):
+    """A restore point. `is_present`: what the workspace sleeps on, or was last restored from. `released_at`: given up,
+    kept for undo."""
+
+    op_id: UUID
+    bytes: int
+    files: int
+    created_at: datetime
+    verified_at: datetime
+    released_at: datetime | None
+    is_present: bool
+
+
+class ArchiveList(Outgoing):
+    items: list[ArchiveShown]
+
+
+class TreeEntry(Outgoing):
+    """`name` is for people. `path` is for `?path=`, percent-encoded: names are bytes, and not all of them are text."""
+
+    name: str
+    path: str = Field(examples=["project/read%20me.txt"])
+    kind: str = Field(examples=["file"])
+    size: int
+    mode: int
+    mtime: datetime
+    target: str | None
+
+
+class Tree(Outgoing):
+    path: str
+    entries: list[TreeEntry]
+
+
+class SlotHolder(Outgoing):
+    id: UUID
+    name: str
+    phase: Phase
+    desired_state: Desired
+    operation: Operation
+    since: datetime = Field(description="Since when it is in this phase.")
+
+
+class LimitsShown(Outgoing):
+    """`holders` are yours. `is_own`: the limit was set for you alone."""
+
+    max_running: int
+    running: int
+    is_own: bool
+    holders: list[SlotHolder]
+    max_running_global: int
+    running_global: int
+
+
+class TemplateShown(Outgoing):
+    name: str
+    description: str
+    image_ref: str
+
+
+class TemplateList(Outgoing):
+    items: list[TemplateShown]

@@ -1,0 +1,96 @@
+"""Serving the API from a process that has its own signals and perhaps other work: uvicorn, told when to stop.
+
+Event streams never end by themselves, so they are ended first; other requests get a few seconds to finish.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from codehub.api.errors import BY_STATUS, problem
+from codehub.api.event_hub import EventHub
+
+GRACE_SECONDS = 5
+LONGEST_HEAD_BYTES = 128 << 10
+"""Until a request's headers are complete; smaller ones are refused by the API itself, with better words."""
+
+
+class CappedHttp(HttpToolsProtocol):
+    """What cannot be read as a request, or never gets to its end, is answered as everything else is, and the
+    connection closed: a stranger must not make us keep endless headers."""
+
+    _is_head = True
+    _head_bytes = 0
+
+    def on_message_begin(self) -> None:
+        self._is_head, self._head_bytes = True, 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._is_head = False
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        self._head_bytes += len(data)
+        super().data_received(data)
+        if self._is_head and self._head_bytes > LONGEST_HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response("The request's address and headers are too large.")
+
+    def send_400_response(self, msg: str) -> None:
+        title, code = BY_STATUS[400]
+        answer = problem(400, title, code, msg, {"Connection": "close"})
+        head = b"".join(b"%s: %s\r\n" % header for header in answer.raw_headers)
+        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + head + b"\r\n" + bytes(answer.body))
+        self.transport.close()
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """They are the process's, which cancels us."""
+        yield
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """Raises OSError if somebody else has it."""
+    return socket.create_server((host, port), backlog=1024)
+
+
+async def serve(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> None:
+    """Until cancelled; then gracefully."""
+    config = uvicorn.Config(
+        app,
+        http=CappedHttp,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    server = _Server(config)
+    hub: EventHub = app.state.hub
+    serving = asyncio.ensure_future(server.serve([listening]))
+    up = asyncio.ensure_future(server.up.wait())
+    try:
+        await asyncio.wait([serving, up], return_when=asyncio.FIRST_COMPLETED)
+        if server.up.is_set():
+            ready()
+        await asyncio.shield(serving)
+    finally:
+        up.cancel()
+        await hub.close()
+        server.should_exit = True
+        await serving

@@ -1,0 +1,125 @@
+"""Around every request: an id in the log and in the answer, caps on what we read, headers that keep browsers careful,
+and the last net under what nobody foresaw."""
+
+import re
+import time
+from collections.abc import Iterable
+from typing import Final
+from uuid import uuid4
+
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from codehub.api.errors import BY_STATUS, problem, unforeseen
+from codehub.telemetry import HTTP_REQUESTS, HTTP_SECONDS, Metrics, get_logger
+
+log = get_logger(__name__)
+
+MOST_BODY_BYTES: Final = 1 << 20
+MOST_HEADER_BYTES: Final = 32 << 10
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+
+CAREFUL: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+}
+
+
+class Surroundings:
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        given = headers.get("x-request-id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else uuid4().hex
+        scope.setdefault("state", {})["request_id"] = request_id
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            await self._answer(scope, headers, receive, send, request_id)
+
+    async def _answer(self, scope: Scope, headers: Headers, receive: Receive, send: Send, request_id: str) -> None:
+        began = time.monotonic()
+        status = 0
+
+        async def dressed(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                _dress(message, request_id)
+            await send(message)
+
+        try:
+            refused = _refusal(scope["headers"], headers)
+            if refused is not None:
+                await _refuse(refused)(scope, receive, dressed)
+            else:
+                await self._app(scope, _capped(receive), dressed)
+        except Exception:
+            log.exception("request failed", method=scope["method"], path=scope["path"])
+            if status:
+                raise  # half an answer is out: the connection must break, so that nobody takes it for a whole one
+            await unforeseen(request_id)(scope, receive, dressed)
+        finally:
+            self._note(scope, status, time.monotonic() - began)
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "unknown")
+        self._metrics.add(HTTP_REQUESTS, method=_method(scope), route=route, status=str(status))
+        if route != "/events":  # those last as long as somebody listens
+            self._metrics.observe(HTTP_SECONDS, seconds, route=route)
+        if scope["path"] not in _QUIET:
+            log.info("request", method=scope["method"], path=scope["path"], status=status, seconds=round(seconds, 4))
+
+
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+def _method(scope: Scope) -> str:
+    """A label has few values, whatever strangers send."""
+    return scope["method"] if scope["method"] in _METHODS else "other"
+
+
+def _dress(message: Message, request_id: str) -> None:
+    headers = MutableHeaders(scope=message)
+    headers["X-Request-Id"] = request_id
+    for name, value in CAREFUL.items():
+        headers.setdefault(name, value)
+
+
+def _refusal(raw: Iterable[tuple[bytes, bytes]], headers: Headers) -> int | None:
+    if sum(len(name) + len(value) for name, value in raw) > MOST_HEADER_BYTES:
+        return 431
+    length = headers.get("content-length", "")
+    return 413 if length.isdecimal() and int(length[:20]) > MOST_BODY_BYTES else None
+
+
+def _refuse(status: int) -> ASGIApp:
+    title, code = BY_STATUS[status]
+    cap, what = (MOST_BODY_BYTES, "body") if status == 413 else (MOST_HEADER_BYTES, "header block")
+    return problem(status, title, code, f"The {what} may have {cap} bytes.", {"Connection": "close"})
+
+
+def _capped(receive: Receive) -> Receive:
+    seen = 0
+
+    async def counted() -> Message:
+        nonlocal seen
+        message = await receive()
+        if message["type"] == "http.request":
+            seen += len(message.get("body", b""))
+            if seen > MOST_BODY_BYTES:
+                raise HTTPException(413, f"The body may have {MOST_BODY_BYTES} bytes.", {"Connection": "close"})
+        return message
+
+    return counted

@@ -1,0 +1,46 @@
+"""Personal tokens, for scripts and the command line."""
+
+from uuid import UUID
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from codehub.api.deps import SIGNED, WITH_BODY, Parts, Signed, problems
+from codehub.api.schemas import CreatedToken, NewToken, Token, TokenList
+from codehub.domain.identity import ApiToken
+
+router = APIRouter(tags=["tokens"])
+
+
+@router.post(
+    "/tokens",
+    operation_id="createToken",
+    status_code=201,
+    responses=problems(*WITH_BODY, 429),
+)
+async def create_token(parts: Parts, caller: Signed, body: NewToken) -> CreatedToken:
+    """The secret is shown in this answer and never again."""
+    made, secret = await parts.tokens.create(caller, body.name, body.scopes, body.expires_in_seconds)
+    return CreatedToken(**_shown(made).model_dump(), token=secret)
+
+
+@router.get("/tokens", operation_id="listTokens", responses=problems(*SIGNED))
+async def list_tokens(parts: Parts, caller: Signed) -> TokenList:
+    return TokenList(items=[_shown(token) for token in await parts.tokens.list(caller)])
+
+
+@router.delete("/tokens/{token_id}", operation_id="revokeToken", status_code=204, responses=problems(*SIGNED, 404, 422))
+async def revoke_token(parts: Parts, caller: Signed, token_id: UUID) -> Response:
+    await parts.tokens.revoke(caller, token_id)
+    return Response(status_code=204)
+
+
+def _shown(token: ApiToken) -> Token:
+    return Token(
+        id=token.id,
+        name=token.name,
+        scopes=sorted(token.scopes),
+        created_at=token.created_at,
+        expires_at=token.expires_at,
+        last_used_at=token.last_used_at,
+    )

@@ -1,0 +1,189 @@
+"""Workspaces: list, create, show, change, delete. A wish is accepted (202) and carried out by the controller."""
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Header, Query
+from starlette.responses import Response
+
+from codehub.api import cursors, schemas
+from codehub.api.deps import (
+    SIGNED,
+    WITH_BODY,
+    Cursor,
+    Limit,
+    Parts,
+    Reader,
+    SearchText,
+    Signed,
+    WorkspaceId,
+    also,
+    problems,
+)
+from codehub.api.parts import ApiParts
+from codehub.api.rendering import answer, settled, workspace_json
+from codehub.api.schemas import LedgerEntry, Page, WorkspaceChange
+from codehub.domain.errors import Invalid
+from codehub.domain.git_url import checked_git_url
+from codehub.domain.identity import Caller, Scope
+from codehub.domain.workspace import Desired, Phase
+from codehub.ports.views import Owned, Position, Sought
+from codehub.usecases.identity import actor_of
+from codehub.usecases.reading import Reading
+from codehub.usecases.wishes import Edit, NewWorkspace
+
+router = APIRouter(tags=["workspaces"])
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        pattern=r"^[\x21-\x7e]{1,200}$",
+        description="The same key with the same body gives the same answer, however often it is sent.",
+    ),
+]
+
+
+@router.get(
+    "/workspaces",
+    operation_id="listWorkspaces",
+    response_model=Page[schemas.Workspace],
+    responses=problems(*SIGNED, 422),
+)
+async def list_workspaces(
+    parts: Parts,
+    caller: Reader,
+    q: SearchText = "",
+    phase: Annotated[Phase | None, Query()] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """One's own, newest first."""
+    return await workspace_page(parts, Sought(caller.user.owner_id, q, phase), "workspaces", limit, cursor)
+
+
+async def workspace_page(parts: ApiParts, sought: Sought, kind: str, limit: int, cursor: str | None) -> Response:
+    items, following = await workspaces_of(parts, sought, kind, limit, cursor)
+    return answer({"items": items, "next_cursor": following})
+
+
+async def workspaces_of(
+    parts: ApiParts, sought: Sought, kind: str, limit: int, cursor: str | None
+) -> tuple[list[dict[str, Any]], str | None]:
+    after = cursors.position_read(kind, cursor)
+    found = await parts.views.page(sought, limit + 1, after)
+    following = None
+    if len(found) > limit:
+        last = found[limit - 1].workspace
+        following = cursors.position_written(kind, Position(last.created_at, last.id))
+    return [shown(parts, owned) for owned in found[:limit]], following
+
+
+@router.post(
+    "/workspaces",
+    operation_id="createWorkspace",
+    status_code=201,
+    response_model=schemas.Workspace,
+    responses=problems(*WITH_BODY, 409, 429),
+)
+async def create_workspace(
+    parts: Parts, caller: Signed, body: schemas.NewWorkspace, idempotency_key: IdempotencyKey = None
+) -> Response:
+    """It exists at once; the controller brings it to `desired_state`. The image is the template's alone."""
+    new = NewWorkspace(
+        name=body.name,
+        owner_id=caller.user.owner_id,
+        desired_state=body.desired_state,
+        description=body.description,
+        memo=body.memo,
+        template=body.template,
+        runtime=parts.site.runtime,
+        standby_ttl_seconds=body.standby_ttl_seconds,
+        archive_ttl_seconds=body.archive_ttl_seconds,
+        git_url=body.git_url,
+    )
+    created = await parts.creation.create(caller, new, idempotency_key, lambda owned: shown(parts, owned))
+    return answer(created, 201, {"Location": f"/api/v1/workspaces/{created['id']}"})
+
+
+@router.get(
+    "/workspaces/{workspace_id}",
+    operation_id="showWorkspace",
+    response_model=schemas.Workspace,
+    responses=problems(*SIGNED, 404, 422),
+)
+async def show_workspace(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> Response:
+    """A deleted one too, while it can be brought back."""
+    owned = await Reading(parts.views).one(caller, workspace_id, deleted=True)
+    return answer(shown(parts, owned))
+
+
+@router.patch(
+    "/workspaces/{workspace_id}",
+    operation_id="changeWorkspace",
+    response_model=schemas.Workspace,
+    responses={
+        **also(202, schemas.Workspace, "Accepted: the controller is on it."),
+        **problems(*WITH_BODY, 404, 409, 429),
+    },
+)
+async def change_workspace(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body: WorkspaceChange) -> Response:
+    """All of it or nothing. A new name keeps the address."""
+    owned = await Reading(parts.views).one(caller, workspace_id, Scope.WRITE)
+    edit = Edit(await _fields(parts, body), body.desired_state, body.if_idle, body.discard_home)
+    row = await parts.wishes.edit(workspace_id, edit, actor_of(caller))
+    accepted = body.desired_state is not None and not settled(row)
+    return answer(shown(parts, Owned(row, owned.owner)), 202 if accepted else 200)
+
+
+async def _fields(parts: ApiParts, body: WorkspaceChange) -> dict[str, object]:
+    """Null is a value for what has a default elsewhere, and a mistake for the rest."""
+    sent = body.model_fields_set - {"desired_state", "if_idle", "discard_home"}
+    fields: dict[str, object] = {name: getattr(body, name) for name in sent}
+    for name in ("name", "description", "memo", "template"):
+        if name in fields and fields[name] is None:
+            raise Invalid("This cannot be null.", name)
+    if body.template is not None:
+        fields["image_ref"] = (await parts.creation.template(body.template)).image_ref
+    parts.creation.check_ttl("standby_ttl_seconds", body.standby_ttl_seconds)
+    parts.creation.check_ttl("archive_ttl_seconds", body.archive_ttl_seconds)
+    if body.git_url is not None:
+        checked_git_url(body.git_url)
+    return fields
+
+
+@router.delete(
+    "/workspaces/{workspace_id}",
+    operation_id="deleteWorkspace",
+    status_code=202,
+    response_model=schemas.Workspace,
+    responses=problems(*SIGNED, 404, 422),
+)
+async def delete_workspace(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> Response:
+    """Archived first, and kept for the undo window."""
+    owned = await Reading(parts.views).one(caller, workspace_id, Scope.WRITE)
+    row = await parts.wishes.want(workspace_id, Desired.DELETED, actor_of(caller))
+    return answer(shown(parts, Owned(row, owned.owner)), 202)
+
+
+@router.get(
+    "/workspaces/{workspace_id}/events",
+    operation_id="listWorkspaceEvents",
+    responses=problems(*SIGNED, 404, 422),
+)
+async def list_workspace_events(
+    parts: Parts, caller: Signed, workspace_id: WorkspaceId, limit: Limit = 50, cursor: Cursor = None
+) -> Page[LedgerEntry]:
+    """What happened, newest first: each wish and operation with who and why."""
+    await Reading(parts.views).one(caller, workspace_id, deleted=True)
+    before = cursors.number_read("events", cursor)
+    found = await parts.views.entries(workspace_id, limit + 1, before)
+    following = cursors.written("events", str(found[limit - 1][0])) if len(found) > limit else None
+    return Page(items=[LedgerEntry.model_validate(entry) for _, entry in found[:limit]], next_cursor=following)
+
+
+def shown(parts: ApiParts, owned: Owned) -> dict[str, Any]:
+    return workspace_json(owned, parts.site.workspace_url)
+
+
+async def visible(parts: ApiParts, caller: Caller, workspace_id: UUID, scope: Scope, *, deleted: bool = False) -> Owned:
+    return await Reading(parts.views).one(caller, workspace_id, scope, deleted=deleted)

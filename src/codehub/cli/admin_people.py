@@ -1,0 +1,174 @@
+"""Accounts, for an admin who is signed in: made, changed and shut, and who changed what."""
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from codehub.cli import contexts, present
+from codehub.cli.client import Client, Json
+from codehub.cli.exits import USAGE
+from codehub.cli.failures import ClientFailed
+from codehub.cli.finding import chosen
+from codehub.cli.options import AsJson
+from codehub.domain.identity import Role
+
+users = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="""Who may sign in here. USER is a username, an id, or the beginning of an id.
+
+    Example: `codehub admin users create ann`""",
+)
+
+Who = Annotated[str, typer.Argument(metavar="USER", help="Username, id or beginning of an id.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(users, name="users")
+    app.command("audit")(audit)
+
+
+@users.command("ls")
+def list_users(as_json: AsJson = False) -> None:
+    """List everybody.
+
+    Example: `codehub admin users ls`
+    """
+    with Client(contexts.in_use()) as client:
+        found = list(client.pages("/admin/users"))
+    if as_json:
+        present.as_json(found)
+        return
+    rows = [
+        (
+            user["username"],
+            user["id"][:8],
+            user["role"],
+            "disabled" if user["disabled_at"] else "",
+            "" if user["max_running"] is None else user["max_running"],
+            user["issuer"] or ("password" if user["has_password"] else "none"),
+        )
+        for user in found
+    ]
+    present.table(("USER", "ID", "ROLE", "", "LIMIT", "SIGNS IN BY"), rows, empty="Nobody yet.")
+
+
+@users.command("create")
+def create(
+    username: Annotated[str, typer.Argument(help="What they sign in as.")],
+    role: Annotated[Role, typer.Option(help="What they may do.")] = Role.USER,
+    max_running: Annotated[int | None, typer.Option(min=0, help="Their own limit of running workspaces.")] = None,
+    password_stdin: Annotated[bool, typer.Option("--password-stdin", help="Read the password from a pipe.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make an account. Without a password one is made up and printed once, on stdout alone.
+
+    Example: `codehub admin users create ann --max-running 5`
+    """
+    body: Json = {"username": username, "role": role.value, "max_running": max_running}
+    if password_stdin:
+        body["password"] = sys.stdin.readline().rstrip("\r\n")
+    with Client(contexts.in_use()) as client:
+        made = client.post("/admin/users", body)
+    _tell(made, f"{made['username']} ({made['role']}) may sign in.", as_json=as_json)
+
+
+@users.command("disable")
+def disable(user: Who, as_json: AsJson = False) -> None:
+    """Shut somebody out at once: sessions and tokens end. Their workspaces and data stay.
+
+    Example: `codehub admin users disable ann`
+    """
+    _change(user, {"disabled": True}, "is shut out.", as_json=as_json)
+
+
+@users.command("enable")
+def enable(user: Who, as_json: AsJson = False) -> None:
+    """Let somebody in again.
+
+    Example: `codehub admin users enable ann`
+    """
+    _change(user, {"disabled": False}, "may sign in.", as_json=as_json)
+
+
+@users.command("role")
+def role(user: Who, new_role: Annotated[Role, typer.Argument(metavar="ROLE")], as_json: AsJson = False) -> None:
+    """Make somebody an admin, or no longer. There is always one left.
+
+    Example: `codehub admin users role ann admin`
+    """
+    _change(user, {"role": new_role.value}, f"is {new_role.value} now.", as_json=as_json)
+
+
+@users.command("reset-password")
+def reset_password(user: Who, as_json: AsJson = False) -> None:
+    """Give somebody a new password, printed once on stdout. The old one and their sessions end.
+
+    Example: `codehub admin users reset-password ann`
+    """
+    _change(user, {"reset_password": True}, "has a new password.", as_json=as_json)
+
+
+@users.command("limit")
+def limit(
+    user: Who,
+    max_running: Annotated[str, typer.Argument(metavar="NUMBER", help="Or `default`: the installation's.")],
+    as_json: AsJson = False,
+) -> None:
+    """How many workspaces of somebody may run at once.
+
+    Example: `codehub admin users limit ann 5`
+    """
+    if max_running != "default" and not (max_running.isascii() and max_running.isdecimal()):
+        raise ClientFailed(f"{max_running!r} is neither a number nor `default`.", USAGE)
+    number = None if max_running == "default" else int(max_running)
+    said = "has the installation's limit." if number is None else f"may run {number} at once."
+    _change(user, {"max_running": number}, said, as_json=as_json)
+
+
+def audit(
+    most: Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many of the newest.")] = 30,
+    actor: Annotated[str | None, typer.Option(help="Only what this person or robot did.")] = None,
+    subject: Annotated[str | None, typer.Option(help="Only what was done to this, such as `workspace:ID`.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Who changed what, from where; the newest last.
+
+    Example: `codehub admin audit -n 100 --actor ann`
+    """
+    with Client(contexts.in_use()) as client:
+        found = list(client.pages("/admin/audit", most=most, actor=actor, subject=subject))[::-1]
+    if as_json:
+        present.as_json(found)
+        return
+    rows = [
+        (e["at"][:19].replace("T", " "), e["actor"], e["address"], e["action"], e["subject"], _details(e["details"]))
+        for e in found
+    ]
+    present.table(("AT (UTC)", "WHO", "FROM", "DID", "TO", "DETAILS"), rows, empty="Nothing found.")
+
+
+def _details(details: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}={json.dumps(value)}" for name, value in details.items())
+
+
+def _change(wanted: str, body: Json, said: str, *, as_json: bool) -> None:
+    with Client(contexts.in_use()) as client:
+        everybody = list(client.pages("/admin/users"))
+        user = chosen(everybody, wanted, "user", "codehub admin users ls", name="username")
+        changed = client.patch(f"/admin/users/{user['id']}", body)
+    _tell(changed, f"{changed['username']} {said}", as_json=as_json)
+
+
+def _tell(user: Json, said: str, *, as_json: bool) -> None:
+    """A new password is data, and all that stdout gets: it can be piped to where it belongs."""
+    if as_json:
+        present.as_json(user)
+    elif user["password"] is None:
+        present.say(said)
+    else:
+        present.note(f"{said} The password is shown only now:")
+        print(user["password"])

@@ -1,0 +1,249 @@
+"""The self-check's table: one check is one small function, from settings to a finding that says what to do.
+
+A check that cannot be made because something before it failed says so by failing itself; none changes anything but the
+archive store's, which removes what it wrote.
+"""
+
+import asyncio
+import os
+import resource
+import shutil
+import socket
+import stat
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from codehub.cli.present import size
+from codehub.domain.errors import CodeHubError
+from codehub.usecases.checkup import Finding, fail, ok, warn
+
+if TYPE_CHECKING:
+    from codehub.settings import Settings
+
+LEAST_REDIS = (6, 2)
+"""The first with ZADD GT."""
+SKEW_SECONDS = 5.0
+SILENT_SECONDS = 4.0
+FREE_WARN, FREE_FAIL = 5 << 30, 512 << 20
+LEAST_FILES = 1024
+
+Check = Callable[["Settings"], Awaitable[Finding]]
+
+
+async def settings_spelt(_settings: "Settings") -> Finding:
+    from codehub.settings import misspelt
+
+    wrong = list(misspelt(os.environ))
+    if wrong:
+        return warn("settings", " ".join(wrong), "Correct or unset it.")
+    return ok("settings", "readable; no variable is nearly one of ours")
+
+
+async def data_directory(settings: "Settings") -> Finding:
+    directory = settings.data_dir.expanduser().absolute()
+    if not directory.is_dir():
+        return warn("data directory", f"{directory} is not there yet", "The first start makes it.")
+    if not os.access(directory, os.W_OK | os.X_OK):
+        return fail("data directory", f"{directory} is not writable", "Give it to the account that runs CodeHub.")
+    if stat.S_IMODE(directory.stat().st_mode) & 0o077:
+        return warn("data directory", f"others may look into {directory}", f"chmod 700 {directory}")
+    return ok("data directory", f"{directory} is writable and private")
+
+
+async def disk(settings: "Settings") -> Finding:
+    place = settings.data_dir.expanduser().absolute()
+    place = next(path for path in (place, *place.parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    seen = f"{size(free)} free at {place}"
+    if free < FREE_FAIL:
+        return fail("disk", seen, "Free some: homes cannot be written, nor databases.")
+    return warn("disk", seen, "Free some soon.") if free < FREE_WARN else ok("disk", seen)
+
+
+async def open_files(_settings: "Settings") -> Finding:
+    allowed, _most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed < LEAST_FILES:
+        return warn(
+            "open files",
+            f"at most {allowed}",
+            f"`ulimit -n 65536`, or LimitNOFILE in the unit: at least {LEAST_FILES}.",
+        )
+    return ok("open files", f"at most {allowed}")
+
+
+async def postgresql(settings: "Settings") -> Finding:
+    from codehub.bootstrap import SchemaMismatch, check_schema, open_database
+
+    async with open_database(settings) as database:
+        try:
+            await check_schema(database)
+        except SchemaMismatch as mismatch:
+            return fail("postgresql", str(mismatch), "`codehub migrate`, or another version of CodeHub.")
+        except CodeHubError as error:
+            return fail("postgresql", str(error), "Start it, or correct CODEHUB_DATABASE_URL.")
+        before = datetime.now(UTC)
+        theirs = await database.views().now()
+        after = datetime.now(UTC)
+    skew = max((before - theirs).total_seconds(), (theirs - after).total_seconds(), 0.0)
+    if skew > SKEW_SECONDS:
+        return warn("postgresql", f"its clock and ours are {skew:.0f} s apart", "Set both by NTP.")
+    return ok("postgresql", f"answers, has this program's schema, clocks within {max(skew, 0.01):.2f} s")
+
+
+async def redis(settings: "Settings") -> Finding:
+    from codehub.bootstrap import open_redis
+
+    async with open_redis(settings) as connection:
+        try:
+            version = await connection.version()
+        except CodeHubError as error:
+            return fail("redis", str(error), "Start it, or correct CODEHUB_REDIS_URL.")
+    if tuple(int(part) for part in version.split(".")[:2]) < LEAST_REDIS:
+        return fail("redis", f"version {version}", "Use 6.2 or newer: activity is kept with ZADD GT.")
+    return ok("redis", f"answers, version {version}")
+
+
+async def archive_store(settings: "Settings") -> Finding:
+    from uuid import uuid4
+
+    from codehub.bootstrap import open_archives
+    from codehub.domain.judge import ArchiveState
+
+    advice = "Correct CODEHUB_ARCHIVE_URL, CODEHUB_S3_ENDPOINT or AWS_*; it must let us read, write, delete and list."
+    key = f"{settings.archive_prefix}doctor/{uuid4()}/home.tar.zst"
+    archives = open_archives(settings)
+    try:
+        await archives.create_empty(key)
+        state = await archives.look(key)
+        await archives.delete(key)
+        gone = await archives.look(key)
+    except CodeHubError as error:
+        return fail("archives", str(error), advice)
+    finally:
+        archives.close()
+    if (state, gone) != (ArchiveState.READABLE, ArchiveState.NOT_FOUND):
+        return fail("archives", f"a probe was {state.value} after writing and {gone.value} after deleting", advice)
+    return ok("archives", "a probe was written, read back and deleted")
+
+
+async def sandbox(_settings: "Settings") -> Finding:
+    from codehub.bootstrap import find_bubblewrap
+
+    if await asyncio.to_thread(find_bubblewrap) is not None:
+        return ok("sandbox", "bubblewrap works: workspaces do not see each other")
+    there = shutil.which("bwrap") is not None
+    seen = "bubblewrap is there, but this machine does not let it work" if there else "there is no bubblewrap"
+    advice = "Only one person may use this CodeHub: workspaces see each other and this account's files. "
+    advice += "Allow unprivileged user namespaces." if there else "Install the package `bubblewrap`."
+    return warn("sandbox", seen, advice)
+
+
+async def ide(settings: "Settings") -> Finding:
+    from codehub.bootstrap import ide_cache_dir, installed_ide
+
+    if settings.ide_command:
+        program = settings.ide_command.split()[0]
+        if shutil.which(program) is None:
+            return fail("ide", f"{program} is not there", "Install it, or correct CODEHUB_IDE_COMMAND.")
+        return ok("ide", f"{program} (CODEHUB_IDE_COMMAND)")
+    found = installed_ide(settings)
+    if found is not None:
+        return ok("ide", f"code-server {found.version} in {found.directory}")
+    place = ide_cache_dir(settings)
+    return warn("ide", f"not installed yet in {place}", "The first start fetches it; or now: `codehub ide install`.")
+
+
+async def leader(settings: "Settings") -> Finding:
+    from codehub.bootstrap import leader_of, open_database
+
+    async with open_database(settings) as database:
+        try:
+            found = await leader_of(database)
+        except CodeHubError as error:
+            return fail("controller", str(error), "Mend PostgreSQL first.")
+    if found is None:
+        return fail("controller", "nobody leads", "Start `codehub up`, or a `codehub coordinator`.")
+    seen = f"{found.holder} leads, epoch {found.epoch}, heard {found.age_seconds:.1f} s ago"
+    if found.age_seconds > SILENT_SECONDS:
+        return fail("controller", seen, "It is dead or cut off, and no other stands by: start one, and see its log.")
+    return ok("controller", seen)
+
+
+async def last_pass(settings: "Settings") -> Finding:
+    address = settings.coordinator_status_address
+    if address is None:
+        return ok("last pass", "not looked at: COORDINATOR_STATUS_ADDRESS is not set")
+    answer = await _asked(f"http://{address}/readyz")
+    if isinstance(answer, str):
+        return warn("last pass", answer, "Is the coordinator on another machine? Ask there.")
+    status, body = answer
+    seen = f"the coordinator here saw everything {body.get('last_pass_age_seconds') or 0:.0f} s ago"
+    if not body.get("leads"):
+        return ok("last pass", "the coordinator here stands by")
+    return ok("last pass", seen) if status == 200 else fail("last pass", seen, "See the coordinator's log.")
+
+
+async def api(settings: "Settings") -> Finding:
+    answer = await _asked(f"http://{settings.api_address}/readyz")
+    if isinstance(answer, str):
+        return fail("api", answer, "Start `codehub up` or `codehub api`; CODEHUB_API_ADDRESS says where.")
+    status, body = answer
+    bad = [check["name"] for check in body.get("checks", []) if not check["ok"]]
+    seen = f"http://{settings.api_address} answers" + (f"; without {', '.join(bad)}" if bad else "")
+    if status != 200:
+        return fail("api", seen, "It cannot work without that.")
+    return warn("api", seen, "It works on without; see the lines of those above.") if bad else ok("api", seen)
+
+
+async def names(settings: "Settings") -> Finding:
+    if ".localhost" not in settings.workspace_url:
+        return ok("names", "workspaces have addresses of your own")
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo("x.localhost", None, type=socket.SOCK_STREAM)
+    except OSError:
+        found = []
+    if any(address[4][0] in ("127.0.0.1", "::1") for address in found):
+        return ok("names", "x.localhost is this machine")
+    advice = "Chromium, Firefox and curl know it by themselves; Safari does not, nor do tools that ask the resolver."
+    return warn("names", "this machine's resolver does not know x.localhost", advice)
+
+
+async def _asked(url: str) -> tuple[int, dict[str, Any]] | str:
+    import httpx
+
+    try:
+        async with httpx.AsyncClient(timeout=10, trust_env=False) as client:
+            answer = await client.get(url)
+            found = answer.json()
+    except (httpx.HTTPError, ValueError) as error:
+        return f"{url} does not answer ({type(error).__name__})"
+    return answer.status_code, found if isinstance(found, dict) else {}
+
+
+MACHINE: dict[str, Check] = {
+    "settings": settings_spelt,
+    "data directory": data_directory,
+    "disk": disk,
+    "open files": open_files,
+    "sandbox": sandbox,
+    "ide": ide,
+    "names": names,
+}
+"""What can be asked before anything runs."""
+
+SERVICES: dict[str, Check] = {
+    "postgresql": postgresql,
+    "redis": redis,
+    "archives": archive_store,
+    "controller": leader,
+    "last pass": last_pass,
+    "api": api,
+}
+
+
+async def made(name: str, check: Check, settings: "Settings") -> Finding:
+    try:
+        return await check(settings)
+    except (CodeHubError, OSError) as error:
+        return fail(name, str(error) or type(error).__name__, "See the message.")

@@ -1,0 +1,56 @@
+"""Which one is meant: by name, by id, or by the beginning of an id that only one has."""
+
+import shlex
+from collections.abc import Sequence
+from uuid import UUID
+
+from codehub.cli import contexts
+from codehub.cli.client import Client, Json
+from codehub.cli.failures import ClientFailed
+
+FEWEST_CHARACTERS = 4
+
+
+def find(client: Client, wanted: str) -> Json:
+    """A whole id may be a deleted workspace's; names and beginnings are those of living ones."""
+    whole = whole_id(wanted)
+    if whole is not None:
+        try:
+            return client.get(f"/workspaces/{whole}")
+        except ClientFailed as failed:
+            if failed.problem != "not_found":
+                raise  # else: a name may look like an id
+    return chosen(list(client.pages("/workspaces")), wanted, "workspace", "codehub ws ls")
+
+
+def whole_id(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+def chosen(known: Sequence[Json], wanted: str, what: str, listing: str, name: str = "name") -> Json:
+    """The one of these. `what` they are and what lists them are for the sentence if there is none, or several."""
+    for fitting in (
+        [one for one in known if one[name] == wanted],
+        [one for one in known if one[name].lower() == wanted.lower()],
+        [one for one in known if len(wanted) >= FEWEST_CHARACTERS and one["id"].startswith(wanted.lower())],
+    ):
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            several = ", ".join(f"{one[name]} ({one['id'][:13]})" for one in fitting)
+            raise ClientFailed(f"{wanted!r} may be one of several: {several}. Say more of the id.")
+    near = [one[name] for one in known if wanted and wanted.lower() in one[name].lower()]
+    hint = f"Did you mean {shlex.quote(near[0])}?" if near else f"`{listing}` lists what there is."
+    raise ClientFailed(f"There is no {what} {wanted!r}. {hint}")
+
+
+def names(incomplete: str) -> list[str]:
+    """For the shell's completion, which must never show an error."""
+    try:
+        with Client(contexts.in_use()) as client:
+            return [ws["name"] for ws in client.pages("/workspaces") if ws["name"].startswith(incomplete)]
+    except Exception:  # noqa: BLE001 - whatever it is, the person is only typing
+        return []

@@ -1,0 +1,164 @@
+"""Signing in from a terminal: a password is asked for once, what is kept is a token that can be taken back."""
+
+import platform
+import sys
+from typing import Annotated
+
+import typer
+
+from codehub.cli import contexts, present
+from codehub.cli.client import Client, segment
+from codehub.cli.contexts import Context, Contexts
+from codehub.cli.exits import USAGE
+from codehub.cli.failures import ClientFailed
+from codehub.cli.options import AsJson
+
+context_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="""Which CodeHub the commands talk to.
+
+    Example: `codehub context use work`, or for one command `CODEHUB_CONTEXT=work codehub ws ls`""",
+)
+
+TOKEN_DAYS = 90
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(login)
+    app.command()(logout)
+    app.command()(whoami)
+    app.add_typer(context_app, name="context")
+
+
+def login(
+    url: Annotated[
+        str | None, typer.Argument(help="The address of the CodeHub.", show_default="http://localhost:8000")
+    ] = None,
+    username: Annotated[str | None, typer.Option("--username", "-u", help="Asked for if it is not given.")] = None,
+    password_stdin: Annotated[bool, typer.Option("--password-stdin", help="Read the password from a pipe.")] = False,
+    token_stdin: Annotated[bool, typer.Option("--token-stdin", help="Read a personal token instead.")] = False,
+    context: Annotated[str, typer.Option(help="Keep it under this name.")] = "default",
+) -> None:
+    """Sign in, and stay signed in on this machine.
+
+    Examples:
+    - `codehub login`
+    - `codehub login https://codehub.example.com -u ann --context work`
+    - `pass show codehub | codehub login -u ann --password-stdin`
+
+    """
+    known = contexts.load()
+    address = contexts.checked_url(url or contexts.in_use().url)
+    if token_stdin:
+        fresh = _with_token(address, sys.stdin.readline().strip())
+    else:
+        username = username or _asked("Username", "--username")
+        password = sys.stdin.readline().rstrip("\r\n") if password_stdin else _asked("Password", "--password-stdin")
+        fresh = _with_password(address, username, password)
+    contexts.save(known.with_context(context, fresh))
+    present.say(f"Signed in to {fresh.url} as {fresh.username}. Try `codehub ws ls`.")
+    if context in known.known:
+        _take_back(known.known[context])
+
+
+def _asked(what: str, otherwise: str) -> str:
+    if not sys.stdin.isatty():
+        raise ClientFailed(f"There is no terminal to ask for the {what.lower()}: use {otherwise}.", USAGE)
+    answer: str = typer.prompt(what, hide_input=what == "Password")
+    return answer
+
+
+def _with_token(url: str, token: str) -> Context:
+    if not token:
+        raise ClientFailed("There was no token to read.", USAGE)
+    with Client(Context(url, token=token)) as client:
+        return Context(url, client.get("/session")["user"]["username"], token)
+
+
+def _with_password(url: str, username: str, password: str) -> Context:
+    with Client(Context(url)) as client:
+        session, cookie = client.sign_in(username, password)
+        order = {
+            "name": f"codehub on {platform.node() or 'a computer'}"[:100],
+            "scopes": session["scopes"],
+            "expires_in_seconds": TOKEN_DAYS * 86400,
+        }
+        made = client.with_session(cookie, "POST", "/tokens", order)
+        client.with_session(cookie, "DELETE", "/session")
+    return Context(url, session["user"]["username"], made["token"], made["id"])
+
+
+def logout(
+    context: Annotated[str | None, typer.Option(help="Another context than the current one.")] = None,
+) -> None:
+    """Take the token back and forget it.
+
+    Example: `codehub logout`
+    """
+    known = contexts.load()
+    name = context or known.current
+    if not name:
+        print("You are not signed in.")
+        return
+    left = known.named(name)
+    contexts.save(known.without(name))
+    _take_back(left)
+    present.say(f"Signed out of {left.url}.")
+
+
+def _take_back(context: Context) -> None:
+    """Only what we made: a token that was brought along may serve elsewhere."""
+    if not context.token_id:
+        return
+    try:
+        with Client(context) as client:
+            client.delete(f"/tokens/{segment(context.token_id)}")
+    except ClientFailed as failed:
+        if failed.problem != "unauthenticated":  # else it has ended already
+            present.note(f"The old token could not be taken back at {context.url}: {failed}")
+
+
+def whoami(as_json: AsJson = False) -> None:
+    """Say who you are, where, and what you may do.
+
+    Example: `codehub whoami`
+    """
+    context = contexts.in_use()
+    with Client(context) as client:
+        session = client.get("/session")
+    if as_json:
+        present.as_json(session)
+        return
+    user = session["user"]
+    present.say(f"{user['username']} ({user['role']}) at {context.url}; may: {', '.join(session['scopes'])}.")
+
+
+@context_app.command("ls")
+def list_contexts(as_json: AsJson = False) -> None:
+    """List the contexts; a star marks the current one.
+
+    Example: `codehub context ls`
+    """
+    known = contexts.load()
+    if as_json:
+        shown = [
+            {"name": n, "url": c.url, "username": c.username, "current": n == known.current}
+            for n, c in known.known.items()
+        ]
+        present.as_json(shown)
+        return
+    rows = [("*" if name == known.current else "", name, c.url, c.username) for name, c in sorted(known.known.items())]
+    present.table(("", "NAME", "ADDRESS", "USER"), rows, empty="No contexts yet. Sign in with `codehub login`.")
+
+
+@context_app.command("use")
+def use_context(name: Annotated[str, typer.Argument(help="The context's name.")]) -> None:
+    """Make a context the current one.
+
+    Example: `codehub context use work`
+    """
+    known = contexts.load()
+    chosen = known.named(name)
+    contexts.save(Contexts(known.known, name))
+    present.say(f"Commands now talk to {chosen.url}.")

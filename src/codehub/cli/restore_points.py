@@ -1,0 +1,184 @@
+"""Restore points from the terminal: listed, looked into, downloaded and gone back to."""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import IO, Annotated
+from urllib.parse import quote, unquote_to_bytes
+
+import httpx
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from codehub.cli import contexts, present
+from codehub.cli.client import Client, Json, copy, segment
+from codehub.cli.failures import ClientFailed
+from codehub.cli.finding import find
+from codehub.cli.options import PATIENCE, AsJson, Timeout, Wait, Which
+from codehub.cli.waiting import finish
+
+Point = Annotated[str | None, typer.Option("--archive", "-a", help="A restore point's id; the newest without it.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("archives")(archives)
+    app.command("files")(files)
+    app.command("download")(download)
+    app.command("restore")(restore)
+
+
+def archives(workspace: Which, as_json: AsJson = False) -> None:
+    """List the restore points. Each was read back and compared when it was made.
+
+    Example: `codehub ws archives demo`
+    """
+    with Client(contexts.in_use()) as client:
+        found = client.get(f"/workspaces/{find(client, workspace)['id']}/archives")["items"]
+    if as_json:
+        present.as_json(found)
+        return
+    rows = [
+        (
+            "*" if point["is_present"] else "",
+            point["op_id"],
+            present.ago(point["created_at"]),
+            present.size(point["bytes"]),
+            f"{point['files']:,}",
+            "given up" if point["released_at"] else "",
+        )
+        for point in found
+    ]
+    empty = "No restore points yet: the first is made when the workspace is archived."
+    present.table(("", "ARCHIVE", "MADE", "SIZE", "FILES", ""), rows, empty=empty)
+
+
+def files(
+    workspace: Which,
+    path: Annotated[str, typer.Argument(help="A folder inside the home.")] = "",
+    archive: Point = None,
+    as_json: AsJson = False,
+) -> None:
+    """List a folder of a restore point, without starting anything.
+
+    Example: `codehub ws files demo project/src`
+    """
+    with Client(contexts.in_use()) as client:
+        ws = find(client, workspace)
+        point = _point(client, ws, archive)
+        tree = client.get(f"/workspaces/{ws['id']}/archives/{point}/tree?path={quote(os.fsencode(path), safe='')}")
+    if as_json:
+        present.as_json(tree)
+        return
+    rows = [
+        (
+            f"{entry['mode']:04o}",
+            present.size(entry["size"]) if entry["kind"] == "file" else "",
+            entry["mtime"][:16].replace("T", " "),
+            entry["name"] + ("/" if entry["kind"] == "folder" else f" → {entry['target']}" if entry["target"] else ""),
+        )
+        for entry in tree["entries"]
+    ]
+    present.table(("MODE", "SIZE", "CHANGED", "NAME"), rows, empty="The folder is empty.")
+
+
+def download(
+    workspace: Which,
+    path: Annotated[str, typer.Argument(help="A file, or a folder (as tar); the whole home without it.")] = "",
+    archive: Point = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to; `-` is stdout.", show_default="its own name")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Fetch a file or a folder from a restore point, whatever state the workspace is in.
+
+    Examples:
+    - `codehub ws download demo notes.txt`
+    - `codehub ws download demo project -o - | tar -t`
+
+    """
+    with Client(contexts.in_use()) as client:
+        ws = find(client, workspace)
+        content = f"/workspaces/{ws['id']}/archives/{_point(client, ws, archive)}/content"
+        with client.download(content, f"path={quote(os.fsencode(path), safe='')}") as answer:
+            if output is not None and str(output) == "-":
+                copy(answer, sys.stdout.buffer)
+                return
+            target = _target(output, _name(ws, path, answer), force=force)
+            size = _save(answer, target)
+    present.say(f"{target}: {present.size(size)}")
+
+
+def _target(output: Path | None, name: str, *, force: bool) -> Path:
+    target = output or Path(name)
+    if target.is_dir():
+        target /= name
+    if target.exists() and not force:
+        raise ClientFailed(f"{target} is there already. Say --force, or --output another name.")
+    return target
+
+
+def _name(ws: Json, path: str, answer: httpx.Response) -> str:
+    """As the answer calls it, which knows a folder from a file. No name leads out of the directory we are in."""
+    _, _, encoded = answer.headers.get("Content-Disposition", "").partition("filename*=UTF-8''")
+    name = os.fsdecode(unquote_to_bytes(encoded)) if path.strip("/") else f"{ws['name']}.tar"
+    name = name.replace("/", "_").replace("\0", "_")
+    return name if name.strip(".") else "download"
+
+
+def _save(answer: httpx.Response, target: Path) -> int:
+    """Under another name until it is whole: half a file never looks like one."""
+    part = target.with_name(f".codehub-{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            size = _with_bar(answer, file, target.name)
+        part.replace(target)
+    except OSError as error:
+        raise ClientFailed(f"{target} cannot be written: {error.strerror}.") from error
+    finally:
+        part.unlink(missing_ok=True)
+    return size
+
+
+def _with_bar(answer: httpx.Response, file: IO[bytes], name: str) -> int:
+    expected = answer.headers.get("Content-Length")
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(present.plain(name), total=int(expected) if expected else None)
+        return copy(answer, file, lambda size: bar.update(task, completed=size))
+
+
+def restore(
+    workspace: Which,
+    archive: Point = None,
+    wait: Wait = False,
+    timeout: Timeout = PATIENCE,
+    as_json: AsJson = False,
+) -> None:
+    """Go back to a restore point. What is in the home now is archived first, so this can be undone.
+
+    Example: `codehub ws restore demo --archive 0b9f7a52-51c3-4d0c-8f4e-3a5d2c9e7b60 --wait`
+    """
+    with Client(contexts.in_use()) as client:
+        ws = find(client, workspace)
+        ws = client.post(f"/workspaces/{ws['id']}/restore", {"archive": _point(client, ws, archive)})
+        finish(client, ws, "Restoring", wait=wait, timeout=timeout, as_json=as_json, one_off=True)
+
+
+def _point(client: Client, ws: Json, archive: str | None) -> str:
+    """Whole, or the beginning of one; without any, the newest that was not given up."""
+    found = client.get(f"/workspaces/{ws['id']}/archives")["items"]
+    if archive is None:
+        held = [point for point in found if not point["released_at"]] or found
+        if not held:
+            advice = f"`codehub ws archive {shlex.quote(ws['name'])}` makes one"
+            raise ClientFailed(f"{ws['name']} has no restore point yet: {advice}.")
+        return segment(held[0]["op_id"])
+    fitting = [point for point in found if point["op_id"].startswith(archive.lower())]
+    if len(fitting) != 1:
+        what = "no restore point" if not fitting else "more than one restore point"
+        listing = f"codehub ws archives {shlex.quote(ws['name'])}"
+        raise ClientFailed(f"{ws['name']} has {what} {archive!r}. See `{listing}`.")
+    return segment(fitting[0]["op_id"])

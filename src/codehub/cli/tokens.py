@@ -1,0 +1,76 @@
+"""Personal tokens, for scripts: made once, shown once, taken back at any time."""
+
+from typing import Annotated
+
+import typer
+
+from codehub.cli import contexts, present
+from codehub.cli.client import Client
+from codehub.cli.finding import chosen
+from codehub.cli.options import AsJson
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="""Personal access tokens, for scripts.
+
+    Example: `codehub token create ci --days 7`""",
+)
+
+
+@app.command("create")
+def create(
+    name: Annotated[str, typer.Argument(help="What it is for.")],
+    scope: Annotated[list[str], typer.Option(help="read, write or admin; may be repeated.")] = ["read"],  # noqa: B006 - typer's way
+    days: Annotated[int, typer.Option(min=1, max=366, help="How long it holds.")] = 30,
+    as_json: AsJson = False,
+) -> None:
+    """Make a token. It is printed once, on stdout alone.
+
+    Example: `codehub token create ci --scope read --scope write --days 7`
+    """
+    with Client(contexts.in_use()) as client:
+        made = client.post("/tokens", {"name": name, "scopes": scope, "expires_in_seconds": days * 86400})
+    if as_json:
+        present.as_json(made)
+        return
+    present.note(f"This token is shown once; use it as CODEHUB_TOKEN. It ends {present.ago(made['expires_at'])}.")
+    print(made["token"])
+
+
+@app.command("ls")
+def list_tokens(as_json: AsJson = False) -> None:
+    """List your tokens; their secrets are nowhere.
+
+    Example: `codehub token ls`
+    """
+    with Client(contexts.in_use()) as client:
+        items = client.get("/tokens")["items"]
+    if as_json:
+        present.as_json(items)
+        return
+    rows = [
+        (
+            t["id"],
+            t["name"],
+            " ".join(t["scopes"]),
+            present.ago(t["last_used_at"]) or "never",
+            present.ago(t["expires_at"]),
+        )
+        for t in items
+    ]
+    present.table(
+        ("ID", "NAME", "MAY", "LAST USED", "ENDS"), rows, empty="No tokens. Make one with `codehub token create`."
+    )
+
+
+@app.command("revoke")
+def revoke(token: Annotated[str, typer.Argument(help="Its name, its id or the beginning of its id.")]) -> None:
+    """Take a token back; whoever uses it is out at once.
+
+    Example: `codehub token revoke ci`
+    """
+    with Client(contexts.in_use()) as client:
+        found = chosen(client.get("/tokens")["items"], token, "token", "codehub token ls")
+        client.delete(f"/tokens/{found['id']}")
+    present.say(f"{found['name']} is taken back.")

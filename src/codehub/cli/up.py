@@ -1,0 +1,126 @@
+"""`codehub up`: a whole CodeHub on this machine, from one command to one address."""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from codehub.cli.running import announced
+from codehub.cli.serve import until_signalled
+
+if TYPE_CHECKING:
+    from codehub.bootstrap import EmbeddedDatabases
+    from codehub.settings import Settings
+
+ADMIN = "admin"
+PORT = 8000
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(up)
+
+
+def up(
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where everything is kept.", show_default="~/.local/share/codehub")
+    ] = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Where to listen, on this machine alone.")] = PORT,
+) -> None:
+    """Run everything on this machine: its own PostgreSQL and Redis, the coordinator, the API, an IDE for workspaces.
+
+    The first time it installs the IDE and shows the admin's password. Ctrl-C stops it; workspaces that run go on, and
+    running it again finds everything as it was.
+
+    Examples: `codehub up` · `codehub up --port 9000 --data-dir /srv/codehub`
+    """
+    from codehub.bootstrap import embedded_databases
+    from codehub.bootstrap import migrate as bring_up
+    from codehub.settings import load_settings
+
+    given: dict[str, object] = {} if data_dir is None else {"data_dir": data_dir}
+    if not os.environ.get("CODEHUB_WORKSPACE_URL"):
+        given["workspace_url"] = f"http://{{slug}}.localhost:{port}/"
+    if not os.environ.get("CODEHUB_LOG_LEVEL"):
+        given["log_level"] = "warning"  # a person watches
+    # Everything else is checked before anything is started or made.
+    settings = load_settings(database_url="postgresql://ours", redis_url="unix://ours", **given)
+    directory = settings.data_dir.absolute()
+
+    async def run() -> None:
+        with contextlib.closing(_listening(port)) as listening:
+            print(f"Starting PostgreSQL and Redis in {directory} …", flush=True)
+            async with embedded_databases(directory) as databases:
+                await bring_up(databases.addresses["database_url"])
+                with announced(directory, databases.addresses | {"api_address": f"127.0.0.1:{port}"}):
+                    await _serve(load_settings(**databases.addresses, **given), databases, listening, port)
+
+    asyncio.run(until_signalled(run))
+
+
+def _listening(port: int) -> socket.socket:
+    """First of all: nothing is started for an address that is somebody else's."""
+    from codehub.api.server import bound
+    from codehub.settings import SettingsError
+
+    try:
+        return bound("127.0.0.1", port)
+    except OSError as error:
+        raise SettingsError(f"port {port} cannot be used ({error.strerror}); choose another with --port") from error
+
+
+async def _serve(settings: "Settings", databases: "EmbeddedDatabases", listening: socket.socket, port: int) -> None:
+    from codehub.api.server import serve
+    from codehub.bootstrap import install_ide, open_api, open_services, start_logging
+    from codehub.cli.ide import progress_bar
+
+    start_logging(settings)
+    with progress_bar() as progress:
+        installed = await install_ide(settings, progress)
+    for note in installed.notes if installed else ():
+        print(f"Note: {note}", flush=True)
+    async with open_services(settings) as services, open_api(services) as app:
+        password = await services.ensure_admin(ADMIN)
+        url = f"http://localhost:{port}"
+        await _until_one_ends(
+            services.coordinator().run(),
+            serve(app, listening, lambda: _welcome(url, password)),
+            databases.until_one_dies(),
+        )
+
+
+async def _until_one_ends(*parts: Coroutine[Any, Any, None]) -> None:
+    """None of them should. What one raises ends all."""
+    tasks = [asyncio.ensure_future(part) for part in parts]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _welcome(url: str, password: str | None) -> None:
+    lines = [f"CodeHub is running at {url} (its API at {url}/api/v1). Ctrl-C stops it."]
+    if password is not None:
+        lines += [
+            "",
+            f"  Username: {ADMIN}",
+            f"  Password: {password}",
+            "",
+            "This password is shown only now. Then, in another terminal:",
+        ]
+    else:
+        lines += ["In another terminal:"]
+    lines += [
+        "",
+        f"  codehub login {url} -u {ADMIN}",
+        "  codehub ws create demo --wait",
+    ]
+    print("\n".join(lines), flush=True)

@@ -1,0 +1,127 @@
+"""`--wait`: what the workspace is doing until it is where it was wished, with a bar while bytes move."""
+
+import shlex
+import time
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from codehub.cli import present
+from codehub.cli.client import Client, Json
+from codehub.cli.exits import TIMED_OUT, UNREACHABLE
+from codehub.cli.failures import ClientFailed
+
+LOOK_SECONDS = 0.4
+SILENCE_SECONDS = 30.0
+"""An API that restarts is back before that."""
+
+
+def finish(
+    client: Client, asked: Json, doing: str, *, wait: bool, timeout: float, as_json: bool, one_off: bool = False
+) -> None:
+    """The end of every verb that wishes something: say so, or stay until it is so."""
+    ws = wait_until_settled(client, asked, timeout, one_off=one_off) if wait else asked
+    if as_json:
+        present.as_json(ws)
+    elif wait:
+        present.say(f"{ws['name']} is {ws['phase']}." + (f" {ws['url']}" if ws["phase"] == "RUNNING" else ""))
+    elif ws["phase"] == "ERROR" and not one_off:
+        raise ClientFailed(f"{ws['name']} is in ERROR; the wish is kept. See `codehub ws show {_quoted(ws)}`.")
+    else:
+        present.say(f"{doing} {ws['name']} ({ws['id'][:8]}). Follow it with `codehub ws show {_quoted(ws)}`.")
+
+
+def wait_until_settled(client: Client, asked: Json, timeout: float, *, one_off: bool = False) -> Json:
+    """The workspace at rest where it is wished; deleted, if that was the wish. Raises if it lands in ERROR or time is
+    over. `asked`: the answer to the wish. `one_off`: a recovery or a restore, which shows in no field until the
+    controller has taken it up, so what is there before its first write says nothing."""
+    with _Display() as shown:
+        shown.update(asked)
+        deadline = time.monotonic() + timeout
+        while True:
+            ws = _look(client, asked["id"])
+            shown.update(ws)
+            if not one_off or ws["updated_at"] != asked["updated_at"]:
+                if _settled(ws):
+                    return ws
+                if ws["phase"] == "ERROR" and ws["operation"] == "NONE":
+                    raise ClientFailed(_why(ws))
+            if time.monotonic() > deadline:
+                raise ClientFailed(_late(ws, timeout), TIMED_OUT)
+            time.sleep(LOOK_SECONDS)
+
+
+def _look(client: Client, workspace_id: str) -> Json:
+    deadline = time.monotonic() + SILENCE_SECONDS
+    while True:
+        try:
+            return client.get(f"/workspaces/{workspace_id}")
+        except ClientFailed as failed:
+            if failed.code != UNREACHABLE or time.monotonic() > deadline:
+                raise
+            time.sleep(LOOK_SECONDS)
+
+
+def _settled(ws: Json) -> bool:
+    if ws["deleted_at"] is not None:
+        return bool(ws["desired_state"] == "DELETED")
+    return bool(ws["phase"] == ws["desired_state"] and ws["operation"] == "NONE")
+
+
+def _why(ws: Json) -> str:
+    error: dict[str, Any] = ws["error"] or {"reason": "unknown", "message": ""}
+    return (
+        f"{ws['name']} is in ERROR ({error['reason']}): {error['message']}\n"
+        f"See `codehub ws events {_quoted(ws)}`; mend the cause, then `codehub ws recover {_quoted(ws)}`."
+    )
+
+
+def _late(ws: Json, timeout: float) -> str:
+    doing = "" if ws["operation"] == "NONE" else f" ({ws['operation']})"
+    return (
+        f"{ws['name']} is {ws['phase']}{doing} after {present.span(timeout)}, and goes on by itself: see "
+        f"`codehub ws show {_quoted(ws)}`."
+    )
+
+
+def _quoted(ws: Json) -> str:
+    return shlex.quote(ws["name"])
+
+
+class _Display:
+    """On a terminal a live line; else one line for each change."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._last = ""
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._bar.start()
+            self._task = self._bar.add_task("", total=None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._task is not None:
+            self._bar.stop()
+
+    def update(self, ws: Json) -> None:
+        if self._task is None:
+            brief = f"{ws['name']}: {ws['phase']}" + ("" if ws["operation"] == "NONE" else f" · {ws['operation']}")
+            if brief != self._last:
+                present.note(brief)
+            self._last = brief
+            return
+        text = f"{present.plain(ws['name'])}: {present.phase(ws).plain}"
+        progress = ws["progress"] or {"bytes": 0, "total_bytes": None}
+        self._bar.update(self._task, description=text, total=progress["total_bytes"], completed=progress["bytes"])

@@ -1,0 +1,224 @@
+"""`codehub ws`: what a person does with workspaces, from wishes to waiting."""
+
+import webbrowser
+from typing import Annotated, Any
+from uuid import uuid4
+
+import typer
+
+from codehub.cli import contexts, leases, present, restore_points, stories
+from codehub.cli.client import Client, Json
+from codehub.cli.exits import USAGE
+from codehub.cli.failures import ClientFailed
+from codehub.cli.finding import find, whole_id
+from codehub.cli.options import PATIENCE, AsJson, Timeout, Wait, Which, Yes
+from codehub.cli.waiting import finish, wait_until_settled
+from codehub.domain.workspace import RecoverAction
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="""Your workspaces: create, start, stop, look inside. WORKSPACE is a name, an id, or the beginning of an id.
+
+    Examples:
+
+    - `codehub ws create demo --wait` and `codehub ws open demo`
+    - `codehub ws stop demo`, `codehub ws archive demo --wait`
+    - `codehub ws archives demo`, `codehub ws download demo notes.txt`""",
+)
+
+
+@app.command("ls")
+def list_workspaces(
+    search: Annotated[str, typer.Argument(help="Only those whose name or description has this.")] = "",
+    phase: Annotated[str | None, typer.Option(help="Only those in this phase, such as RUNNING.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List your workspaces.
+
+    Example: `codehub ws ls --phase RUNNING`
+    """
+    with Client(contexts.in_use()) as client:
+        found = list(client.pages("/workspaces", q=search or None, phase=phase.upper() if phase else None))
+    if as_json:
+        present.as_json(found)
+        return
+    rows = [(ws["name"], ws["id"][:8], present.phase(ws), present.ago(ws["last_access_at"]), ws["url"]) for ws in found]
+    empty = "Nothing found." if search or phase else "No workspaces yet. Make one: `codehub ws create demo --wait`"
+    present.table(("NAME", "ID", "STATE", "LAST USED", "ADDRESS"), rows, empty=empty)
+
+
+@app.command("create")
+def create(  # noqa: PLR0913, PLR0917 - a person's choices
+    name: Annotated[str, typer.Argument(help="What to call it.")],
+    template: Annotated[str, typer.Option(help="What it is made from.")] = "default",
+    git: Annotated[str | None, typer.Option(help="A repository to clone into the home.")] = None,
+    description: Annotated[str, typer.Option(help="What it is for.")] = "",
+    state: Annotated[str, typer.Option(help="RUNNING, STANDBY or ARCHIVED.")] = "RUNNING",
+    standby_ttl: Annotated[int | None, typer.Option(help="Idle seconds until it stops; 0 = never.")] = None,
+    archive_ttl: Annotated[int | None, typer.Option(help="Stopped seconds until it is archived; 0 = never.")] = None,
+    wait: Wait = False,
+    timeout: Timeout = PATIENCE,
+    as_json: AsJson = False,
+) -> None:
+    """Make a workspace and start it.
+
+    Examples: `codehub ws create demo --wait` · `codehub ws create shop --git https://git.example.com/team/shop.git`
+    """
+    body: Json = {"name": name, "template": template, "description": description, "desired_state": state.upper()}
+    chosen: dict[str, Any] = {"git_url": git, "standby_ttl_seconds": standby_ttl, "archive_ttl_seconds": archive_ttl}
+    body |= {field: value for field, value in chosen.items() if value is not None}
+    with Client(contexts.in_use()) as client:
+        ws = client.post("/workspaces", body, {"Idempotency-Key": str(uuid4())})
+        finish(client, ws, "Made", wait=wait, timeout=timeout, as_json=as_json)
+
+
+@app.command("show")
+def show(workspace: Which, as_json: AsJson = False) -> None:
+    """Show one workspace: where it is, what it is doing, what is wrong.
+
+    Example: `codehub ws show demo`
+    """
+    with Client(contexts.in_use()) as client:
+        ws = find(client, workspace)
+    if as_json:
+        present.as_json(ws)
+        return
+    error = ws["error"]
+    present.facts(
+        (
+            ("name", ws["name"]),
+            ("id", ws["id"]),
+            ("description", ws["description"]),
+            ("state", present.phase(ws)),
+            ("wanted", ws["desired_state"]),
+            ("since", present.ago(ws["phase_changed_at"])),
+            ("address", ws["url"]),
+            ("template", f"{ws['template']} {ws['image_ref']}".strip()),
+            ("last used", present.ago(ws["last_access_at"])),
+            ("error", f"{error['reason']}: {error['message']}" if error else None),
+            ("deleted", present.ago(ws["deleted_at"])),
+        )
+    )
+
+
+@app.command("start")
+def start(workspace: Which, wait: Wait = False, timeout: Timeout = PATIENCE, as_json: AsJson = False) -> None:
+    """Start it; one that is archived is restored first.
+
+    Example: `codehub ws start demo --wait`
+    """
+    _wish(workspace, "RUNNING", "Starting", wait=wait, timeout=timeout, as_json=as_json)
+
+
+@app.command("stop")
+def stop(workspace: Which, wait: Wait = False, timeout: Timeout = PATIENCE, as_json: AsJson = False) -> None:
+    """Stop it. The home stays on disk.
+
+    Example: `codehub ws stop demo --wait`
+    """
+    _wish(workspace, "STANDBY", "Stopping", wait=wait, timeout=timeout, as_json=as_json)
+
+
+@app.command("archive")
+def archive(workspace: Which, wait: Wait = False, timeout: Timeout = PATIENCE, as_json: AsJson = False) -> None:
+    """Stop it and put its home into the archive. It comes back whole when it is started.
+
+    Example: `codehub ws archive demo --wait`
+    """
+    _wish(workspace, "ARCHIVED", "Archiving", wait=wait, timeout=timeout, as_json=as_json)
+
+
+@app.command("delete")
+def delete(
+    workspace: Which,
+    yes: Yes = False,
+    wait: Wait = False,
+    timeout: Timeout = PATIENCE,
+    as_json: AsJson = False,
+) -> None:
+    """Delete it. Its home is archived first; `codehub ws undelete ID` brings it back for a while.
+
+    Example: `codehub ws delete demo --yes`
+    """
+    with Client(contexts.in_use()) as client:
+        ws = find(client, workspace)
+        if not yes and not typer.confirm(f"Delete {present.plain(ws['name'])} ({ws['id'][:8]})?", err=True):
+            raise ClientFailed("Not deleted.")
+        ws = client.delete(f"/workspaces/{ws['id']}")
+        if not as_json:
+            present.note(f"To bring it back: codehub ws undelete {ws['id']}")
+        finish(client, ws, "Deleting", wait=wait, timeout=timeout, as_json=as_json)
+
+
+@app.command("undelete")
+def undelete(
+    workspace: Annotated[str, typer.Argument(metavar="ID", help="The whole id of the deleted workspace.")],
+    wait: Wait = False,
+    timeout: Timeout = PATIENCE,
+    as_json: AsJson = False,
+) -> None:
+    """Bring a deleted workspace back, while its undo window is open.
+
+    Example: `codehub ws undelete 6f1c2b54-8d0e-4a7b-9f57-0c1d6b0f2a11`
+    """
+    whole = whole_id(workspace)
+    if whole is None:
+        raise ClientFailed("A deleted workspace is known by its whole id: `codehub ws delete` printed it.", USAGE)
+    with Client(contexts.in_use()) as client:
+        ws = client.post(f"/workspaces/{whole}/undelete")
+        finish(client, ws, "Bringing back", wait=wait, timeout=timeout, as_json=as_json, one_off=True)
+
+
+@app.command("recover")
+def recover(
+    workspace: Which,
+    action: Annotated[
+        RecoverAction, typer.Option(metavar="ACTION", help=f"How: {', '.join(RecoverAction)}.")
+    ] = RecoverAction.RETRY,
+    archive: Annotated[str | None, typer.Option(help="The restore point's id, for use_archive.")] = None,
+    wait: Wait = False,
+    timeout: Timeout = PATIENCE,
+    as_json: AsJson = False,
+) -> None:
+    """Bring it out of ERROR once the cause is mended.
+
+    Example: `codehub ws recover demo --action use_archive --wait`
+    """
+    with Client(contexts.in_use()) as client:
+        found = find(client, workspace)
+        body = {"action": action.value} | ({} if archive is None else {"archive": archive})
+        ws = client.post(f"/workspaces/{found['id']}/recover", body)
+        finish(client, ws, "Recovering", wait=wait, timeout=timeout, as_json=as_json, one_off=True)
+
+
+@app.command("open")
+def open_workspace(
+    workspace: Which,
+    only_print: Annotated[bool, typer.Option("--print", help="Print the address; open no browser.")] = False,
+    timeout: Timeout = PATIENCE,
+) -> None:
+    """Start it if it sleeps, and open it in the browser.
+
+    Example: `codehub ws open demo`
+    """
+    with Client(contexts.in_use()) as client:
+        ws = find(client, workspace)
+        if ws["phase"] != "RUNNING" or ws["desired_state"] != "RUNNING":
+            ws = client.patch(f"/workspaces/{ws['id']}", {"desired_state": "RUNNING"})
+            ws = wait_until_settled(client, ws, timeout)
+    print(ws["url"])
+    if not only_print and not webbrowser.open(ws["url"]):
+        present.note("No browser could be opened; open the address above.")
+
+
+stories.register(app)
+restore_points.register(app)
+leases.register(app)
+
+
+def _wish(workspace: str, desired: str, doing: str, *, wait: bool, timeout: float, as_json: bool) -> None:
+    with Client(contexts.in_use()) as client:
+        found = find(client, workspace)
+        ws = client.patch(f"/workspaces/{found['id']}", {"desired_state": desired})
+        finish(client, ws, doing, wait=wait, timeout=timeout, as_json=as_json)

@@ -1,0 +1,82 @@
+"""What people read: workspaces with their owners' names, in pages, and what explains them.
+
+Pages are by keyset, newest first: rows that come or go between two pages move no other row from one to the other.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from codehub.domain.ledger import Entry, Kind
+from codehub.domain.protection import RestorePoint
+from codehub.domain.workspace import Phase, Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """`owner`: the user's name, or the bare owner id if there is no such user."""
+
+    workspace: Workspace
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The last item of a page; the next page begins after it."""
+
+    created_at: datetime
+    id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """Every condition that is given must hold. `text` is found in name or description, whatever its case.
+    Deleted ones are left out unless `deleted`; with it, those alone."""
+
+    owner_id: str | None = None
+    text: str = ""
+    phase: Phase | None = None
+    error_reason: str | None = None
+    deleted: bool = False
+
+
+class WorkspaceViews(Protocol):
+    async def get(self, workspace_id: UUID) -> Owned | None:
+        """Deleted ones too."""
+        ...
+
+    async def some(self, ids: Collection[UUID]) -> Mapping[UUID, Owned]:
+        """Those that exist, deleted ones too, in one look."""
+        ...
+
+    async def page(self, sought: Sought, limit: int, after: Position | None = None) -> Sequence[Owned]:
+        """Newest first."""
+        ...
+
+    async def everything(self, owner_id: str | None = None) -> Sequence[Owned]:
+        """Of one owner or of all; not the deleted ones."""
+        ...
+
+    async def slots(self, owner_id: str) -> tuple[Sequence[Workspace], int, int | None]:
+        """The owner's workspaces that hold a slot, how many are held in all, and the owner's own limit if any."""
+        ...
+
+    async def entries(
+        self, workspace_id: UUID, limit: int, before: int | None = None, kinds: Collection[Kind] | None = None
+    ) -> Sequence[tuple[int, Entry]]:
+        """The ledger newest first, each entry with its number; only those before that number."""
+        ...
+
+    async def restore_points(self, workspace_id: UUID) -> Sequence[RestorePoint]:
+        """Newest first; released ones included."""
+        ...
+
+    async def lease_until(self, workspace_id: UUID) -> datetime | None:
+        """The latest end of the leases that still hold."""
+        ...
+
+    async def now(self) -> datetime:
+        """The database's."""
+        ...

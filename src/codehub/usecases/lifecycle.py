@@ -1,0 +1,46 @@
+"""Why it is up, when it stops, and how to keep it up for a while: leases that are bounded and visible."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from codehub.domain.errors import Conflict
+from codehub.domain.idle import IdlePolicy
+from codehub.domain.lifecycle import TURNING_POINTS, Lifecycle, explain
+from codehub.domain.workspace import Desired, Phase, Workspace
+from codehub.ports.stores import Actor, WorkspaceSpecs
+from codehub.ports.views import WorkspaceViews
+
+STORY = 200
+"""Turning points that are read to explain a workspace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """`capped`: shorter than what was asked for."""
+
+    until: datetime
+    seconds: int
+    capped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lifecycles:
+    specs: WorkspaceSpecs
+    views: WorkspaceViews
+    policy: IdlePolicy
+    longest_lease_seconds: int = 24 * 3600
+
+    async def explain(self, ws: Workspace) -> Lifecycle:
+        lease_until = await self.views.lease_until(ws.id)
+        story = [entry for _, entry in await self.views.entries(ws.id, STORY, kinds=TURNING_POINTS)]
+        return explain(ws, lease_until, story, self.policy, await self.views.now())
+
+    async def keep_alive(self, ws: Workspace, seconds: int, actor: Actor) -> Lease:
+        """One lease for each person; the last word counts, and 0 lets go."""
+        coming_up = ws.desired_state is Desired.RUNNING
+        if ws.phase not in (Phase.RUNNING, Phase.STANDBY) and not coming_up:
+            raise Conflict(f"The workspace is {ws.phase}: there is nothing to keep alive.", "nothing_to_keep")
+        granted = min(seconds, self.longest_lease_seconds)
+        until = await self.views.now() + timedelta(seconds=granted)
+        await self.specs.hold(ws.id, actor.name, until)
+        return Lease(until, granted, capped=granted < seconds)

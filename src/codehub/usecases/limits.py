@@ -1,0 +1,31 @@
+"""Who holds the running slots: the answer to "why may I not start this one?"."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from codehub.domain.admission import Limits
+from codehub.domain.identity import User
+from codehub.domain.workspace import Workspace
+from codehub.ports.views import WorkspaceViews
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """`is_own`: the limit is this person's own, not the installation's. The holders are the person's."""
+
+    max_running: int
+    is_own: bool
+    holders: Sequence[Workspace]
+    max_running_global: int
+    running_global: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSlots:
+    views: WorkspaceViews
+    limits: Limits
+
+    async def of(self, user: User) -> Standing:
+        holders, total, own = await self.views.slots(user.owner_id)
+        limit = self.limits.max_running_per_user if own is None else own
+        return Standing(limit, own is not None, holders, self.limits.max_running_global, total)

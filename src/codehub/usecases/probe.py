@@ -1,0 +1,159 @@
+"""The probe: two throw-away workspaces that go the whole way through the real controller, and look around on it.
+
+One runs, the other is a neighbour whose home holds a secret. Whatever happens, both are deleted at the end, and what
+could not be deleted is named.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from codehub.domain.errors import CodeHubError
+from codehub.domain.workspace import Desired, Operation, Phase, Workspace
+from codehub.ports.archives import Archives
+from codehub.ports.runtime import Runtime
+from codehub.ports.signals import Ids
+from codehub.ports.stores import Actor
+from codehub.ports.views import WorkspaceViews
+from codehub.usecases.checkup import Finding, fail, ok, warn
+from codehub.usecases.wishes import NewWorkspace, Wishes
+
+OWNER = "codehub-doctor"
+"""Nobody's account: what it owns, no person sees."""
+
+LOOK_SECONDS = 0.25
+NOTE = "codehub-doctor.txt"
+
+Inside = Callable[[Workspace, Sequence[str]], Awaitable[tuple[int, str]]]
+"""Run a command as the workspace would, confined as it is: exit code and output."""
+
+Tell = Callable[[Finding], None]
+
+
+class StepFailed(Exception):
+    """What was seen, and what to do."""
+
+    def __init__(self, seen: str, advice: str) -> None:
+        super().__init__(seen)
+        self.seen = seen
+        self.advice = advice
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a workspace must not reach. `hidden`: what each path is, for people. `isolates`: does the runtime promise
+    it at all?"""
+
+    hidden: Mapping[str, str]
+    isolates: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    wishes: Wishes
+    views: WorkspaceViews
+    runtime: Runtime
+    archives: Archives
+    ids: Ids
+    inside: Inside
+    home_of: Callable[[Workspace], str]
+    surroundings: Surroundings
+    patience_seconds: float = 120.0
+
+    async def run(self, tell: Tell) -> None:
+        """Tells each step as it is done; the first that fails is the last before cleaning up."""
+        made: list[UUID] = []
+        try:
+            await self._steps(made, tell)
+        except StepFailed as stopped:
+            tell(fail("probe", stopped.seen, stopped.advice))
+        except CodeHubError as error:
+            tell(fail("probe", str(error), "See the log of the coordinator and of the workspace."))
+        finally:
+            tell(await self._clean_up(made))
+
+    async def _steps(self, made: list[UUID], tell: Tell) -> None:
+        probe = await self._create(made, Desired.RUNNING)
+        neighbour = await self._create(made, Desired.STANDBY)
+        await self._settled(neighbour, Phase.STANDBY)
+        ws = await self._settled(probe, Phase.RUNNING)
+        tell(ok("probe: start", "created, its home made, its IDE answers"))
+        tell(await self._look_around(ws, await self._row(neighbour)))
+        written = self.ids.new().hex
+        await self._in_home(ws, f"printf %s {written} > {NOTE}")
+        await self._brought_to(probe, Desired.ARCHIVED)
+        tell(ok("probe: archive", "stopped, packed, read back and compared, its volume deleted"))
+        ws = await self._brought_to(probe, Desired.STANDBY)
+        found = await self._in_home(ws, f"cat {NOTE}")
+        if found != written:
+            raise StepFailed("the restored file is not what was written", "Do not rely on this archive store.")
+        tell(ok("probe: restore", "restored from the archive; the file written before is there"))
+
+    async def _look_around(self, ws: Workspace, neighbour: Workspace) -> Finding:
+        await self._in_home(neighbour, f"printf %s secret > {NOTE}")
+        hidden = {**self.surroundings.hidden, self.home_of(neighbour): "another workspace's home"}
+        reached = [what for path, what in hidden.items() if await self._reaches(ws, path)]
+        if not reached:
+            return ok("probe: isolation", f"from inside out of reach: {', '.join(sorted(set(hidden.values())))}")
+        seen = f"from inside in reach: {', '.join(sorted(set(reached)))}"
+        if self.surroundings.isolates:
+            return fail("probe: isolation", seen, "Move the data directory out of /usr, /etc and /opt.")
+        return warn("probe: isolation", seen, "Without bubblewrap only one person may use this machine's CodeHub.")
+
+    async def _reaches(self, ws: Workspace, path: str) -> bool:
+        code, _output = await self.inside(ws, ["sh", "-c", 'test -r "$1"', "sh", path])
+        return code == 0
+
+    async def _in_home(self, ws: Workspace, script: str) -> str:
+        code, output = await self.inside(ws, ["sh", "-c", f'cd "$HOME" && {script}'])
+        if code != 0:
+            raise StepFailed(f"a command inside failed: {output.strip()[-200:]}", "Is the disk full, or read-only?")
+        return output
+
+    async def _create(self, made: list[UUID], desired: Desired) -> UUID:
+        key = self.ids.new()
+        new = NewWorkspace(f"doctor {key.hex[:8]}", OWNER, desired, description="`codehub doctor --probe`")
+        await self.wishes.create(new, key, Actor(OWNER), await self.views.now())
+        made.append(key)
+        return key
+
+    async def _brought_to(self, key: UUID, desired: Desired) -> Workspace:
+        await self.wishes.want(key, desired, Actor(OWNER), reason="probe")
+        return await self._settled(key, Phase(desired.value))
+
+    async def _row(self, key: UUID) -> Workspace:
+        found = await self.views.get(key)
+        if found is None:
+            raise StepFailed("the probe's row is gone", "Did somebody restore or clear the database just now?")
+        return found.workspace
+
+    async def _settled(self, key: UUID, phase: Phase) -> Workspace:
+        ws = await self._row(key)
+        try:
+            async with asyncio.timeout(self.patience_seconds):
+                while ws.phase is not phase or ws.operation is not Operation.NONE:
+                    if ws.phase is Phase.ERROR:
+                        why = ws.error_info.message if ws.error_info else "no reason given"
+                        raise StepFailed(f"it went to ERROR: {ws.error_reason}: {why}", "docs/reference/errors.md")
+                    await asyncio.sleep(LOOK_SECONDS)
+                    ws = await self._row(key)
+        except TimeoutError:
+            seen = f"not {phase} after {self.patience_seconds:g} s, but {ws.phase} with {ws.operation}"
+            raise StepFailed(seen, "Does a coordinator lead (`codehub admin leader`)? See its log.") from None
+        return ws
+
+    async def _clean_up(self, made: Sequence[UUID]) -> Finding:
+        left = [str(key) for key in made if not await self._deleted(key)]
+        if left:
+            return warn("probe: clean up", f"left behind: {', '.join(left)}", "`codehub ws delete ID` as an admin.")
+        return ok("probe: clean up", "deleted, its archives too")
+
+    async def _deleted(self, key: UUID) -> bool:
+        try:
+            await self._brought_to(key, Desired.DELETED)
+            for point in await self.views.restore_points(key):
+                await self.archives.delete(point.key)
+        except (CodeHubError, StepFailed):
+            return False
+        return True

@@ -1,0 +1,174 @@
+"""The API on memory twins, with people in it: each caller is a client with a credential of its own.
+
+Nothing coordinates: what the controller would write is written by the test, as the controller's store does.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+from fastapi import FastAPI
+
+from codehub.adapters.memory import (
+    MemoryArchives,
+    MemoryBus,
+    MemoryContents,
+    MemoryDatabase,
+    MemoryDirectory,
+    MemoryPasswords,
+    MemoryRuntime,
+    Wire,
+)
+from codehub.adapters.system import RandomIds, SystemClock
+from codehub.api.app import create_app
+from codehub.api.deps import COOKIE
+from codehub.api.parts import ApiParts, Check, Site
+from codehub.coordinator.gc_runner import GcRunner
+from codehub.domain.admission import Limits
+from codehub.domain.identity import ALL_SCOPES, Caller, Role, Scope
+from codehub.domain.idle import IdlePolicy
+from codehub.domain.protection import Retention
+from codehub.domain.workspace import Workspace
+from codehub.ports.accounts import NewUser
+from codehub.ports.stores import Actor
+from codehub.telemetry import Metrics
+from codehub.usecases.announcements import Announcements
+from codehub.usecases.creation import Creation
+from codehub.usecases.identity import Identity
+from codehub.usecases.lifecycle import Lifecycles
+from codehub.usecases.limits import RunningSlots
+from codehub.usecases.people import People
+from codehub.usecases.tokens import Tokens
+from codehub.usecases.wishes import Wishes
+
+ORIGIN = "http://hub.test"
+PASSWORD = "correct horse battery"
+
+
+@dataclass
+class Worlds:
+    """What outlives one process: two sites on one of these are two API processes."""
+
+    database: MemoryDatabase
+    bus: MemoryBus
+    archives: MemoryArchives
+    runtime: MemoryRuntime
+    wire: Wire
+
+    @classmethod
+    def fresh(cls, wire: Wire | None = None) -> "Worlds":
+        wire = wire or Wire()
+        return cls(
+            MemoryDatabase(wire=wire), MemoryBus(wire=wire), MemoryArchives(wire=wire), MemoryRuntime(wire=wire), wire
+        )
+
+
+def parts_on(worlds: Worlds, limits: Limits | None = None, site: Site | None = None) -> ApiParts:
+    database, bus, ids = worlds.database, worlds.bus, RandomIds()
+    people = MemoryDirectory(database.world.people, worlds.wire)
+    accounts, passwords, announcements = people.accounts(), MemoryPasswords(), Announcements(bus)
+    limits = limits or Limits()
+    wishes, views = Wishes(database.specs(), limits), database.views()
+    collector = GcRunner(database.collector(), worlds.archives, worlds.runtime, Retention())
+    return ApiParts(
+        identity=Identity(accounts, people.sign_in_tries(), people.audit(), passwords, announcements, ids),
+        people=People(accounts, passwords, announcements, ids),
+        tokens=Tokens(accounts, announcements, ids),
+        oidc=None,
+        wishes=wishes,
+        creation=Creation(wishes, people.templates(), people.idempotency_keys(), views, ids, 120),
+        lifecycles=Lifecycles(database.specs(), views, IdlePolicy()),
+        slots=RunningSlots(views, limits),
+        views=views,
+        contents=MemoryContents(worlds.archives.world, worlds.wire),
+        templates=people.templates(),
+        tickets=people.tickets(),
+        audit=people.audit(),
+        runtime=worlds.runtime,
+        bus=bus,
+        ids=ids,
+        metrics=Metrics(),
+        leader=database.leadership(SystemClock()).leader,
+        gc_report=collector.report,
+        checks={"postgresql": Check(views.now, required=True), "archives": Check(worlds.archives.inventory)},
+        site=site or Site(),
+    )
+
+
+@dataclass
+class Person:
+    """Somebody with a token; `http` sends it along."""
+
+    id: UUID
+    name: str
+    http: httpx.AsyncClient
+    caller: Caller
+
+    async def create(self, name: str = "demo", **fields: Any) -> dict[str, Any]:
+        made = await self.http.post("/api/v1/workspaces", json={"name": name, **fields})
+        assert made.status_code == 201, made.text
+        body: dict[str, Any] = made.json()
+        return body
+
+
+class MemorySite:
+    def __init__(self, worlds: Worlds | None = None, limits: Limits | None = None, site: Site | None = None) -> None:
+        self.worlds = worlds or Worlds.fresh()
+        self.parts = parts_on(self.worlds, limits, site)
+        self.app: FastAPI = create_app(self.parts)
+        self._clients: list[httpx.AsyncClient] = []
+
+    @property
+    def rows(self) -> dict[UUID, Workspace]:
+        return self.worlds.database.world.rows
+
+    def client(self, **headers: str) -> httpx.AsyncClient:
+        client = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url=ORIGIN, headers=headers)
+        self._clients.append(client)
+        return client
+
+    async def person(
+        self, name: str, role: Role = Role.USER, scopes: frozenset[Scope] | None = None, **more: Any
+    ) -> Person:
+        """Joined, or, if already here, once more with another token."""
+        known = next((user for user in self.worlds.database.world.people.users.values() if user.username == name), None)
+        stored = await self.parts.identity.passwords.hash(PASSWORD)
+        user = known or await self.parts.identity.accounts.create_user(
+            NewUser(uuid4(), name, role, stored, **more), Actor("test")
+        )
+        caller = Caller(user, f"session:{'0' * 64}")
+        allowed = scopes or frozenset(scope for scope in ALL_SCOPES if caller.may(scope))
+        _, secret = await self.parts.tokens.create(caller, "test", allowed)
+        return Person(user.id, name, self.client(authorization=f"Bearer {secret}"), caller)
+
+    async def browser(self, name: str) -> httpx.AsyncClient:
+        """Signed in by cookie, as our own pages are."""
+        client = self.client(origin=ORIGIN, **{"content-type": "application/json"})
+        signed_in = await client.post("/api/v1/session", json={"username": name, "password": PASSWORD})
+        assert signed_in.status_code == 201, signed_in.text
+        # A jar sends Secure cookies over https alone.
+        client.headers["cookie"] = f"{COOKIE}={signed_in.cookies[COOKIE]}"
+        return client
+
+    def controller_writes(self, workspace_id: UUID | str, **fields: Any) -> Workspace:
+        row = self.rows[UUID(str(workspace_id))]
+        return self.worlds.database.world.put(row, replace(row, **fields), "controller", "test")
+
+    async def close(self) -> None:
+        await self.app.state.hub.close()
+        for client in self._clients:
+            await client.aclose()
+
+
+@asynccontextmanager
+async def memory_site(
+    worlds: Worlds | None = None, limits: Limits | None = None, site: Site | None = None
+) -> AsyncIterator[MemorySite]:
+    opened = MemorySite(worlds, limits, site)
+    try:
+        yield opened
+    finally:
+        await opened.close()

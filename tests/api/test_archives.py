@@ -1,0 +1,125 @@
+"""Restore points over HTTP: browsed and downloaded, with names that are no text and names that would escape."""
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from codehub.adapters.memory.archives import StoredArchive, StoredEntry
+from codehub.api.archives import disposition
+from codehub.domain.judge import ArchiveState
+from codehub.domain.protection import RestorePoint
+from codehub.ports.contents import EntryKind
+from tests.api.site import MemorySite, Person
+from tests.rows import OP_ID
+
+HOME = {
+    b"read me.txt": b"hello",
+    b"project/a.py": b"print()",
+    b"project/\xff\xfe": b"no text",
+    b"\xed\x95\x9c\xea\xb8\x80.txt": b"korean",
+    b'quote"\r\nSet-Cookie: x=y.txt': b"sly",
+}
+
+
+@pytest.fixture
+async def point(site: MemorySite, ann: Person) -> str:
+    """The address of a restore point of Ann's."""
+    made = await ann.create(desired_state="PENDING")
+    workspace_id, now = UUID(made["id"]), datetime.now(UTC)
+    key = f"{workspace_id}/{OP_ID}/home.tar.zst"
+    site.worlds.database.world.points[workspace_id] = [RestorePoint(workspace_id, OP_ID, key, 1, 1, "0" * 64, now, now)]
+    entries = {name: StoredEntry(EntryKind.FILE, content) for name, content in HOME.items()}
+    entries[b"project"] = StoredEntry(EntryKind.FOLDER)
+    entries[b"link"] = StoredEntry(EntryKind.LINK, target=b"/etc/passwd")
+    stored = StoredArchive((), now, committed=True)
+    stored.home = entries
+    site.worlds.archives.world.objects[key] = stored
+    return f"/api/v1/workspaces/{workspace_id}/archives/{OP_ID}"
+
+
+async def test_a_folder_is_listed_and_each_entry_can_be_fetched(ann: Person, point: str) -> None:
+    listed: dict[str, Any] = {}
+    for folder in ("", "?path=project"):
+        tree = await ann.http.get(f"{point}/tree{folder}")
+        assert tree.status_code == 200, tree.text
+        listed |= {entry["path"]: entry for entry in tree.json()["entries"]}
+    assert {entry["kind"] for entry in listed.values()} == {"file", "folder", "link"}
+    fetched = {
+        (await ann.http.get(f"{point}/content?path={path}")).content
+        for path, entry in listed.items()
+        if entry["kind"] == "file"
+    }
+    assert fetched == set(HOME.values())
+
+
+async def test_a_download_is_saved_and_never_shown(ann: Person, point: str) -> None:
+    got = await ann.http.get(f"{point}/content", params={"path": "read me.txt"})
+    assert (got.content, got.headers["content-length"]) == (b"hello", "5")
+    assert got.headers["content-type"] == "application/octet-stream"
+    assert got.headers["x-content-type-options"] == "nosniff"
+    assert got.headers["content-disposition"] == (
+        "attachment; filename=\"read me.txt\"; filename*=UTF-8''read%20me.txt"
+    )
+
+
+async def test_a_folder_is_a_tar(ann: Person, point: str) -> None:
+    got = await ann.http.get(f"{point}/content", params={"path": "project"})
+    assert b"ustar" in got.content
+    assert "project.tar" in got.headers["content-disposition"]
+
+
+@pytest.mark.parametrize(
+    "name", ['a"b', "a\r\nX: y", "../../etc/passwd", "한글", "\udcff", "a;b", "%0d%0a", "", "x" * 5000, "a\\b", "\x00"]
+)
+def test_no_name_gets_out_of_its_header(name: str) -> None:
+    header = disposition(name)
+    header.encode("ascii")
+    assert header.count('"') == 2
+    assert not set("\r\n\x00\\") & set(header)
+    assert header.startswith('attachment; filename="')
+    plain = header.split('"')[1]
+    assert "/" not in plain
+    assert plain.strip(" .") or plain == "file" or set(plain) <= {"_", "."}
+
+
+@pytest.mark.parametrize("path", ["nothing", "../secret", "/etc/passwd", "project/../read me.txt", "read me.txt/x"])
+async def test_what_is_not_inside_is_not_there(ann: Person, point: str, path: str) -> None:
+    assert (await ann.http.get(f"{point}/content", params={"path": path})).status_code in (404, 422)
+
+
+async def test_a_link_has_no_content_and_nul_no_place(ann: Person, point: str) -> None:
+    assert (await ann.http.get(f"{point}/content?path=link")).status_code == 422
+    assert (await ann.http.get(f"{point}/content?path=a%00b")).json()["errors"][0]["field"] == "path"
+    assert (await ann.http.get(f"{point}/tree?path={'a' * 5000}")).status_code == 422
+    assert (await ann.http.get(f"{point}/tree", params={"path": "read me.txt"})).status_code == 422
+
+
+async def test_a_point_of_another_workspace_is_not_there(
+    site: MemorySite, ann: Person, bob: Person, point: str
+) -> None:
+    theirs = await bob.create(desired_state="PENDING")
+    mixed = f"/api/v1/workspaces/{theirs['id']}/archives/{OP_ID}/tree"
+    assert (await bob.http.get(mixed)).status_code == 404
+    assert (await bob.http.get(f"{point}/tree")).status_code == 404
+    assert (await ann.http.get(point.replace(str(OP_ID), str(uuid4())) + "/tree")).status_code == 404
+
+
+async def test_a_damaged_archive_is_said_and_not_our_fault(site: MemorySite, ann: Person, point: str) -> None:
+    for stored in site.worlds.archives.world.objects.values():
+        stored.state = ArchiveState.CORRUPTED
+    got = await ann.http.get(f"{point}/tree")
+    assert (got.status_code, got.json()["code"]) == (502, "backend_failed")
+
+
+async def test_restoring_names_a_restore_point_of_one_s_own(site: MemorySite, ann: Person, point: str) -> None:
+    workspace = point.partition("/archives")[0]
+    missing = await ann.http.post(f"{workspace}/restore", json={"archive": str(uuid4())})
+    assert missing.status_code == 404
+    accepted = await ann.http.post(f"{workspace}/restore", json={"archive": str(OP_ID)})
+    assert accepted.status_code == 202
+    row = site.rows[UUID(workspace.rsplit("/", 1)[1])]
+    assert row.restore_pending
+    assert row.restore_from is not None
+    assert str(OP_ID) in row.restore_from

@@ -1,0 +1,393 @@
+"""Events: a snapshot first, then what changes, to those whom it concerns; whatever is lost is made good."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from codehub.adapters.memory import MemoryBus
+from codehub.api import event_hub, event_topic
+from codehub.api.event_hub import EventHub
+from codehub.api.event_topic import Event, Listener
+from codehub.api.parts import Site
+from codehub.coordinator.event_listener import EventListener
+from codehub.domain.errors import LimitReached, Unreachable
+from codehub.domain.identity import Role, Scope
+from codehub.domain.workspace import Operation, Phase, Progress
+from codehub.ports.views import WorkspaceViews
+from codehub.telemetry import Metrics
+from tests.api.site import MemorySite, Person, memory_site
+from tests.rows import NOW, OP_ID
+
+
+class Stream:
+    """One GET /events, straight on the ASGI app: httpx's transport waits for an end that never comes."""
+
+    def __init__(self, site: MemorySite, headers: dict[str, str], query: str = "") -> None:
+        self._events: asyncio.Queue[tuple[str, Any] | None] = asyncio.Queue()
+        self._gone = asyncio.Event()
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self._text = ""
+        self._body = b""
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/api/v1/events",
+            "raw_path": b"/api/v1/events",
+            "query_string": query.encode(),
+            "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+            "http_version": "1.1",
+            "scheme": "http",
+            "server": ("hub.test", 80),
+            "client": ("127.0.0.1", 1),
+            "root_path": "",
+        }
+        self._begun = False
+        self._task = asyncio.ensure_future(self._run(site, scope))
+
+    async def _run(self, site: MemorySite, scope: dict[str, Any]) -> None:
+        try:
+            await site.app(scope, self._receive, self._send)
+        finally:
+            self._events.put_nowait(None)
+
+    async def _receive(self) -> dict[str, Any]:
+        if not self._begun:
+            self._begun = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+            return
+        self._text += message.get("body", b"").decode()
+        while "\r\n\r\n" in self._text:
+            block, self._text = self._text.split("\r\n\r\n", 1)
+            fields = dict(line.split(": ", 1) for line in block.split("\r\n") if ": " in line)
+            if "event" in fields:
+                self._events.put_nowait((fields["event"], json.loads(fields["data"])))
+
+    async def next(self) -> tuple[str, Any]:
+        async with asyncio.timeout(10):
+            event = await self._events.get()
+        assert event is not None, "the stream has ended"
+        return event
+
+    async def until(self, name: str) -> Any:
+        while True:
+            found, data = await self.next()
+            if found == name:
+                return data
+
+    async def ended(self) -> None:
+        async with asyncio.timeout(10):
+            while await self._events.get() is not None:
+                pass
+
+    async def close(self) -> None:
+        self._gone.set()
+        async with asyncio.timeout(10):
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def listening(site: MemorySite, person: Person, query: str = "") -> AsyncIterator[Stream]:
+    stream = Stream(site, {"authorization": person.http.headers["authorization"]}, query)
+    try:
+        yield stream
+    finally:
+        await stream.close()
+
+
+@asynccontextmanager
+async def told(site: MemorySite) -> AsyncIterator[None]:
+    """The coordinator's half: what the database tells becomes messages."""
+    world = site.worlds.database
+    listener = EventListener(world.changes(), site.worlds.bus, lambda _: None, lambda: None, Metrics())
+    task = asyncio.ensure_future(listener.run())
+    await asyncio.sleep(0)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture(autouse=True)
+def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_topic, "AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(event_hub, "AGAIN_SECONDS", 0.02)
+
+
+async def test_a_snapshot_then_whole_objects_then_the_end(site: MemorySite, ann: Person) -> None:
+    made = await ann.create()
+    async with told(site), listening(site, ann) as stream:
+        name, data = await stream.next()
+        assert (name, [one["id"] for one in data["workspaces"]]) == ("snapshot", [made["id"]])
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        await ann.http.patch(f"/api/v1/workspaces/{made['id']}", json={"memo": "new"})
+        updated = await stream.until("workspace_updated")
+        assert updated == (await ann.http.get(f"/api/v1/workspaces/{made['id']}")).json()
+        other = await ann.create("other", desired_state="PENDING")
+        assert (await stream.until("workspace_updated"))["id"] == other["id"]
+        site.controller_writes(made["id"], deleted_at=NOW, phase=Phase.DELETED)
+        assert await stream.until("workspace_deleted") == {"id": made["id"]}
+        site.controller_writes(made["id"], deleted_at=None, phase=Phase.STANDBY)
+        assert (await stream.until("workspace_updated"))["id"] == made["id"]
+
+
+async def test_progress_is_small(site: MemorySite, ann: Person) -> None:
+    made = await ann.create()
+    site.controller_writes(made["id"], operation=Operation.STARTING, op_id=OP_ID, op_started_at=NOW)
+    async with told(site), listening(site, ann) as stream:
+        await stream.until("snapshot")
+        site.controller_writes(made["id"], op_progress=Progress(10, 1, 20, "pulling"))
+        moved = await stream.until("progress")
+        assert (moved["id"], moved["operation"], moved["progress"]["bytes"]) == (made["id"], "STARTING", 10)
+
+
+async def test_only_one_s_own_are_heard_and_admins_may_ask_for_all(
+    site: MemorySite, ann: Person, bob: Person, admin: Person
+) -> None:
+    async with told(site), listening(site, ann) as hers, listening(site, admin, "all=true") as everything:
+        await hers.until("snapshot")
+        await everything.until("snapshot")
+        theirs = await bob.create("bob's")
+        mine = await ann.create("ann's")
+        assert (await hers.until("workspace_updated"))["id"] == mine["id"]
+        both = {(await everything.until("workspace_updated"))["owner"] for _ in range(2)}
+        assert both == {"ann", "bob"}
+        assert theirs["id"] != mine["id"]
+    async with listening(site, ann, "all=true") as refused:
+        await refused.ended()
+        assert refused.status == 403
+    nobody = Stream(site, {})
+    await nobody.ended()
+    assert nobody.status == 401
+
+
+async def test_warnings_are_passed_on(site: MemorySite, ann: Person) -> None:
+    made = await ann.create()
+    warning = {"type": "idle_warning", "id": made["id"], "stops_at": "2026-01-01T00:00:00+00:00", "becomes": "STANDBY"}
+    async with listening(site, ann) as stream:
+        await stream.until("snapshot")
+        await site.worlds.bus.publish(f"codehub:sse:{ann.id}", warning)
+        assert await stream.until("idle_warning") == {key: warning[key] for key in ("id", "stops_at", "becomes")}
+
+
+async def test_strange_messages_are_passed_over(site: MemorySite, ann: Person) -> None:
+    async with told(site), listening(site, ann) as stream:
+        await stream.until("snapshot")
+        for strange in ({}, {"type": "updated"}, {"type": "updated", "id": "x"}, {"type": 5, "id": None}):
+            await site.worlds.bus.publish(f"codehub:sse:{ann.id}", strange)
+        made = await ann.create()
+        assert (await stream.until("workspace_updated"))["id"] == made["id"]
+
+
+async def test_a_heartbeat_comes_by_itself() -> None:
+    async with memory_site(site=Site(heartbeat=0.05)) as site, listening(site, await site.person("ann")) as stream:
+        assert await stream.until("heartbeat") == {}
+
+
+# ── gaps ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_lost_bus_is_made_good_by_a_snapshot(site: MemorySite, ann: Person) -> None:
+    async with told(site), listening(site, ann) as stream:
+        await stream.until("snapshot")
+        site.worlds.bus.world.sever()
+        missed = await ann.create()
+        names = {one["id"] for one in (await stream.until("snapshot"))["workspaces"]}
+        assert missed["id"] in names
+        after = await ann.create("after", desired_state="PENDING")
+        assert (await stream.until("workspace_updated"))["id"] == after["id"]
+
+
+async def test_one_lost_subscription_is_made_good_by_itself(site: MemorySite, ann: Person) -> None:
+    """Only this person's: nobody else tells the topic that something was missed."""
+    async with listening(site, ann) as stream:
+        await stream.until("snapshot")
+        [subscription] = site.worlds.bus.world.listeners[f"codehub:sse:{ann.id}"]
+        subscription.put_nowait(None)
+        missed = await ann.create()
+        names = {one["id"] for one in (await stream.until("snapshot"))["workspaces"]}
+        assert missed["id"] in names
+
+
+async def test_a_resync_of_the_coordinator_is_a_snapshot(site: MemorySite, ann: Person) -> None:
+    async with listening(site, ann) as stream:
+        await stream.until("snapshot")
+        unheard = await ann.create()
+        async with told(site):
+            names = {one["id"] for one in (await stream.until("snapshot"))["workspaces"]}
+            assert unheard["id"] in names
+
+
+async def test_a_lost_database_is_made_good_by_a_snapshot(
+    site: MemorySite, ann: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await ann.create()
+    async with told(site), listening(site, ann) as stream:
+        await stream.until("snapshot")
+        views: Any = type(site.parts.views)
+        asked = asyncio.Event()
+
+        async def gone(*_: object) -> Any:
+            asked.set()
+            raise Unreachable("no database")
+
+        with monkeypatch.context() as outage:
+            outage.setattr(views, "some", gone)
+            outage.setattr(views, "everything", gone)
+            site.controller_writes(made["id"], phase=Phase.STANDBY)
+            await asked.wait()
+        [seen] = (await stream.until("snapshot"))["workspaces"]
+        assert seen["phase"] == "STANDBY"
+
+
+async def test_without_a_bus_there_is_a_snapshot_all_the_same(
+    site: MemorySite, ann: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_hub, "JOIN_PATIENCE_SECONDS", 0.05)
+
+    async def silent(*_: object) -> AsyncIterator[Any]:
+        for _reason in ("no bus",):
+            raise Unreachable(_reason)
+        yield {}
+
+    with monkeypatch.context() as outage:
+        outage.setattr(MemoryBus, "subscribe", silent)
+        stream = Stream(site, {"authorization": ann.http.headers["authorization"]})
+        assert await stream.until("snapshot") == {"workspaces": []}
+    made = await ann.create()
+    [seen] = (await stream.until("snapshot"))["workspaces"]
+    assert seen["id"] == made["id"]
+    await stream.close()
+
+
+# ── the end of somebody's access ─────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_stream_ends_with_its_session(site: MemorySite, ann: Person) -> None:
+    browser, other = await site.browser("ann"), await site.browser("ann")
+    streams = [Stream(site, {"cookie": one.headers["cookie"]}) for one in (browser, other)]
+    for stream in streams:
+        await stream.until("snapshot")
+    await browser.delete("/api/v1/session")
+    await streams[0].ended()
+    made = await ann.create()
+    async with told(site):
+        assert made["id"] in json.dumps(await streams[1].until("snapshot"))
+    await streams[1].close()
+
+
+async def test_a_stream_ends_with_its_token_its_user_and_its_role(site: MemorySite, ann: Person, admin: Person) -> None:
+    boss = await site.person("boss", Role.ADMIN)
+    async with listening(site, ann) as hers, listening(site, boss, "all=true") as everything:
+        await hers.until("snapshot")
+        await everything.until("snapshot")
+        await admin.http.patch(f"/api/v1/admin/users/{ann.id}", json={"disabled": True})
+        await hers.ended()
+        await admin.http.patch(f"/api/v1/admin/users/{boss.id}", json={"role": "user"})
+        await everything.ended()
+    async with listening(site, admin) as last:
+        await last.until("snapshot")
+        [token] = (await admin.http.get("/api/v1/tokens")).json()["items"]
+        await admin.http.delete(f"/api/v1/tokens/{token['id']}")
+        await last.ended()
+
+
+async def test_an_end_that_nobody_told_is_found_all_the_same(
+    site: MemorySite, ann: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_hub, "RECHECK_SECONDS", 0.05)
+    reader = await site.person("ann", scopes=frozenset({Scope.READ}))
+    async with listening(site, reader) as stream:
+        await stream.until("snapshot")
+        site.worlds.database.world.people.tokens.clear()
+        await stream.ended()
+
+
+# ── many ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class CountingViews:
+    """Passes on, and counts."""
+
+    def __init__(self, views: WorkspaceViews) -> None:
+        self._views = views
+        self.reads = 0
+
+    async def some(self, ids: Any) -> Any:
+        self.reads += 1
+        return await self._views.some(ids)
+
+    async def everything(self, owner_id: str | None = None) -> Any:
+        return await self._views.everything(owner_id)
+
+
+async def allowed() -> bool:
+    return True
+
+
+async def test_many_listeners_are_one_subscription_and_one_read(site: MemorySite, ann: Person) -> None:
+    views: Any = CountingViews(site.parts.views)
+    hub = EventHub(site.worlds.bus, views, lambda o: {"id": str(o.workspace.id), "v": o.workspace.version}, Metrics())
+    made = await ann.create()
+    listeners = [Listener(ann.id, allowed) for _ in range(50)]
+    contexts = [hub.listening(str(ann.id), listener) for listener in listeners]
+    for context in contexts:
+        await context.__aenter__()
+    for listener in listeners:
+        first = await listener.next()
+        assert first is not None
+        assert first.name == "snapshot"
+    assert len(site.worlds.bus.world.listeners[f"codehub:sse:{ann.id}"]) == 1
+    site.controller_writes(made["id"], memo="x")
+    await site.worlds.bus.publish(f"codehub:sse:{ann.id}", {"type": "updated", "id": made["id"]})
+    for listener in listeners:
+        while (heard := await listener.next()) is not None and heard.name != "workspace_updated":
+            pass
+        assert heard is not None
+    assert views.reads == 1
+    for context in contexts:
+        await context.__aexit__(None, None, None)
+    assert site.worlds.bus.world.listeners[f"codehub:sse:{ann.id}"] == []
+    await hub.close()
+
+
+async def test_a_slow_listener_is_cut_off_and_the_others_are_not() -> None:
+    slow, quick = Listener(UUID(int=1), allowed), Listener(UUID(int=1), allowed)
+    for number in range(event_topic.MOST_WAITING + 1):
+        for listener in (slow, quick):
+            listener.give(Event("workspace_updated", str(number)))
+        assert (await quick.next()) == Event("workspace_updated", str(number))
+    assert (slow.why, await slow.next()) == ("slow", None)
+    assert quick.why is None
+
+
+async def test_one_person_has_so_many_streams(site: MemorySite, ann: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_hub, "MOST_PER_USER", 1)
+    async with listening(site, ann) as first:
+        await first.until("snapshot")
+        async with listening(site, ann) as second:
+            await second.ended()
+            assert second.status == 429
+    monkeypatch.setattr(event_hub, "MOST_PER_USER", 0)
+    with pytest.raises(LimitReached):
+        site.app.state.hub.admit(ann.id)
+
+
+async def test_closing_ends_every_stream(site: MemorySite, ann: Person) -> None:
+    async with listening(site, ann) as stream:
+        await stream.until("snapshot")
+        await site.app.state.hub.close()
+        await stream.ended()

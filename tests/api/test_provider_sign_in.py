@@ -1,0 +1,66 @@
+"""Signing in at an OpenID provider, as a browser goes: away with a short-lived cookie, back with a session."""
+
+from dataclasses import replace
+from urllib.parse import urlencode
+
+import httpx
+import pytest
+
+from codehub.adapters.memory import MemoryDirectory, MemoryProvider
+from codehub.api.deps import COOKIE
+from codehub.usecases.oidc import Oidc
+from tests.api.site import MemorySite
+
+START, BACK = "/api/v1/session/oidc", "/api/v1/session/oidc/callback"
+
+
+@pytest.fixture
+def provider(site: MemorySite) -> MemoryProvider:
+    provider = MemoryProvider()
+    attempts = MemoryDirectory(site.worlds.database.world.people).provider_sign_ins()
+    site.parts = replace(site.parts, oidc=Oidc(provider, attempts, site.parts.identity))
+    site.app.state.parts = site.parts
+    return provider
+
+
+def cookies(answer: httpx.Response) -> dict[str, str]:
+    return {
+        cookie.split("=")[0]: cookie.split("=", 1)[1].split(";")[0] for cookie in answer.headers.get_list("set-cookie")
+    }
+
+
+async def test_there_and_back_again(site: MemorySite, provider: MemoryProvider) -> None:
+    client = site.client()
+    away = await client.get(START, params={"next": "/workspaces?x=1"})
+    assert away.status_code == 303
+    [(name, secret)] = cookies(away).items()
+    query = urlencode(provider.approve(away.headers["location"], "subject-1", "ann"))
+    home = await client.get(f"{BACK}?{query}", headers={"cookie": f"{name}={secret}"})
+    assert (home.status_code, home.headers["location"]) == (303, "/workspaces?x=1")
+    session = cookies(home)[COOKIE]
+    me = await site.client().get("/api/v1/session", headers={"cookie": f"{COOKIE}={session}"})
+    assert me.json()["user"]["username"] == "ann"
+    twice = await client.get(f"{BACK}?{query}", headers={"cookie": f"{name}={secret}"})
+    assert twice.status_code == 401
+
+
+async def test_somebody_else_s_way_back_signs_nobody_in(site: MemorySite, provider: MemoryProvider) -> None:
+    client = site.client()
+    away = await client.get(START)
+    query = urlencode(provider.approve(away.headers["location"], "subject-1", "ann"))
+    without = await client.get(f"{BACK}?{query}")
+    assert (without.status_code, "set-cookie" in without.headers) == (401, False)
+
+
+async def test_next_is_never_another_site(site: MemorySite, provider: MemoryProvider) -> None:
+    client = site.client()
+    away = await client.get(START, params={"next": "//evil.test/"})
+    [(name, secret)] = cookies(away).items()
+    query = urlencode(provider.approve(away.headers["location"], "subject-1", "ann"))
+    home = await client.get(f"{BACK}?{query}", headers={"cookie": f"{name}={secret}"})
+    assert home.headers["location"] == "/"
+
+
+async def test_without_a_provider_there_is_no_such_way(site: MemorySite) -> None:
+    assert (await site.client().get(START)).status_code == 404
+    assert (await site.client().get(BACK)).status_code == 404

@@ -1,0 +1,406 @@
+"""Workspaces over HTTP: made, listed, changed, wished away; every answer as documented."""
+
+import asyncio
+import base64
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from codehub.api.schemas import Workspace as Shape
+from codehub.domain.admission import Limits
+from codehub.domain.workspace import Operation, Phase, Progress
+from tests.api.site import MemorySite, Person, Worlds, memory_site
+from tests.rows import OP_ID, broken
+
+FIELDS = {
+    *("id", "name", "description", "memo", "owner", "template", "image_ref", "runtime", "url", "phase"),
+    *("desired_state", "operation", "op_id", "op_started_at", "progress", "conditions", "archive_key", "error"),
+    *("last_access_at", "phase_changed_at", "standby_ttl_seconds", "archive_ttl_seconds", "created_at", "updated_at"),
+    "deleted_at",
+}
+
+
+async def test_a_new_workspace_has_the_shape_that_clients_rely_on(site: MemorySite, ann: Person) -> None:
+    made = await ann.http.post("/api/v1/workspaces", json={"name": "My Demo", "memo": "m"})
+    assert made.status_code == 201
+    body = made.json()
+    assert set(body) == FIELDS
+    Shape.model_validate(body)
+    assert (body["owner"], body["phase"], body["desired_state"]) == ("ann", "PENDING", "RUNNING")
+    assert body["url"].startswith("http://my-demo-")
+    assert made.headers["location"] == f"/api/v1/workspaces/{body['id']}"
+    assert (await ann.http.get(made.headers["location"])).json() == body
+
+
+async def test_progress_and_errors_are_shown(site: MemorySite, ann: Person) -> None:
+    made = await ann.create()
+    site.controller_writes(
+        made["id"],
+        operation=Operation.STARTING,
+        op_id=OP_ID,
+        op_started_at=datetime.now(UTC),
+        op_progress=Progress(5, 1),
+    )
+    shown = (await ann.http.get(f"/api/v1/workspaces/{made['id']}")).json()
+    assert shown["progress"] == {"bytes": 5, "files": 1, "total_bytes": None, "step": ""}
+    row = site.rows[UUID(made["id"])]
+    wrong = broken(row)
+    site.controller_writes(made["id"], phase=wrong.phase, error_info=wrong.error_info, error_reason=wrong.error_reason)
+    error = (await ann.http.get(f"/api/v1/workspaces/{made['id']}")).json()["error"]
+    assert set(error) == {"reason", "message", "is_terminal", "operation", "count", "context", "occurred_at"}
+    assert error["reason"] == "RetryExceeded"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "name"),
+        ({"name": ""}, "name"),
+        ({"name": "  "}, "name"),
+        ({"name": "x" * 101}, "name"),
+        ({"name": "a\x00b"}, "name"),
+        ({"name": "a\ud800b"}, "name"),
+        ({"name": "a\nb"}, "name"),
+        ({"name": 7}, "name"),
+        ({"name": "a", "colour": "red"}, "colour"),
+        ({"name": "a", "image_ref": "evil:latest"}, "image_ref"),
+        ({"name": "a", "template": "no-such"}, "template"),
+        ({"name": "a", "desired_state": "DELETED"}, "desired_state"),
+        ({"name": "a", "desired_state": "ERROR"}, "desired_state"),
+        ({"name": "a", "standby_ttl_seconds": -1}, "standby_ttl_seconds"),
+        ({"name": "a", "standby_ttl_seconds": 5}, "standby_ttl_seconds"),
+        ({"name": "a", "standby_ttl_seconds": "600"}, "standby_ttl_seconds"),
+        ({"name": "a", "standby_ttl_seconds": 10**12}, "standby_ttl_seconds"),
+        ({"name": "a", "archive_ttl_seconds": True}, "archive_ttl_seconds"),
+        ({"name": "a", "git_url": "https://ann:secret@git.example.com/x"}, "git_url"),
+        ({"name": "a", "git_url": "--upload-pack=evil"}, "git_url"),
+        ({"name": "a", "git_url": "file:///etc/passwd"}, "git_url"),
+    ],
+)
+async def test_a_wrong_value_is_named_and_changes_nothing(
+    site: MemorySite, ann: Person, body: dict[str, Any], field: str
+) -> None:
+    # As text: httpx itself refuses half a surrogate pair.
+    refused = await ann.http.post(
+        "/api/v1/workspaces", content=json.dumps(body), headers={"content-type": "application/json"}
+    )
+    assert refused.status_code == 422, refused.text
+    problem = refused.json()
+    assert refused.headers["content-type"] == "application/problem+json"
+    assert [error["field"] for error in problem["errors"]] == [field]
+    assert not site.rows
+
+
+async def test_where_the_code_comes_from_is_kept_for_the_container(site: MemorySite, ann: Person) -> None:
+    made = await ann.create(git_url="git@git.example.com:team/shop.git")
+    assert site.rows[UUID(made["id"])].git_url == "git@git.example.com:team/shop.git"
+
+
+async def test_a_name_is_taken_once(ann: Person, bob: Person) -> None:
+    await ann.create("demo", desired_state="PENDING")
+    again = await ann.http.post("/api/v1/workspaces", json={"name": "DEMO", "desired_state": "PENDING"})
+    assert (again.status_code, again.json()["code"]) == (409, "name_taken")
+    await bob.create("demo")
+
+
+# ── lists ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def names(person: Person, **query: Any) -> list[str]:
+    found, cursor = [], None
+    while True:
+        page = await person.http.get("/api/v1/workspaces", params={**query, **({"cursor": cursor} if cursor else {})})
+        assert page.status_code == 200, page.text
+        found += [item["name"] for item in page.json()["items"]]
+        cursor = page.json()["next_cursor"]
+        if cursor is None:
+            return found
+
+
+async def test_lists_are_newest_first_in_pages_and_hold_one_s_own(site: MemorySite, ann: Person, bob: Person) -> None:
+    for number in range(7):
+        await ann.create(f"w{number}", desired_state="PENDING")
+    await bob.create("other")
+    assert await names(ann, limit=3) == [f"w{number}" for number in reversed(range(7))]
+    assert await names(bob) == ["other"]
+
+
+async def test_pages_are_stable_while_rows_come_and_go(site: MemorySite, ann: Person) -> None:
+    made = [await ann.create(f"w{number}", desired_state="PENDING") for number in range(6)]
+    first = (await ann.http.get("/api/v1/workspaces", params={"limit": 2})).json()
+    await ann.create("newcomer", desired_state="PENDING")
+    site.controller_writes(made[5]["id"], deleted_at=datetime.now(UTC))
+    rest = await names(ann, limit=2, cursor=first["next_cursor"])
+    assert rest[:4] == ["w3", "w2", "w1", "w0"]
+
+
+async def test_rows_of_one_instant_are_neither_skipped_nor_repeated(site: MemorySite, ann: Person) -> None:
+    at = datetime.now(UTC)
+    for number in range(5):
+        made = await ann.create(f"w{number}", desired_state="PENDING")
+        site.controller_writes(made["id"], created_at=at)
+    assert sorted(await names(ann, limit=2)) == [f"w{number}" for number in range(5)]
+
+
+async def test_lists_can_be_searched(site: MemorySite, ann: Person) -> None:
+    await ann.create("alpha", description="the 100% shop", desired_state="PENDING")
+    beta = await ann.create("beta", desired_state="PENDING")
+    site.controller_writes(beta["id"], phase=Phase.STANDBY)
+    assert await names(ann, q="ALPH") == ["alpha"]
+    assert await names(ann, q="100%") == ["alpha"]
+    assert await names(ann, q="%") == ["alpha"]
+    assert await names(ann, phase="STANDBY") == ["beta"]
+    assert await names(ann, q="x") == []
+
+
+@pytest.mark.parametrize("cursor", ["x", "AAAA", "%00", "é", "a" * 300])
+async def test_a_mangled_cursor_is_refused(ann: Person, cursor: str) -> None:
+    refused = await ann.http.get("/api/v1/workspaces", params={"cursor": cursor})
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "cursor")
+
+
+async def test_a_cursor_belongs_to_its_list(ann: Person) -> None:
+    made, _ = await ann.create("one", desired_state="PENDING"), await ann.create("two", desired_state="PENDING")
+    cursor = (await ann.http.get("/api/v1/workspaces", params={"limit": 1})).json()["next_cursor"]
+    assert cursor
+    other = await ann.http.get(f"/api/v1/workspaces/{made['id']}/events", params={"cursor": cursor})
+    assert other.status_code == 422
+    changed = cursor[:-2] + ("AA" if cursor[-2:] != "AA" else "BB")
+    assert (await ann.http.get("/api/v1/workspaces", params={"cursor": changed})).status_code == 422
+
+
+async def test_a_cursor_cannot_be_bent_to_another_place(ann: Person) -> None:
+    for name in ("one", "two"):
+        await ann.create(name, desired_state="PENDING")
+    cursor = (await ann.http.get("/api/v1/workspaces", params={"limit": 1})).json()["next_cursor"]
+    raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+    bent = base64.urlsafe_b64encode(raw[:-1] + (b"0" if raw[-1:] != b"0" else b"1")).decode().rstrip("=")
+    assert (await ann.http.get("/api/v1/workspaces", params={"cursor": cursor})).status_code == 200
+    assert (await ann.http.get("/api/v1/workspaces", params={"cursor": bent})).status_code == 422
+
+
+# ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_rename_keeps_the_address(ann: Person) -> None:
+    made = await ann.create()
+    path = f"/api/v1/workspaces/{made['id']}"
+    changed = await ann.http.patch(path, json={"name": "other", "memo": "new", "standby_ttl_seconds": 0})
+    assert changed.status_code == 200
+    body = changed.json()
+    assert (body["name"], body["memo"], body["standby_ttl_seconds"]) == ("other", "new", 0)
+    assert body["url"] == made["url"]
+    back = await ann.http.patch(path, json={"standby_ttl_seconds": None})
+    assert back.json()["standby_ttl_seconds"] is None
+    assert back.json()["name"] == "other"
+
+
+async def test_a_wish_is_accepted_and_a_settled_one_is_done(site: MemorySite, ann: Person) -> None:
+    made = await ann.create(desired_state="PENDING")
+    path = f"/api/v1/workspaces/{made['id']}"
+    assert (await ann.http.patch(path, json={"desired_state": "STANDBY"})).status_code == 202
+    site.controller_writes(made["id"], phase=Phase.STANDBY)
+    assert (await ann.http.patch(path, json={"desired_state": "STANDBY"})).status_code == 200
+
+
+async def test_a_wish_and_fields_are_written_together_or_not_at_all(site: MemorySite, ann: Person) -> None:
+    made = await ann.create(desired_state="STANDBY")
+    await ann.create("other", desired_state="PENDING")
+    path = f"/api/v1/workspaces/{made['id']}"
+    taken = await ann.http.patch(path, json={"name": "OTHER", "desired_state": "RUNNING"})
+    assert (taken.status_code, taken.json()["code"]) == (409, "name_taken")
+    assert site.rows[UUID(made["id"])].desired_state == "STANDBY"
+
+
+async def test_if_idle_is_strict_and_a_plain_wish_is_not(site: MemorySite, ann: Person) -> None:
+    made = await ann.create()
+    site.controller_writes(made["id"], operation=Operation.STARTING, op_id=OP_ID, op_started_at=datetime.now(UTC))
+    path = f"/api/v1/workspaces/{made['id']}"
+    refused = await ann.http.patch(path, json={"desired_state": "STANDBY", "if_idle": True})
+    assert (refused.status_code, refused.json()["code"]) == (409, "operation_in_progress")
+    assert int(refused.headers["retry-after"]) > 0
+    assert (await ann.http.patch(path, json={"desired_state": "STANDBY"})).status_code == 202
+
+
+async def test_giving_up_the_home_must_be_meant(site: MemorySite, ann: Person) -> None:
+    made = await ann.create()
+    path = f"/api/v1/workspaces/{made['id']}"
+    refused = await ann.http.patch(path, json={"desired_state": "PENDING"})
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "discard_home")
+    assert (await ann.http.patch(path, json={"desired_state": "PENDING", "discard_home": True})).is_success
+
+
+@pytest.mark.parametrize("field", ["name", "description", "memo", "template"])
+async def test_what_has_no_default_cannot_be_null(ann: Person, field: str) -> None:
+    made = await ann.create()
+    refused = await ann.http.patch(f"/api/v1/workspaces/{made['id']}", json={field: None})
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, field)
+
+
+async def test_a_delete_is_accepted_and_can_be_undone_until_it_is_purged(site: MemorySite, ann: Person) -> None:
+    made = await ann.create()
+    path = f"/api/v1/workspaces/{made['id']}"
+    deleted = await ann.http.delete(path)
+    assert (deleted.status_code, deleted.json()["desired_state"]) == (202, "DELETED")
+    early = await ann.http.post(f"{path}/undelete")
+    assert (early.status_code, early.json()["code"]) == (409, "not_deleted")
+    site.controller_writes(made["id"], deleted_at=datetime.now(UTC), phase=Phase.DELETED)
+    assert (await ann.http.get(path)).json()["deleted_at"] is not None
+    assert (await ann.http.patch(path, json={"memo": "x"})).status_code == 404
+    assert (await ann.http.post(f"{path}/undelete")).status_code == 202
+    site.controller_writes(made["id"], purged_at=datetime.now(UTC))
+    gone = await ann.http.post(f"{path}/undelete")
+    assert (gone.status_code, gone.json()["code"]) == (410, "purged")
+
+
+# ── limits ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_limit_names_what_holds_the_slots(ann: Person) -> None:
+    await ann.create("one")
+    await ann.create("two")
+    refused = await ann.http.post("/api/v1/workspaces", json={"name": "three"})
+    assert (refused.status_code, refused.json()["code"]) == (429, "limit_reached")
+    assert refused.json()["holders"] == ["one", "two"]
+    assert int(refused.headers["retry-after"]) > 0
+    shown = (await ann.http.get("/api/v1/limits")).json()
+    assert [holder["name"] for holder in shown["holders"]] == ["one", "two"]
+    assert (shown["max_running"], shown["running"], shown["is_own"], shown["running_global"]) == (2, 2, False, 2)
+    assert (await ann.http.post("/api/v1/workspaces", json={"name": "three", "desired_state": "STANDBY"})).is_success
+
+
+async def test_a_person_s_own_limit_counts_also_when_an_admin_acts(site: MemorySite, admin: Person) -> None:
+    eve = await site.person("eve", max_running=1)
+    first = await eve.create("one")
+    second = await eve.create("two", desired_state="STANDBY")
+    path = f"/api/v1/workspaces/{second['id']}"
+    assert (await admin.http.patch(path, json={"desired_state": "RUNNING"})).json()["holders"] == ["one"]
+    raised = await admin.http.patch(f"/api/v1/admin/users/{eve.id}", json={"max_running": 3})
+    assert raised.json()["max_running"] == 3
+    assert (await eve.http.patch(path, json={"desired_state": "RUNNING"})).status_code == 202
+    await eve.create("three")
+    assert (await eve.http.get("/api/v1/limits")).json()["is_own"] is True
+    lowered = await admin.http.patch(f"/api/v1/admin/users/{eve.id}", json={"max_running": 0})
+    assert lowered.status_code == 200
+    refused = await eve.http.patch(f"/api/v1/workspaces/{first['id']}", json={"desired_state": "RUNNING"})
+    assert refused.status_code == 429
+
+
+async def test_many_at_once_never_exceed_the_limit(site: MemorySite, ann: Person) -> None:
+    answers = await asyncio.gather(
+        *(ann.http.post("/api/v1/workspaces", json={"name": f"w{number}"}) for number in range(30))
+    )
+    assert sorted(answer.status_code for answer in answers) == [201, 201] + [429] * 28
+
+
+async def test_the_whole_installation_has_a_limit_too() -> None:
+    async with memory_site(limits=Limits(5, 2)) as site:
+        ann, bob = await site.person("ann"), await site.person("bob")
+        await ann.create("one")
+        await bob.create("two")
+        refused = await bob.http.post("/api/v1/workspaces", json={"name": "three"})
+        assert (refused.status_code, refused.json()["holders"]) == (429, [])
+
+
+# ── the same request twice ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_request_sent_twice_creates_once(site: MemorySite, ann: Person) -> None:
+    send: dict[str, Any] = {"json": {"name": "demo"}, "headers": {"idempotency-key": "k-1"}}
+    first = await ann.http.post("/api/v1/workspaces", **send)
+    site.controller_writes(first.json()["id"], phase=Phase.STANDBY)
+    second = await ann.http.post("/api/v1/workspaces", **send)
+    assert (second.status_code, second.json()) == (201, first.json())
+    assert len(site.rows) == 1
+
+
+async def test_a_key_is_for_one_request_and_one_person(site: MemorySite, ann: Person, bob: Person) -> None:
+    headers = {"idempotency-key": "k-1"}
+    assert (await ann.http.post("/api/v1/workspaces", json={"name": "a"}, headers=headers)).status_code == 201
+    other = await ann.http.post("/api/v1/workspaces", json={"name": "b"}, headers=headers)
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+    assert (await bob.http.post("/api/v1/workspaces", json={"name": "b"}, headers=headers)).status_code == 201
+
+
+async def test_a_refused_request_frees_its_key(site: MemorySite, ann: Person) -> None:
+    headers = {"idempotency-key": "k-1"}
+    wrong = {"name": "mended", "template": "no-such", "desired_state": "PENDING"}
+    assert (await ann.http.post("/api/v1/workspaces", json=wrong, headers=headers)).status_code == 422
+    mended = wrong | {"template": "default"}
+    assert (await ann.http.post("/api/v1/workspaces", json=mended, headers=headers)).status_code == 201
+    headers = {"idempotency-key": "k-2"}
+    first, _ = await ann.create("one"), await ann.create("two")
+    assert (await ann.http.post("/api/v1/workspaces", json={"name": "c"}, headers=headers)).status_code == 429
+    await ann.http.patch(f"/api/v1/workspaces/{first['id']}", json={"desired_state": "STANDBY"})
+    assert (await ann.http.post("/api/v1/workspaces", json={"name": "c"}, headers=headers)).status_code == 201
+
+
+async def test_two_processes_racing_with_one_key_create_once(ann: Person, site: MemorySite) -> None:
+    async with memory_site(site.worlds) as other:
+        twin = await other.person("ann")
+        send: dict[str, Any] = {"json": {"name": "demo"}, "headers": {"idempotency-key": "k-1"}}
+        answers = await asyncio.gather(*(person.http.post("/api/v1/workspaces", **send) for person in [ann, twin] * 10))
+        assert {answer.status_code for answer in answers} == {201}
+        assert len({answer.text for answer in answers}) == 1
+        assert len(site.rows) == 1
+
+
+async def test_a_crash_between_claim_and_answer_is_made_good(site: MemorySite, ann: Person) -> None:
+    """The row was made and the process died before it answered: the second try finds that row."""
+    send: dict[str, Any] = {"json": {"name": "demo"}, "headers": {"idempotency-key": "k-1"}}
+    first = await ann.http.post("/api/v1/workspaces", **send)
+    for stored in site.worlds.database.world.people.keys.values():
+        stored.response = None
+    again = await ann.http.post("/api/v1/workspaces", **send)
+    assert (again.status_code, again.json()["id"]) == (201, first.json()["id"])
+
+
+# ── the ledger ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_events_tell_who_and_why_in_pages(site: MemorySite, ann: Person, admin: Person) -> None:
+    made = await ann.create()
+    path = f"/api/v1/workspaces/{made['id']}"
+    await admin.http.patch(path, json={"desired_state": "STANDBY"})
+    first = (await ann.http.get(f"{path}/events", params={"limit": 1})).json()
+    assert [(e["actor"], e["kind"], e["after"]) for e in first["items"]] == [("root", "wish", "STANDBY")]
+    second = (await ann.http.get(f"{path}/events", params={"limit": 1, "cursor": first["next_cursor"]})).json()
+    assert [(e["actor"], e["kind"]) for e in second["items"]] == [("ann", "created")]
+    assert second["next_cursor"] is None
+
+
+async def test_nobody_has_what_does_not_exist(ann: Person) -> None:
+    missing = await ann.http.get(f"/api/v1/workspaces/{uuid4()}")
+    assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
+
+
+async def test_a_lifecycle_explains_itself(site: MemorySite, ann: Person) -> None:
+    made = await ann.create()
+    path = f"/api/v1/workspaces/{made['id']}"
+    now = datetime.now(UTC)
+    site.controller_writes(made["id"], phase=Phase.RUNNING, phase_changed_at=now, last_access_at=now)
+    told = (await ann.http.get(f"{path}/lifecycle")).json()
+    assert (told["why_up"]["actor"], told["becomes"], told["stop_reason"]) == ("ann", "STANDBY", "idle")
+    assert datetime.fromisoformat(told["stops_at"]) == now + timedelta(seconds=630)
+    assert told["last_stop"] is None
+    lease = (await ann.http.post(f"{path}/keepalive", json={"seconds": 7200})).json()
+    assert not lease["capped"]
+    told = (await ann.http.get(f"{path}/lifecycle")).json()
+    assert [(b["kind"], b["until"]) for b in told["blocked_by"]] == [("lease", lease["until"])]
+    assert told["stops_at"] == lease["until"] == lease["stops_at"]
+    capped = (await ann.http.post(f"{path}/keepalive", json={"seconds": 10**6})).json()
+    assert (capped["capped"], capped["seconds"]) == (True, 86400)
+    await ann.http.post(f"{path}/keepalive", json={"seconds": 0})
+    assert (await ann.http.get(f"{path}/lifecycle")).json()["blocked_by"] == []
+    site.controller_writes(made["id"], phase=Phase.ARCHIVED)
+    await ann.http.patch(path, json={"desired_state": "ARCHIVED"})
+    nothing = await ann.http.post(f"{path}/keepalive", json={"seconds": 60})
+    assert (nothing.status_code, nothing.json()["code"]) == (409, "nothing_to_keep")
+
+
+async def test_a_fresh_world_is_empty() -> None:
+    async with memory_site(Worlds.fresh()) as site:
+        assert await names(await site.person("ann")) == []

@@ -1,0 +1,37 @@
+"""A hub for every test that asks, and a terminal with an empty home; `ann` is signed in by the environment."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from codehub.cli import waiting
+from tests.cli.hub import Hub, serving
+from tests.cli.terminal import Terminal
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """The hub's log is not the terminal's."""
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with serving() as opened:
+        yield opened
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Terminal:
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.02)
+    return Terminal(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def ann(hub: Hub, terminal: Terminal) -> Terminal:
+    terminal.set(CODEHUB_URL=hub.url, CODEHUB_TOKEN=hub.token("ann"))
+    return terminal

@@ -1,0 +1,123 @@
+"""`codehub ws run`: the workspace is held while the command runs, and let go whatever becomes of it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from codehub.cli import leases
+from codehub.cli.exits import USAGE
+from codehub.domain.workspace import Phase
+from tests.cli.hub import Hub
+from tests.cli.terminal import Terminal
+
+PROGRAM = Path(sys.executable).with_name("codehub")
+
+
+@pytest.fixture
+def demo(ann: Terminal, hub: Hub) -> Terminal:
+    ann.done("ws", "create", "demo")
+    hub.controller_writes("demo", phase=Phase.RUNNING)
+    return ann
+
+
+def python(code: str) -> tuple[str, ...]:
+    return ("ws", "run", "demo", "--", sys.executable, "-c", code)
+
+
+@pytest.mark.parametrize("code", [0, 7, 255])
+def test_the_exit_code_is_the_command_s(code: int, demo: Terminal, hub: Hub) -> None:
+    assert demo(*python(f"raise SystemExit({code})")).code == code
+    assert hub.leases("demo") == {}
+
+
+def test_a_command_that_is_killed(demo: Terminal, hub: Hub) -> None:
+    assert demo(*python("import os; os.kill(os.getpid(), 9)")).code == 128 + 9
+    assert hub.leases("demo") == {}
+
+
+def test_options_after_the_dashes_are_the_command_s(demo: Terminal) -> None:
+    assert demo(*python("import sys; raise SystemExit(len(sys.argv))"), "--json", "--help", "--").code == 4
+
+
+@pytest.mark.parametrize(("command", "code"), [("no-such-program", 127), ("/", 126)])
+def test_what_cannot_be_run(command: str, code: int, demo: Terminal, hub: Hub) -> None:
+    said = demo("ws", "run", "demo", "--", command)
+    assert said.code == code
+    assert len(said.lines()) == 1
+    assert hub.leases("demo") == {}
+
+
+def test_nothing_to_run(demo: Terminal) -> None:
+    assert demo("ws", "run", "demo", "--").code == USAGE
+    assert demo("ws", "run", "demo").code == USAGE
+
+
+def test_it_is_held_and_renewed_meanwhile(demo: Terminal, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "RENEW_SECONDS", 0.05)
+    seen: list[object] = []
+
+    class Child(subprocess.Popen[bytes]):
+        def wait(self, timeout: float | None = None) -> int:
+            seen.append(hub.leases("demo"))
+            deadline = time.monotonic() + 30
+            while hub.leases("demo") == seen[0] and time.monotonic() < deadline:
+                time.sleep(0.01)
+            seen.append(hub.leases("demo"))
+            return super().wait(timeout)
+
+    monkeypatch.setattr(subprocess, "Popen", Child)
+    assert demo(*python("pass")).code == 0
+    first, renewed = seen
+    assert isinstance(first, dict)
+    assert isinstance(renewed, dict)
+    assert list(first) == ["ann"]
+    assert renewed["ann"] > first["ann"]
+    assert hub.leases("demo") == {}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_who_asks_us_to_end_asks_the_command(number: signal.Signals, demo: Terminal, hub: Hub) -> None:
+    """It ends in its own way, and what it says is our exit code."""
+    patient = (
+        "import signal, sys, time\n"
+        f"signal.signal({int(number)}, lambda *_: sys.exit(42))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)"
+    )
+    with subprocess.Popen([PROGRAM, *python(patient)], stdout=subprocess.PIPE, text=True, env=os.environ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        assert list(hub.leases("demo")) == ["ann"]
+        process.send_signal(number)
+        assert process.wait(60) == 42
+    assert hub.leases("demo") == {}
+
+
+def test_ctrl_c_is_the_command_s_to_answer(demo: Terminal, hub: Hub) -> None:
+    patient = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGINT, lambda *_: (time.sleep(1), sys.exit(5)))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [PROGRAM, *python(patient)], stdout=subprocess.PIPE, text=True, env=os.environ, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        assert process.wait(60) == 5
+    assert hub.leases("demo") == {}
+
+
+def test_a_workspace_that_cannot_be_held(ann: Terminal, hub: Hub) -> None:
+    ann.done("ws", "create", "demo", "--state", "ARCHIVED")
+    said = ann(*python("open('ran', 'w')"))
+    assert said.code == 1
+    assert "nothing to keep alive" in said.err
+    assert not Path("ran").exists()

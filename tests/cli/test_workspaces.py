@@ -1,0 +1,282 @@
+"""Each verb of `codehub ws` by itself, against an API where nothing coordinates: wishes, names, stories, waiting."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from codehub.adapters.memory.runtime import Container
+from codehub.cli import waiting
+from codehub.cli.exits import FAILED, INTERRUPTED, TIMED_OUT, UNREACHABLE, USAGE
+from codehub.cli.failures import ClientFailed
+from codehub.domain.errors import ErrorInfo, ErrorReason
+from codehub.domain.workspace import Desired, Operation, Phase, Progress
+from tests.cli.hub import Hub
+from tests.cli.terminal import Terminal
+
+ESCAPES = "\x1b]0;owned\x07\x1b[31mred\u202e\x9b2J"
+
+
+def test_wishes(ann: Terminal, hub: Hub) -> None:
+    made = ann.done("ws", "create", "demo", "--description", "for trying", "--standby-ttl", "3600")
+    row = hub.rows()["demo"]
+    assert made == f"Made demo ({str(row.id)[:8]}). Follow it with `codehub ws show demo`.\n"
+    assert (row.desired_state, row.description, row.standby_ttl_seconds) == (Desired.RUNNING, "for trying", 3600)
+    for verb, desired in (("stop", "STANDBY"), ("archive", "ARCHIVED"), ("start", "RUNNING")):
+        assert ann("ws", verb, "demo", "--json").json()["desired_state"] == desired
+        assert hub.rows()["demo"].desired_state == desired
+    hub.controller_writes("demo", phase=Phase.RUNNING)
+    assert "demo" in ann.done("ws", "ls", "--phase", "running")
+    assert ann.done("ws", "ls", "nothing-like-it") == "Nothing found.\n"
+    [listed] = ann("ws", "ls", "--json").json()
+    assert listed["id"] == str(row.id)
+    shown = ann.done("ws", "show", "demo")
+    for part in (str(row.id), "RUNNING", "for trying", ".localhost:8000/"):
+        assert part in shown
+    assert ann("ws", "show", "demo", "--json").json()["name"] == "demo"
+
+
+def test_deleting_asks(ann: Terminal, hub: Hub) -> None:
+    ann.done("ws", "create", "demo")
+    assert ann("ws", "delete", "demo", stdin="n\n").code == FAILED
+    nobody = ann("ws", "delete", "demo")
+    assert (nobody.code, nobody.out.strip()) == (INTERRUPTED, "")
+    assert "nothing was changed" in nobody.err
+    assert hub.rows()["demo"].desired_state is Desired.RUNNING
+    said = ann("ws", "delete", "demo", stdin="y\n")
+    assert said.code == 0
+    assert f"To bring it back: codehub ws undelete {hub.rows()['demo'].id}" in said.err
+    assert hub.rows()["demo"].desired_state is Desired.DELETED
+
+
+def test_undelete_wants_the_whole_id(ann: Terminal) -> None:
+    for wanted in ("demo", "../admin/users", "6f1c2b54"):
+        said = ann("ws", "undelete", wanted)
+        assert said.code == USAGE
+        assert "whole id" in said.err
+    assert ann("ws", "undelete", str(uuid4())).code == FAILED
+
+
+# ── which one is meant ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def three(ann: Terminal, hub: Hub) -> dict[str, str]:
+    for name in ("alpha", "Beta shop", "beta test"):
+        ann.done("ws", "create", name, "--state", "STANDBY")
+    return {name: str(row.id) for name, row in hub.rows().items()}
+
+
+def test_names_ids_and_beginnings(ann: Terminal, three: dict[str, str]) -> None:
+    key = three["alpha"]
+    for wanted in ("alpha", "ALPHA", key, key.upper(), key[:8], key[:8].upper(), key.replace("-", "")):
+        assert ann("ws", "show", wanted, "--json").json()["id"] == key
+    assert ann("ws", "show", "beta SHOP", "--json").json()["id"] == three["Beta shop"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "hint"),
+    [
+        ("alph", "Did you mean alpha?"),
+        ("shop", "Did you mean 'Beta shop'?"),
+        ("gamma", "`codehub ws ls` lists what there is."),
+        ("", "`codehub ws ls` lists what there is."),
+        ("../../session", "`codehub ws ls` lists what there is."),
+        ("00000000-0000-4000-8000-000000000000", "`codehub ws ls` lists what there is."),
+    ],
+)
+@pytest.mark.usefixtures("three")
+def test_an_unknown_one(wanted: str, hint: str, ann: Terminal) -> None:
+    said = ann("ws", "show", wanted)
+    assert (said.code, said.lines()) == (FAILED, [f"There is no workspace {wanted!r}. {hint}"])
+
+
+def test_one_of_several(ann: Terminal, hub: Hub) -> None:
+    for name in ("one", "two"):
+        ann.done("ws", "create", name, "--state", "STANDBY")
+    one, two = (row for row in hub.site.rows.values())
+    twin = replace(two, id=UUID(one.id.hex[:12] + two.id.hex[12:]))
+    del hub.site.rows[two.id]
+    hub.site.rows[twin.id] = twin
+    said = ann("ws", "stop", one.id.hex[:8])
+    assert said.code == FAILED
+    [line] = said.lines()
+    assert line.startswith(f"{one.id.hex[:8]!r} may be one of several: ")
+    assert line.endswith("Say more of the id.")
+    assert "one (" in line
+    assert "two (" in line
+
+
+def test_somebody_else_s_is_unknown(ann: Terminal, hub: Hub, three: dict[str, str]) -> None:
+    ann.set(CODEHUB_TOKEN=hub.token("bob"))
+    for wanted in three.values():
+        assert ann("ws", "stop", wanted).code == FAILED
+
+
+# ── waiting ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_time_is_over(ann: Terminal) -> None:
+    said = ann("ws", "create", "my demo", "--wait", "--timeout", "0.1")
+    assert (said.code, said.out) == (TIMED_OUT, "")
+    assert "codehub: my demo is PENDING after 0 s, and goes on by itself: see `codehub ws show 'my demo'`." in said.err
+
+
+def test_an_error_ends_the_waiting_with_its_reason(ann: Terminal, hub: Hub) -> None:
+    ann.done("ws", "create", "demo")
+    now = datetime.now(UTC)
+    info = ErrorInfo(ErrorReason.IMAGE_PULL_FAILED, "no such image", "STARTING", True, 3, "STANDBY", now)
+    hub.controller_writes("demo", phase=Phase.ERROR, error_reason=info.reason, error_info=info)
+    said = ann("ws", "start", "demo", "--wait")
+    assert (said.code, said.out) == (FAILED, "")
+    assert "codehub: demo is in ERROR (ImagePullFailed): no such image\n" in said.err
+
+
+def test_waiting_outlasts_a_short_silence(ann: Terminal, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    ann.done("ws", "create", "demo", "--state", "STANDBY")
+    hub.controller_writes("demo", phase=Phase.STANDBY)
+    asked = ann("ws", "show", "demo", "--json").json()
+    tries = 0
+
+    class Unsteady:
+        def get(self, path: str) -> dict[str, object]:
+            nonlocal tries
+            tries += 1
+            if tries < 3:
+                raise ClientFailed("away", UNREACHABLE)
+            found: dict[str, object] = json.loads(ann.done("ws", "show", "demo", "--json"))
+            return found
+
+    assert waiting.wait_until_settled(Unsteady(), asked, 5)["phase"] == "STANDBY"  # type: ignore[arg-type]
+    monkeypatch.setattr(waiting, "SILENCE_SECONDS", 0.0)
+    tries = -1000
+    with pytest.raises(ClientFailed, match="away"):
+        waiting.wait_until_settled(Unsteady(), asked, 5)  # type: ignore[arg-type]
+
+
+def test_a_restore_is_not_over_before_it_began(ann: Terminal, hub: Hub) -> None:
+    ann.done("ws", "create", "demo", "--state", "STANDBY")
+    hub.controller_writes("demo", phase=Phase.STANDBY)
+    hub.keep("demo", {})
+    said = ann("ws", "restore", "demo", "--wait", "--timeout", "0.2")
+    assert (said.code, said.out) == (TIMED_OUT, "")
+
+
+# ── stories ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_lifecycle(ann: Terminal, hub: Hub) -> None:
+    ann.done("ws", "create", "demo")
+    hub.controller_writes("demo", phase=Phase.RUNNING)
+    told = ann.done("ws", "lifecycle", "demo")
+    for part in ("RUNNING (wanted: RUNNING)", "created, by ann, ", "STANDBY"):
+        assert part in told
+    assert ann("ws", "lifecycle", "demo", "--json").json()["becomes"] == "STANDBY"
+    said = ann.done("ws", "keepalive", "demo", "2h")
+    assert said.startswith("Kept until ")
+    assert "kept by" in ann.done("ws", "lifecycle", "demo")
+    assert ann("ws", "keepalive", "demo", "9d", "--json").json()["capped"] is True
+    assert ann.done("ws", "keepalive", "demo", "0") == "Let go: the ordinary idle rules hold again.\n"
+    assert hub.leases("demo") == {}
+
+
+@pytest.mark.parametrize("duration", ["", "soon", "-5", "1.5h", "٣h", "5y", "1h 5m"])
+def test_what_is_no_duration(duration: str, ann: Terminal) -> None:
+    assert ann("ws", "keepalive", "demo", "--", duration).code == USAGE
+
+
+def test_opening(ann: Terminal, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def no_browser(url: str) -> bool:
+        opened.append(url)
+        return False
+
+    monkeypatch.setattr("webbrowser.open", no_browser)
+    ann.done("ws", "create", "demo")
+    hub.controller_writes("demo", phase=Phase.RUNNING)
+    said = ann("ws", "open", "demo")
+    assert said.out.strip() == opened[0]
+    assert "No browser could be opened" in said.err
+    ann.done("ws", "open", "demo", "--print")
+    assert len(opened) == 1
+
+
+def test_what_a_terminal_would_obey_is_neutralised(ann: Terminal, hub: Hub) -> None:
+    ann.done("ws", "create", "demo", "--description", ESCAPES)
+    now = datetime.now(UTC)
+    info = ErrorInfo(ErrorReason.ACTION_FAILED, ESCAPES, "STARTING", True, 3, "STANDBY", now, {"x": ESCAPES})
+    hub.controller_writes(
+        "demo", name=f"demo{ESCAPES}[/bold]", phase=Phase.ERROR, error_reason=info.reason, error_info=info
+    )
+    [row] = hub.rows().values()
+    hub.keep(row.name, {})
+    runtime = hub.site.worlds.runtime.world
+    container_output = ["before", ESCAPES, "tab\there"]
+    runtime.containers[row.id] = Container("i", "v", output=container_output)
+    key = str(row.id)
+    seen = ""
+    for words in (
+        ("ls",),
+        ("ls", "--json"),
+        ("show", key),
+        ("events", key),
+        ("logs", key),
+        ("archives", key),
+        ("start", key, "--wait"),
+        ("start", key),
+        ("show", "demo"),
+        ("delete", key, "--yes"),
+    ):
+        said = ann("ws", *words)
+        seen += said.out + said.err
+    assert seen.count("red") >= 8
+    assert not {c for c in seen if not c.isprintable()} - {"\n", "\t"}
+    assert "tab\there" in seen
+
+
+def test_a_name_that_looks_like_markup_breaks_no_display(
+    ann: Terminal, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # the live line, as on a terminal
+    said = ann("ws", "create", "[/x] {task}", "--wait", "--timeout", "0.1")
+    assert said.code == TIMED_OUT
+    assert "[/x] {task}" in said.err
+
+
+def test_no_log(ann: Terminal) -> None:
+    ann.done("ws", "create", "demo")
+    said = ann("ws", "logs", "demo")
+    assert (said.code, said.out) == (0, "")
+    assert said.err == "Nothing: no container is there, or it has printed nothing.\n"
+
+
+def test_progress_is_shown(ann: Terminal, hub: Hub) -> None:
+    ann.done("ws", "create", "demo")
+    hub.controller_writes("demo", operation=Operation.RESTORING, op_progress=Progress(1_500_000, 3, 3_000_000, "x"))
+    assert "restoring 1.5 MB of 3.0 MB" in ann.done("ws", "show", "demo")
+
+
+def test_recover(ann: Terminal, hub: Hub) -> None:
+    ann.done("ws", "create", "demo")
+    assert ann("ws", "recover", "demo").lines() == ["There is nothing to recover from: the workspace is not in ERROR."]
+    assert ann("ws", "recover", "demo", "--action", "pray").code == USAGE
+    hub.controller_writes("demo", phase=Phase.ERROR)
+    assert ann("ws", "recover", "demo", "--action", "empty_home", "--json").json()["phase"] == "ERROR"
+    assert hub.rows()["demo"].recover_action == "empty_home"
+
+
+def test_a_program_that_is_piped_to_head(ann: Terminal, hub: Hub) -> None:
+    for number in range(40):
+        ann.done("ws", "create", f"workspace {number} " + "x" * 60, "--state", "STANDBY")
+    program = Path(sys.executable).with_name("codehub")
+    done = subprocess.run(
+        f"{program} ws ls --json | head -n 1", shell=True, capture_output=True, text=True, check=False, env=os.environ
+    )
+    assert (done.stdout, done.stderr) == ("[\n", "")
