@@ -11,7 +11,7 @@ import pytest
 
 from codehub.domain.errors import BackendError, ErrorReason, Stale, Unreachable
 from codehub.domain.judge import ArchiveState
-from codehub.domain.workspace import Desired, HomeContext, Operation, Phase, RecoverAction, Workspace
+from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction, Workspace
 from tests.coordinator.workshop import FAILS, PERSON, Workshop, in_virtual_time
 from tests.rows import (
     KEY,
@@ -422,4 +422,4 @@ async def test_a_repointed_home_tells_the_admins() -> None:
     ((subject, details),) = shop.notifier.notices
     assert "archive lost" in subject
     assert details["lost"] == KEY
-    assert shop.row.home == HomeContext(incarnation=1, live=True)
+    assert shop.row.home == with_home().home

@@ -164,7 +164,7 @@ class Workshop:
         runtime = self.worlds.runtime
         seen = runtime.containers.get(row.id)
         container = ContainerSeen(seen.instance, seen.running, seen.volume, answered=True) if seen else None
-        names = frozenset(name for name, volume in runtime.volumes.items() if volume.workspace_id == row.id)
+        names = {name: v.instance for name, v in runtime.volumes.items() if v.workspace_id == row.id}
         archive = self.worlds.archives.objects.get(row.archive_key or "")
         state = archive.state if archive else ArchiveState.NOT_FOUND
         return Facts(container, volumes=names, archive=state)

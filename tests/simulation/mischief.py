@@ -206,6 +206,6 @@ class Mischief:
         """Whoever still has their volume has lost nothing, unless its delete is already on the way."""
         row, home = self._stage.row(workspace_id), self._oracle.home(workspace_id)
         home.damaged_at = asyncio.get_running_loop().time()
-        volume = self._stage.worlds.runtime.volumes.get(row.home_store_key or "")
+        volume = self._oracle.volume(row)
         if not row.home.live or volume is None or volume.content != home.content:
             home.damaged = True

@@ -17,7 +17,7 @@ from uuid import UUID
 from codehub.adapters.memory.archives import ArchiveWorld
 from codehub.adapters.memory.database import DatabaseWorld
 from codehub.adapters.memory.jobs import JobWorld
-from codehub.adapters.memory.runtime import RuntimeWorld
+from codehub.adapters.memory.runtime import RuntimeWorld, Volume
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.workspace import Workspace
 from tests.simulation.row_rules import broken_rules
@@ -191,14 +191,19 @@ class Oracle:
             "RESTORING": self._holds_its_archive(row),
             "STARTING": row.home.ready_instance is not None,
             "STOPPING": container is None,
-            "ARCHIVING": row.home_store_key not in world.runtime.volumes
+            "ARCHIVING": self.volume(before) is None
             and (world.archives.is_complete(row.archive_key or "") or self.home(row.id).damaged),
         }.get(before.operation, True)
         if not true:
             self.break_("1: an operation was called complete before its effect", f"{before.operation}")
 
+    def volume(self, row: Workspace) -> Volume | None:
+        """The row's own, not another of the same name."""
+        found = self._worlds.runtime.volumes.get(row.home_store_key or "")
+        return found if found is None or row.home.volume_instance in (None, found.instance) else None
+
     def _holds_its_archive(self, row: Workspace) -> bool:
-        volume = self._worlds.runtime.volumes.get(row.home_store_key or "")
+        volume = self.volume(row)
         archive = self._worlds.archives.objects.get(row.archive_key or "")
         return volume is not None and (archive is None or volume.content == archive.content)
 
@@ -225,7 +230,7 @@ class Oracle:
 
     def _truth_of_loss(self, row: Workspace) -> None:
         home = self.home(row.id)
-        if row.home_store_key in self._worlds.runtime.volumes:
+        if self.volume(row) is not None:
             self.break_("4: DataLost although the volume is there", f"{row.home_store_key}")
         elif row.home_store_key not in home.removed and self._time() - home.damaged_at > LONGEST_DELAY:
             self.break_("1: a volume was lost and no operator removed it", f"{row.home_store_key}")
@@ -295,7 +300,7 @@ class Oracle:
         if home is None or home.hand_removed or home.damaged or not home.content:
             return
         world = self._worlds
-        volume = world.runtime.volumes.get(row.home_store_key or "")
+        volume = self.volume(row)
         if volume is not None and volume.content == home.content:
             return
         points = world.database.points.get(row.id, ())

@@ -91,7 +91,7 @@ class People:
         await self._try(self._recover(row))
 
     async def _recover(self, row: Workspace) -> None:
-        lives = row.home.live and row.home_store_key in self._stage.worlds.runtime.volumes
+        lives = row.home.live and self._oracle.volume(row) is not None
         action = RecoverAction.RETRY
         if lives:
             # whatever they ask for: a home that is there after all is kept

@@ -49,7 +49,7 @@ class Backends:
     async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
         return await self._ask("runtime", lambda: self._runtime.containers(ids))
 
-    async def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, frozenset[str]]:
+    async def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, Mapping[str, str]]:
         return await self._ask("runtime", lambda: self._runtime.volumes(ids))
 
     async def answers(self, workspace_id: UUID) -> bool:

@@ -62,12 +62,12 @@ class GcRunner:
             if o.key.removesuffix(META_SUFFIX) not in kept
         ]
 
-    def _unprotected_volumes(self, volumes: Mapping[UUID, frozenset[str]], data: CollectorData) -> list[Candidate]:
+    def _unprotected_volumes(self, volumes: Mapping[UUID, Mapping[str, str]], data: CollectorData) -> list[Candidate]:
         rows = {ws.id: ws for ws in data.workspaces}
         found = []
         for workspace_id, names in sorted(volumes.items()):
             ws = rows.get(workspace_id)
             kept = protected_volumes(ws, self._retention, data.now) if ws else frozenset()
             why = "not the live home of its workspace" if ws else "its workspace is not known"
-            found += [Candidate("volume", name, 0, why) for name in sorted(names - kept)]
+            found += [Candidate("volume", name, 0, why) for name in sorted(set(names) - kept)]
         return found
