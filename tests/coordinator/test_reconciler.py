@@ -337,6 +337,21 @@ async def test_waiting_behind_an_open_breaker_burns_neither_tries_nor_time() -> 
 
 
 @in_virtual_time
+async def test_a_deadline_stands_still_while_the_runtime_is_silent_and_leaders_change() -> None:
+    shop = await Workshop.open()
+    shop.place(busy(with_home(desired_state=Desired.RUNNING), Operation.STARTING), volume=HOME)
+    shop.wire.faults["runtime"] = FAILS
+    await shop.reconcile()
+    for _ in range(3):
+        await asyncio.sleep(400)
+        await shop.term.resign()
+        await shop.take_office()
+        await shop.reconcile()
+    assert (shop.row.phase, shop.row.operation) == (Phase.STANDBY, Operation.STARTING)
+    assert shop.row.op_excused_seconds == pytest.approx(1200)
+
+
+@in_virtual_time
 async def test_recovering_with_a_chosen_archive_survives_an_outage_of_the_object_store() -> None:
     """The person's choice waits for the store; nobody is sent to ERROR because of it."""
     shop = await Workshop.open()
