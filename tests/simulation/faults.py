@@ -44,8 +44,9 @@ FAILS_MORE = {
     "db.record_observations": 12,
     "db.idle_candidates": 10,
     "db.leases": 10,
+    "db.pass_safe_point": 20,
     "jobs.find": 4,
-    "runtime.create_volume": 8,
+    "runtime.create_volume": 16,
     "runtime.delete_volume": 8,
 }
 """Rare calls, for which trouble must be looked for."""
