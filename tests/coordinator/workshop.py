@@ -99,13 +99,16 @@ class Workshop:
     async def open(cls, tuning: Tuning | None = None) -> "Workshop":
         """In office, and nothing called yet."""
         shop = cls(tuning)
-        shop.term = await shop.outside.leadership.campaign("me")
-        shop.reign = Reign(shop.term, shop.outside, shop.tuning)
-        shop.queue, shop.observer = shop.reign.queue, shop.reign.observer
-        shop.reconciler = shop.reign._reconciler
-        shop.backends = shop.reconciler._backends
-        shop.wire.calls.clear()
+        await shop.take_office()
         return shop
+
+    async def take_office(self) -> None:
+        self.term = await self.outside.leadership.campaign("me")
+        self.reign = Reign(self.term, self.outside, self.tuning)
+        self.queue, self.observer = self.reign.queue, self.reign.observer
+        self.reconciler = self.reign._reconciler
+        self.backends = self.reconciler._backends
+        self.wire.calls.clear()
 
     def _outside(self) -> Outside:
         worlds, wire = self.worlds, self.wire
@@ -116,6 +119,8 @@ class Workshop:
             statuses=database.statuses,
             specs=database.specs(),
             collector=database.collector(),
+            marks=database.marks,
+            install="this",
             feed=database.changes(),
             bus=MemoryBus(worlds.signals, wire),
             activity=MemoryActivity(worlds.signals, wire),
