@@ -16,15 +16,15 @@ from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch, check_sc
 from codehub.adapters.process import ProcessJobs, ProcessRuntime
 from codehub.adapters.redis import RedisConnection
 from codehub.adapters.system import RandomIds, SystemClock
-from codehub.coordinator.gc_runner import GcRunner
-from codehub.coordinator.process import Coordinator, Outside, Tuning
+from codehub.coordinator.gc_report import Survey
+from codehub.coordinator.process import Coordinator, Outside, Tuning, survey
 from codehub.domain.admission import Limits
+from codehub.domain.envelope import Envelope
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.plan import Policy
 from codehub.domain.protection import Retention
 from codehub.domain.workspace import Operation
-from codehub.ports.archives import Archives
-from codehub.ports.runtime import Runtime
+from codehub.ports.collector import CollectorView
 from codehub.ports.stores import Leader
 from codehub.settings import Settings
 from codehub.telemetry import Metrics, configure_logging
@@ -46,16 +46,19 @@ class Services:
     runtime: ProcessRuntime
     archives: ObjectArchives
     metrics: Metrics
+    install: str
 
     @property
     def wishes(self) -> Wishes:
         return Wishes(self.database.specs(), limits(self.settings))
 
     @property
-    def collector(self) -> GcRunner:
-        archives: Archives = self.archives
-        runtime: Runtime = self.runtime
-        return GcRunner(self.database.collector(), archives, runtime, retention(self.settings))
+    def collector(self) -> CollectorView:
+        return self.database.collector()
+
+    @property
+    def survey(self) -> Survey:
+        return survey(self._outside(), tuning(self.settings))
 
     async def leader(self) -> Leader | None:
         return await self.database.leadership(SystemClock()).leader()
@@ -71,6 +74,8 @@ class Services:
             statuses=self.database.statuses,
             specs=self.database.specs(),
             collector=self.database.collector(),
+            marks=self.database.marks,
+            install=self.install,
             feed=self.database.changes(),
             bus=self.redis.bus(),
             activity=self.redis.activity(),
@@ -99,7 +104,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         stack.callback(archives.close)
         command = shlex.split(settings.ide_command) if settings.ide_command else list(NO_IDE)
         runtime = ProcessRuntime(data_dir(settings) / "runtime", install, command, readable=programs(command))
-        yield Services(settings, database, redis, runtime, archives, Metrics())
+        yield Services(settings, database, redis, runtime, archives, Metrics(), install)
 
 
 @asynccontextmanager
@@ -170,4 +175,5 @@ def tuning(settings: Settings) -> Tuning:
         ),
         limits=limits(settings),
         retention=retention(settings),
+        envelope=Envelope(per_run=settings.gc_most_per_run),
     )

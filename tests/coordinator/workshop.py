@@ -100,7 +100,6 @@ class Workshop:
         """In office, and nothing called yet."""
         shop = cls(tuning)
         await shop.take_office()
-        shop.wire.calls.clear()
         return shop
 
     async def take_office(self) -> None:
@@ -109,6 +108,7 @@ class Workshop:
         self.queue, self.observer = self.reign.queue, self.reign.observer
         self.reconciler = self.reign._reconciler
         self.backends = self.reconciler._backends
+        self.wire.calls.clear()
 
     def _outside(self) -> Outside:
         worlds, wire = self.worlds, self.wire
@@ -119,6 +119,8 @@ class Workshop:
             statuses=database.statuses,
             specs=database.specs(),
             collector=database.collector(),
+            marks=database.marks,
+            install="this",
             feed=database.changes(),
             bus=MemoryBus(worlds.signals, wire),
             activity=MemoryActivity(worlds.signals, wire),

@@ -3,6 +3,7 @@
 The texts are chosen to be short and whole within a line where they can be, so that a change of layout leaves them be.
 """
 
+from tests.mutants.collector import COLLECTOR
 from tests.mutants.planting import Mutant, Patch
 
 EXECUTOR = "coordinator/executor.py"
@@ -318,4 +319,4 @@ PEOPLE = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*ORDER, *LEADER, *SIGHT, *HOME, *PEOPLE)
+MUTANTS: tuple[Mutant, ...] = (*ORDER, *LEADER, *SIGHT, *HOME, *PEOPLE, *COLLECTOR)

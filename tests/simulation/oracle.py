@@ -19,7 +19,9 @@ from codehub.adapters.memory.database import DatabaseWorld
 from codehub.adapters.memory.jobs import JobWorld
 from codehub.adapters.memory.runtime import RuntimeWorld, Volume
 from codehub.domain.idle import IdlePolicy
+from codehub.domain.protection import Retention
 from codehub.domain.workspace import Workspace
+from tests.simulation.kept import Kept
 from tests.simulation.row_rules import broken_rules
 
 T = TypeVar("T")
@@ -29,7 +31,6 @@ LONGEST_DELAY = 120.0
 """What was sent this long ago has arrived by now, or never will."""
 ACTS_UNDER: dict[str, tuple[str, ...]] = {
     "runtime.create_volume": ("PROVISIONING", "RESTORING"),
-    "runtime.delete_volume": ("ARCHIVING", "DELETING"),
     "runtime.start_container": ("STARTING",),
     "runtime.remove_container": ("STOPPING", "ARCHIVING", "RESTORING", "DELETING", "STARTING", "NONE"),
     "jobs.start": ("ARCHIVING", "RESTORING"),
@@ -72,10 +73,11 @@ class Watched:
 
 
 class Oracle:
-    def __init__(self, worlds: Watched, limit: int, idle: IdlePolicy) -> None:
+    def __init__(self, worlds: Watched, limit: int, idle: IdlePolicy, retention: Retention | None = None) -> None:
         self._worlds = worlds
         self._limit = limit
         self._idle = idle
+        self.kept = Kept(worlds, retention or Retention(), self)
         self.homes: dict[UUID, Home] = {}
         self.epochs: dict[str, int] = {}
         self.renewals: dict[str, float] = {}
@@ -132,16 +134,16 @@ class Oracle:
         self.steps += 1
         self.happened[name] += 1
         leads = self.epochs.get(holder) == self._worlds.database.leadership.epoch and not self._delivering_late
+        self.kept.leads = leads
         if name == "leadership.renew":
             self.renewals[holder] = self._time()
         if about is not None and not leads:
             self._late[about] = self._time()
         if about is not None and leads:
             self._nobody_else_at_the_volume(name, about)
-        if about is not None and name == "runtime.delete_volume":
-            self._excuse_deletes(about)
         before = self._worlds.database.row_writes
-        answer = effect()
+        with self.kept.watching(name):
+            answer = effect()
         self._note(f"{holder} {name} {about}")
         if name == "leadership.take" and isinstance(answer, int):
             self.epochs[holder] = answer
@@ -155,6 +157,7 @@ class Oracle:
     def _written(self, before: Workspace | None, row: Workspace, actor: str, reason: str) -> None:
         self._note(f"{row.id} {row.phase} {row.operation} {row.desired_state} {row.error_reason} {reason}")
         self._limits_hold(row)
+        self.kept.written(before, row, reason)
         if before is not None:
             for what, detail in broken_rules(before, row, reason):
                 self.break_(what, detail)
@@ -295,13 +298,16 @@ class Oracle:
         home.last_activity = self._time()
 
     def check_homes(self, row: Workspace) -> None:
-        """(1) What a person wrote last is in the row's volume, or in a whole archive that the database knows of."""
+        """(1) What a person wrote last is in the row's volume, or in a whole archive that the database knows of. Once
+        they have another home that they asked for, what they left may grow too old to be kept."""
         home = self.homes.get(row.id)
-        if home is None or home.hand_removed or home.damaged or not home.content:
+        if home is None or home.hand_removed or home.damaged or not home.content or row.purged_at is not None:
             return
         world = self._worlds
         volume = self.volume(row)
         if volume is not None and volume.content == home.content:
+            return
+        if home.choices and (row.id, home.content) in self.kept.let_go:
             return
         points = world.database.points.get(row.id, ())
         known = {row.archive_key or "", *(point.key for point in points)}
@@ -322,11 +328,9 @@ class Oracle:
             return
         if row.operation.value not in allowed:
             self.break_("acted before recording", f"{name} under {row.operation}")
-        if name == "runtime.remove_container" and row.operation.value == "NONE" and not row.recover_pending:
+        if name == "runtime.remove_container" and row.operation.value == "NONE" and not _may_lose_container(row):
             self.break_("acted before recording", f"{name} under no operation")
         home = self.home(about)
-        if name == "runtime.delete_volume" and row.home.live:
-            self.break_("1: the living home is deleted", f"{row.home_store_key} under {row.operation}")
         if name == "runtime.create_volume" and home.hand_removed and row.phase != "ERROR" and not home.choices:
             archive = self._worlds.archives.objects.get(row.archive_key or "")
             if archive is not None and archive.content == home.content:
@@ -339,17 +343,24 @@ class Oracle:
             return
         job = self._worlds.jobs.jobs.get(about)
         container = self._worlds.runtime.containers.get(about)
-        row = self._worlds.database.rows[about]
+        row = self._worlds.database.rows.get(about)
         if name == "runtime.start_container" and job is not None and job.state == "running":
             self.break_("2: a container starts while a job uses its volume", f"{job.spec.kind} {job.spec.op_id}")
-        if name == "jobs.start" and container and container.running and container.volume == row.home_store_key:
+        used = container.volume if container and container.running else None
+        if name == "jobs.start" and row is not None and used and used == row.home_store_key:
             self.break_("2: a job starts while a container uses its volume", f"{row.operation}")
 
-    def _excuse_deletes(self, about: UUID) -> None:
+    def excuse_delete(self, about: UUID) -> None:
         """An archive lost a moment ago may have been seen whole when the volume's delete was sent."""
         home = self.home(about)
         if self._time() - home.damaged_at < LONGEST_DELAY:
             home.damaged = True
+
+    def all_garbage_is_gone(self) -> None:
+        """But for what a late effect has brought just now."""
+        for name, owner in self.kept.garbage_left():
+            if not self._recently_late(owner):
+                self.break_("7: garbage is left", name)
 
     def _recently_late(self, workspace_id: UUID) -> bool:
         return self._time() - self._late.get(workspace_id, NEVER) < LONGEST_DELAY
@@ -376,6 +387,10 @@ class Oracle:
         self.trace.update(line.encode())
         if self.show:
             sys.stderr.write(line)
+
+
+def _may_lose_container(row: Workspace) -> bool:
+    return row.recover_pending or row.purged_at is not None
 
 
 def _task() -> int:

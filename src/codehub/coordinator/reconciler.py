@@ -138,7 +138,8 @@ class Reconciler:
                 return await self._repointed(it)
             case Undelete():
                 await self._executor.wishes.bring_back(ws.id, self._executor.robot)
-                return replace(ws, undelete_handled_at=ws.undelete_requested_at), "undelete"
+                # what was being uploaded when it was deleted may be swept even now: its name is not used again
+                return replace(ws, undelete_handled_at=ws.undelete_requested_at, archive_op_id=None), "undelete"
         assert_never(it.decision)
 
     async def _act(self, row: Workspace, it: Situation) -> float | None:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 from uuid import UUID
 
+from codehub.adapters.memory.collector import CollectorWorld, MemoryCollectorMarks, MemoryCollectorView
 from codehub.adapters.memory.leadership import LeadershipWorld, MemoryLeadership
 from codehub.adapters.memory.wire import Wire
 from codehub.domain.admission import Slots, holds_slot
@@ -20,7 +21,7 @@ from codehub.domain.plan import wants_volume_gone
 from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import SPEC_FIELDS, STATUS_FIELDS, Desired, Operation, Phase, Workspace
 from codehub.ports.signals import Change, Channel, Clock
-from codehub.ports.stores import Actor, CollectorData, SpecDecision
+from codehub.ports.stores import Actor, SpecDecision
 
 T = TypeVar("T")
 
@@ -37,6 +38,7 @@ class DatabaseWorld:
     points: dict[UUID, list[RestorePoint]] = field(default_factory=dict)
     leases: dict[UUID, dict[str, datetime]] = field(default_factory=dict)
     leadership: LeadershipWorld = field(default_factory=LeadershipWorld)
+    collector: CollectorWorld = field(default_factory=CollectorWorld)
     admission: asyncio.Lock = field(default_factory=asyncio.Lock)
     listeners: list[asyncio.Queue[Change | None]] = field(default_factory=list)
     row_writes: int = 0
@@ -121,8 +123,11 @@ class MemoryDatabase:
     def changes(self) -> "MemoryChangeFeed":
         return MemoryChangeFeed(self.world)
 
-    def collector(self) -> "MemoryCollectorView":
+    def collector(self) -> MemoryCollectorView:
         return MemoryCollectorView(self.world, self._wire)
+
+    def marks(self, epoch: int) -> MemoryCollectorMarks:
+        return MemoryCollectorMarks(self.world, self._wire, epoch)
 
 
 class _Fenced:
@@ -379,20 +384,3 @@ class MemoryChangeFeed:
                 yield change
         finally:
             self._world.listeners.remove(listener)
-
-
-class MemoryCollectorView:
-    def __init__(self, world: DatabaseWorld, wire: Wire) -> None:
-        self._world = world
-        self._wire = wire
-
-    async def read(self) -> CollectorData:
-        return await self._wire.call(
-            "db.collector",
-            lambda: CollectorData(
-                workspaces=[ws for ws in self._world.rows.values() if ws.purged_at is None],
-                points={key: list(points) for key, points in self._world.points.items()},
-                newest_entry_at=max((entry.at for entry in self._world.ledger), default=None),
-                now=self._world.now(),
-            ),
-        )

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from codehub.adapters.postgres import statements as sql
 from codehub.adapters.postgres.change_feed import PostgresChangeFeed
-from codehub.adapters.postgres.collector import PostgresCollectorView
+from codehub.adapters.postgres.collector import PostgresCollectorMarks, PostgresCollectorView
 from codehub.adapters.postgres.leadership import PostgresLeadership
 from codehub.adapters.postgres.ledger import PostgresLedger
 from codehub.adapters.postgres.sessions import Patience, Sessions
@@ -55,6 +55,9 @@ class PostgresDatabase:
 
     def collector(self) -> PostgresCollectorView:
         return PostgresCollectorView(self.sessions)
+
+    def marks(self, epoch: int) -> PostgresCollectorMarks:
+        return PostgresCollectorMarks(self.sessions, epoch)
 
     async def installation_id(self) -> UUID:
         """Made with the schema: what we label everything with, unless the settings name another."""
