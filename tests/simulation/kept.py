@@ -28,7 +28,7 @@ class Kept:
         self._oracle = oracle
         self._points: dict[UUID, list[str]] = {}
         self._marked_since: dict[tuple[str, str], float] = {}
-        self._wanted_at_the_look: set[str] = set()
+        self._wanted_at_the_look: dict[str, set[str]] = {}
         self.let_go: set[tuple[UUID, tuple[int, ...]]] = set()
         self.leads = True
 
@@ -71,15 +71,15 @@ class Kept:
     # ── what happens ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     @contextmanager
-    def watching(self, name: str) -> Iterator[None]:
+    def watching(self, holder: str, name: str) -> Iterator[None]:
         """What vanished by this call?"""
         match name:
             case "db.collector":
                 yield
-                self._wanted_at_the_look = self._protected()
+                self._wanted_at_the_look[holder] = self._protected()
             case "db.remark":
                 yield
-                self._marked()
+                self._marked(holder)
             case "db.give_up":
                 before = set(self._worlds.database.collector.marks)
                 yield
@@ -105,10 +105,10 @@ class Kept:
     def _undo_is_over(self, row: Workspace) -> bool:
         return row.deleted_at is not None and not row.undelete_pending and self._now() >= row.deleted_at + self._undo
 
-    def _marked(self) -> None:
+    def _marked(self, holder: str) -> None:
         marks, now = self._worlds.database.collector.marks, self._time()
         self._marked_since = {mark: self._marked_since.get(mark, now) for mark in marks}
-        wanted = self._wanted_at_the_look & self._protected()
+        wanted = self._wanted_at_the_look.get(holder, set()) & self._protected()
         for name in sorted(wanted & {name for _, name in marks}):
             self._oracle.break_("9: what is protected stays marked", name)
 

@@ -142,7 +142,7 @@ class Oracle:
         if about is not None and leads:
             self._nobody_else_at_the_volume(name, about)
         before = self._worlds.database.row_writes
-        with self.kept.watching(name):
+        with self.kept.watching(holder, name):
             answer = effect()
         self._note(f"{holder} {name} {about}")
         if name == "leadership.take" and isinstance(answer, int):

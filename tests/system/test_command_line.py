@@ -35,7 +35,7 @@ NEEDS_A_DATABASE = (
     ("coordinator",),
     ("admin", "leader"),
     ("admin", "gc", "--dry-run"),
-    ("admin", "recover", str(uuid4())),
+    ("admin", "recover", "6f1c2b54-8d0e-4a7b-9f57-0c1d6b0f2a11"),
 )
 VERBS = (("migrate",), *NEEDS_A_DATABASE)
 EACH_VERB = pytest.mark.parametrize("verb", VERBS, ids=" ".join)
