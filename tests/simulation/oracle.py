@@ -89,6 +89,7 @@ class Oracle:
         self._delivering_late = False
         self._in_flight: Counter[tuple[str, UUID]] = Counter()
         self._late: dict[UUID, float] = {}
+        self._archive_made_late_at = NEVER
         self._failed_calls: Counter[int] = Counter()
         self._instant = NEVER
         self._calls_in_instant = 0
@@ -139,6 +140,8 @@ class Oracle:
             self.renewals[holder] = self._time()
         if about is not None and not leads:
             self._late[about] = self._time()
+        if name == "archives.create_empty" and self._delivering_late:
+            self._archive_made_late_at = self._time()
         if about is not None and leads:
             self._nobody_else_at_the_volume(name, about)
         before = self._worlds.database.row_writes
@@ -359,7 +362,7 @@ class Oracle:
     def all_garbage_is_gone(self) -> None:
         """But for what a late effect has brought just now."""
         for name, owner in self.kept.garbage_left():
-            if not self._recently_late(owner):
+            if not self._recently_late(owner) and self._time() - self._archive_made_late_at > LONGEST_DELAY:
                 self.break_("7: garbage is left", name)
 
     def _recently_late(self, workspace_id: UUID) -> bool:
