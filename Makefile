@@ -4,6 +4,7 @@ VENV   := .venv
 STAMP  := $(VENV)/.installed
 BIN    := $(VENV)/bin
 PYTHON ?=
+PORT   ?=
 SEEDS  ?= 300
 SEED   ?=
 PYTEST := $(BIN)/pytest
@@ -11,13 +12,13 @@ PYTEST := $(BIN)/pytest
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-fast test-system test-long check sim sim-mutants bench bench-controller docs format clean
+.PHONY: help up test test-fast test-system test-long check sim sim-mutants bench bench-archive bench-controller docs format clean
 
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-up: $(STAMP) ## Start everything on embedded PostgreSQL and Redis
-	@$(BIN)/codehub up
+up: $(STAMP) ## Run a whole CodeHub on this machine (PORT=9000: elsewhere than 8000)
+	@$(BIN)/codehub up $(if $(PORT),--port $(PORT))
 
 test: check test-fast ## All that CI runs: check, fast tests, simulation, system tests
 	@$(MAKE) --no-print-directory sim
@@ -48,6 +49,9 @@ sim-mutants: $(STAMP) ## Plant bugs one at a time and show that the search finds
 
 bench: $(STAMP) ## Every benchmark
 	@$(BIN)/python -m bench
+
+bench-archive: $(STAMP) ## The storage job against tar and zstd, on a home of 1 GB and 50,000 files
+	@$(BIN)/python -m bench.archive
 
 bench-controller: $(STAMP) ## The controller's passes at 1 k, 10 k and 100 k workspaces
 	@$(BIN)/python -m bench.controller

@@ -24,6 +24,7 @@ from codehub.domain.workspace import Desired, HomeContext, Workspace
 
 RESTING = (*[Desired.RUNNING] * 2, *[Desired.STANDBY] * 3, *[Desired.ARCHIVED] * 5)
 CHUNK = 5000
+INSTANCE = "volume-0"
 PEOPLE = 1000
 
 
@@ -70,9 +71,9 @@ class Fleet:
 
     def _with_volume(self, ws: Workspace, facts: Facts) -> tuple[Workspace, Facts]:
         volume = naming.volume_name(ws.id, 1)
-        self.runtime.world.volumes[volume] = Volume(ws.id)
-        home = HomeContext(incarnation=1, live=True)
-        return replace(ws, home_store_key=volume, home=home), replace(facts, volumes=frozenset({volume}))
+        self.runtime.world.volumes[volume] = Volume(ws.id, instance=INSTANCE)
+        home = HomeContext(incarnation=1, live=True, volume_instance=INSTANCE)
+        return replace(ws, home_store_key=volume, home=home), replace(facts, volumes={volume: INSTANCE})
 
     def _with_container(self, ws: Workspace, facts: Facts) -> tuple[Workspace, Facts]:
         instance, volume = f"instance-of-{ws.id}", naming.volume_name(ws.id, 1)

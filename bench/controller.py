@@ -138,6 +138,8 @@ class Servers:
                 statuses=database.statuses,
                 specs=database.specs(),
                 collector=database.collector(),
+                marks=database.marks,
+                install="bench",
                 feed=database.changes(),
                 bus=redis.bus(),
                 activity=redis.activity(),

@@ -18,6 +18,7 @@ OP_ID = UUID("aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa")
 OTHER_OP_ID = UUID("bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb")
 
 VOLUME = naming.volume_name(WORKSPACE_ID, 1)
+INSTANCE = "volume-0"
 KEY = naming.archive_key("", WORKSPACE_ID, OP_ID)
 OTHER_KEY = naming.archive_key("", WORKSPACE_ID, OTHER_OP_ID)
 
@@ -41,7 +42,7 @@ def with_home(**changes: Any) -> Workspace:
     settled: dict[str, Any] = {
         "phase": Phase.STANDBY,
         "home_store_key": VOLUME,
-        "home": HomeContext(incarnation=1, live=True),
+        "home": HomeContext(incarnation=1, live=True, volume_instance=INSTANCE),
     }
     return workspace(**(settled | changes))
 
@@ -65,7 +66,7 @@ def busy(row: Workspace, operation: Operation, **changes: Any) -> Workspace:
 
 def facts(*volumes: str, **changes: Any) -> Facts:
     """The runtime answers and shows these volumes and no container; the archive is readable."""
-    return replace(Facts(volumes=frozenset(volumes), archive=ArchiveState.READABLE), **changes)
+    return replace(Facts(volumes=dict.fromkeys(volumes, INSTANCE), archive=ArchiveState.READABLE), **changes)
 
 
 def container(*, running: bool = True, answered: bool = True, instance: str = "c1", detail: str = "") -> ContainerSeen:

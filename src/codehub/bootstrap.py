@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from fastapi import FastAPI
@@ -36,17 +37,18 @@ from codehub.adapters.redis import RedisConnection
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.app import create_app
 from codehub.api.parts import ApiParts, Check, Site
-from codehub.coordinator.gc_runner import GcRunner
-from codehub.coordinator.process import Coordinator, Outside, Tuning
+from codehub.coordinator.gc_report import Survey
+from codehub.coordinator.process import Coordinator, Outside, Tuning, survey
 from codehub.coordinator.retention_runner import RecordAges, Records
 from codehub.domain.admission import Limits
+from codehub.domain.envelope import Envelope
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.plan import Policy
 from codehub.domain.protection import Retention
 from codehub.domain.workspace import Operation, Workspace
 from codehub.ports.accounts import SessionRules
-from codehub.ports.archives import Archives
-from codehub.ports.runtime import ContainerSpec, Runtime
+from codehub.ports.collector import CollectorView
+from codehub.ports.runtime import ContainerSpec
 from codehub.ports.stores import Leader
 from codehub.settings import Settings, SettingsError, environment_name
 from codehub.telemetry import Metrics, configure_logging
@@ -88,16 +90,22 @@ class Services:
     runtime: ProcessRuntime
     archives: ObjectArchives
     metrics: Metrics
+    install: str
 
     @property
     def wishes(self) -> Wishes:
         return Wishes(self.database.specs(), limits(self.settings))
 
     @property
-    def collector(self) -> GcRunner:
-        archives: Archives = self.archives
-        runtime: Runtime = self.runtime
-        return GcRunner(self.database.collector(), archives, runtime, retention(self.settings))
+    def collector(self) -> CollectorView:
+        return self.database.collector()
+
+    @property
+    def survey(self) -> Survey:
+        return survey(self._outside(), tuning(self.settings))
+
+    async def garbage(self) -> dict[str, Any]:
+        return (await self.survey.report()).to_json()
 
     async def ensure_admin(self, username: str) -> str | None:
         """The password of the first admin, if there was nobody yet."""
@@ -117,6 +125,8 @@ class Services:
             statuses=self.database.statuses,
             specs=self.database.specs(),
             collector=self.database.collector(),
+            marks=self.database.marks,
+            install=self.install,
             feed=self.database.changes(),
             bus=self.redis.bus(),
             activity=self.redis.activity(),
@@ -150,7 +160,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         stack.callback(archives.close)
         command, readable = ide(settings)
         runtime = ProcessRuntime(data_dir(settings) / "runtime", install, command, readable=readable)
-        yield Services(settings, database, redis, runtime, archives, Metrics())
+        yield Services(settings, database, redis, runtime, archives, Metrics(), install)
 
 
 async def leader_of(database: PostgresDatabase) -> Leader | None:
@@ -209,7 +219,7 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
         ids=ids,
         metrics=services.metrics,
         leader=services.leader,
-        gc_report=services.collector.report,
+        gc_report=services.garbage,
         checks={
             "postgresql": Check(views.now, required=True),
             "redis": Check(lambda: bus.publish("codehub:readiness", {})),
@@ -467,4 +477,5 @@ def tuning(settings: Settings) -> Tuning:
             settings.retention_idempotency_seconds,
             session_rules(settings),
         ),
+        envelope=Envelope(per_run=settings.gc_most_per_run),
     )

@@ -289,6 +289,7 @@ class Settings(BaseSettings):
         7200,
         description="The undo window: how long a deleted workspace's copies are kept.",
     )
+    gc_most_per_run: Count = Field(500, description="What one run may sweep at most; the rest goes with the next.")
     restore_points_kept: Count = Field(3, description="The newest restore points of a workspace that are protected.")
 
     retention_ledger_seconds: SecondsOrNever = Field(

@@ -191,6 +191,15 @@ EVENT_GAPS = Metric("codehub_event_gaps_total", "counter", "Starts of the notifi
 ACTIVITY_DRAINED = Metric("codehub_activity_drained_total", "counter", "Activity marks moved from the bus to rows.")
 TTL_STOPS = Metric("codehub_ttl_stops_total", "counter", "Wishes lowered by the TTL runner.", ("ttl",))
 TTL_HELD = Metric("codehub_ttl_held_total", "counter", "TTL runs that stopped nobody since activity could not be read.")
+GC_RUNS = Metric("codehub_gc_runs_total", "counter", "Runs of the garbage collector.", ("outcome",))
+GC_REFUSALS = Metric(
+    "codehub_gc_refusals_total",
+    "counter",
+    "Sweeps refused since they looked catastrophic; a person should look.",
+    ("check",),
+)
+GC_GARBAGE = Metric("codehub_gc_garbage", "gauge", "What nobody protects, as the last run saw it.", ("kind",))
+GC_SWEPT = Metric("codehub_gc_swept_total", "counter", "What the collector deleted.", ("kind",))
 COMPONENT_RESTARTS = Metric(
     "codehub_component_restarts_total", "counter", "Components that ended and were started again.", ("component",)
 )

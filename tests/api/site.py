@@ -26,8 +26,9 @@ from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.app import create_app
 from codehub.api.deps import COOKIE
 from codehub.api.parts import ApiParts, Check, Site
-from codehub.coordinator.gc_runner import GcRunner
+from codehub.coordinator.gc_report import Survey
 from codehub.domain.admission import Limits
+from codehub.domain.envelope import Envelope
 from codehub.domain.identity import ALL_SCOPES, Caller, Role, Scope
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.protection import Retention
@@ -66,13 +67,17 @@ class Worlds:
         )
 
 
+async def reported(survey: Survey) -> dict[str, Any]:
+    return (await survey.report()).to_json()
+
+
 def parts_on(worlds: Worlds, limits: Limits | None = None, site: Site | None = None) -> ApiParts:
     database, bus, ids = worlds.database, worlds.bus, RandomIds()
     people = MemoryDirectory(database.world.people, worlds.wire)
     accounts, passwords, announcements = people.accounts(), MemoryPasswords(), Announcements(bus)
     limits = limits or Limits()
     wishes, views = Wishes(database.specs(), limits), database.views()
-    collector = GcRunner(database.collector(), worlds.archives, worlds.runtime, Retention())
+    survey = Survey(database.collector(), worlds.archives, worlds.runtime, Retention(), Envelope(), "test")
     return ApiParts(
         identity=Identity(accounts, people.sign_in_tries(), people.audit(), passwords, announcements, ids),
         people=People(accounts, passwords, announcements, ids),
@@ -92,7 +97,7 @@ def parts_on(worlds: Worlds, limits: Limits | None = None, site: Site | None = N
         ids=ids,
         metrics=Metrics(),
         leader=database.leadership(SystemClock()).leader,
-        gc_report=collector.report,
+        gc_report=lambda: reported(survey),
         checks={"postgresql": Check(views.now, required=True), "archives": Check(worlds.archives.inventory)},
         site=site or Site(),
     )

@@ -90,6 +90,8 @@ class Hub:
             statuses=database.statuses,
             specs=database.specs(),
             collector=database.collector(),
+            marks=database.marks,
+            install="test",
             feed=database.changes(),
             bus=worlds.bus,
             activity=MemoryActivity(worlds.bus.world, worlds.wire),

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from codehub.domain.admission import Limits, Slots, admit
 from codehub.domain.errors import ErrorReason, Refused
+from codehub.domain.protection import Thing, ThingKind
 from codehub.domain.workspace import (
     Condition,
     Conditions,
@@ -76,6 +77,8 @@ class Story:
             self.release_leases,
             self.point,
             self.release_points,
+            self.remark,
+            self.give_up,
             self.bump,
         )
         return draw.choice(kinds)()
@@ -276,6 +279,21 @@ class Story:
             return None
 
         return f"release points {key} epoch={epoch}", run
+
+    def _things(self) -> list[Thing]:
+        return [Thing(kind, f"{key}/{n}", key) for kind in ThingKind for key in self.ids for n in range(4)]
+
+    def remark(self) -> tuple[str, Command]:
+        epoch, things = self._epoch(), self._things()
+        found = dict.fromkeys(self._random.sample(things, min(len(things), 6)), "garbage")
+        return f"remark {len(found)} epoch={epoch}", lambda db: db.marks(epoch).remark(found)
+
+    def give_up(self) -> tuple[str, Command]:
+        """Decided by the row: one that is deleted is let go, with or without a restore point of that name."""
+        epoch, thing = self._epoch(), self._random.choice(self._things())
+        return f"give up {thing} epoch={epoch}", lambda db: db.marks(epoch).give_up(
+            thing, lambda ws, points, _now: ws is not None and (ws.deleted_at is not None or bool(points))
+        )
 
     def bump(self) -> tuple[str, Command]:
         self.epoch += 1

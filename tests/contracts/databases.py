@@ -11,10 +11,10 @@ from uuid import UUID, uuid4
 from codehub.domain.admission import Slots
 from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import SPEC_FIELDS, STATUS_FIELDS, Workspace
+from codehub.ports.collector import CollectorMarks, CollectorView
 from codehub.ports.signals import ChangeFeed, Clock
 from codehub.ports.stores import (
     Actor,
-    CollectorView,
     Leadership,
     Ledger,
     SpecDecision,
@@ -38,6 +38,8 @@ class Database(Protocol):
     def changes(self) -> ChangeFeed: ...
 
     def collector(self) -> CollectorView: ...
+
+    def marks(self, epoch: int) -> CollectorMarks: ...
 
 
 class RealClock:

@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -30,6 +30,10 @@ HERE = Path(__file__).parent
 TOY_IDE = [sys.executable, str(HERE / "toy_ide.py"), "{socket}"]
 SLOW_JOB = [sys.executable, str(HERE / "slow_job.py")]
 READABLE = [Path(sys.prefix), Path(sys.base_prefix), HERE]
+
+
+def names(volumes: Mapping[UUID, Mapping[str, str]]) -> dict[UUID, set[str]]:
+    return {owner: set(theirs) for owner, theirs in volumes.items()}
 
 
 class Place(Protocol):

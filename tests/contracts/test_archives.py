@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import uuid4
 
 import obstore
@@ -128,6 +128,14 @@ async def test_one_that_lost_bytes_is_corrupted(store: Store, key: str) -> None:
     assert await store.archives.look(key) is ArchiveState.CORRUPTED
 
 
+async def test_a_store_is_claimed_once(archives: Archives, key: str) -> None:
+    assert await archives.owner() is None
+    assert await archives.claim("this") == "this"
+    assert (await archives.claim("that"), await archives.owner()) == ("this", "this")
+    await archives.create_empty(key)
+    assert {stored.key for stored in await archives.objects()} == {key, meta_key(key)}
+
+
 async def test_deleting_takes_both_and_is_repeatable(archives: Archives, key: str) -> None:
     other = archive_key(PREFIX, uuid4(), uuid4())
     for each in (key, other):
@@ -177,6 +185,45 @@ def questions(archives: Archives, key: str) -> list[Callable[[], Awaitable[objec
         lambda: archives.create_empty(key),
         lambda: archives.delete(key),
     ]
+
+
+async def test_what_a_cut_off_upload_left_is_seen_and_removed_alone(directory: RealStore, key: str) -> None:
+    await directory.archives.create_empty(key)
+    left = {f"{key}#1", f"{meta_key(key)}#12"}
+    for name in (*left, "elsewhere#1"):
+        (directory.directory / name).write_bytes(b"half")
+    found = {stored.key: stored for stored in await directory.archives.objects()}
+    assert set(found) == {key, meta_key(key), *left}
+    assert (found[f"{key}#1"].bytes, found[f"{key}#1"].modified_at.tzinfo) == (4, UTC)
+    assert list(await directory.archives.inventory()) == [key]
+    for name in left:
+        await directory.archives.delete(name)
+        await directory.archives.delete(name)
+    assert {stored.key for stored in await directory.archives.objects()} == {key, meta_key(key)}
+    assert await directory.archives.look(key) is ArchiveState.READABLE
+
+
+async def test_meta_goes_before_its_object(directory: RealStore, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that whoever is interrupted leaves no proof of an object that is gone."""
+    await directory.archives.create_empty(key)
+    removed: list[str] = []
+    really = obstore.delete
+
+    def delete(store: Any, path: Any) -> None:
+        removed.append(path)
+        really(store, path)
+
+    monkeypatch.setattr(obstore, "delete", delete)
+    await directory.archives.delete(key)
+    assert removed == [meta_key(key), key]
+
+
+async def test_a_store_that_is_not_there_belongs_to_nobody_we_know(directory: RealStore) -> None:
+    directory.directory.rmdir()
+    with pytest.raises(Unreachable):
+        await directory.archives.owner()
+    with pytest.raises(Unreachable):
+        await directory.archives.claim("this")
 
 
 async def test_a_key_beside_the_prefix_is_not_ours(directory: RealStore, key: str) -> None:

@@ -22,7 +22,7 @@ from codehub.domain.naming import archive_key, volume_name
 from codehub.ports.jobs import JobKind, JobSpec, JobState
 from codehub.ports.runtime import ContainerSpec
 from tests.contracts.patience import eventually
-from tests.contracts.places import ProcessPlace
+from tests.contracts.places import ProcessPlace, names
 
 pytestmark = pytest.mark.system
 
@@ -239,7 +239,7 @@ async def test_another_installation_is_never_seen_nor_touched(place: ProcessPlac
         with pytest.raises(BackendError):
             await refused
     assert (await theirs.containers())[spec.workspace_id].running
-    assert await theirs.volumes() == {spec.workspace_id: frozenset({spec.volume})}
+    assert names(await theirs.volumes()) == {spec.workspace_id: {spec.volume}}
 
     job = JobSpec(spec.workspace_id, uuid4(), JobKind.ARCHIVE, spec.volume, "homes/x/home.tar.zst")
     await place.slow_jobs().start(job)
@@ -302,7 +302,7 @@ async def test_a_lost_disk_is_no_answer(place: ProcessPlace, spec: ContainerSpec
     with pytest.raises(BackendError):
         await runtime.start_container(spec)
     place.root.with_name("elsewhere").rename(place.root)
-    assert await runtime.volumes() == {spec.workspace_id: frozenset({spec.volume})}
+    assert names(await runtime.volumes()) == {spec.workspace_id: {spec.volume}}
 
 
 async def test_a_command_that_is_not_there_is_an_image_that_is_not_to_be_had(

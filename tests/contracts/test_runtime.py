@@ -12,7 +12,7 @@ from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec, Runtime
 from tests.contracts.patience import eventually
-from tests.contracts.places import MemoryPlace, Place, ProcessPlace
+from tests.contracts.places import MemoryPlace, Place, ProcessPlace, names
 
 KINDS = ["memory", pytest.param("process", marks=pytest.mark.system), pytest.param("sandbox", marks=pytest.mark.system)]
 
@@ -67,7 +67,7 @@ async def test_nothing_is_there_at_first(runtime: Runtime, workspace_id: UUID) -
 async def test_a_volume_is_made_once_and_keeps_its_content(place: Place, runtime: Runtime, spec: ContainerSpec) -> None:
     place.write(spec.volume, 7)
     await runtime.create_volume(spec.workspace_id, spec.volume)
-    assert await runtime.volumes() == {spec.workspace_id: frozenset({spec.volume})}
+    assert names(await runtime.volumes()) == {spec.workspace_id: {spec.volume}}
     assert place.content(spec.volume) == [7]
 
 
@@ -75,12 +75,28 @@ async def test_volumes_are_listed_by_workspace(runtime: Runtime) -> None:
     one, other = uuid4(), uuid4()
     for owner, incarnation in ((one, 1), (one, 2), (other, 1)):
         await runtime.create_volume(owner, volume_name(owner, incarnation))
-    both = frozenset({volume_name(one, 1), volume_name(one, 2)})
-    assert await runtime.volumes() == {one: both, other: frozenset({volume_name(other, 1)})}
-    assert await runtime.volumes([one]) == {one: both}
+    both = {volume_name(one, 1), volume_name(one, 2)}
+    assert names(await runtime.volumes()) == {one: both, other: {volume_name(other, 1)}}
+    assert names(await runtime.volumes([one])) == {one: both}
     assert not await runtime.volumes([])
     await runtime.delete_volume(one, volume_name(one, 1))
-    assert await runtime.volumes([one]) == {one: frozenset({volume_name(one, 2)})}
+    assert names(await runtime.volumes([one])) == {one: {volume_name(one, 2)}}
+
+
+async def test_a_volume_made_again_under_its_name_is_another_volume(
+    place: Place, runtime: Runtime, spec: ContainerSpec
+) -> None:
+    first = (await runtime.volumes())[spec.workspace_id][spec.volume]
+    place.write(spec.volume, 7)
+    await runtime.create_volume(spec.workspace_id, spec.volume)
+    assert (await runtime.volumes([spec.workspace_id]))[spec.workspace_id] == {spec.volume: first}
+    assert (await place.runtime().volumes())[spec.workspace_id] == {spec.volume: first}, "whoever looks"
+    for _ in range(3):
+        await runtime.delete_volume(spec.workspace_id, spec.volume)
+        await runtime.create_volume(spec.workspace_id, spec.volume)
+        again = (await runtime.volumes())[spec.workspace_id][spec.volume]
+        assert again != first
+        first = again
 
 
 async def test_deleting_a_volume_that_is_gone_is_success(runtime: Runtime, spec: ContainerSpec) -> None:
@@ -92,7 +108,7 @@ async def test_deleting_a_volume_that_is_gone_is_success(runtime: Runtime, spec:
 
 async def test_a_volume_is_deleted_for_its_owner_only(runtime: Runtime, spec: ContainerSpec) -> None:
     await runtime.delete_volume(uuid4(), spec.volume)
-    assert await runtime.volumes() == {spec.workspace_id: frozenset({spec.volume})}
+    assert names(await runtime.volumes()) == {spec.workspace_id: {spec.volume}}
 
 
 async def test_a_container_starts_and_answers(runtime: Runtime, spec: ContainerSpec) -> None:
@@ -178,7 +194,7 @@ async def test_an_older_incarnation_may_go_while_the_container_runs(runtime: Run
     await runtime.create_volume(spec.workspace_id, older)
     await runtime.start_container(spec)
     await runtime.delete_volume(spec.workspace_id, older)
-    assert await runtime.volumes() == {spec.workspace_id: frozenset({spec.volume})}
+    assert names(await runtime.volumes()) == {spec.workspace_id: {spec.volume}}
     assert await instance(runtime, spec.workspace_id)
 
 

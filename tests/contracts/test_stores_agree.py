@@ -11,7 +11,7 @@ import pytest
 from codehub.adapters.memory import MemoryDatabase
 from codehub.adapters.postgres import PostgresDatabase
 from codehub.domain.errors import CodeHubError, Conflict
-from codehub.ports.stores import CollectorData
+from codehub.ports.collector import CollectorData
 from tests.contracts.commands import FAR, Story
 from tests.contracts.databases import Database
 
@@ -60,6 +60,7 @@ async def everything(database: Database, story: Story) -> dict[str, Any]:
             "points": {key: await statuses.restore_points(key) for key in story.ids},
             "ledger": {key: await database.ledger().entries(key) for key in story.ids},
             "collector": sorted(str(row.id) for row in data.workspaces),
+            "marks": sorted((mark.thing.kind, mark.thing.name) for mark in data.marks),
             "collector points": {key: points for key, points in data.points.items() if points},
         }
     )

@@ -316,7 +316,7 @@ class Performance:
         worlds, row = self._stage.worlds, self._stage.row(MINE)
         seen = worlds.runtime.containers.get(MINE)
         container = ContainerSeen(seen.instance, seen.running, seen.volume, answered=True) if seen else None
-        names = frozenset(name for name, volume in worlds.runtime.volumes.items() if volume.workspace_id == MINE)
+        names = {name: v.instance for name, v in worlds.runtime.volumes.items() if v.workspace_id == MINE}
         archive = worlds.archives.objects.get(row.archive_key or "")
         state = ArchiveState.NOT_FOUND if archive is None else archive.state
         judged = judge(row, Facts(container, volumes=names, archive=state), world_now())

@@ -1,5 +1,9 @@
-"""The collector's report: what is kept, what could go and why, and when it refuses; it deletes nothing."""
+"""The collector: what it finds and why, and that it sweeps only what was garbage all the time and still is."""
 
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -7,11 +11,18 @@ from uuid import UUID
 import pytest
 
 from codehub.adapters.memory.archives import StoredArchive
-from codehub.adapters.memory.runtime import Volume
-from codehub.coordinator.gc_runner import CollectorReport
+from codehub.adapters.memory.runtime import Container, Volume
+from codehub.coordinator.gc_report import CollectorReport
+from codehub.coordinator.gc_runner import GcRunner
+from codehub.coordinator.process import Tuning
 from codehub.domain import naming
+from codehub.domain.envelope import Envelope
+from codehub.domain.errors import Conflict, Stale, Unreachable
+from codehub.domain.judge import ArchiveState
+from codehub.domain.protection import Retention, ThingKind
 from codehub.domain.workspace import Desired, HomeContext, Operation, Phase, Workspace
-from tests.coordinator.workshop import Workshop, in_virtual_time
+from codehub.ports.archives import StoredObject
+from tests.coordinator.workshop import ANSWER_LOST, FAILS, PERSON, Workshop, in_virtual_time, now
 from tests.rows import (
     KEY,
     NOW,
@@ -26,7 +37,11 @@ from tests.rows import (
     workspace,
 )
 
-STRAY = naming.archive_key("", UUID(int=7), OP_ID)
+NOBODY = UUID(int=7)
+GRACE = 100.0
+TUNING = Tuning(gc_interval=50, retention=Retention(grace_seconds=100))
+
+STRAY = naming.archive_key("", NOBODY, OP_ID)
 OLD, OLDER, OLDEST = (naming.archive_key("", WORKSPACE_ID, UUID(int=number)) for number in (1, 2, 3))
 
 
@@ -35,9 +50,30 @@ def deleted(ago: timedelta, **changes: Any) -> Workspace:
 
 
 def names(report: CollectorReport, kind: str) -> set[str]:
-    return {
-        candidate.name.removesuffix(naming.META_SUFFIX) for candidate in report.candidates if candidate.kind == kind
-    }
+    return {candidate.thing.name for candidate in report.candidates if candidate.thing.kind == kind}
+
+
+def checks(report: CollectorReport) -> list[str]:
+    return [refusal.check.value for refusal in report.refusals]
+
+
+def stray(shop: Workshop, key: str = STRAY, *, age: timedelta = timedelta(0)) -> None:
+    shop.worlds.archives.objects[key] = StoredArchive((1,), now() - age, committed=True)
+
+
+def collector(shop: Workshop) -> GcRunner:
+    return shop.reign._gc
+
+
+async def survey(shop: Workshop) -> CollectorReport:
+    return await collector(shop)._survey.report()
+
+
+async def collect(shop: Workshop) -> CollectorReport:
+    """Mark, wait for the grace, sweep."""
+    await collector(shop).run()
+    await asyncio.sleep(GRACE)
+    return await collector(shop).run()
 
 
 ARCHIVES: dict[str, tuple[Workspace, list[str], set[str]]] = {
@@ -64,16 +100,16 @@ ARCHIVES: dict[str, tuple[Workspace, list[str], set[str]]] = {
 @pytest.mark.parametrize(("row", "objects", "could_go"), ARCHIVES.values(), ids=ARCHIVES.keys())
 @in_virtual_time
 async def test_which_archives_could_go(row: Workspace, objects: list[str], could_go: set[str]) -> None:
-    shop = await Workshop.open()
+    shop = await Workshop.open(TUNING)
     shop.place(row)
     for age, key in enumerate(objects):
         if key == STRAY:
-            shop.worlds.archives.objects[key] = StoredArchive((1,), NOW, committed=True)
+            stray(shop)
         else:
             shop.keep(WORKSPACE_ID, key, (1,), age=float(age))
-    report = await shop.reign._gc.report()
+    report = await survey(shop)
     assert names(report, "object") == could_go
-    assert (report.objects, report.refusal) == (2 * len(objects), None)
+    assert (report.existing[ThingKind.OBJECT], report.refusals) == (len(objects), ())
     assert set(shop.worlds.archives.objects) == set(objects)
 
 
@@ -97,45 +133,559 @@ VOLUMES: dict[str, tuple[Workspace, bool]] = {
 @pytest.mark.parametrize(("row", "could_go"), VOLUMES.values(), ids=VOLUMES.keys())
 @in_virtual_time
 async def test_which_volumes_could_go(row: Workspace, could_go: bool) -> None:
-    shop = await Workshop.open()
+    shop = await Workshop.open(TUNING)
     shop.place(row)
     shop.worlds.runtime.volumes[VOLUME] = Volume(WORKSPACE_ID)
-    report = await shop.reign._gc.report()
+    report = await survey(shop)
     assert names(report, "volume") == ({VOLUME} if could_go else set())
-    assert report.volumes == 1
+    assert report.existing[ThingKind.VOLUME] == 1
     assert all(candidate.why for candidate in report.candidates)
     assert VOLUME in shop.worlds.runtime.volumes
-
-
-@pytest.mark.parametrize(
-    ("rows", "strays", "age", "refusal"),
-    [
-        (1, 3, timedelta(0), None),
-        (0, 3, timedelta(0), "database-empty"),
-        (1, 30, timedelta(0), "too-many"),
-        (1, 1, timedelta(hours=2), "ledger-behind"),
-        (0, 0, timedelta(0), None),
-    ],
-    ids=["few", "an empty database", "too many", "a database from yesterday", "nothing at all"],
-)
-@in_virtual_time
-async def test_it_refuses_to_be_catastrophic(rows: int, strays: int, age: timedelta, refusal: str | None) -> None:
-    shop = await Workshop.open()
-    if rows:
-        shop.place(archived(), archives={KEY: (1,)})
-    for number in range(strays):
-        key = naming.archive_key("", UUID(int=99), UUID(int=number))
-        shop.worlds.archives.objects[key] = StoredArchive((1,), NOW + age, committed=True)
-    report = await shop.reign._gc.report()
-    assert (report.refusal or "").split(":")[0] == (refusal or "")
 
 
 @in_virtual_time
 async def test_the_outside_is_listed_before_the_database_is_read() -> None:
     """What is made between the two is then known to the database, and kept."""
-    shop = await Workshop.open()
+    shop = await Workshop.open(TUNING)
     shop.place(with_home(), volume=(1,))
     shop.wire.meanwhile["db.collector"] = lambda: shop.keep(WORKSPACE_ID, KEY, (1,))
-    report = await shop.reign._gc.report()
+    report = await survey(shop)
     assert report.candidates == ()
     assert shop.wire.calls[-1] == "db.collector"
+
+
+@in_virtual_time
+async def test_a_stranger_s_object_is_neither_counted_nor_touched() -> None:
+    shop = await Workshop.open(TUNING)
+    shop.place(archived(), archives={KEY: (1,)})
+    for name in ("notes.txt", f"backup/{STRAY}", f"{NOBODY}/{OP_ID}/other.tar"):
+        stray(shop, name)
+    report = await collect(shop)
+    assert (report.strangers, report.existing[ThingKind.OBJECT], report.candidates) == (6, 1, ())
+    assert len(shop.worlds.archives.objects) == 4
+
+
+# ── mark, grace, sweep ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@in_virtual_time
+async def test_nothing_goes_before_it_was_garbage_for_the_whole_grace() -> None:
+    shop = await Workshop.open(TUNING)
+    shop.place(archived(), archives={KEY: (1,)})
+    stray(shop)
+    first = await collector(shop).run()
+    [candidate] = first.candidates
+    assert (first.swept, candidate.marked_at, candidate.may_go_at) == ((), now(), now() + timedelta(seconds=GRACE))
+    await asyncio.sleep(GRACE - 1)
+    assert (await collector(shop).run()).swept == ()
+    await asyncio.sleep(1)
+    assert [c.thing.name for c in (await collector(shop).run()).swept] == [STRAY]
+    assert set(shop.worlds.archives.objects) == {KEY}
+    assert (await collector(shop).run()).candidates == ()
+    assert shop.worlds.database.collector.marks == {}
+
+
+@in_virtual_time
+async def test_a_mark_that_is_interrupted_begins_anew() -> None:
+    shop = await Workshop.open(TUNING)
+    shop.place(archived(), archives={KEY: (1,), OTHER_KEY: (2,)})
+    shop.worlds.database.points[WORKSPACE_ID].clear()
+    await collector(shop).run()
+    await asyncio.sleep(GRACE - 10)
+    shop.change(restore_from=OTHER_KEY, restore_requested_at=now())()
+    assert (await collector(shop).run()).candidates == ()
+    shop.change(restore_handled_at=now())()
+    await collector(shop).run()
+    await asyncio.sleep(20)
+    assert (await collector(shop).run()).swept == ()
+    await asyncio.sleep(GRACE)
+    assert [c.thing.name for c in (await collector(shop).run()).swept] == [OTHER_KEY]
+
+
+@in_virtual_time
+async def test_what_is_still_written_to_is_waited_for() -> None:
+    shop = await Workshop.open(TUNING)
+    shop.place(archived(), archives={KEY: (1,)})
+    stray(shop)
+    await collector(shop).run()
+    await asyncio.sleep(GRACE - 10)
+    shop.change(restore_from=KEY, restore_requested_at=now())()
+    stray(shop)
+    await asyncio.sleep(20)
+    assert (await collector(shop).run()).swept == ()
+    await asyncio.sleep(GRACE)
+    assert len((await collector(shop).run()).swept) == 1
+
+
+@in_virtual_time
+async def test_a_new_leader_goes_on_with_the_marks_of_the_old_one() -> None:
+    shop = await Workshop.open(TUNING)
+    shop.place(archived(), archives={KEY: (1,)})
+    stray(shop)
+    await collector(shop).run()
+    await shop.term.resign()
+    await asyncio.sleep(GRACE)
+    heir = Workshop(TUNING)
+    heir.worlds = shop.worlds
+    heir.outside = heir._outside()
+    await heir.take_office()
+    with pytest.raises(Stale):
+        await collector(shop).run()
+    assert STRAY in shop.worlds.archives.objects
+    assert len((await collector(heir).run()).swept) == 1
+
+
+@pytest.mark.parametrize("moment", ["db.remark", "db.give_up"])
+@in_virtual_time
+async def test_an_old_leader_sweeps_nothing(moment: str) -> None:
+    """Its term ends at the worst moment: everything was looked at, and nothing is written yet."""
+    shop = await Workshop.open(TUNING)
+    shop.place(archived(), archives={KEY: (1,)})
+    stray(shop)
+    await collector(shop).run()
+    await asyncio.sleep(GRACE)
+    leadership = shop.worlds.database.leadership
+
+    def deposed() -> None:
+        leadership.free(leadership.epoch)
+        leadership.take("rival", now())
+
+    shop.wire.meanwhile[moment] = deposed
+    if moment == "db.remark":
+        with pytest.raises(Unreachable):
+            await collector(shop).run()
+    else:
+        assert (await collector(shop).run()).swept == ()
+    assert STRAY in shop.worlds.archives.objects
+    with pytest.raises(Stale):
+        await collector(shop).run()
+
+
+@in_virtual_time
+async def test_nothing_is_deleted_by_a_leader_that_cannot_know_it_leads() -> None:
+    shop = await Workshop.open(TUNING)
+    shop.place(archived(), archives={KEY: (1,)})
+    stray(shop)
+    await collector(shop).run()
+    await asyncio.sleep(GRACE)
+    shop.wire.meanwhile["db.give_up"] = shop.term._over.set  # type: ignore[attr-defined]
+    with pytest.raises(Stale, match="nothing is touched"):
+        await collector(shop).run()
+    assert STRAY in shop.worlds.archives.objects
+    assert "archives.delete" not in shop.wire.calls
+
+
+@in_virtual_time
+async def test_no_worker_acts_on_the_workspace_meanwhile() -> None:
+    shop = await Workshop.open(TUNING)
+    shop.place(archived(), archives={KEY: (1,)})
+    stray(shop, OTHER_KEY)
+    await collector(shop).run()
+    await asyncio.sleep(GRACE)
+    shop.queue.add(WORKSPACE_ID)
+    assert await shop.queue.get() == WORKSPACE_ID
+    sweeping = asyncio.create_task(collector(shop).run())
+    await asyncio.sleep(5)
+    assert (sweeping.done(), OTHER_KEY in shop.worlds.archives.objects) == (False, True)
+    shop.queue.done(WORKSPACE_ID)
+    assert len((await sweeping).swept) == 1
+
+
+# ── what goes ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@in_virtual_time
+async def test_a_swept_restore_point_cannot_be_chosen_any_more() -> None:
+    shop = await Workshop.open(TUNING)
+    shop.place(archived())
+    for age, key in enumerate((KEY, OTHER_KEY, OLD, OLDER, OLDEST)):
+        shop.keep(WORKSPACE_ID, key, (1,), age=float(age))
+    report = await collect(shop)
+    assert {c.thing.name for c in report.swept} == {OLDER, OLDEST}
+    assert [p.key for p in shop.worlds.database.points[WORKSPACE_ID]] == [KEY, OTHER_KEY, OLD]
+
+
+@in_virtual_time
+async def test_what_uploads_leave_in_a_directory_goes() -> None:
+    """Beside a proven archive at once; the one that is being written is not touched."""
+    shop = await Workshop.open(TUNING)
+    shop.place(archived(archive_op_id=UUID(int=3)), archives={KEY: (1,)})
+    for key in (f"{KEY}#1", f"{KEY}.meta#2", f"{OLDEST}#1", f"{STRAY}#1"):
+        shop.worlds.archives.unfinished[key] = StoredObject(key, 5, now())
+    report = await collect(shop)
+    assert {c.thing.name for c in report.swept} == {f"{KEY}#1", f"{KEY}.meta#2", f"{STRAY}#1"}
+    assert set(shop.worlds.archives.unfinished) == {f"{OLDEST}#1"}
+    assert set(shop.worlds.archives.objects) == {KEY}
+
+
+@in_virtual_time
+async def test_the_container_goes_before_the_volume() -> None:
+    shop = await Workshop.open(TUNING)
+    shop.place(archived(), archives={KEY: (1,)})
+    volume = naming.volume_name(NOBODY, 1)
+    shop.worlds.runtime.volumes[volume] = Volume(NOBODY)
+    shop.worlds.runtime.containers[NOBODY] = Container("c1", volume)
+    stray(shop)
+    report = await collect(shop)
+    assert [c.thing.kind for c in report.swept] == ["container", "volume", "object"]
+    assert (shop.worlds.runtime.containers, shop.worlds.runtime.volumes) == ({}, {})
+
+
+@in_virtual_time
+async def test_a_volume_in_use_stays() -> None:
+    """Whoever uses it has not been garbage for long enough, or is no garbage."""
+    shop = await Workshop.open(TUNING)
+    shop.place(with_home(home_store_key=naming.volume_name(WORKSPACE_ID, 2)), volume=(1,))
+    shop.worlds.runtime.volumes[VOLUME] = Volume(WORKSPACE_ID)
+    shop.worlds.runtime.containers[WORKSPACE_ID] = Container("c1", VOLUME)
+    report = await collect(shop)
+    assert (report.swept, dict(report.left)) == ((), {VOLUME: "in use"})
+    assert VOLUME in shop.worlds.runtime.volumes
+
+
+@pytest.mark.parametrize(("state", "swept"), [(ArchiveState.READABLE, 1), (ArchiveState.CORRUPTED, 0)])
+@in_virtual_time
+async def test_a_volume_past_the_safe_point_goes_only_if_its_archive_can_be_read(
+    state: ArchiveState, swept: int
+) -> None:
+    shop = await Workshop.open(TUNING)
+    leaving = HomeContext(incarnation=1, deleting_volume=True)
+    shop.place(archived(home_store_key=VOLUME, home=leaving), volume=(1,), archives={KEY: (1,)})
+    shop.lose_archive(KEY, state)
+    report = await collect(shop)
+    assert len(report.swept) == swept
+    assert (VOLUME in shop.worlds.runtime.volumes) is not bool(swept)
+
+
+@in_virtual_time
+async def test_no_more_than_the_cap_goes_in_one_run_and_the_rest_in_the_next() -> None:
+    shop = await Workshop.open(replace(TUNING, envelope=Envelope(per_run=2)))
+    shop.place(archived(), archives={KEY: (1,)})
+    for number in range(3):
+        stray(shop, naming.archive_key("", NOBODY, UUID(int=number)))
+    first = await collect(shop)
+    assert (len(first.swept), first.cap_reached) == (2, True)
+    second = await collector(shop).run()
+    assert (len(second.swept), second.cap_reached) == (1, False)
+
+
+# ── judged again right before it goes ────────────────────────────────────────────────────────────────────────────────
+
+AGAIN: dict[str, Callable[[Workshop], object]] = {
+    "chosen to be restored": lambda shop: shop.change(restore_from=OLDEST, restore_requested_at=now())(),
+    "pointed at": lambda shop: shop.change(archive_key=OLDEST)(),
+    "in ERROR": lambda shop: shop.worlds.database.put(shop.row, broken(shop.row), "somebody", "meanwhile"),
+}
+
+
+@pytest.mark.parametrize("meanwhile", AGAIN.values(), ids=AGAIN.keys())
+@in_virtual_time
+async def test_what_is_protected_since_the_look_stays(meanwhile: Callable[[Workshop], object]) -> None:
+    shop = await Workshop.open(TUNING)
+    shop.place(archived())
+    for age, key in enumerate((KEY, OTHER_KEY, OLD, OLDEST)):
+        shop.keep(WORKSPACE_ID, key, (1,), age=float(age))
+    await collector(shop).run()
+    await asyncio.sleep(GRACE)
+    shop.wire.meanwhile["db.give_up"] = lambda: meanwhile(shop)
+    report = await collector(shop).run()
+    assert (report.swept, dict(report.left)) == ((), {OLDEST: "protected again"})
+    assert OLDEST in shop.worlds.archives.objects
+    assert len(shop.worlds.database.points[WORKSPACE_ID]) == 4
+
+
+def drop(shop: Workshop) -> None:
+    home = HomeContext(incarnation=1, live=True)
+    shop.place(deleted(timedelta(hours=3), home_store_key=VOLUME, home=home), volume=(1,), archives={KEY: (1,)})
+
+
+@in_virtual_time
+async def test_a_deleted_workspace_is_purged_before_its_first_copy_goes() -> None:
+    shop = await Workshop.open(TUNING)
+    drop(shop)
+    await collector(shop).run()
+    await asyncio.sleep(GRACE)
+    shop.wire.calls.clear()
+    report = await collector(shop).run()
+    assert {c.thing.name for c in report.swept} == {KEY, VOLUME}
+    assert shop.wire.calls.index("db.change") < min(map(shop.wire.calls.index, shop.effects()))
+    assert shop.row.purged_at == now()
+    assert [entry.kind for entry in shop.worlds.database.ledger][-1] == "purged"
+    with pytest.raises(Conflict, match="purged") as refused:
+        await shop.wishes.undelete(WORKSPACE_ID, PERSON)
+    assert refused.value.code == "purged"
+
+
+@in_virtual_time
+async def test_an_undelete_that_comes_first_wins() -> None:
+    shop = await Workshop.open(TUNING)
+    drop(shop)
+    await collector(shop).run()
+    await asyncio.sleep(GRACE)
+    shop.wire.meanwhile["db.change"] = shop.change(undelete_requested_at=now())
+    report = await collector(shop).run()
+    assert (report.swept, set(report.left.values())) == ((), {"wanted back"})
+    assert (KEY in shop.worlds.archives.objects, VOLUME in shop.worlds.runtime.volumes) == (True, True)
+    await shop.converge()
+    assert (shop.row.deleted_at, shop.row.purged_at) == (None, None)
+    assert (await collector(shop).run()).candidates == ()
+
+
+@in_virtual_time
+async def test_an_undelete_that_comes_later_is_refused_however_little_is_gone() -> None:
+    shop = await Workshop.open(TUNING)
+    drop(shop)
+    await collector(shop).run()
+    await asyncio.sleep(GRACE)
+    shop.wire.faults["runtime.delete_volume"] = FAILS
+    report = await collector(shop).run()
+    assert report.swept == ()
+    assert "backend-silent" in report.left
+    with pytest.raises(Conflict, match="purged"):
+        await shop.wishes.undelete(WORKSPACE_ID, PERSON)
+    shop.wire.faults.clear()
+    await asyncio.sleep(60)
+    await collect(shop)
+    assert (shop.worlds.archives.objects, shop.worlds.runtime.volumes) == ({}, {})
+
+
+@in_virtual_time
+async def test_an_upload_that_was_under_way_at_the_delete_is_never_taken_up_again() -> None:
+    """It is not protected, so its name must not be used again after an undelete: a late delete would hit it."""
+    shop = await Workshop.open(TUNING)
+    home = HomeContext(incarnation=1, live=True)
+    shop.place(
+        deleted(timedelta(hours=1), archive_key=None, archive_op_id=OP_ID, home_store_key=VOLUME, home=home),
+        volume=(1,),
+    )
+    stray(shop, KEY)
+    assert names(await survey(shop), "object") == {KEY}
+    await shop.wishes.undelete(WORKSPACE_ID, PERSON)
+    await shop.converge()
+    assert (shop.row.deleted_at, shop.row.archive_op_id) == (None, None)
+
+
+# ── the envelope ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def empty_database(shop: Workshop) -> None:
+    stray(shop)
+
+
+def new_database(shop: Workshop) -> None:
+    shop.place(archived(created_at=now() - timedelta(hours=1)), archives={KEY: (1,)})
+    stray(shop, age=timedelta(days=3))
+
+
+def old_database(shop: Workshop) -> None:
+    shop.place(archived(), archives={KEY: (1,)})
+    stray(shop, age=timedelta(hours=-1, seconds=-1))
+
+
+def another_s_store(shop: Workshop) -> None:
+    shop.place(archived(), archives={KEY: (1,)})
+    shop.worlds.archives.owner = "that"
+    stray(shop)
+
+
+def all_volumes(shop: Workshop) -> None:
+    """And hundreds of objects that are well protected."""
+    for number in range(300):
+        row = archived(id=UUID(int=number + 100), name=f"{number}", slug=f"{number}", archive_op_id=None)
+        key = naming.archive_key("", row.id, OP_ID)
+        shop.place(workspace(id=row.id, archive_key=key, phase=Phase.ARCHIVED), archives={key: (1,)})
+    for number in range(11):
+        name = naming.volume_name(UUID(int=number + 100), 1)
+        shop.worlds.runtime.volumes[name] = Volume(UUID(int=number + 100))
+
+
+ALARMS: dict[str, Callable[[Workshop], None]] = {
+    "database-empty": empty_database,
+    "database-younger": new_database,
+    "ledger-behind": old_database,
+    "foreign-install": another_s_store,
+    "too-many": all_volumes,
+}
+
+
+def contents(shop: Workshop) -> list[object]:
+    worlds = shop.worlds
+    return [dict(worlds.archives.objects), dict(worlds.runtime.volumes), dict(worlds.runtime.containers)]
+
+
+@pytest.mark.parametrize("check", ALARMS)
+@in_virtual_time
+async def test_it_refuses_to_be_catastrophic(check: str) -> None:
+    shop = await Workshop.open(TUNING)
+    ALARMS[check](shop)
+    before = contents(shop)
+    assert checks(await survey(shop)) == [check]
+    for _ in range(3):
+        assert checks(await collector(shop).run()) == [check]
+        await asyncio.sleep(GRACE)
+    assert contents(shop) == before
+    assert bool(shop.worlds.database.collector.marks) is (check == "too-many")
+    assert [(subject, details["reason"]) for subject, details in shop.notifier.notices] == [
+        ("garbage collection stopped", check)
+    ]
+    assert shop.metrics.registry.get_sample_value("codehub_gc_refusals_total", {"check": check}) == 3
+
+
+@pytest.mark.parametrize("check", ALARMS)
+@in_virtual_time
+async def test_a_person_may_insist_but_not_on_everything(check: str) -> None:
+    shop = await Workshop.open(TUNING)
+    ALARMS[check](shop)
+    await collector(shop).run([check])
+    await asyncio.sleep(GRACE + 3602)
+    report = await collector(shop).run([check])
+    assert bool(report.swept) is (check not in ("database-empty", "foreign-install"))
+
+
+@in_virtual_time
+async def test_a_reason_that_is_gone_and_comes_back_is_told_again() -> None:
+    shop = await Workshop.open(TUNING)
+    another_s_store(shop)
+    for owner in ("that", "this", "that"):
+        shop.worlds.archives.owner = owner
+        await collector(shop).run()
+    assert len(shop.notifier.notices) == 2
+
+
+@in_virtual_time
+async def test_an_archive_that_is_being_written_does_not_alarm() -> None:
+    """Hours of upload make no ledger entry."""
+    shop = await Workshop.open(TUNING)
+    shop.place(busy(with_home(archive_op_id=OP_ID), Operation.ARCHIVING), volume=(1,))
+    await asyncio.sleep(3700)
+    shop.worlds.archives.unfinished[f"{KEY}#1"] = StoredObject(f"{KEY}#1", 5, now())
+    assert checks(await survey(shop)) == []
+    stray(shop, OTHER_KEY)
+    assert checks(await survey(shop)) == ["ledger-behind"]
+
+
+@in_virtual_time
+async def test_the_store_is_claimed_once() -> None:
+    shop = await Workshop.open(TUNING)
+    await survey(shop)
+    assert shop.worlds.archives.owner is None
+    await collector(shop).run()
+    assert shop.worlds.archives.owner == "this"
+
+
+# ── what does not answer ─────────────────────────────────────────────────────────────────────────────────────────────
+
+LOOKS = ("archives.claim", "archives.owner", "archives.objects", "runtime.volumes", "runtime.containers")
+
+
+@pytest.mark.parametrize("call", LOOKS)
+@in_virtual_time
+async def test_a_backend_that_does_not_answer_sweeps_and_marks_nothing(call: str) -> None:
+    shop = await Workshop.open(TUNING)
+    shop.place(archived(), archives={KEY: (1,)})
+    stray(shop)
+    await collector(shop).run()
+    marks = dict(shop.worlds.database.collector.marks)
+    await asyncio.sleep(GRACE)
+    shop.wire.faults[call] = FAILS
+    for _ in range(2):
+        with pytest.raises(Unreachable):
+            await collector(shop).run()
+    assert (set(shop.worlds.archives.objects), shop.worlds.database.collector.marks) == ({KEY, STRAY}, marks)
+    assert [details["reason"] for _, details in shop.notifier.notices] == ["backend-silent"]
+    assert shop.metrics.registry.get_sample_value("codehub_gc_runs_total", {"outcome": "unreachable"}) == 2
+    shop.wire.faults.clear()
+    assert len((await collector(shop).run()).swept) == 1
+
+
+WRITES = (
+    "db.remark",
+    "db.change",
+    "db.give_up",
+    "runtime.remove_container",
+    "runtime.delete_volume",
+    "archives.delete",
+)
+
+
+@pytest.mark.parametrize("fault", [FAILS, ANSWER_LOST], ids=["fails", "answer lost"])
+@pytest.mark.parametrize("call", [*LOOKS, "db.collector", *WRITES])
+@in_virtual_time
+async def test_whatever_goes_wrong_at_any_call_only_garbage_goes_and_all_of_it_in_the_end(
+    call: str, fault: Any
+) -> None:
+    shop = await Workshop.open(TUNING)
+    mine = archived(id=UUID(int=5), slug="mine", name="mine", archive_key=naming.archive_key("", UUID(int=5), OP_ID))
+    shop.place(mine, archives={str(mine.archive_key): (5,)})
+    drop(shop)
+    shop.worlds.runtime.containers[WORKSPACE_ID] = Container("c1", VOLUME)
+    stray(shop)
+    await collector(shop).run()
+    await asyncio.sleep(GRACE)
+    shop.wire.faults[call] = fault
+    with contextlib.suppress(Unreachable):
+        await collector(shop).run()
+    shop.wire.faults.clear()
+    for _ in range(3):
+        await asyncio.sleep(GRACE)
+        await collector(shop).run()
+    assert set(shop.worlds.archives.objects) == {mine.archive_key}
+    assert (shop.worlds.runtime.volumes, shop.worlds.runtime.containers) == ({}, {})
+    assert shop.worlds.database.collector.marks == {}
+
+
+# ── on request ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@in_virtual_time
+async def test_an_admin_s_request_is_done_by_the_leader_and_answered() -> None:
+    shop = await Workshop.open(TUNING)
+    all_volumes(shop)
+    await collector(shop).run()
+    await asyncio.sleep(GRACE)
+    view = shop.outside.collector
+    assert await collector(shop).serve_request() is None
+    timid, bold = await view.ask("admin", []), await view.ask("admin", ["too-many"])
+    await collector(shop).serve_request()
+    answer = await view.request(timid)
+    assert answer is not None
+    assert answer.report is not None
+    assert [refusal["check"] for refusal in answer.report["refusals"]] == ["too-many"]
+    await collector(shop).serve_request()
+    answer = await view.request(bold)
+    assert answer is not None
+    assert answer.report is not None
+    assert len(answer.report["swept"]) == 11
+    assert await collector(shop).serve_request() is None
+
+
+@in_virtual_time
+async def test_a_request_that_fails_is_answered_too() -> None:
+    shop = await Workshop.open(TUNING)
+    request = await shop.outside.collector.ask("admin", [])
+    shop.wire.faults["archives.objects"] = FAILS
+    with pytest.raises(Unreachable):
+        await collector(shop).serve_request()
+    answer = await shop.outside.collector.request(request)
+    assert answer is not None
+    assert "connection refused" in (answer.report or {})["error"]
+
+
+@in_virtual_time
+async def test_a_term_serves_requests_and_runs_by_the_clock() -> None:
+    shop = await Workshop.open(TUNING)
+    shop.place(archived(), archives={KEY: (1,)})
+    stray(shop)
+    request = await shop.outside.collector.ask("admin", [])
+    ticking = asyncio.create_task(shop.reign._gc_ticks())
+    await asyncio.sleep(6)
+    answer = await shop.outside.collector.request(request)
+    assert answer is not None
+    assert answer.report is not None
+    shop.wire.faults["archives.objects"] = FAILS
+    await asyncio.sleep(51)
+    shop.wire.faults.clear()
+    assert STRAY in shop.worlds.archives.objects
+    await asyncio.sleep(GRACE + 60)
+    ticking.cancel()
+    assert set(shop.worlds.archives.objects) == {KEY}

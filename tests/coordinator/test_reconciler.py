@@ -11,7 +11,7 @@ import pytest
 
 from codehub.domain.errors import BackendError, ErrorReason, Stale, Unreachable
 from codehub.domain.judge import ArchiveState
-from codehub.domain.workspace import Desired, HomeContext, Operation, Phase, RecoverAction, Workspace
+from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction, Workspace
 from tests.coordinator.workshop import FAILS, PERSON, Workshop, in_virtual_time
 from tests.rows import (
     KEY,
@@ -337,6 +337,21 @@ async def test_waiting_behind_an_open_breaker_burns_neither_tries_nor_time() -> 
 
 
 @in_virtual_time
+async def test_a_deadline_stands_still_while_the_runtime_is_silent_and_leaders_change() -> None:
+    shop = await Workshop.open()
+    shop.place(busy(with_home(desired_state=Desired.RUNNING), Operation.STARTING), volume=HOME)
+    shop.wire.faults["runtime"] = FAILS
+    await shop.reconcile()
+    for _ in range(3):
+        await asyncio.sleep(400)
+        await shop.term.resign()
+        await shop.take_office()
+        await shop.reconcile()
+    assert (shop.row.phase, shop.row.operation) == (Phase.STANDBY, Operation.STARTING)
+    assert shop.row.op_excused_seconds == pytest.approx(1200)
+
+
+@in_virtual_time
 async def test_recovering_with_a_chosen_archive_survives_an_outage_of_the_object_store() -> None:
     """The person's choice waits for the store; nobody is sent to ERROR because of it."""
     shop = await Workshop.open()
@@ -422,4 +437,4 @@ async def test_a_repointed_home_tells_the_admins() -> None:
     ((subject, details),) = shop.notifier.notices
     assert "archive lost" in subject
     assert details["lost"] == KEY
-    assert shop.row.home == HomeContext(incarnation=1, live=True)
+    assert shop.row.home == with_home().home

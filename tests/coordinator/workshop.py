@@ -99,13 +99,16 @@ class Workshop:
     async def open(cls, tuning: Tuning | None = None) -> "Workshop":
         """In office, and nothing called yet."""
         shop = cls(tuning)
-        shop.term = await shop.outside.leadership.campaign("me")
-        shop.reign = Reign(shop.term, shop.outside, shop.tuning)
-        shop.queue, shop.observer = shop.reign.queue, shop.reign.observer
-        shop.reconciler = shop.reign._reconciler
-        shop.backends = shop.reconciler._backends
-        shop.wire.calls.clear()
+        await shop.take_office()
         return shop
+
+    async def take_office(self) -> None:
+        self.term = await self.outside.leadership.campaign("me")
+        self.reign = Reign(self.term, self.outside, self.tuning)
+        self.queue, self.observer = self.reign.queue, self.reign.observer
+        self.reconciler = self.reign._reconciler
+        self.backends = self.reconciler._backends
+        self.wire.calls.clear()
 
     def _outside(self) -> Outside:
         worlds, wire = self.worlds, self.wire
@@ -116,6 +119,8 @@ class Workshop:
             statuses=database.statuses,
             specs=database.specs(),
             collector=database.collector(),
+            marks=database.marks,
+            install="this",
             feed=database.changes(),
             bus=MemoryBus(worlds.signals, wire),
             activity=MemoryActivity(worlds.signals, wire),
@@ -164,7 +169,7 @@ class Workshop:
         runtime = self.worlds.runtime
         seen = runtime.containers.get(row.id)
         container = ContainerSeen(seen.instance, seen.running, seen.volume, answered=True) if seen else None
-        names = frozenset(name for name, volume in runtime.volumes.items() if volume.workspace_id == row.id)
+        names = {name: v.instance for name, v in runtime.volumes.items() if v.workspace_id == row.id}
         archive = self.worlds.archives.objects.get(row.archive_key or "")
         state = archive.state if archive else ArchiveState.NOT_FOUND
         return Facts(container, volumes=names, archive=state)

@@ -25,7 +25,19 @@ from codehub.domain.workspace import (
     RecoverAction,
     Workspace,
 )
-from tests.rows import KEY, LONG_AGO, NOW, OP_ID, OTHER_KEY, OTHER_OP_ID, VOLUME, container, error_info, workspace
+from tests.rows import (
+    INSTANCE,
+    KEY,
+    LONG_AGO,
+    NOW,
+    OP_ID,
+    OTHER_KEY,
+    OTHER_OP_ID,
+    VOLUME,
+    container,
+    error_info,
+    workspace,
+)
 
 LIVING = (Phase.PENDING, Phase.ARCHIVED, Phase.STANDBY, Phase.RUNNING)
 STANDINGS = (
@@ -35,7 +47,7 @@ STANDINGS = (
     (Phase.ERROR, Operation.DELETING),
 )
 HOMES = ("none", "live, marked by another operation", "live, marked by this one", "restoring", "leaving")
-VOLUMES = ("present", "absent", "unknown")
+VOLUMES = ("present", "replaced", "absent", "unknown")
 CONTAINERS = ("absent", "exited", "ready", "unknown")
 ARCHIVES = (
     (None, ArchiveState.UNKNOWN),
@@ -75,10 +87,9 @@ class Situation:
 
 
 def situations() -> Iterator[Situation]:
-    seen = {(v, c, a): _facts(v, c, a) for v, c, (_, a) in product(VOLUMES, CONTAINERS, ARCHIVES)}
-    worlds = {facts: tuple(_completions(facts)) for facts in seen.values()}
+    seen = tuple(product(VOLUMES, CONTAINERS))
     looks = {
-        state: [(seen[v, c, state], worlds[seen[v, c, state]]) for v, c in product(VOLUMES, CONTAINERS)]
+        state: [(facts, tuple(_completions(facts))) for facts in (_facts(v, c, state) for v, c in seen)]
         for _, state in ARCHIVES
     }
     for (phase, operation), home, (key, archive), error in product(STANDINGS, HOMES, ARCHIVES, ERRORS):
@@ -107,7 +118,7 @@ def _row(phase: Phase, operation: Operation, home: str, key: str | None, error: 
 
 
 def _home(state: str, key: str | None) -> HomeContext:
-    home = HomeContext(incarnation=1)
+    home = HomeContext(incarnation=1, volume_instance=INSTANCE)
     match state:
         case "live, marked by this one":
             return replace(home, live=True, marker=(key or KEY, OP_ID))
@@ -136,14 +147,14 @@ def _facts(volume: str, box: str, archive: ArchiveState) -> Facts:
     return Facts(
         container=_CONTAINERS.get(box),
         container_known=box != "unknown",
-        volumes={"present": frozenset({VOLUME}), "absent": frozenset[str]()}.get(volume),
+        volumes={"present": {VOLUME: INSTANCE}, "replaced": {VOLUME: "another"}, "absent": {}}.get(volume),
         archive=archive,
     )
 
 
 def _completions(facts: Facts) -> Iterator[Facts]:
     boxes = (facts.container,) if facts.container_known else (None, container())
-    volumes = (facts.volumes,) if facts.volumes is not None else (frozenset[str](), frozenset({VOLUME}))
+    volumes = (facts.volumes,) if facts.volumes is not None else ({}, {VOLUME: INSTANCE})
     unasked = facts.archive is not ArchiveState.UNKNOWN
     archives = (facts.archive,) if unasked else (ArchiveState.READABLE, ArchiveState.NOT_FOUND)
     for box, names, archive in product(boxes, volumes, archives):

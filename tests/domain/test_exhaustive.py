@@ -30,7 +30,7 @@ from codehub.domain.plan import (
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from tests.domain import space
 from tests.domain.conftest import Tally
-from tests.rows import KEY, NOW, OP_ID, workspace
+from tests.rows import KEY, NOW, OP_ID, VOLUME, workspace
 
 LEVEL = {"DELETED": -1, "PENDING": 0, "ARCHIVED": 5, "STANDBY": 10, "RUNNING": 20}
 LEADS_TO = {
@@ -64,7 +64,12 @@ def whole_volume(ws: Workspace, facts: Facts) -> bool:
     """Present, not half restored, not leaving, and ours to call a home: not one that a stalled leader made late."""
     home = ws.home
     made = home.live or ws.operation is Operation.PROVISIONING or home.marker == (ws.archive_key, OP_ID)
-    return bool(facts.volumes) and home.restoring is None and not home.deleting_volume and made
+    return bool(facts.volumes) and not gone(ws, facts) and home.restoring is None and not home.deleting_volume and made
+
+
+def gone(ws: Workspace, facts: Facts) -> bool:
+    """Absent, or another volume stands under its name."""
+    return facts.volumes is not None and facts.volumes.get(VOLUME) != ws.home.volume_instance
 
 
 def is_ours(ws: Workspace, facts: Facts) -> bool:
@@ -77,7 +82,7 @@ DONE: dict[Operation, Callable[[Workspace, Facts], bool]] = {
     Operation.RESTORING: lambda ws, f: whole_volume(ws, f) and ws.home.marker == (ws.archive_key, OP_ID),
     Operation.STARTING: lambda _, f: f.container is not None and f.container.answered,
     Operation.STOPPING: lambda _, f: f.container_known and f.container is None,
-    Operation.ARCHIVING: lambda ws, f: f.volumes == frozenset() and is_ours(ws, f),
+    Operation.ARCHIVING: lambda ws, f: gone(ws, f) and is_ours(ws, f),
     Operation.DISCARDING: lambda ws, _: ws.archive_key is None,
     Operation.DELETING: lambda ws, _: ws.deleted_at is not None,
 }
@@ -114,14 +119,14 @@ def _error_is_written_whole(before: Workspace, ws: Workspace) -> Iterator[str]:
 def _phase_tells_the_truth(before: Workspace, ws: Workspace, facts: Facts) -> Iterator[str]:
     if ws.conditions.healthy.reason == ErrorReason.CONTAINER_WITHOUT_VOLUME and facts.container is None:
         yield "ContainerWithoutVolume although no container was seen"
-    if before.home.live and facts.volumes == frozenset():
+    if before.home.live and gone(before, facts):
         reason = ws.conditions.healthy.reason
         if ws.phase is not Phase.ERROR or ErrorReason(reason) not in LOST_HOME:
             yield "a live home is gone and it is not an error of a lost home"
     if ws.phase in (Phase.STANDBY, Phase.RUNNING) and ws.phase is not before.phase and not whole_volume(ws, facts):
         yield "a home is announced that was not seen whole"
     if facts.container_known and facts.volumes is not None and facts.container and facts.container.answered:
-        orphan = ws.home_store_key not in facts.volumes and before.operation not in ENDS_CONTAINER
+        orphan = gone(before, facts) and before.operation not in ENDS_CONTAINER
         if orphan and ws.phase is not Phase.ERROR:
             yield "a container runs without a volume and it is not an error"
 
@@ -275,7 +280,7 @@ class PossiblePhases:
 
     def __init__(self) -> None:
         self._row: Workspace | None = None
-        self._known: dict[Facts, Phase] = {}
+        self._known: dict[object, Phase] = {}
 
     def of(self, situation: space.Situation) -> set[Phase]:
         if situation.row is not self._row:
@@ -283,9 +288,10 @@ class PossiblePhases:
         return {self._phase(situation.row, world) for world in situation.worlds}
 
     def _phase(self, row: Workspace, world: Facts) -> Phase:
-        if world not in self._known:
-            self._known[world] = judge(row, world, NOW).phase
-        return self._known[world]
+        key = (world.container, str(world.volumes), world.archive)
+        if key not in self._known:
+            self._known[key] = judge(row, world, NOW).phase
+        return self._known[key]
 
 
 def in_doubt(ws: Workspace) -> bool:

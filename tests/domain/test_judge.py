@@ -10,8 +10,9 @@ from codehub.domain.errors import ErrorReason
 from codehub.domain.judge import NOTHING_KNOWN, ArchiveState, Facts, judge
 from codehub.domain.operations import settle_health
 from codehub.domain.plan import next_operation
-from codehub.domain.workspace import HomeContext, Operation, Phase, Workspace
+from codehub.domain.workspace import NO_VOLUME, HomeContext, Operation, Phase, Workspace
 from tests.rows import (
+    INSTANCE,
     KEY,
     LONG_AGO,
     NOW,
@@ -51,6 +52,35 @@ def seen(row: Workspace, look: Facts) -> Workspace:
 )
 def test_phase_follows_from_conditions(row: Workspace, look: Facts, phase: Phase) -> None:
     assert seen(row, look).phase is phase
+
+
+def test_the_volume_seen_first_is_the_home_and_another_of_its_name_is_not() -> None:
+    row = judge(busy(workspace(home_store_key=VOLUME), Operation.PROVISIONING), facts(VOLUME), NOW)
+    assert (row.home.live, row.home.volume_instance) == (True, INSTANCE)
+    replaced = seen(row, facts(volumes={VOLUME: "made again, empty"}))
+    assert (replaced.phase, replaced.error_reason) == (Phase.ERROR, ErrorReason.DATA_LOST)
+    assert "another volume" in replaced.conditions.volume_ready.message
+    assert replaced.home.volume_instance == INSTANCE
+
+
+def test_a_home_from_before_volumes_were_told_apart_is_the_one_that_is_there() -> None:
+    old = with_home(home=HomeContext(incarnation=1, live=True))
+    assert judge(old, facts(VOLUME), NOW).home.volume_instance == INSTANCE
+
+
+def test_another_volume_of_the_name_is_not_the_one_that_is_being_restored() -> None:
+    row = busy(archived(home_store_key=VOLUME, home=HomeContext(incarnation=1, restoring=KEY)), Operation.RESTORING)
+    row = judge(row, facts(VOLUME), NOW)
+    assert row.home.volume_instance == INSTANCE
+    assert judge(row, facts(volumes={VOLUME: "another"}), NOW).conditions.volume_ready.reason == NO_VOLUME.reason
+
+
+def test_another_volume_of_the_name_is_not_the_home_that_is_leaving() -> None:
+    """Should the archive be lost, it does not hold the home."""
+    home = HomeContext(incarnation=1, deleting_volume=True, volume_instance=INSTANCE)
+    row = with_home(home=home, archive_key=KEY, archive_op_id=OP_ID)
+    look = facts(volumes={VOLUME: "another"}, archive=ArchiveState.NOT_FOUND)
+    assert seen(row, look).error_reason is ErrorReason.ARCHIVE_ACCESS_ERROR
 
 
 def test_a_volume_of_another_incarnation_is_not_the_home() -> None:
@@ -205,7 +235,7 @@ def test_an_operation_that_removes_the_container_first_is_no_anomaly(operation: 
 
 
 def test_a_lost_container_is_not_named_when_nobody_looked() -> None:
-    row = seen(with_home(), Facts(container_known=False, volumes=frozenset()))
+    row = seen(with_home(), Facts(container_known=False, volumes={}))
     assert (row.phase, row.error_reason) == (Phase.ERROR, ErrorReason.DATA_LOST)
 
 

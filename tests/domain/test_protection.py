@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codehub.domain import naming
-from codehub.domain.protection import Inventory, RestorePoint, Retention, protected_keys, protected_volumes, refusal
+from codehub.domain.protection import RestorePoint, Retention, protected_keys, protected_volumes
 from codehub.domain.workspace import HomeContext, Operation, Phase, Workspace
 from tests.rows import LONG_AGO, NOW, OP_ID, VOLUME, WORKSPACE_ID, with_home, workspace
 
@@ -124,32 +124,3 @@ def test_a_leaving_volume_is_kept_while_its_archive_is_not_known_to_be_readable(
     home = HomeContext(incarnation=1, deleting_volume=True)
     row = workspace(phase=Phase.PENDING, home_store_key=VOLUME, home=home, archive_key="k")
     assert protected_volumes(row, RETENTION, NOW) == {VOLUME}
-
-
-# ── the envelope ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-SOUND = Inventory(
-    existing=100,
-    marked=10,
-    newest_object_at=NOW,
-    newest_ledger_at=NOW,
-    oldest_workspace_at=LONG_AGO,
-    oldest_object_at=LONG_AGO,
-)
-
-
-@pytest.mark.parametrize(
-    ("existing", "marked", "refused"),
-    [(100, 20, False), (100, 21, True), (10, 10, False), (11, 11, True), (20, 10, False), (1000, 201, True)],
-)
-def test_a_fifth_and_more_than_ten_is_too_many(existing: int, marked: int, refused: bool) -> None:
-    answer = refusal(replace(SOUND, existing=existing, marked=marked))
-    assert (answer is not None) is refused
-
-
-def test_one_check_is_not_waived_by_the_name_of_another() -> None:
-    assert refusal(replace(SOUND, marked=99), ["ledger-behind"]) is not None
-
-
-def test_a_database_younger_than_the_objects_sweeps_nothing() -> None:
-    assert refusal(replace(SOUND, oldest_object_at=LONG_AGO - timedelta(days=1))) is not None

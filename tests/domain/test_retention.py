@@ -1,20 +1,16 @@
-"""What the garbage collector may not touch (contract 9), and when it refuses to sweep at all."""
+"""What the garbage collector may not touch (contract 9)."""
 
-from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 import pytest
 
 from codehub.domain import naming
 from codehub.domain.protection import (
-    Inventory,
     RestorePoint,
     Retention,
     protected_keys,
     protected_volumes,
-    refusal,
 )
 from codehub.domain.workspace import HomeContext, Operation
 from tests.rows import (
@@ -106,40 +102,3 @@ def test_what_is_purged_is_nobody_s() -> None:
 def test_no_operation_loses_its_volume_under_its_feet(operation: Operation) -> None:
     row = with_home(home=HomeContext(incarnation=1), operation=operation)
     assert protected_volumes(row, RETENTION, NOW) == {VOLUME}
-
-
-USUAL = Inventory(
-    existing=100,
-    marked=5,
-    newest_object_at=NOW,
-    newest_ledger_at=NOW,
-    oldest_workspace_at=LONG_AGO,
-    oldest_object_at=LONG_AGO,
-)
-
-
-def inventory(**changes: Any) -> Inventory:
-    return replace(USUAL, **changes)
-
-
-def test_an_ordinary_sweep_is_let_through() -> None:
-    assert refusal(inventory()) is None
-    assert refusal(inventory(existing=10, marked=10)) is None
-
-
-@pytest.mark.parametrize(
-    ("check", "danger"),
-    [
-        ("database-empty", {"newest_ledger_at": None, "oldest_workspace_at": None}),
-        ("ledger-behind", {"newest_ledger_at": NOW - timedelta(hours=1, seconds=1)}),
-        ("too-many", {"marked": 21}),
-    ],
-)
-def test_a_sweep_that_looks_catastrophic_is_refused_by_name(check: str, danger: dict[str, Any]) -> None:
-    assert (refusal(inventory(**danger)) or "").startswith(f"{check}: ")
-
-
-def test_a_person_may_waive_a_check_but_not_the_empty_database() -> None:
-    assert refusal(inventory(marked=21), override=["too-many"]) is None
-    empty = inventory(newest_ledger_at=None, oldest_workspace_at=None)
-    assert refusal(empty, override=["database-empty", "ledger-behind", "too-many"]) is not None

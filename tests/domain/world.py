@@ -29,7 +29,7 @@ from codehub.domain.plan import (
 )
 from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
-from tests.rows import NOW
+from tests.rows import INSTANCE, NOW
 
 HALF = -1
 EMPTY = 0
@@ -53,7 +53,7 @@ class World:
         readable = self.row.archive_key in self.archives
         return Facts(
             container=self.container,
-            volumes=frozenset(self.volumes),
+            volumes=dict.fromkeys(self.volumes, INSTANCE),
             archive=ArchiveState.READABLE if readable else ArchiveState.NOT_FOUND,
         )
 

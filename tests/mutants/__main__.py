@@ -1,4 +1,5 @@
-"""`make sim-mutants`: each planted bug must be found by the search, and the table says after how many seeds."""
+"""`make sim-mutants`: each planted bug must be found by the search, and the table says after how many seeds; a few,
+in code that the search does not run, by the test they name."""
 
 import argparse
 import json
@@ -22,7 +23,8 @@ WALL_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Hunt:
-    """`seeds` is how many were played until the bug showed; None if it did not, and `finding` says why."""
+    """`seeds` is how many were played until the bug showed (0: a test showed it); None if it did not, and `finding`
+    says why."""
 
     name: str
     seeds: int | None
@@ -72,6 +74,8 @@ def hunt(mutant: Mutant, first: int, seeds: int) -> Hunt:
             plant(mutant, tree)
         except DoesNotApply as error:
             return Hunt(mutant.name, None, None, f"DOES NOT APPLY: {error}", 0.0)
+        if mutant.test:
+            return tested(mutant, tree, began)
         output = search(tree, first, seeds)
     found = CAUGHT.search(output)
     seconds = round(time.monotonic() - began, 1)
@@ -80,8 +84,22 @@ def hunt(mutant: Mutant, first: int, seeds: int) -> Hunt:
     return Hunt(mutant.name, int(found[1]), int(found[2]), found[3], seconds)
 
 
+def tested(mutant: Mutant, tree: Path, began: float) -> Hunt:
+    """Only a test that ran and failed has caught it."""
+    output = in_tree(tree, "pytest", "-q", "-p", "no:cacheprovider", str(mutant.test))
+    failed = re.search(r"^\d+ failed", output, re.MULTILINE)
+    seconds = round(time.monotonic() - began, 1)
+    if failed is None:
+        return Hunt(mutant.name, None, None, f"NOT CAUGHT by {mutant.test}: {last_line(output)}", seconds)
+    return Hunt(mutant.name, 0, None, f"by {mutant.test}", seconds)
+
+
 def search(tree: Path, first: int, seeds: int) -> str:
-    command = [sys.executable, "-m", "tests.simulation", "--first", str(first), "--hunt", str(seeds)]
+    return in_tree(tree, "tests.simulation", "--first", str(first), "--hunt", str(seeds))
+
+
+def in_tree(tree: Path, module: str, *words: str) -> str:
+    command = [sys.executable, "-m", module, *words]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tree / "src"), str(tree)))}
     try:
         played = subprocess.run(
@@ -105,8 +123,9 @@ def last_line(output: str) -> str:
 
 def summary(hunts: list[Hunt]) -> int:
     missed = [h.name for h in hunts if h.seeds is None]
-    needed = sorted(h.seeds for h in hunts if h.seeds is not None)
-    print(f"{len(needed)} of {len(hunts)} planted bugs caught", end="")
+    tests = sum(h.seeds == 0 for h in hunts)
+    needed = sorted(h.seeds for h in hunts if h.seeds)
+    print(f"{len(needed) + tests} of {len(hunts)} planted bugs caught, {tests} of them by the test they name", end="")
     print(f"; the median needed {needed[len(needed) // 2]} seeds, the worst {needed[-1]}" if needed else "")
     if missed:
         print("missed: " + ", ".join(missed))

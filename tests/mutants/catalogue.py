@@ -3,6 +3,7 @@
 The texts are chosen to be short and whole within a line where they can be, so that a change of layout leaves them be.
 """
 
+from tests.mutants.collector import COLLECTOR
 from tests.mutants.planting import Mutant, Patch
 
 EXECUTOR = "coordinator/executor.py"
@@ -25,14 +26,12 @@ COMMIT_RESULT = """\
         if result is not None:
             await self._commit_archive(result)
 """
-MAKE_VOLUME = """\
-        if job is None:
-            await self._backends.create_volume(self.row.id, self._volume)
-"""
-MARK_RESTORED = """\
+MARKED_EARLY = """\
+        if self.row.home.restoring is not None and job is None:
             whole = replace(self.row.home, marker=(key, self._op_id), restoring=None)
             await self._record(replace(self.row, home=whole), "restored")
 """
+RESTORE_RESULT = "        result = await self._job_result(job, JobKind.RESTORE, key)\n"
 KEY_ALONE = "ws.home.marker is not None and ws.home.marker[0] == ws.archive_key"
 
 ORDER = (
@@ -176,11 +175,11 @@ HOME = (
             ),
         ),
     ),
-    Mutant("the restore marker set early", (Patch(EXECUTOR, MAKE_VOLUME, MAKE_VOLUME + MARK_RESTORED),)),
+    Mutant("the restore marker set early", (Patch(EXECUTOR, RESTORE_RESULT, MARKED_EARLY + RESTORE_RESULT),)),
     Mutant(
         "the restore marker kept, and only its key compared",
         (
-            Patch(OPERATIONS, "live=False, marker=None)\n    row = _ended", "live=False)\n    row = _ended"),
+            Patch(OPERATIONS, "live=False, marker=None, volume_instance=None)", "live=False, volume_instance=None)"),
             Patch(
                 OPERATIONS,
                 "home=replace(ws.home, live=False, restoring=None, marker=None)",
@@ -193,7 +192,7 @@ HOME = (
             ),
             Patch(JUDGE, "ws.home.marker is not None and ws.home.marker == (ws.archive_key, ws.op_id)", KEY_ALONE),
             Patch(TRANSITIONS, "ws.home.marker == (ws.archive_key, ws.op_id)", KEY_ALONE),
-            Patch(EXECUTOR, "if self.row.home.restoring is None:", "if False:"),
+            Patch(EXECUTOR, "restoring=key, marker=None, volume_instance=None)", "volume_instance=None)"),
         ),
     ),
     Mutant(
@@ -207,6 +206,10 @@ HOME = (
     Mutant(
         "a volume created late taken for the home",
         (Patch(JUDGE, "status=False, reason=VOLUME_STRANGE", "status=True, reason=VOLUME_STRANGE"),),
+    ),
+    Mutant(
+        "another volume of the same name taken for the home",
+        (Patch(JUDGE, "if ws.home.volume_instance not in (None, instance):", "if False:"),),
     ),
     Mutant(
         "the safe point as read-then-delete",
@@ -316,4 +319,4 @@ PEOPLE = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*ORDER, *LEADER, *SIGHT, *HOME, *PEOPLE)
+MUTANTS: tuple[Mutant, ...] = (*ORDER, *LEADER, *SIGHT, *HOME, *PEOPLE, *COLLECTOR)

@@ -19,8 +19,11 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
+    """`test` must catch it, where the search over fault schedules cannot: it does not run that code."""
+
     name: str
     patches: tuple[Patch, ...]
+    test: str | None = None
 
 
 class DoesNotApply(Exception):
@@ -44,3 +47,4 @@ def copy_tree(to: Path) -> None:
     """The package and the tests, without what an interpreter left beside them."""
     for name in ("src", "tests"):
         shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", to)

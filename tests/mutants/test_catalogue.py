@@ -17,6 +17,12 @@ def test_each_applies_once_and_leaves_python(mutant: Mutant) -> None:
         compile(text, name, "exec", flags=ast.PyCF_ONLY_AST)
 
 
+@pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.test], ids=lambda m: m.name)
+def test_the_test_that_a_mutant_names_is_there(mutant: Mutant) -> None:
+    file, _, name = (mutant.test or "").partition("::")
+    assert f"def {name}(" in (ROOT / file).read_text()
+
+
 def test_no_two_are_the_same_bug() -> None:
     assert len({m.name for m in MUTANTS}) == len(MUTANTS)
     assert len({m.patches for m in MUTANTS}) == len(MUTANTS)

@@ -26,6 +26,9 @@ READS = {
     "archives.inventory",
     "archives.look",
     "archives.objects",
+    "archives.owner",
+    "db.collector",
+    "db.collection_pending",
     "db.versions",
     "db.active",
     "db.load",
@@ -44,9 +47,11 @@ FAILS_MORE = {
     "db.record_observations": 12,
     "db.idle_candidates": 10,
     "db.leases": 10,
+    "db.pass_safe_point": 20,
     "jobs.find": 4,
-    "runtime.create_volume": 8,
+    "runtime.create_volume": 16,
     "runtime.delete_volume": 8,
+    "archives.delete": 8,
 }
 """Rare calls, for which trouble must be looked for."""
 DELAYS = (0.1, 1.0, 5.0, 30.0)

@@ -6,12 +6,15 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import UUID
 
+from codehub.adapters.memory.archives import StoredArchive
+from codehub.adapters.memory.runtime import Container, Volume
+from codehub.domain import naming
 from codehub.domain.judge import ArchiveState
 from codehub.ports.signals import Change, Channel
 from tests.simulation.faults import MachineWire, Moment, Weather
 from tests.simulation.oracle import Oracle
 from tests.simulation.people import People
-from tests.simulation.stage import OWNER, Stage
+from tests.simulation.stage import OWNER, Stage, world_now
 from tests.simulation.virtual_time import VirtualClock
 
 MACHINES = ("a", "b")
@@ -71,6 +74,7 @@ class Mischief:
             self._container_removed,
             self._volume_removed,
             self._archive_lost,
+            self._left_behind,
         )
 
     def calm_down(self) -> None:
@@ -179,7 +183,12 @@ class Mischief:
         """By an operator's hand: that home's newest bytes are the operator's to answer for."""
         worlds = self._stage.worlds
         held = {c.volume for c in worlds.runtime.containers.values()}
-        free = sorted(name for name, v in worlds.runtime.volumes.items() if name not in held and v.job is None)
+        rows = worlds.database.rows
+        free = sorted(
+            name
+            for name, v in worlds.runtime.volumes.items()
+            if name not in held and v.job is None and v.workspace_id in rows
+        )
         if free and self._random.random() < 0.4:
             self._weather.note("volume removed by hand")
             name = self._random.choice(free)
@@ -195,17 +204,33 @@ class Mischief:
 
     async def _archive_lost(self) -> None:
         objects = self._stage.worlds.archives.objects
-        whole = sorted(key for key, a in objects.items() if a.committed)
+        rows = self._stage.worlds.database.rows
+        whole = sorted(key for key, a in objects.items() if a.committed and UUID(key.split("/", 1)[0]) in rows)
         if whole and self._random.random() < 0.3:
             self._weather.note("archive lost")
             key = self._random.choice(whole)
             self._damage(UUID(key.split("/", 1)[0]))
             objects[key].state = self._random.choice((ArchiveState.CORRUPTED, ArchiveState.NOT_FOUND))
 
+    async def _left_behind(self) -> None:
+        """What nobody's workspace has, and an upload that was cut off."""
+        worlds, rng = self._stage.worlds, self._random
+        if not worlds.database.rows:
+            return
+        self._weather.note("left behind")
+        nobody = UUID(int=rng.getrandbits(128), version=4)
+        volume = naming.volume_name(nobody, 1)
+        worlds.runtime.volumes[volume] = Volume(nobody)
+        if rng.random() < 0.5:
+            worlds.runtime.containers[nobody] = Container(f"left-{nobody}", volume)
+        owner = rng.choice([nobody, *self._stage.ids()])
+        key = naming.archive_key("", owner, UUID(int=rng.getrandbits(128), version=4))
+        worlds.archives.objects[key] = StoredArchive((0,), world_now())
+
     def _damage(self, workspace_id: UUID) -> None:
         """Whoever still has their volume has lost nothing, unless its delete is already on the way."""
         row, home = self._stage.row(workspace_id), self._oracle.home(workspace_id)
         home.damaged_at = asyncio.get_running_loop().time()
-        volume = self._stage.worlds.runtime.volumes.get(row.home_store_key or "")
+        volume = self._oracle.volume(row)
         if not row.home.live or volume is None or volume.content != home.content:
             home.damaged = True

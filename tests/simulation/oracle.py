@@ -17,9 +17,11 @@ from uuid import UUID
 from codehub.adapters.memory.archives import ArchiveWorld
 from codehub.adapters.memory.database import DatabaseWorld
 from codehub.adapters.memory.jobs import JobWorld
-from codehub.adapters.memory.runtime import RuntimeWorld
+from codehub.adapters.memory.runtime import RuntimeWorld, Volume
 from codehub.domain.idle import IdlePolicy
+from codehub.domain.protection import Retention
 from codehub.domain.workspace import Workspace
+from tests.simulation.kept import Kept
 from tests.simulation.row_rules import broken_rules
 
 T = TypeVar("T")
@@ -29,7 +31,6 @@ LONGEST_DELAY = 120.0
 """What was sent this long ago has arrived by now, or never will."""
 ACTS_UNDER: dict[str, tuple[str, ...]] = {
     "runtime.create_volume": ("PROVISIONING", "RESTORING"),
-    "runtime.delete_volume": ("ARCHIVING", "DELETING"),
     "runtime.start_container": ("STARTING",),
     "runtime.remove_container": ("STOPPING", "ARCHIVING", "RESTORING", "DELETING", "STARTING", "NONE"),
     "jobs.start": ("ARCHIVING", "RESTORING"),
@@ -72,10 +73,11 @@ class Watched:
 
 
 class Oracle:
-    def __init__(self, worlds: Watched, limit: int, idle: IdlePolicy) -> None:
+    def __init__(self, worlds: Watched, limit: int, idle: IdlePolicy, retention: Retention | None = None) -> None:
         self._worlds = worlds
         self._limit = limit
         self._idle = idle
+        self.kept = Kept(worlds, retention or Retention(), self)
         self.homes: dict[UUID, Home] = {}
         self.epochs: dict[str, int] = {}
         self.renewals: dict[str, float] = {}
@@ -87,6 +89,7 @@ class Oracle:
         self._delivering_late = False
         self._in_flight: Counter[tuple[str, UUID]] = Counter()
         self._late: dict[UUID, float] = {}
+        self._archive_made_late_at = NEVER
         self._failed_calls: Counter[int] = Counter()
         self._instant = NEVER
         self._calls_in_instant = 0
@@ -132,16 +135,18 @@ class Oracle:
         self.steps += 1
         self.happened[name] += 1
         leads = self.epochs.get(holder) == self._worlds.database.leadership.epoch and not self._delivering_late
+        self.kept.leads = leads
         if name == "leadership.renew":
             self.renewals[holder] = self._time()
         if about is not None and not leads:
             self._late[about] = self._time()
+        if name == "archives.create_empty" and self._delivering_late:
+            self._archive_made_late_at = self._time()
         if about is not None and leads:
             self._nobody_else_at_the_volume(name, about)
-        if about is not None and name == "runtime.delete_volume":
-            self._excuse_deletes(about)
         before = self._worlds.database.row_writes
-        answer = effect()
+        with self.kept.watching(holder, name):
+            answer = effect()
         self._note(f"{holder} {name} {about}")
         if name == "leadership.take" and isinstance(answer, int):
             self.epochs[holder] = answer
@@ -155,6 +160,7 @@ class Oracle:
     def _written(self, before: Workspace | None, row: Workspace, actor: str, reason: str) -> None:
         self._note(f"{row.id} {row.phase} {row.operation} {row.desired_state} {row.error_reason} {reason}")
         self._limits_hold(row)
+        self.kept.written(before, row, reason)
         if before is not None:
             for what, detail in broken_rules(before, row, reason):
                 self.break_(what, detail)
@@ -191,14 +197,19 @@ class Oracle:
             "RESTORING": self._holds_its_archive(row),
             "STARTING": row.home.ready_instance is not None,
             "STOPPING": container is None,
-            "ARCHIVING": row.home_store_key not in world.runtime.volumes
+            "ARCHIVING": self.volume(before) is None
             and (world.archives.is_complete(row.archive_key or "") or self.home(row.id).damaged),
         }.get(before.operation, True)
         if not true:
             self.break_("1: an operation was called complete before its effect", f"{before.operation}")
 
+    def volume(self, row: Workspace) -> Volume | None:
+        """The row's own, not another of the same name."""
+        found = self._worlds.runtime.volumes.get(row.home_store_key or "")
+        return found if found is None or row.home.volume_instance in (None, found.instance) else None
+
     def _holds_its_archive(self, row: Workspace) -> bool:
-        volume = self._worlds.runtime.volumes.get(row.home_store_key or "")
+        volume = self.volume(row)
         archive = self._worlds.archives.objects.get(row.archive_key or "")
         return volume is not None and (archive is None or volume.content == archive.content)
 
@@ -225,7 +236,7 @@ class Oracle:
 
     def _truth_of_loss(self, row: Workspace) -> None:
         home = self.home(row.id)
-        if row.home_store_key in self._worlds.runtime.volumes:
+        if self.volume(row) is not None:
             self.break_("4: DataLost although the volume is there", f"{row.home_store_key}")
         elif row.home_store_key not in home.removed and self._time() - home.damaged_at > LONGEST_DELAY:
             self.break_("1: a volume was lost and no operator removed it", f"{row.home_store_key}")
@@ -290,13 +301,16 @@ class Oracle:
         home.last_activity = self._time()
 
     def check_homes(self, row: Workspace) -> None:
-        """(1) What a person wrote last is in the row's volume, or in a whole archive that the database knows of."""
+        """(1) What a person wrote last is in the row's volume, or in a whole archive that the database knows of. Once
+        they have another home that they asked for, what they left may grow too old to be kept."""
         home = self.homes.get(row.id)
-        if home is None or home.hand_removed or home.damaged or not home.content:
+        if home is None or home.hand_removed or home.damaged or not home.content or row.purged_at is not None:
             return
         world = self._worlds
-        volume = world.runtime.volumes.get(row.home_store_key or "")
+        volume = self.volume(row)
         if volume is not None and volume.content == home.content:
+            return
+        if home.choices and (row.id, home.content) in self.kept.let_go:
             return
         points = world.database.points.get(row.id, ())
         known = {row.archive_key or "", *(point.key for point in points)}
@@ -317,11 +331,9 @@ class Oracle:
             return
         if row.operation.value not in allowed:
             self.break_("acted before recording", f"{name} under {row.operation}")
-        if name == "runtime.remove_container" and row.operation.value == "NONE" and not row.recover_pending:
+        if name == "runtime.remove_container" and row.operation.value == "NONE" and not _may_lose_container(row):
             self.break_("acted before recording", f"{name} under no operation")
         home = self.home(about)
-        if name == "runtime.delete_volume" and row.home.live:
-            self.break_("1: the living home is deleted", f"{row.home_store_key} under {row.operation}")
         if name == "runtime.create_volume" and home.hand_removed and row.phase != "ERROR" and not home.choices:
             archive = self._worlds.archives.objects.get(row.archive_key or "")
             if archive is not None and archive.content == home.content:
@@ -334,17 +346,24 @@ class Oracle:
             return
         job = self._worlds.jobs.jobs.get(about)
         container = self._worlds.runtime.containers.get(about)
-        row = self._worlds.database.rows[about]
+        row = self._worlds.database.rows.get(about)
         if name == "runtime.start_container" and job is not None and job.state == "running":
             self.break_("2: a container starts while a job uses its volume", f"{job.spec.kind} {job.spec.op_id}")
-        if name == "jobs.start" and container and container.running and container.volume == row.home_store_key:
+        used = container.volume if container and container.running else None
+        if name == "jobs.start" and row is not None and used and used == row.home_store_key:
             self.break_("2: a job starts while a container uses its volume", f"{row.operation}")
 
-    def _excuse_deletes(self, about: UUID) -> None:
+    def excuse_delete(self, about: UUID) -> None:
         """An archive lost a moment ago may have been seen whole when the volume's delete was sent."""
         home = self.home(about)
         if self._time() - home.damaged_at < LONGEST_DELAY:
             home.damaged = True
+
+    def all_garbage_is_gone(self) -> None:
+        """But for what a late effect has brought just now."""
+        for name, owner in self.kept.garbage_left():
+            if not self._recently_late(owner) and self._time() - self._archive_made_late_at > LONGEST_DELAY:
+                self.break_("7: garbage is left", name)
 
     def _recently_late(self, workspace_id: UUID) -> bool:
         return self._time() - self._late.get(workspace_id, NEVER) < LONGEST_DELAY
@@ -371,6 +390,10 @@ class Oracle:
         self.trace.update(line.encode())
         if self.show:
             sys.stderr.write(line)
+
+
+def _may_lose_container(row: Workspace) -> bool:
+    return row.recover_pending or row.purged_at is not None
 
 
 def _task() -> int:

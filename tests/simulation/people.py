@@ -20,7 +20,7 @@ from tests.simulation.stage import OWNER, PERSON, Stage, world_now
 @dataclass(frozen=True, slots=True)
 class Temper:
     """How people are in one story: how many workspaces they have and may run, how often and for what they wish, how
-    soon they leave what they work on."""
+    soon they leave what they work on, how often they want back what they deleted; and how soon their garbage goes."""
 
     workspaces: int
     limit: int
@@ -29,6 +29,10 @@ class Temper:
     leaving: float
     standby_ttl: int
     archive_ttl: int
+    regrets: float = 1.0
+    collects: float = 100_000.0
+    undo: int = 7200
+    grace: int = 7200
 
 
 RUN, REST, STORE, DROP = Desired.RUNNING, Desired.STANDBY, Desired.ARCHIVED, Desired.DELETED
@@ -36,9 +40,34 @@ TEMPERS = (
     # many at once, and a little of everything
     Temper(4, 2, 4.0, (RUN,) * 5 + (REST,) * 2 + (STORE,) * 3 + (DROP,), leaving=0.04, standby_ttl=90, archive_ttl=120),
     # to the archive and back again, so that what was sent for one volume meets the next
-    Temper(2, 2, 2.5, (RUN,) * 3 + (REST,) * 4 + (STORE,) * 5, leaving=0.04, standby_ttl=90, archive_ttl=120),
+    Temper(
+        2,
+        2,
+        2.5,
+        (RUN,) * 3 + (REST,) * 4 + (STORE,) * 5,
+        leaving=0.04,
+        standby_ttl=90,
+        archive_ttl=120,
+        collects=7.0,
+        undo=20,
+        grace=12,
+    ),
     # few words: the timers rule
     Temper(5, 4, 6.0, (RUN,) * 8 + (REST, STORE), leaving=0.1, standby_ttl=15, archive_ttl=15),
+    # much is thrown away, and some of it is wanted back when it is being swept
+    Temper(
+        7,
+        3,
+        2.0,
+        (RUN,) * 3 + (STORE,) * 3 + (DROP,) * 3,
+        leaving=0.04,
+        standby_ttl=90,
+        archive_ttl=120,
+        regrets=0.15,
+        collects=5.0,
+        undo=10,
+        grace=8,
+    ),
 )
 
 
@@ -73,7 +102,8 @@ class People:
         moving = [key for key in ids if self._stage.row(key).operation in RUNS_A_JOB]
         row = self._stage.row(rng.choice(moving if moving and rng.random() < 0.4 else ids))
         if row.deleted_at is not None:
-            await wishes.undelete(row.id, PERSON)
+            if rng.random() < self._temper.regrets:
+                await wishes.undelete(row.id, PERSON)
         elif row.phase is Phase.ERROR:
             await self._wish_in_error(row)
         elif rng.random() < 0.12:
@@ -91,7 +121,7 @@ class People:
         await self._try(self._recover(row))
 
     async def _recover(self, row: Workspace) -> None:
-        lives = row.home.live and row.home_store_key in self._stage.worlds.runtime.volumes
+        lives = row.home.live and self._oracle.volume(row) is not None
         action = RecoverAction.RETRY
         if lives:
             # whatever they ask for: a home that is there after all is kept

@@ -99,6 +99,8 @@ class Stage:
             statuses=database.statuses,
             specs=database.specs(),
             collector=database.collector(),
+            marks=database.marks,
+            install="this",
             feed=database.changes(),
             bus=MemoryBus(worlds.signals, wire),
             activity=MemoryActivity(worlds.signals, wire),

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 from codehub.coordinator.process import Tuning
 from codehub.domain.admission import Limits
+from codehub.domain.envelope import Envelope
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.plan import Policy
+from codehub.domain.protection import Retention
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from tests.simulation.faults import FrontWire, Weather
 from tests.simulation.mischief import Mischief
@@ -21,6 +23,7 @@ RATES = (0.0, 0.01, 0.03, 0.05)
 """How often a call goes wrong."""
 CHAOS_SECONDS = 180
 QUIET_SECONDS = 1500
+COLLECTS_SELDOM = 1000
 
 DEADLINES = {
     Operation.PROVISIONING: 60,
@@ -63,7 +66,8 @@ class Story:
         worlds = Worlds.fresh(boot_seconds=rng.choice((0.0, 1.0, 4.0)), job_seconds=rng.choice((0.1, 1.0, 3.0)))
         self._stage = Stage(worlds, _tuning(temper), self.seed)
         watched = Watched(worlds.database, worlds.runtime, worlds.archives, worlds.jobs)
-        self._oracle = Oracle(watched, temper.limit, self._stage.tuning.idle)
+        self._temper = temper
+        self._oracle = Oracle(watched, temper.limit, self._stage.tuning.idle, self._stage.tuning.retention)
         self._oracle.show = self._show
         self._weather = Weather(rng.choice(RATES))
         self._stage.front = FrontWire(rng.getrandbits(32), self._weather, VirtualClock())
@@ -128,9 +132,13 @@ class Story:
                     await self._people.mend(ws)
             await asyncio.sleep(5.0)
         await asyncio.sleep(30.0)
+        if self._temper.collects < COLLECTS_SELDOM:
+            await asyncio.sleep(self._temper.grace + 2 * self._temper.collects)
+            self._oracle.all_garbage_is_gone()
         self._last_look()
 
     def _last_look(self) -> None:
+        self._oracle.kept.all_kept_is_there()
         for ws in map(self._stage.row, self._stage.ids()):
             self._oracle.check_homes(ws)
             self._people.look_into(ws)
@@ -169,11 +177,14 @@ def _tuning(temper: Temper) -> Tuning:
         idle_interval=15,
         active_interval=1,
         ttl_interval=5,
-        gc_interval=100_000,
+        gc_interval=temper.collects,
+        gc_request_interval=100_000,
         inventory_interval=20,
         call_seconds=20,
         workers=3,
         policy=Policy(deadlines=DEADLINES),
         limits=Limits(temper.limit, 100),
         idle=IdlePolicy(standby_ttl=temper.standby_ttl, archive_ttl=temper.archive_ttl, flush_seconds=5),
+        retention=Retention(restore_points=2, undo_seconds=temper.undo, grace_seconds=temper.grace),
+        envelope=Envelope(most_count=1000),
     )

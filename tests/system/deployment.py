@@ -147,7 +147,15 @@ class Deployment:
             "COORDINATOR_ACTIVE_INTERVAL": "0.25",
             "COORDINATOR_IDLE_INTERVAL": "2",
             "MAX_RUNNING_PER_USER": "100",
+            **self._archives(),
         }
+
+    def _archives(self) -> dict[str, str]:
+        url = self.services.settings.archive_url
+        if url is None:
+            return {}
+        named = ("CODEHUB_S3_ENDPOINT", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
+        return {"CODEHUB_ARCHIVE_URL": url} | {name: os.environ[name] for name in named}
 
     # ── the witness ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -301,8 +309,9 @@ class Deployment:
 
 
 @asynccontextmanager
-async def deployed(database_url: str, redis_url: str) -> AsyncIterator[Deployment]:
-    """On a database that is migrated. Nobody coordinates yet."""
+async def deployed(database_url: str, redis_url: str, *, archive_url: str | None = None) -> AsyncIterator[Deployment]:
+    """On a database that is migrated. Nobody coordinates yet. Another archive store's credentials are in our own
+    environment."""
     # Not tmp_path: sockets have short names, and homes are large.
     with tempfile.TemporaryDirectory(prefix="codehub-test-") as name:
         directory = Path(name)
@@ -310,7 +319,11 @@ async def deployed(database_url: str, redis_url: str) -> AsyncIterator[Deploymen
             (directory / part).mkdir()
         (directory / "bin" / "bwrap").symlink_to("/bin/false")
         settings = load_settings(
-            database_url=database_url, redis_url=redis_url, data_dir=directory, max_running_per_user=100
+            database_url=database_url,
+            redis_url=redis_url,
+            data_dir=directory,
+            max_running_per_user=100,
+            archive_url=archive_url,
         )
         async with open_services(settings) as services:
             deployment = Deployment(directory, services, database_url, redis_url)

@@ -88,7 +88,7 @@ def up(directory: Path, port: int, environment: dict[str, str]) -> Iterator[Up]:
 def _first_screen(running: Up) -> str:
     assert running.process.stdout is not None
     lines: list[str] = []
-    while not lines or not lines[-1].strip().startswith("codehub ws create"):
+    while not lines or " ws create " not in lines[-1]:
         line = running.process.stdout.readline()
         if not line:
             raise AssertionError("".join(lines) + running.last_words())

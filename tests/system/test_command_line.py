@@ -39,7 +39,7 @@ NEEDS_A_DATABASE = (
     ("coordinator",),
     ("admin", "leader"),
     ("admin", "gc", "--dry-run"),
-    ("admin", "recover", str(uuid4())),
+    ("admin", "recover", "6f1c2b54-8d0e-4a7b-9f57-0c1d6b0f2a11"),
 )
 VERBS = (("migrate",), *NEEDS_A_DATABASE)
 EACH_VERB = pytest.mark.parametrize("verb", VERBS, ids=" ".join)
@@ -182,7 +182,7 @@ WRONG_USAGE = {
     "no id": (("admin", "recover"), "Missing argument"),
     "an id that is none": (("admin", "recover", "my-workspace"), "valid UUID"),
     "an action that is none": (("admin", "recover", str(uuid4()), "--action", "pray"), "retry"),
-    "a collection in earnest": (("admin", "gc"), "add --dry-run"),
+    "a check that is never waived": (("admin", "gc", "--force-over", "database-empty"), "cannot be waived"),
 }
 
 
@@ -237,8 +237,22 @@ async def test_gc_only_reports(elsewhere: dict[str, str], fresh_database: str) -
     before = await contents(fresh_database)
     done = codehub("admin", "gc", "--dry-run", "--json", **elsewhere, CODEHUB_DATABASE_URL=fresh_database)
     assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout)["objects"] == 1
+    report = json.loads(done.stdout)
+    assert report["existing"] == {"container": 0, "volume": 0, "object": 1}
+    assert [refusal["check"] for refusal in report["refusals"]] == ["database-empty"]
+    shown = codehub("admin", "gc", "--dry-run", **elsewhere, CODEHUB_DATABASE_URL=fresh_database)
+    assert "no workspace of that id is known" in shown.stdout
+    assert "A sweep would be refused. database-empty: " in shown.stdout
     assert stray.read_bytes() == b"whose is this?"
+    assert await contents(fresh_database) == before
+
+
+async def test_gc_in_earnest_needs_a_leader(elsewhere: dict[str, str], fresh_database: str) -> None:
+    await migrate(fresh_database)
+    before = await contents(fresh_database)
+    done = codehub("admin", "gc", **elsewhere, CODEHUB_DATABASE_URL=fresh_database)
+    assert done.returncode == FAILED
+    assert "nobody leads" in done.stdout
     assert await contents(fresh_database) == before
 
 

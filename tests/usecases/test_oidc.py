@@ -1,6 +1,7 @@
 """Signing in at a provider, on the provider in memory; the real one is in tests/contracts."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -114,3 +115,31 @@ async def test_a_disabled_person_is_not_signed_in(desk: FrontDesk, admin: Caller
 async def test_nothing_secret_is_kept_of_a_sign_in_that_is_away(desk: FrontDesk) -> None:
     _url, cookie = await desk.oidc.start()
     assert cookie not in repr(desk.world)
+
+
+@pytest.mark.parametrize(
+    ("email", "verified", "comes_in"),
+    [
+        ("ann@example.com", True, True),
+        ("Ann@EXAMPLE.com", True, True),
+        ("bob@partner.org", True, True),
+        ("eve@partner.org", True, False),
+        ("ann@example.com.evil.org", True, False),
+        ("ann@evil.org@example.com", False, False),
+        ("ann@example.com", False, False),
+        (None, True, False),
+    ],
+)
+async def test_only_guests_on_the_list_come_in(
+    desk: FrontDesk, admin: Caller, email: str | None, verified: bool, comes_in: bool
+) -> None:
+    """By an email that the provider has verified: one that people type in themselves proves nothing."""
+    door = replace(desk.oidc, allowed=frozenset({"@example.com", "bob@partner.org"}))
+    url, cookie = await door.start("/")
+    answer = desk.provider.approve(url, "sub-1", "ann", email, email_verified=verified)
+    if comes_in:
+        assert (await door.finish(answer, cookie, ADDRESS, AGENT)).caller.user.username
+        return
+    with pytest.raises(Unauthenticated, match="not on this installation's list"):
+        await door.finish(answer, cookie, ADDRESS, AGENT)
+    assert not desk.audit("sign_in_oidc")

@@ -6,11 +6,13 @@ storage job (CODEHUB_S3_ENDPOINT, AWS_…), and what an archive consists of is t
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import obstore
@@ -38,6 +40,9 @@ _THREADS = 8
 _LIST_TAKES_LONGER = 20.0
 _ONE_REQUEST = timedelta(seconds=5)
 _PATIENCE = Patience(_ONE_REQUEST, silence=None, connect=_ONE_REQUEST, retries=1, retrying=timedelta(seconds=8))
+_OWNER = "codehub-owner"
+_UNFINISHED = re.compile(r"#\d+$")
+"""How obstore names the file of an upload into a directory until it is whole; its own listing leaves them out."""
 
 
 class ObjectArchives:
@@ -65,10 +70,7 @@ class ObjectArchives:
         return [key for key in keys if meta_key(key) in keys]
 
     async def objects(self) -> Collection[StoredObject]:
-        return [
-            StoredObject(listed["path"], listed["size"], listed["last_modified"])
-            for listed in await self._ask(self._list, _LIST_TAKES_LONGER)
-        ]
+        return await self._ask(self._objects, _LIST_TAKES_LONGER)
 
     async def look(self, key: str) -> ArchiveState:
         return await self._ask(lambda: self._look(key))
@@ -78,6 +80,12 @@ class ObjectArchives:
 
     async def delete(self, key: str) -> None:
         await self._ask(lambda: self._delete(key))
+
+    async def owner(self) -> str | None:
+        return await self._ask(self._owner)
+
+    async def claim(self, install: str) -> str:
+        return await self._ask(lambda: self._claim(install))
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -114,7 +122,20 @@ class ObjectArchives:
         # The store lists by whole path segments; a prefix may end within one.
         segments = self._prefix.rpartition("/")[0]
         listed = obstore.list(self._store, segments or None).collect()
-        return [found for found in listed if found["path"].startswith(self._prefix)]
+        mine = [found for found in listed if found["path"].startswith(self._prefix)]
+        return [found for found in mine if found["path"] != self._prefix + _OWNER]
+
+    def _objects(self) -> list[StoredObject]:
+        listed = [StoredObject(found["path"], found["size"], found["last_modified"]) for found in self._list()]
+        return listed if self._directory is None else [*listed, *self._unfinished(self._directory)]
+
+    def _unfinished(self, directory: Path) -> Iterator[StoredObject]:
+        for path in directory.rglob("*#*"):
+            name = path.relative_to(directory).as_posix()
+            if name.startswith(self._prefix) and _UNFINISHED.search(name):
+                with suppress(FileNotFoundError):  # finished, or removed, meanwhile
+                    seen = path.stat()
+                    yield StoredObject(name, seen.st_size, datetime.fromtimestamp(seen.st_mtime, UTC))
 
     def _look(self, key: str) -> ArchiveState:
         try:
@@ -192,7 +213,27 @@ class ObjectArchives:
         if self._directory is not None:
             sync_file(self._directory / key, up_to=self._directory)
 
+    def _owner(self) -> str | None:
+        try:
+            return bytes(obstore.get(self._store, self._prefix + _OWNER).bytes()).decode().strip()
+        except FileNotFoundError:
+            self._confirm_that_the_store_is_there(self._prefix + _OWNER)
+            return None
+
+    def _claim(self, install: str) -> str:
+        # Not every S3 server heeds If-None-Match, so look before and after as well.
+        present = self._owner()
+        if present is not None:
+            return present
+        with suppress(AlreadyExistsError):
+            obstore.put(self._store, self._prefix + _OWNER, install.encode(), mode="create", use_multipart=False)
+            self._settle(self._prefix + _OWNER)
+        return self._owner() or install
+
     def _delete(self, key: str) -> None:
+        if self._directory is not None and _UNFINISHED.search(key):
+            (self._directory / key).unlink(missing_ok=True)
+            return
         self._remove(meta_key(key))
         self._remove(key)
 

@@ -107,19 +107,31 @@ class AuditShown(Outgoing):
 
 
 class GcCandidate(Outgoing):
+    """`may_go_at`: null while it is not marked yet."""
+
     kind: str
     name: str
+    workspace: UUID
     bytes: int
     why: str
+    marked_at: datetime | None
+    may_go_at: datetime | None
+
+
+class GcRefusal(Outgoing):
+    check: str = Field(examples=["too-many"])
+    sentence: str
 
 
 class GcReport(Outgoing):
-    """What a sweep would take, and why it would be refused, if so. Nothing was changed."""
+    """What a sweep would take, and why it would be refused, if so. Nothing was changed. `existing`: how many there are
+    of each kind; `strangers`: objects with names that we do not give, which are never touched."""
 
-    objects: int
-    volumes: int
+    now: datetime
+    existing: dict[str, int]
+    strangers: int
     candidates: list[GcCandidate]
-    refusal: str | None
+    refusals: list[GcRefusal]
 
 
 # ── health ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -69,6 +69,6 @@ class ApiParts:
     ids: Ids
     metrics: Metrics
     leader: Callable[[], Awaitable[Leader | None]]
-    gc_report: Callable[[], Awaitable[object]]
+    gc_report: Callable[[], Awaitable[Mapping[str, object]]]
     checks: Mapping[str, Check] = field(default_factory=dict)
     site: Site = field(default_factory=Site)

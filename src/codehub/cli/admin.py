@@ -5,15 +5,17 @@ What an admin does as a person, with a token and over HTTP, is in admin_people.p
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from uuid import UUID
 
 import typer
 
 from codehub.cli.exits import FAILED
+from codehub.cli.gc_report import gc_report
+from codehub.domain.envelope import WAIVABLE
 from codehub.domain.workspace import RecoverAction
+from codehub.ports.collector import REQUEST_LIVES_SECONDS
 
 if TYPE_CHECKING:
     from codehub.bootstrap import Services
@@ -28,6 +30,9 @@ app = typer.Typer(
 
     Examples: `codehub admin leader` · `codehub admin users create ann`""",
 )
+
+SILENT_AFTER = 4
+"""Seconds after which a leader that has not renewed its term counts as gone."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print data for programs.")]
 
@@ -50,7 +55,7 @@ def leader(as_json: AsJson = False) -> None:
     Example: `codehub admin leader --json`
     """
     found = _with_services(lambda services: services.leader())
-    alive = found is not None and found.age_seconds < 4
+    alive = found is not None and found.age_seconds < SILENT_AFTER
     if as_json:
         print(
             json.dumps(
@@ -100,23 +105,45 @@ def recover(
 
 @app.command()
 def gc(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report; required in this release.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report; nothing is marked or swept.")] = False,
+    force_over: Annotated[
+        list[str] | None,
+        typer.Option("--force-over", metavar="NAME", help=f"Waive a check: {', '.join(WAIVABLE)}. May be repeated."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Report what the garbage collector would take, and why it would refuse to.
+    """Collect garbage now, or only say what would be collected.
+
+    The coordinator that leads does it: what was garbage for the whole grace period and still is goes. A sweep that
+    looks catastrophic is refused, and says so; exit code 1.
 
     Example: `codehub admin gc --dry-run`
+
+    Example: `codehub admin gc --force-over too-many`
     """
-    if not dry_run:
-        raise typer.BadParameter("this release only reports: add --dry-run")
-    report = _with_services(lambda services: services.collector.report())
-    if as_json:
-        print(json.dumps(asdict(report)))
-        return
-    print(
-        f"{report.objects} objects and {report.volumes} volumes seen; {len(report.candidates)} are protected by nobody."
-    )
-    for candidate in report.candidates:
-        print(f"  {candidate.kind:7} {candidate.name}  {candidate.bytes} bytes  {candidate.why}")
-    if report.refusal:
-        print(f"A sweep would be refused. {report.refusal}")
+    waived = force_over or []
+    unknown = [name for name in waived if name not in WAIVABLE]
+    if unknown:
+        raise typer.BadParameter(f"{unknown[0]!r} cannot be waived; these can: {', '.join(WAIVABLE)}")
+    report = _with_services(lambda services: _dry_run(services, waived) if dry_run else _collect(services, waived))
+    print(json.dumps(report) if as_json else "\n".join(gc_report(report, dry_run=dry_run)))
+    if report.get("error") or (report["refusals"] and not dry_run):
+        raise typer.Exit(FAILED)
+
+
+async def _dry_run(services: "Services", waived: list[str]) -> Mapping[str, Any]:
+    return (await services.survey.report(waived)).to_json()
+
+
+async def _collect(services: "Services", waived: list[str]) -> Mapping[str, Any]:
+    """The leader alone sweeps: ask it, and wait for its report."""
+    leader = await services.leader()
+    if leader is None or leader.age_seconds >= SILENT_AFTER:
+        return {"error": "nobody leads, so nobody can sweep; start one with `codehub coordinator`"}
+    request = await services.collector.ask("admin", waived)
+    for _ in range(REQUEST_LIVES_SECONDS):
+        found = await services.collector.request(request)
+        if found is not None and found.report is not None:
+            return found.report
+        await asyncio.sleep(1)
+    return {"error": "the leader did not take the request; see its log. Nothing was changed by this command"}

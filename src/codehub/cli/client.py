@@ -45,6 +45,7 @@ class Client:
                 headers={"Authorization": f"Bearer {context.token}"} if context.token else {},
                 timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
                 follow_redirects=False,
+                verify=context.url.startswith("https:"),  # what is not encrypted needs no certificates read
                 trust_env=not is_loopback(host),  # no proxy on the way to this machine
                 transport=_Loopback() if host.endswith(".localhost") else None,
             )

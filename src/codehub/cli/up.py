@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import socket
+import sys
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -118,9 +120,18 @@ def _welcome(url: str, password: str | None) -> None:
         ]
     else:
         lines += ["In another terminal:"]
+    program = _program()
     lines += [
         "",
-        f"  codehub login {url} -u {ADMIN}",
-        "  codehub ws create demo --wait",
+        f"  {program} login {url} -u {ADMIN}",
+        f"  {program} ws create demo --wait",
     ]
     print("\n".join(lines), flush=True)
+
+
+def _program() -> str:
+    """What to type for ourselves: the name alone, if the shell finds us by it."""
+    ours, found = Path(sys.argv[0]).absolute(), shutil.which("codehub")
+    if found is not None and Path(found).resolve() == ours.resolve():
+        return "codehub"
+    return str(ours.relative_to(Path.cwd())) if ours.is_relative_to(Path.cwd()) else str(ours)

@@ -49,7 +49,7 @@ class Backends:
     async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
         return await self._ask("runtime", lambda: self._runtime.containers(ids))
 
-    async def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, frozenset[str]]:
+    async def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, Mapping[str, str]]:
         return await self._ask("runtime", lambda: self._runtime.volumes(ids))
 
     async def answers(self, workspace_id: UUID) -> bool:
@@ -84,6 +84,12 @@ class Backends:
 
     async def create_empty_archive(self, workspace_id: UUID, key: str) -> JobResult:
         return await self._act(workspace_id, "archives", lambda: self._archives.create_empty(key))
+
+    async def delete_archive(self, workspace_id: UUID, key: str) -> None:
+        await self._act(workspace_id, "archives", lambda: self._archives.delete(key))
+
+    async def claim_store(self, install: str) -> str:
+        return await self._ask("archives", lambda: self._archives.claim(install))
 
     async def _act(self, workspace_id: UUID, backend: str, effect: Callable[[], Awaitable[T]]) -> T:
         if not self._term.held():

@@ -15,7 +15,7 @@ from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ArchiveState, Facts
 from codehub.domain.plan import Policy, wants_volume_gone
 from codehub.domain.protection import RestorePoint
-from codehub.domain.workspace import Operation, Progress, Workspace
+from codehub.domain.workspace import NO_VOLUME, Operation, Progress, Workspace
 from codehub.ports.jobs import JobKind, JobResult, JobSeen, JobSpec, JobState
 from codehub.ports.runtime import ContainerSpec
 from codehub.ports.stores import Actor, WorkspaceStatuses
@@ -164,21 +164,25 @@ class Step:
         key = self.row.archive_key
         if key is None:
             raise BackendError("there is no archive to restore", reason=ErrorReason.ARCHIVE_ACCESS_ERROR)
-        if self.row.home.restoring is None:
-            await self._watch_restored(key)
+        if self.row.conditions.volume_ready.reason == NO_VOLUME.reason:
+            await self._make_volume_to_restore(job, key)
             return
-        if job is None:
-            await self._backends.create_volume(self.row.id, self._volume)
+        if self.row.home.restoring is None:
+            return  # restored; the next look will see it
         result = await self._job_result(job, JobKind.RESTORE, key)
         if result is not None:
             home = replace(self.row.home, marker=(key, self._op_id), restoring=None)
             await self._record(replace(self.row, home=home), "restored")
             await self._backends.clear_job(self.row.id)
 
-    async def _watch_restored(self, key: str) -> None:
-        """Restored, not yet observed. If the volume vanished meanwhile, its marker must not vouch for the next one."""
-        if self.row.home_store_key not in (self._facts.volumes or frozenset()):
-            await self._record(replace(self.row, home=replace(self.row.home, restoring=key, marker=None)), "vanished")
+    async def _make_volume_to_restore(self, job: JobSeen | None, key: str) -> None:
+        """No job before its volume was seen. What ran on one that vanished must not vouch for the next."""
+        if job is not None:
+            await self._backends.clear_job(self.row.id)
+        afresh = replace(self.row.home, restoring=key, marker=None, volume_instance=None)
+        if afresh != self.row.home:
+            await self._record(replace(self.row, home=afresh), "vanished")
+        await self._backends.create_volume(self.row.id, self._volume)
 
     async def _discard(self) -> None:
         await self._statuses.release_restore_points(self.row)
@@ -189,7 +193,7 @@ class Step:
         if await self._container_remains():
             return
         await self._backends.clear_job(self.row.id)
-        volumes = self._facts.volumes or frozenset()
+        volumes = self._facts.volumes or {}
         if self.row.home_store_key in volumes and not self.row.volume_may_be_only_copy:
             await self._delete_volume()
         elif not await self._wishes.mark_deleted(self.row.id, self._robot):

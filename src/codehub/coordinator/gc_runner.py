@@ -1,73 +1,191 @@
-"""The collector's frame: what could be swept and why, and why a sweep would be refused. It deletes nothing yet."""
+"""The garbage collector (contract 9): mark → grace → sweep, by the leader alone.
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+A thing goes only if it was garbage for the whole grace, the envelope finds nothing alarming, and it is judged garbage
+once more under its row's lock right before the delete. Meanwhile no worker acts on that workspace. Whatever does not
+answer, or is refused, sweeps nothing.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
 from uuid import UUID
 
-from codehub.domain.naming import META_SUFFIX
-from codehub.domain.protection import Inventory, Retention, protected_keys, protected_volumes, refusal
-from codehub.ports.archives import Archives, StoredObject
-from codehub.ports.runtime import Runtime
-from codehub.ports.stores import CollectorData, CollectorView
+import structlog
 
+from codehub.coordinator.backends import Backends
+from codehub.coordinator.gc_report import Candidate, CollectorReport, Survey
+from codehub.coordinator.queue import WorkQueue
+from codehub.domain.envelope import Envelope, Refusal, doubts_the_database
+from codehub.domain.errors import BackendError, Unreachable, VolumeInUse
+from codehub.domain.judge import ArchiveState
+from codehub.domain.protection import Retention, Thing, ThingKind, may_sweep, undo_is_over
+from codehub.domain.workspace import Workspace
+from codehub.ports.collector import CollectorMarks
+from codehub.ports.signals import Notifier
+from codehub.ports.stores import Actor
+from codehub.telemetry import GC_GARBAGE, GC_REFUSALS, GC_RUNS, GC_SWEPT, Metrics
+from codehub.usecases.wishes import Wishes
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    kind: str
-    name: str
-    bytes: int
-    why: str
+log = structlog.get_logger()
 
-
-@dataclass(frozen=True, slots=True)
-class CollectorReport:
-    objects: int
-    volumes: int
-    candidates: tuple[Candidate, ...]
-    refusal: str | None
+SILENT = "backend-silent"
+_ORDER = {kind: number for number, kind in enumerate(ThingKind)}
 
 
 class GcRunner:
-    def __init__(self, view: CollectorView, archives: Archives, runtime: Runtime, retention: Retention) -> None:
-        self._view = view
-        self._archives = archives
-        self._runtime = runtime
+    def __init__(  # noqa: PLR0913, PLR0917 - the composition of one term
+        self,
+        survey: Survey,
+        marks: CollectorMarks,
+        backends: Backends,
+        queue: WorkQueue,
+        wishes: Wishes,
+        robot: Actor,
+        notifier: Notifier,
+        metrics: Metrics,
+        retention: Retention,
+        envelope: Envelope,
+        install: str,
+    ) -> None:
+        self._survey = survey
+        self._marks = marks
+        self._backends = backends
+        self._queue = queue
+        self._wishes = wishes
+        self._robot = robot
+        self._notifier = notifier
+        self._metrics = metrics
         self._retention = retention
+        self._envelope = envelope
+        self._install = install
+        self._told: set[str] = set()
 
-    async def report(self) -> CollectorReport:
-        """The outside is listed before the database is read: what is made meanwhile is then known to the database."""
-        objects = sorted(await self._archives.objects(), key=lambda o: o.key)
-        volumes = await self._runtime.volumes()
-        data = await self._view.read()
-        candidates = (*self._unprotected_objects(objects, data), *self._unprotected_volumes(volumes, data))
-        count = sum(len(names) for names in volumes.values())
-        times = [o.modified_at for o in objects]
-        inventory = Inventory(
-            existing=len(objects) + count,
-            marked=len(candidates),
-            newest_object_at=max(times, default=None),
-            newest_ledger_at=data.newest_entry_at,
-            oldest_object_at=min(times, default=None),
-            oldest_workspace_at=min((ws.created_at for ws in data.workspaces), default=None),
-        )
-        return CollectorReport(len(objects), count, candidates, refusal(inventory))
+    async def run(self, waived: Collection[str] = ()) -> CollectorReport:
+        """Raises BackendError, having swept nothing, if it could not look; Stale when the term is over."""
+        try:
+            await self._backends.claim_store(self._install)
+            report = await self._survey.report(waived)
+        except BackendError as error:
+            self._metrics.add(GC_RUNS, outcome="unreachable")
+            await self._tell({SILENT: f"nothing is collected: {error}"})
+            raise
+        if not doubts_the_database(report.refusals):
+            marks = await self._marks.remark({c.thing: c.why for c in report.candidates})
+            report = report.marked(marks, self._retention)
+        for kind in ThingKind:
+            self._metrics.set(GC_GARBAGE, sum(c.thing.kind is kind for c in report.candidates), kind=kind.value)
+        if report.refusals:
+            return await self._refused(report)
+        report = await self._sweep(report)
+        outcome = "unreachable" if SILENT in report.left else "swept" if report.swept else "nothing to do"
+        self._metrics.add(GC_RUNS, outcome=outcome)
+        return report
 
-    def _unprotected_objects(self, objects: list[StoredObject], data: CollectorData) -> list[Candidate]:
-        kept: set[str] = set()
-        for ws in data.workspaces:
-            kept |= protected_keys(ws, data.points.get(ws.id, ()), self._retention, data.now)
-        return [
-            Candidate("object", o.key, o.bytes, "no workspace protects it")
-            for o in objects
-            if o.key.removesuffix(META_SUFFIX) not in kept
-        ]
+    async def serve_request(self) -> CollectorReport | None:
+        """What an admin asked for, if anything."""
+        request = await self._marks.pending()
+        if request is None:
+            return None
+        log.info("collection asked for", by=request.asked_by, waived=list(request.waived))
+        try:
+            report = await self.run(request.waived)
+        except BackendError as error:
+            await self._marks.finish(request.id, {"error": str(error)})
+            raise
+        await self._marks.finish(request.id, report.to_json())
+        return report
 
-    def _unprotected_volumes(self, volumes: Mapping[UUID, frozenset[str]], data: CollectorData) -> list[Candidate]:
-        rows = {ws.id: ws for ws in data.workspaces}
-        found = []
-        for workspace_id, names in sorted(volumes.items()):
-            ws = rows.get(workspace_id)
-            kept = protected_volumes(ws, self._retention, data.now) if ws else frozenset()
-            why = "not the live home of its workspace" if ws else "its workspace is not known"
-            found += [Candidate("volume", name, 0, why) for name in sorted(names - kept)]
-        return found
+    async def _refused(self, report: CollectorReport) -> CollectorReport:
+        self._metrics.add(GC_RUNS, outcome="refused")
+        for refusal in report.refusals:
+            self._metrics.add(GC_REFUSALS, check=refusal.check.value)
+            log.warning("collection refused", check=refusal.check.value, why=refusal.sentence)
+        await self._tell(_by_check(report.refusals))
+        return report
+
+    async def _tell(self, reasons: dict[str, str]) -> None:
+        """Admins hear of each reason once, until it is gone."""
+        for reason, message in reasons.items():
+            if reason not in self._told:
+                await self._notifier.notify("garbage collection stopped", {"reason": reason, "message": message})
+        self._told = set(reasons)
+
+    async def _sweep(self, report: CollectorReport) -> CollectorReport:
+        due = sorted(report.due(), key=lambda c: (c.thing.workspace_id, _ORDER[c.thing.kind], c.thing.name))
+        cap = self._envelope.per_run
+        swept: list[Candidate] = []
+        left: dict[str, str] = {}
+        silent: dict[str, str] = {}
+        for workspace_id, mine in groupby(due[:cap], key=lambda c: c.thing.workspace_id):
+            try:
+                async with self._queue.holding(workspace_id):
+                    left |= await self._sweep_workspace(report, workspace_id, list(mine), swept)
+            except BackendError as error:
+                silent[SILENT] = f"the collection stopped half-way: {error}"
+                log.warning("collection stopped half-way", error=str(error), swept=len(swept))
+                break
+        await self._tell(silent)
+        for candidate in swept:
+            self._metrics.add(GC_SWEPT, kind=candidate.thing.kind.value)
+        return replace(report, swept=tuple(swept), left=left | silent, cap_reached=len(due) > cap)
+
+    async def _sweep_workspace(
+        self, report: CollectorReport, workspace_id: UUID, mine: list[Candidate], swept: list[Candidate]
+    ) -> dict[str, str]:
+        """What stays after all, and why."""
+        ws, left = report.rows.get(workspace_id), {}
+        if ws is not None and undo_is_over(ws, self._retention.undo, report.now):
+            if not await self._wishes.purge(ws.id, self._retention.undo, self._robot):
+                return {candidate.thing.name: "wanted back" for candidate in mine}
+            ws = None
+        for candidate in mine:
+            why_not = await self._take(candidate, ws)
+            if why_not is None:
+                swept.append(candidate)
+                log.info("swept", kind=candidate.thing.kind.value, name=candidate.thing.name, why=candidate.why)
+            else:
+                left[candidate.thing.name] = why_not
+        return left
+
+    async def _take(self, candidate: Candidate, ws: Workspace | None) -> str | None:
+        """Why it stays after all. `ws` is None if the workspace is gone for good."""
+        thing = candidate.thing
+        if ws is not None and not await self._archive_vouches(ws, thing):
+            return "its archive cannot be read"
+        if not await self._marks.give_up(thing, partial(may_sweep, thing, self._retention)):
+            return "protected again"
+        try:
+            await self._delete(thing)
+        except VolumeInUse:
+            if ws is None:
+                await self._backends.clear_job(thing.workspace_id)
+            return "in use"
+        except Unreachable:
+            raise
+        except BackendError as error:
+            return str(error)
+        return None
+
+    async def _archive_vouches(self, ws: Workspace, thing: Thing) -> bool:
+        """A volume that was past the safe point holds the home should the archive be lost: the archive is looked at."""
+        if thing.name != ws.home_store_key or not ws.home.deleting_volume or ws.archive_key is None:
+            return True
+        return await self._backends.look(ws.archive_key) is ArchiveState.READABLE
+
+    async def _delete(self, thing: Thing) -> None:
+        match thing.kind:
+            case ThingKind.CONTAINER:
+                await self._backends.remove_container(thing.workspace_id)
+            case ThingKind.VOLUME:
+                await self._backends.delete_volume(thing.workspace_id, thing.name)
+            case ThingKind.OBJECT:
+                await self._backends.delete_archive(thing.workspace_id, thing.name)
+
+
+def _by_check(found: Collection[Refusal]) -> dict[str, str]:
+    sentences: dict[str, str] = {}
+    for refusal in found:
+        known = sentences.get(refusal.check.value)
+        sentences[refusal.check.value] = f"{known}; {refusal.sentence}" if known else refusal.sentence
+    return sentences

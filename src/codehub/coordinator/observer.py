@@ -36,7 +36,7 @@ class Sight:
     begun: float
     asked: frozenset[UUID]
     containers: Mapping[UUID, ContainerSeen] | None
-    volumes: Mapping[UUID, frozenset[str]] | None
+    volumes: Mapping[UUID, Mapping[str, str]] | None
 
     @property
     def whole(self) -> bool:
@@ -57,7 +57,7 @@ class Sight:
         return Facts(
             container=self.containers.get(ws.id) if self.containers is not None else None,
             container_known=self.containers is not None,
-            volumes=None if self.volumes is None else self.volumes.get(ws.id, frozenset()),
+            volumes=None if self.volumes is None else self.volumes.get(ws.id, {}),
             archive=archive,
         )
 
@@ -173,7 +173,7 @@ class Observer:
     async def _look(self, ids: Collection[UUID] | None) -> Sight:
         begun = self._clock.monotonic()
         try:
-            volumes: Mapping[UUID, frozenset[str]] | None = await self._backends.volumes(ids)
+            volumes: Mapping[UUID, Mapping[str, str]] | None = await self._backends.volumes(ids)
         except Unreachable:
             volumes = None
         try:

@@ -17,6 +17,7 @@ from codehub.coordinator.backends import Backends
 from codehub.coordinator.breaker import Breaker
 from codehub.coordinator.event_listener import EventListener
 from codehub.coordinator.executor import Executor
+from codehub.coordinator.gc_report import CollectorReport, Survey
 from codehub.coordinator.gc_runner import GcRunner
 from codehub.coordinator.observer import Observer
 from codehub.coordinator.queue import WorkQueue
@@ -24,17 +25,18 @@ from codehub.coordinator.reconciler import Reconciler
 from codehub.coordinator.retention_runner import RecordAges, Records, RetentionRunner
 from codehub.coordinator.ttl_runner import TtlRunner
 from codehub.domain.admission import Limits
+from codehub.domain.envelope import Envelope
 from codehub.domain.errors import CodeHubError, Stale
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.plan import Policy
 from codehub.domain.protection import Retention
 from codehub.ports.archives import Archives
+from codehub.ports.collector import CollectorMarks, CollectorView
 from codehub.ports.jobs import Jobs
 from codehub.ports.runtime import Runtime
 from codehub.ports.signals import Activity, Bus, ChangeFeed, Clock, Ids, Notifier
 from codehub.ports.stores import (
     Actor,
-    CollectorView,
     Leadership,
     Term,
     WorkspaceSpecs,
@@ -67,6 +69,8 @@ class Outside:
     statuses: Callable[[int], WorkspaceStatuses]
     specs: WorkspaceSpecs
     collector: CollectorView
+    marks: Callable[[int], CollectorMarks]
+    install: str
     feed: ChangeFeed
     bus: Bus
     activity: Activity
@@ -91,6 +95,7 @@ class Tuning:
     ttl_interval: float = 60.0
     gc_interval: float = 14400.0
     retention_interval: float = 3600.0
+    gc_request_interval: float = 5.0
     inventory_interval: float = 300.0
     call_seconds: float = 60.0
     workers: int = 16
@@ -101,6 +106,7 @@ class Tuning:
     limits: Limits = field(default_factory=Limits)
     retention: Retention = field(default_factory=Retention)
     ages: RecordAges = field(default_factory=RecordAges)
+    envelope: Envelope = field(default_factory=Envelope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +197,19 @@ class Reign:
             outside.metrics,
             tuning.sse_prefix,
         )
-        self._gc = GcRunner(outside.collector, outside.archives, outside.runtime, tuning.retention)
+        self._gc = GcRunner(
+            survey(outside, tuning),
+            outside.marks(term.epoch),
+            backends,
+            self.queue,
+            wishes,
+            Actor("collector", term.epoch),
+            outside.notifier,
+            outside.metrics,
+            tuning.retention,
+            tuning.envelope,
+            outside.install,
+        )
         self._events = EventListener(
             outside.feed, outside.bus, self._wake, self._resync, outside.metrics, tuning.sse_prefix, tuning.wake_prefix
         )
@@ -311,16 +329,45 @@ class Reign:
                 log.debug("ttl tick", slept=slept)
 
     async def _gc_ticks(self) -> None:
+        """By the clock, and when an admin asks."""
+        due = self._clock.monotonic() + self._tuning.gc_interval
         while True:
-            await self._clock.sleep(self._tuning.gc_interval)
-            report = await self._gc.report()
-            log.info("gc report", objects=report.objects, candidates=len(report.candidates), refusal=report.refusal)
+            wait = min(due - self._clock.monotonic(), self._tuning.gc_request_interval)
+            await self._clock.sleep(max(wait, 0.0))
+            try:
+                report = await self._gc.serve_request()
+                if self._clock.monotonic() >= due:
+                    due = self._clock.monotonic() + self._tuning.gc_interval
+                    report = await self._gc.run()
+            except CodeHubError as error:
+                log.warning("nothing is collected this time", error=str(error))
+            else:
+                _log_collection(report)
 
     async def _retention_ticks(self, records: Records) -> None:
         runner = RetentionRunner(records, self._tuning.ages, self._term.epoch, self._metrics)
         while True:
             await self._clock.sleep(self._tuning.retention_interval)
             log.info("old records forgotten", **await runner.tick())
+
+
+def survey(outside: Outside, tuning: Tuning) -> Survey:
+    return Survey(
+        outside.collector, outside.archives, outside.runtime, tuning.retention, tuning.envelope, outside.install
+    )
+
+
+def _log_collection(report: CollectorReport | None) -> None:
+    if report is not None:
+        log.info(
+            "collection",
+            existing=sum(report.existing.values()),
+            garbage=len(report.candidates),
+            swept=len(report.swept),
+            left=len(report.left),
+            refused=[refusal.check.value for refusal in report.refusals],
+            cap_reached=report.cap_reached,
+        )
 
 
 async def _end(tasks: "list[asyncio.Task[None]]") -> None:

@@ -5,6 +5,8 @@ An id that is added while it is being worked on is handed out again afterwards, 
 
 import asyncio
 import heapq
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import count
 from uuid import UUID
 
@@ -22,6 +24,7 @@ class WorkQueue:
         self._working: set[UUID] = set()
         self._order = count()
         self._changed = asyncio.Event()
+        self._freed = asyncio.Event()
         self._failures: dict[UUID, int] = {}
         self._not_before: dict[UUID, float] = {}
 
@@ -45,6 +48,18 @@ class WorkQueue:
                 return workspace_id
             await self._wait()
 
+    @asynccontextmanager
+    async def holding(self, workspace_id: UUID) -> AsyncIterator[None]:
+        """For work that no worker does: nobody works on this id meanwhile."""
+        while workspace_id in self._working:
+            self._freed.clear()
+            await self._freed.wait()
+        self._working.add(workspace_id)
+        try:
+            yield
+        finally:
+            self.done(workspace_id)
+
     def failed(self, workspace_id: UUID) -> float:
         """A pass over it failed: back off 1 s → 5 min. Returns the seconds."""
         count = self._failures[workspace_id] = self._failures.get(workspace_id, 0) + 1
@@ -60,6 +75,7 @@ class WorkQueue:
 
     def done(self, workspace_id: UUID) -> None:
         self._working.discard(workspace_id)
+        self._freed.set()
         if workspace_id in self._due:
             heapq.heappush(self._heap, (self._due[workspace_id], next(self._order), workspace_id))
             self._changed.set()

@@ -117,7 +117,7 @@ class Reconciler:
             case Settled() | Continue():
                 return ws, ""
             case Wait(why, _, excused):
-                return (operations.excused(ws, self._since_last(ws)) if excused else ws), why
+                return (operations.excused(ws, self._since_last(it.loaded, now)) if excused else ws), why
             case Begin(operation):
                 return operations.begin(ws, operation, self._ids.new(), now), "planned"
             case Complete():
@@ -138,11 +138,12 @@ class Reconciler:
                 return await self._repointed(it)
             case Undelete():
                 await self._executor.wishes.bring_back(ws.id, self._executor.robot)
-                return replace(ws, undelete_handled_at=ws.undelete_requested_at), "undelete"
+                # what was being uploaded when it was deleted may be swept even now: its name is not used again
+                return replace(ws, undelete_handled_at=ws.undelete_requested_at, archive_op_id=None), "undelete"
         assert_never(it.decision)
 
     async def _act(self, row: Workspace, it: Situation) -> float | None:
-        silent = self._since_last(row)
+        silent = self._since_last(it.loaded, it.now)
         self._seen_at[row.id] = self._clock.monotonic()
         match it.decision:
             case Wait(_, until, _):
@@ -184,10 +185,14 @@ class Reconciler:
             return 0.0
         return max((row.retry_at - now).total_seconds(), SOON) if row.retry_at else SOON
 
-    def _since_last(self, ws: Workspace) -> float:
-        """How long the backend has been silent since we last looked at this workspace."""
-        last = self._seen_at.get(ws.id)
-        return 0.0 if last is None else self._clock.monotonic() - last
+    def _since_last(self, loaded: Workspace, now: datetime) -> float:
+        """How long the backend has been silent since this workspace was last looked at. What another leader saw of the
+        silence stands in the row."""
+        last = self._seen_at.get(loaded.id)
+        if last is not None:
+            return self._clock.monotonic() - last
+        unseen = None in (loaded.conditions.container_ready.status, loaded.conditions.volume_ready.status)
+        return (now - loaded.updated_at).total_seconds() if unseen else 0.0
 
     async def _recovered(self, it: Situation) -> tuple[Workspace, str]:
         """Judged again in the same write, so that a workspace which may run is never without its slot."""

@@ -4,7 +4,8 @@ Unknown is a value: if every value of the unknowns gives the same phase, that ph
 A volume that is half restored or on its way out is no home, whatever its name says: `volume_ready` is false.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from itertools import product
@@ -46,11 +47,13 @@ class ContainerSeen:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What one look at the world says of one workspace. None for `volumes` or `container_known=False` = no answer."""
+    """What one look at the world says of one workspace. None for `volumes` or `container_known=False` = no answer.
+
+    `volumes`: the name of each, and the engine's own mark of this very volume: another of the same name has another."""
 
     container: ContainerSeen | None = None
     container_known: bool = True
-    volumes: frozenset[str] | None = frozenset()
+    volumes: Mapping[str, str] | None = field(default_factory=dict)
     archive: ArchiveState = ArchiveState.UNKNOWN
 
     @property
@@ -63,6 +66,7 @@ NOTHING_KNOWN = Facts(container_known=False, volumes=None)
 VOLUME_RESTORING = "HalfRestored"
 VOLUME_LEAVING = "BeingDeleted"
 VOLUME_STRANGE = "UnexpectedVolume"
+VOLUME_REPLACED = "another volume stands under its name"
 CONTAINER_STARTING = "ContainerStarting"
 CONTAINER_ON_OLD_VOLUME = "ContainerOnOldVolume"
 CONTAINER_EXITED = "ContainerExited"
@@ -149,7 +153,12 @@ def _volume_condition(ws: Workspace, facts: Facts) -> Condition:
         return NO_VOLUME
     if facts.volumes is None:
         return Condition(None, ws.conditions.volume_ready.reason, UNOBSERVED)
-    return _present_volume(ws) if ws.home_store_key in facts.volumes else NO_VOLUME
+    instance = facts.volumes.get(ws.home_store_key)
+    if instance is None:
+        return NO_VOLUME
+    if ws.home.volume_instance not in (None, instance):
+        return replace(NO_VOLUME, message=VOLUME_REPLACED)
+    return _present_volume(ws)
 
 
 def _present_volume(ws: Workspace) -> Condition:
@@ -174,10 +183,13 @@ def _archive_condition(ws: Workspace, facts: Facts) -> Condition:
 
 
 def _home(ws: Workspace, facts: Facts, container: Condition, volume: Condition) -> HomeContext:
-    """Latches: a whole volume that was seen is live; the container that answered stays ready while it runs."""
+    """Latches: a whole volume that was seen is live, and stays the only one that is; the container that answered stays
+    ready while it runs."""
     home = ws.home
     if volume.status and not home.live:
         home = replace(home, live=True)
+    if home.volume_instance is None and volume.reason in (VOLUME_READY, VOLUME_RESTORING) and facts.volumes:
+        home = replace(home, volume_instance=facts.volumes.get(ws.home_store_key or ""))
     if facts.container_known:
         ready = facts.container.instance if facts.container and container.status else None
         if ready != home.ready_instance:

@@ -23,6 +23,7 @@ class Kind(StrEnum):
     UNDELETE_ASKED = "undelete_asked"
     DELETED = "deleted"
     UNDELETED = "undeleted"
+    PURGED = "purged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,8 @@ def _wishes(before: Workspace, after: Workspace, note: "Note") -> None:
         note(Kind.UNDELETE_ASKED, None, None)
     if after.deleted_at != before.deleted_at:
         note(Kind.DELETED if after.deleted_at else Kind.UNDELETED, None, None)
+    if after.purged_at is not None and before.purged_at is None:
+        note(Kind.PURGED, None, None)
 
 
 def _errors(before: Workspace, after: Workspace, note: "Note") -> None:

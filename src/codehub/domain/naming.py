@@ -4,6 +4,7 @@ Volumes have incarnations, so that a delete which arrives late hits a name that 
 """
 
 import re
+from dataclasses import dataclass
 from uuid import UUID
 
 ARCHIVE_FILE = "home.tar.zst"
@@ -39,6 +40,28 @@ def is_archive_of(key: str | None, workspace_id: UUID, archive_op_id: UUID | Non
 
 def meta_key(key: str) -> str:
     return key + META_SUFFIX
+
+
+@dataclass(frozen=True, slots=True)
+class StoredName:
+    """An object's name, read back. `unfinished`: what an upload into a directory leaves when it is cut off."""
+
+    workspace_id: UUID
+    key: str
+    unfinished: bool
+
+
+_HEX = "[0-9a-f]"
+_UUID = f"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}"
+_STORED = re.compile(rf"((?P<id>{_UUID})/{_UUID}/{re.escape(ARCHIVE_FILE)})(?:{re.escape(META_SUFFIX)})?(?P<cut>#\d+)?")
+
+
+def stored_name(prefix: str, name: str) -> StoredName | None:
+    """None: not a name that we give, so not ours to judge."""
+    found = _STORED.fullmatch(name.removeprefix(prefix)) if name.startswith(prefix) else None
+    if found is None:
+        return None
+    return StoredName(UUID(found["id"]), prefix + found[1], found["cut"] is not None)
 
 
 def is_slug(text: str) -> bool:

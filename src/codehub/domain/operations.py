@@ -72,7 +72,7 @@ def complete(ws: Workspace) -> Workspace:
     """`error_count` stays until the phase has held (plan.Forgive)."""
     home = ws.home
     if ws.operation is Operation.ARCHIVING:
-        home = replace(home, deleting_volume=False, live=False, marker=None)
+        home = replace(home, deleting_volume=False, live=False, marker=None, volume_instance=None)
     row = _ended(replace(ws, home=home))
     if ws.phase is Phase.ERROR:
         return row

@@ -1,11 +1,14 @@
 """What the garbage collector may never touch (contract 9). Pure; the sweep itself only follows these answers.
 
 In doubt a thing is kept: a workspace in ERROR keeps everything, a deleted one keeps its copies for the undo window.
+What is garbage stays garbage: names are never used again, so that a delete which arrives late harms nobody. The one
+way back is undelete, and `purged_at` closes it before the first copy goes.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from uuid import UUID
 
 from codehub.domain import naming
@@ -34,6 +37,81 @@ class Retention:
     grace_seconds: int = 7200
     prefix: str = ""
 
+    @property
+    def undo(self) -> timedelta:
+        return timedelta(seconds=self.undo_seconds)
+
+    @property
+    def grace(self) -> timedelta:
+        return timedelta(seconds=self.grace_seconds)
+
+
+class ThingKind(StrEnum):
+    """In the order in which they go: a volume in use is not deleted."""
+
+    CONTAINER = "container"
+    VOLUME = "volume"
+    OBJECT = "object"
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """Something of ours outside. An archive and its `.meta` are one object."""
+
+    kind: ThingKind
+    name: str
+    workspace_id: UUID
+
+
+def undo_is_over(ws: Workspace, undo: timedelta, now: datetime) -> bool:
+    """Deleted, and nobody has asked for it back in time."""
+    return ws.deleted_at is not None and now - ws.deleted_at >= undo and not ws.undelete_pending
+
+
+def garbage(
+    thing: Thing, retention: Retention, ws: Workspace | None, points: Sequence[RestorePoint], now: datetime
+) -> str | None:
+    """Why nobody protects it, in words for the report; None: it is protected."""
+    if ws is None:
+        return "no workspace of that id is known"
+    if ws.purged_at is not None:
+        return "its workspace was purged"
+    if undo_is_over(ws, retention.undo, now):
+        return "its workspace was deleted and the undo window is over"
+    in_error = ws.deleted_at is None and ws.phase is Phase.ERROR
+    if in_error or thing.kind is ThingKind.CONTAINER:
+        return None
+    if thing.kind is ThingKind.VOLUME:
+        kept = protected_volumes(ws, retention, now)
+        return None if thing.name in kept else "not the home of its workspace any more"
+    return _garbage_object(thing, ws, points, retention, now)
+
+
+def _garbage_object(
+    thing: Thing, ws: Workspace, points: Sequence[RestorePoint], retention: Retention, now: datetime
+) -> str | None:
+    stored = naming.stored_name(retention.prefix, thing.name)
+    if stored is None:
+        return None
+    proven = {point.key: point for point in points}
+    if stored.unfinished and stored.key in proven:
+        return "left by an upload that was cut off; the archive was made since"
+    if stored.key in protected_keys(ws, points, retention, now):
+        return None
+    if stored.key not in proven:
+        return "an upload that was never finished or never recorded"
+    if proven[stored.key].released_at is not None:
+        return "discarded, and the undo window is over"
+    return f"older than the newest {retention.restore_points} restore points"
+
+
+def may_sweep(
+    thing: Thing, retention: Retention, ws: Workspace | None, points: Sequence[RestorePoint], now: datetime
+) -> bool:
+    """Garbage, and no undelete can want it back: a deleted workspace is purged before its first copy goes."""
+    purge_first = ws is not None and ws.purged_at is None and undo_is_over(ws, retention.undo, now)
+    return garbage(thing, retention, ws, points, now) is not None and not purge_first
+
 
 def protected_keys(
     ws: Workspace,
@@ -42,13 +120,11 @@ def protected_keys(
     now: datetime,
 ) -> frozenset[str]:
     """The archive keys of this workspace that must stay."""
-    if ws.purged_at is not None:
+    if ws.purged_at is not None or undo_is_over(ws, retention.undo, now):
         return frozenset()
-    window = timedelta(seconds=retention.undo_seconds)
     keys = {ws.archive_key} if ws.archive_key else set()
     if ws.deleted_at is not None:
-        inside = now - ws.deleted_at < window or ws.undelete_pending
-        return frozenset(keys | {p.key for p in points}) if inside else frozenset()
+        return frozenset(keys | {p.key for p in points})
     if ws.archive_op_id is not None:
         keys.add(naming.archive_key(retention.prefix, ws.id, ws.archive_op_id))
     if ws.restore_pending and ws.restore_from:
@@ -57,53 +133,13 @@ def protected_keys(
         return frozenset(keys | {p.key for p in points})
     held = [p for p in points if p.released_at is None]
     newest = sorted(held, key=lambda p: (p.created_at, p.op_id), reverse=True)[: retention.restore_points]
-    undoable = {p.key for p in points if p.released_at is not None and now - p.released_at < window}
+    undoable = {p.key for p in points if p.released_at is not None and now - p.released_at < retention.undo}
     return frozenset(keys | {p.key for p in newest} | undoable)
 
 
 def protected_volumes(ws: Workspace, retention: Retention, now: datetime) -> frozenset[str]:
     """A volume stays while it is the live home, or while any operation may be about to use it."""
-    if ws.home_store_key is None or ws.purged_at is not None:
+    if ws.home_store_key is None or ws.purged_at is not None or undo_is_over(ws, retention.undo, now):
         return frozenset()
-    if ws.deleted_at is not None:
-        inside = now - ws.deleted_at < timedelta(seconds=retention.undo_seconds) or ws.undelete_pending
-        return frozenset({ws.home_store_key}) if inside else frozenset()
     in_use = ws.volume_may_be_only_copy or ws.phase is Phase.ERROR or ws.operation is not Operation.NONE
-    return frozenset({ws.home_store_key}) if in_use else frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Inventory:
-    """What the sweep is about to rely on."""
-
-    existing: int
-    marked: int
-    newest_object_at: datetime | None
-    newest_ledger_at: datetime | None
-    oldest_workspace_at: datetime | None
-    oldest_object_at: datetime | None
-
-
-MOST_SHARE = 0.20
-MOST_COUNT = 10
-LEDGER_LAG = timedelta(hours=1)
-
-
-def refusal(inventory: Inventory, override: Collection[str] = ()) -> str | None:
-    """Why a sweep would be catastrophic, in a sentence, or None. `override` names the checks a person waives."""
-    if inventory.existing == 0:
-        return None
-    if inventory.newest_ledger_at is None or inventory.oldest_workspace_at is None:
-        return "database-empty: the database knows no workspace although objects exist; is this the right database?"
-    oldest = inventory.oldest_object_at
-    if "database-younger" not in override and oldest and oldest < inventory.oldest_workspace_at:
-        return "database-younger: objects are older than the oldest workspace; was the database made anew?"
-    newest = inventory.newest_object_at
-    if "ledger-behind" not in override and newest and newest - inventory.newest_ledger_at > LEDGER_LAG:
-        return (
-            "ledger-behind: the newest object is over 1 h newer than the newest ledger row; was the database restored?"
-        )
-    too_many = inventory.marked > MOST_COUNT and inventory.marked > inventory.existing * MOST_SHARE
-    if "too-many" not in override and too_many:
-        return f"too-many: {inventory.marked} of {inventory.existing} would be swept, over {MOST_SHARE:.0%}"
-    return None
+    return frozenset({ws.home_store_key}) if in_use or ws.deleted_at is not None else frozenset()

@@ -119,8 +119,8 @@ class HomeContext:
 
     `live`: holds the user's work; its absence is DataLost. `restoring`: only part of that archive is in it; never
     start or archive it. `deleting_volume`: archived and proven, past the safe point; finish the delete.
-    `ready_instance`: the container that has answered HTTP once. `marker`: (archive key, op id) of the last finished
-    restore.
+    `volume_instance`: which volume of that name is meant. `ready_instance`: the container that has answered HTTP once.
+    `marker`: (archive key, op id) of the last finished restore.
     """
 
     incarnation: int = 0
@@ -129,6 +129,7 @@ class HomeContext:
     deleting_volume: bool = False
     marker: tuple[str, UUID] | None = None
     ready_instance: str | None = None
+    volume_instance: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         marker = self.marker
@@ -138,6 +139,7 @@ class HomeContext:
             "restoring": self.restoring,
             "deleting_volume": self.deleting_volume,
             "ready_instance": self.ready_instance,
+            "volume_instance": self.volume_instance,
             "restore_marker": {"archive_key": marker[0], "op_id": str(marker[1])} if marker else None,
         }
 
@@ -150,6 +152,7 @@ class HomeContext:
             restoring=data["restoring"],
             deleting_volume=data["deleting_volume"],
             ready_instance=data["ready_instance"],
+            volume_instance=data.get("volume_instance"),
             marker=(marker["archive_key"], UUID(marker["op_id"])) if marker else None,
         )
 

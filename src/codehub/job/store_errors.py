@@ -27,7 +27,8 @@ def translated(doing: str) -> Iterator[None]:
     except AlreadyExistsError:
         raise
     except (PermissionDeniedError, UnauthenticatedError) as error:
-        raise JobFailed(ExitCode.ACCESS_DENIED, f"{doing}: {first_line(error)}") from error
+        why = f"{doing}: the object store refuses these credentials; correct them ({first_line(error)})"
+        raise JobFailed(ExitCode.ACCESS_DENIED, why) from error
     except (BaseError, OSError) as error:
         if any(text in str(error) for text in _NO_SPACE_TEXTS):
             raise JobFailed(ExitCode.DISK_FULL, f"{doing}: no space left for archives") from error

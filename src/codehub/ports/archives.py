@@ -33,9 +33,18 @@ class Archives(Protocol):
         ...
 
     async def delete(self, key: str) -> None:
-        """`.meta` first, then the object. Gone is success."""
+        """`.meta` first, then the object. Gone is success. The name of an unfinished upload removes that alone."""
         ...
 
     async def objects(self) -> Collection[StoredObject]:
-        """Every object under our prefix, `.meta` files too: the collector's view."""
+        """Every object under our prefix, `.meta` files and unfinished uploads into a directory too: the collector's
+        view. The owner's mark is not among them."""
+        ...
+
+    async def owner(self) -> str | None:
+        """The installation that the store, under our prefix, says it belongs to; None if it says nothing."""
+        ...
+
+    async def claim(self, install: str) -> str:
+        """Say whose the store is, if nobody has; the owner, which may be another."""
         ...

@@ -43,8 +43,9 @@ class Runtime(Protocol):
         """One bulk look; with `ids`, at those alone. `answered` is not probed here: it is false."""
         ...
 
-    async def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, frozenset[str]]:
-        """The names of the volumes of each workspace; one that has none is left out."""
+    async def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, Mapping[str, str]]:
+        """The volumes of each workspace that has some: the name of each, and a mark that is this very volume's for as
+        long as it lives and never another's, so that one removed and made again by hand is not taken for the home."""
         ...
 
     async def answers(self, workspace_id: UUID) -> bool:

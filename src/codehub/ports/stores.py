@@ -174,17 +174,3 @@ class Leadership(Protocol):
         ...
 
     async def leader(self) -> Leader | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class CollectorData:
-    """What the collector must know, read in one transaction: rows not yet purged, deleted ones included."""
-
-    workspaces: Sequence[Workspace]
-    points: Mapping[UUID, Sequence[RestorePoint]]
-    newest_entry_at: datetime | None
-    now: datetime
-
-
-class CollectorView(Protocol):
-    async def read(self) -> CollectorData: ...

@@ -6,13 +6,14 @@ the admission lock.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from codehub.domain.admission import Limits, Slots, admit
 from codehub.domain.errors import Conflict, Invalid, NotFound
 from codehub.domain.naming import slug_from
+from codehub.domain.protection import undo_is_over
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction, Workspace
 from codehub.ports.stores import Actor, WorkspaceSpecs
 
@@ -186,6 +187,19 @@ class Wishes:
             return replace(row, deleted_at=row.deleted_at or now) if done else row
 
         await self._change(workspace_id, decide, robot, "deleting")
+        return done
+
+    async def purge(self, workspace_id: UUID, undo: timedelta, robot: Actor) -> bool:
+        """For the collector, before the first of the last copies goes: only if it is still deleted, the undo window is
+        over and nobody wants it back. True also if it was purged before; from then on undelete is refused."""
+        done = False
+
+        def decide(row: Workspace, _others: Slots, now: datetime) -> Workspace:
+            nonlocal done
+            done = row.purged_at is not None or undo_is_over(row, undo, now)
+            return replace(row, purged_at=row.purged_at or now) if done else row
+
+        await self._change(workspace_id, decide, robot, "undo_window_over")
         return done
 
     async def bring_back(self, workspace_id: UUID, robot: Actor) -> None:

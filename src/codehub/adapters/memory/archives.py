@@ -1,8 +1,10 @@
 """Object storage in memory. An object knows whether its `.meta` was written and whether its bytes are still good."""
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from uuid import UUID
 
 from codehub.adapters.memory.wire import Wire
 from codehub.domain.judge import ArchiveState
@@ -39,6 +41,8 @@ class StoredArchive:
 class ArchiveWorld:
     now: Callable[[], datetime] = lambda: datetime(2026, 1, 1, tzinfo=UTC)
     objects: dict[str, StoredArchive] = field(default_factory=dict)
+    unfinished: dict[str, StoredObject] = field(default_factory=dict)
+    owner: str | None = None
 
     def is_complete(self, key: str) -> bool:
         archive = self.objects.get(key)
@@ -74,14 +78,30 @@ class MemoryArchives:
     async def delete(self, key: str) -> None:
         def delete() -> None:
             self.world.objects.pop(key, None)
+            self.world.unfinished.pop(key, None)
 
-        await self._wire.call("archives.delete", delete)
+        await self._wire.call("archives.delete", delete, _workspace_of(key))
 
     async def objects(self) -> Collection[StoredObject]:
         def list_all() -> list[StoredObject]:
             found = [StoredObject(k, len(a.content), a.modified_at) for k, a in self.world.objects.items()]
-            return found + [
-                StoredObject(meta_key(k), 2, a.modified_at) for k, a in self.world.objects.items() if a.committed
-            ]
+            metas = [StoredObject(meta_key(k), 2, a.modified_at) for k, a in self.world.objects.items() if a.committed]
+            return [*found, *metas, *self.world.unfinished.values()]
 
         return await self._wire.call("archives.objects", list_all)
+
+    async def owner(self) -> str | None:
+        return await self._wire.call("archives.owner", lambda: self.world.owner)
+
+    async def claim(self, install: str) -> str:
+        def claim() -> str:
+            self.world.owner = self.world.owner or install
+            return self.world.owner
+
+        return await self._wire.call("archives.claim", claim)
+
+
+def _workspace_of(key: str) -> UUID | None:
+    with suppress(ValueError, IndexError):
+        return UUID(key.split("/")[-3])
+    return None

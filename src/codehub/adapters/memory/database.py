@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from typing import TypeVar
 from uuid import UUID
 
+from codehub.adapters.memory.collector import CollectorWorld, MemoryCollectorMarks, MemoryCollectorView
 from codehub.adapters.memory.leadership import LeadershipWorld, MemoryLeadership
 from codehub.adapters.memory.people import PeopleWorld
-from codehub.adapters.memory.views import MemoryCollectorView, MemoryLedger, MemoryViews
+from codehub.adapters.memory.views import MemoryLedger, MemoryViews
 from codehub.adapters.memory.wire import Wire
 from codehub.domain.admission import Slots, holds_slot
 from codehub.domain.errors import Conflict, NotFound, Stale
@@ -40,6 +41,7 @@ class DatabaseWorld:
     leases: dict[UUID, dict[str, datetime]] = field(default_factory=dict)
     people: PeopleWorld = field(default_factory=PeopleWorld)
     leadership: LeadershipWorld = field(default_factory=LeadershipWorld)
+    collector: CollectorWorld = field(default_factory=CollectorWorld)
     admission: asyncio.Lock = field(default_factory=asyncio.Lock)
     listeners: list[asyncio.Queue[Change | None]] = field(default_factory=list)
     row_writes: int = 0
@@ -132,6 +134,9 @@ class MemoryDatabase:
 
     def collector(self) -> MemoryCollectorView:
         return MemoryCollectorView(self.world, self._wire)
+
+    def marks(self, epoch: int) -> MemoryCollectorMarks:
+        return MemoryCollectorMarks(self.world, self._wire, epoch)
 
 
 class _Fenced:

@@ -17,6 +17,7 @@ class Volume:
     content: tuple[int, ...] = ()
     stamp: tuple[str, UUID] | None = None
     job: UUID | None = None
+    instance: str = "volume-0"
 
 
 @dataclass(slots=True)
@@ -42,6 +43,7 @@ class RuntimeWorld:
     pulling: set[str] = field(default_factory=set)
     dies_after_start: set[UUID] = field(default_factory=set)
     started: int = 0
+    made: int = 0
     listeners: list[asyncio.Queue[UUID]] = field(default_factory=list)
 
     def hint(self, workspace_id: UUID) -> None:
@@ -83,12 +85,12 @@ class MemoryRuntime:
             },
         )
 
-    async def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, frozenset[str]]:
-        def look() -> dict[UUID, frozenset[str]]:
-            found: dict[UUID, frozenset[str]] = {}
+    async def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, Mapping[str, str]]:
+        def look() -> dict[UUID, dict[str, str]]:
+            found: dict[UUID, dict[str, str]] = {}
             for name, volume in self.world.volumes.items():
                 if ids is None or volume.workspace_id in ids:
-                    found[volume.workspace_id] = found.get(volume.workspace_id, frozenset()) | {name}
+                    found.setdefault(volume.workspace_id, {})[name] = volume.instance
             return found
 
         return await self._wire.call("runtime.volumes", look)
@@ -105,7 +107,9 @@ class MemoryRuntime:
         await self._wire.call("runtime.create_volume", lambda: self._create_volume(workspace_id, name), workspace_id)
 
     def _create_volume(self, workspace_id: UUID, name: str) -> None:
-        self.world.volumes.setdefault(name, Volume(workspace_id))
+        if name not in self.world.volumes:
+            self.world.made += 1
+            self.world.volumes[name] = Volume(workspace_id, instance=f"volume-{self.world.made}")
 
     async def delete_volume(self, workspace_id: UUID, name: str) -> None:
         await self._wire.call("runtime.delete_volume", lambda: self._delete_volume(workspace_id, name), workspace_id)

@@ -1,4 +1,4 @@
-"""What is read of the database in memory: by people, by the collector, and the ledger."""
+"""What is read of the database in memory: by people, and the ledger."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -11,7 +11,7 @@ from codehub.domain.admission import holds_slot
 from codehub.domain.ledger import Entry, Kind
 from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import Workspace
-from codehub.ports.stores import KEPT_ENTRIES, CollectorData
+from codehub.ports.stores import KEPT_ENTRIES
 from codehub.ports.views import Owned, Position, Sought
 
 if TYPE_CHECKING:
@@ -126,20 +126,3 @@ class MemoryLedger:
             return gone
 
         return await self._world.people.within(epoch, self._wire, "db.forget_entries", sweep)
-
-
-class MemoryCollectorView:
-    def __init__(self, world: "DatabaseWorld", wire: Wire) -> None:
-        self._world = world
-        self._wire = wire
-
-    async def read(self) -> CollectorData:
-        return await self._wire.call(
-            "db.collector",
-            lambda: CollectorData(
-                workspaces=[ws for ws in self._world.rows.values() if ws.purged_at is None],
-                points={key: list(points) for key, points in self._world.points.items()},
-                newest_entry_at=max((entry.at for entry in self._world.ledger), default=None),
-                now=self._world.now(),
-            ),
-        )

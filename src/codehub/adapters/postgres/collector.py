@@ -1,21 +1,27 @@
-"""What the collector must know before it judges anything: one snapshot, so that no archive falls between two reads.
+"""The collector's part of the database: one snapshot to judge by, and, for the leader, marks and requests.
 
-Here a row that cannot be read is an error, unlike in the controller's passes: left out, it would protect nothing.
+In the snapshot a row that cannot be read is an error, unlike in the controller's passes: left out, it would protect
+nothing.
 """
 
 import asyncio
+import json
 from collections import defaultdict
-from datetime import datetime
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
+
+import asyncpg
 
 from codehub.adapters.postgres import rows
 from codehub.adapters.postgres import statements as sql
 from codehub.adapters.postgres.readable import BREATH
 from codehub.adapters.postgres.sessions import Sessions
 from codehub.domain.errors import BackendError
-from codehub.domain.protection import RestorePoint
+from codehub.domain.protection import RestorePoint, Thing, ThingKind
 from codehub.domain.workspace import Workspace
-from codehub.ports.stores import CollectorData
+from codehub.ports.collector import REQUEST_LIVES_SECONDS, CollectionRequest, CollectorData, GivenUp, Mark
 
 
 class PostgresCollectorView:
@@ -26,17 +32,85 @@ class PostgresCollectorView:
         async with self._sessions.snapshot() as connection:
             unpurged = await connection.fetch(sql.UNPURGED)
             archives = await connection.fetch(sql.ALL_RESTORE_POINTS)
+            marks = await connection.fetch(sql.MARKS)
             newest: datetime | None = await connection.fetchval(sql.NEWEST_ENTRY)
+            oldest: datetime | None = await connection.fetchval(sql.OLDEST_WORKSPACE)
             now: datetime = await connection.fetchval(sql.NOW)
         workspaces: list[Workspace] = []
         for number, record in enumerate(unpurged, 1):
             if number % BREATH == 0:
                 await asyncio.sleep(0)
-            try:
-                workspaces.append(rows.workspace(record))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise BackendError(f"The row of workspace {record['id']} cannot be read: {error!r}") from error
+            workspaces.append(_certain(record))
         points: defaultdict[UUID, list[RestorePoint]] = defaultdict(list)
         for record in archives:
             points[record["workspace_id"]].append(rows.restore_point(record))
-        return CollectorData(workspaces=workspaces, points=dict(points), newest_entry_at=newest, now=now)
+        return CollectorData(workspaces, dict(points), [_mark(record) for record in marks], newest, oldest, now)
+
+    async def ask(self, asked_by: str, waived: Collection[str]) -> int:
+        async with self._sessions.writing() as connection:
+            request_id: int = await connection.fetchval(sql.ASK_COLLECTION, asked_by, list(waived))
+            return request_id
+
+    async def request(self, request_id: int) -> CollectionRequest | None:
+        async with self._sessions.reading() as connection:
+            found = await connection.fetchrow(sql.COLLECTION_REQUEST, request_id)
+        return _request(found) if found else None
+
+
+class PostgresCollectorMarks:
+    def __init__(self, sessions: Sessions, epoch: int) -> None:
+        self._sessions = sessions
+        self.epoch = epoch
+
+    async def remark(self, found: Mapping[Thing, str]) -> Sequence[Mark]:
+        columns = (
+            [thing.kind.value for thing in found],
+            [thing.name for thing in found],
+            [thing.workspace_id for thing in found],
+            list(found.values()),
+        )
+        async with self._sessions.writing(self.epoch) as connection:
+            await connection.execute(sql.UNMARK_OTHERS, *columns[:2])
+            await connection.execute(sql.MARK, *columns)
+            return [_mark(record) for record in await connection.fetch(sql.MARKS)]
+
+    async def give_up(self, thing: Thing, decide: GivenUp) -> bool:
+        async with self._sessions.writing(self.epoch) as connection:
+            found = await connection.fetchrow(sql.GET_LOCKED, thing.workspace_id)
+            archives = await connection.fetch(sql.RESTORE_POINTS, thing.workspace_id)
+            now: datetime = await connection.fetchval(sql.NOW)
+            row = _certain(found) if found else None
+            if not decide(row, [rows.restore_point(record) for record in archives], now):
+                return False
+            await connection.execute(sql.UNMARK, thing.kind.value, thing.name)
+            if thing.kind is ThingKind.OBJECT:
+                await connection.execute(sql.FORGET_RESTORE_POINT, thing.name)
+        return True
+
+    async def pending(self) -> CollectionRequest | None:
+        async with self._sessions.reading() as connection:
+            found = await connection.fetchrow(sql.PENDING_COLLECTION, timedelta(seconds=REQUEST_LIVES_SECONDS))
+        return _request(found) if found else None
+
+    async def finish(self, request_id: int, report: Mapping[str, Any]) -> None:
+        async with self._sessions.writing(self.epoch) as connection:
+            await connection.execute(sql.FINISH_COLLECTION, request_id, json.dumps(report))
+
+
+def _certain(record: asyncpg.Record) -> Workspace:
+    try:
+        return rows.workspace(record)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BackendError(f"The row of workspace {record['id']} cannot be read: {error!r}") from error
+
+
+def _mark(record: asyncpg.Record) -> Mark:
+    thing = Thing(ThingKind(record["kind"]), record["name"], record["workspace_id"])
+    return Mark(thing, record["reason"], record["marked_at"])
+
+
+def _request(record: asyncpg.Record) -> CollectionRequest:
+    report = record["report"]
+    return CollectionRequest(
+        record["id"], record["asked_by"], tuple(record["waived"]), json.loads(report) if report else None
+    )

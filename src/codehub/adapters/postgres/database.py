@@ -8,7 +8,7 @@ from codehub.adapters.postgres import statements as sql
 from codehub.adapters.postgres.accounts import PostgresAccounts
 from codehub.adapters.postgres.audit import PostgresAudit
 from codehub.adapters.postgres.change_feed import PostgresChangeFeed
-from codehub.adapters.postgres.collector import PostgresCollectorView
+from codehub.adapters.postgres.collector import PostgresCollectorMarks, PostgresCollectorView
 from codehub.adapters.postgres.handovers import PostgresProviderSignIns, PostgresSignInTries, PostgresTickets
 from codehub.adapters.postgres.idempotency import PostgresIdempotencyKeys
 from codehub.adapters.postgres.leadership import PostgresLeadership
@@ -85,6 +85,9 @@ class PostgresDatabase:
 
     def idempotency_keys(self) -> PostgresIdempotencyKeys:
         return PostgresIdempotencyKeys(self.sessions)
+
+    def marks(self, epoch: int) -> PostgresCollectorMarks:
+        return PostgresCollectorMarks(self.sessions, epoch)
 
     async def installation_id(self) -> UUID:
         """Made with the schema: what we label everything with, unless the settings name another."""

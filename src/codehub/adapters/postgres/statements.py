@@ -202,6 +202,43 @@ ALL_RESTORE_POINTS: Final = f"SELECT {_POINT} FROM archives ORDER BY created_at 
 
 NEWEST_ENTRY: Final = "SELECT at FROM workspace_events ORDER BY id DESC LIMIT 1"
 
+# Purged ones too: an old installation stays old.
+OLDEST_WORKSPACE: Final = "SELECT min(created_at) FROM workspaces"
+
+MARKS: Final = "SELECT kind, name, workspace_id, reason, marked_at FROM gc_marks ORDER BY kind, name"
+
+# $1, $2 the kinds and names that are garbage now. A mark that is interrupted begins anew.
+UNMARK_OTHERS: Final = """
+DELETE FROM gc_marks WHERE (kind, name) NOT IN (SELECT * FROM unnest($1::text[], $2::text[]))
+"""
+
+# The first mark's time counts, whoever leads.
+MARK: Final = """
+INSERT INTO gc_marks (kind, name, workspace_id, reason)
+SELECT * FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[]) ON CONFLICT (kind, name) DO NOTHING
+"""
+
+UNMARK: Final = "DELETE FROM gc_marks WHERE kind = $1 AND name = $2"
+
+# With the workspace's row locked: whoever chooses a restore point locks it too.
+FORGET_RESTORE_POINT: Final = "DELETE FROM archives WHERE key = $1"
+
+ASK_COLLECTION: Final = "INSERT INTO gc_requests (asked_by, waived) VALUES ($1, $2::text[]) RETURNING id"
+
+_REQUEST: Final = "id, asked_by, waived, report"
+
+COLLECTION_REQUEST: Final = f"SELECT {_REQUEST} FROM gc_requests WHERE id = $1"
+
+# $1 how long a request lives.
+PENDING_COLLECTION: Final = f"""
+SELECT {_REQUEST} FROM gc_requests WHERE finished_at IS NULL AND asked_at > clock_timestamp() - $1::interval
+ORDER BY id LIMIT 1
+"""
+
+FINISH_COLLECTION: Final = (
+    "UPDATE gc_requests SET finished_at = clock_timestamp(), report = $2::jsonb WHERE id = $1 AND finished_at IS NULL"
+)
+
 # ── leadership ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 # Lock and bump are one statement: nobody holds the lock without an epoch, wherever the client dies. $2: a holder who

@@ -32,7 +32,7 @@ _HINT_SECONDS = 0.3
 _JOB_GRACE_SECONDS = 2.0
 _LONGEST_DETAIL = 300
 
-Look = dict[UUID, tuple[str, bool, frozenset[str]]]
+Look = dict[UUID, tuple[str, bool, Mapping[str, str]]]
 
 
 class ProcessRuntime:
@@ -71,7 +71,7 @@ class ProcessRuntime:
             for key, entry in entries.items()
         }
 
-    async def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, frozenset[str]]:
+    async def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, Mapping[str, str]]:
         return await asyncio.to_thread(self.homes.list, ids)
 
     async def answers(self, workspace_id: UUID) -> bool:
@@ -163,7 +163,7 @@ class ProcessRuntime:
     def _look(self) -> Look:
         volumes = self.homes.list(None)
         entries = self._containers.list()
-        nothing: frozenset[str] = frozenset()
+        nothing: Mapping[str, str] = {}
         return {
             key: (
                 entry.instance if (entry := entries.get(key)) else "",

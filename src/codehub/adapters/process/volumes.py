@@ -17,7 +17,7 @@ from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL
 from codehub.job.durable import sync_file
 from codehub.job.volume import remove_tree
 
-_HOME, _LABELS = "home", "labels.json"
+_HOME, _LABELS, _INSTANCE_LABEL = "home", "labels.json", "codehub.volume-instance"
 _ABANDONED_SECONDS = 3600
 
 
@@ -26,7 +26,7 @@ class Volumes:
         self._directory = root / "volumes"
         self._trash = root / "trash"
         self._install_id = install_id
-        self._owners: dict[tuple[str, int], UUID | None] = {}
+        self._known: dict[tuple[str, int, int], tuple[UUID, str] | None] = {}
         for directory in (self._directory, self._trash):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -35,14 +35,14 @@ class Volumes:
 
     def owner(self, name: str) -> UUID | None:
         """Whose volume it is; None if it is not there or another installation's."""
-        labels = self._labels(_plain(name))
-        return UUID(labels[WORKSPACE_LABEL]) if labels.get(INSTALL_LABEL) == self._install_id else None
+        found = self._look(_plain(name))
+        return found[0] if found else None
 
-    def list(self, ids: Collection[UUID] | None) -> dict[UUID, frozenset[str]]:
-        found: dict[UUID, frozenset[str]] = {}
-        for owner, name in self._all():
+    def list(self, ids: Collection[UUID] | None) -> dict[UUID, dict[str, str]]:
+        found: dict[UUID, dict[str, str]] = {}
+        for name, owner, instance in self._all():
             if ids is None or owner in ids:
-                found[owner] = found.get(owner, frozenset()) | {name}
+                found.setdefault(owner, {})[name] = instance
         return found
 
     def create(self, workspace_id: UUID, name: str) -> None:
@@ -50,7 +50,8 @@ class Volumes:
             return
         fresh = self._trash / f"{_plain(name)}.{uuid4().hex}"
         (fresh / _HOME).mkdir(mode=0o700, parents=True)
-        labels = {INSTALL_LABEL: self._install_id, WORKSPACE_LABEL: str(workspace_id)}
+        instance = uuid4().hex
+        labels = {INSTALL_LABEL: self._install_id, WORKSPACE_LABEL: str(workspace_id), _INSTANCE_LABEL: instance}
         (fresh / _LABELS).write_text(json.dumps(labels))
         sync_file(fresh / _LABELS, up_to=fresh)
         try:
@@ -84,17 +85,23 @@ class Volumes:
         finally:
             os.close(trash)
 
-    def _all(self) -> Iterator[tuple[UUID, str]]:
+    def _all(self) -> Iterator[tuple[str, UUID, str]]:
         try:
             with os.scandir(self._directory) as entries:
-                present = [(entry.name, entry.inode()) for entry in entries]
+                present = [_mark(entry) for entry in entries]
         except FileNotFoundError as error:
             raise Unreachable(f"{self._directory} is not there") from error
         # Labels never change, so each volume's are read once; a bulk look is one directory listing.
-        self._owners = {key: self._owners[key] if key in self._owners else self.owner(key[0]) for key in present}
-        for (name, _), owner in self._owners.items():
-            if owner is not None:
-                yield owner, name
+        self._known = {mark: self._known[mark] if mark in self._known else self._look(mark[0]) for mark in present}
+        for (name, *_), found in self._known.items():
+            if found is not None:
+                yield name, *found
+
+    def _look(self, name: str) -> tuple[UUID, str] | None:
+        labels = self._labels(name)
+        if labels.get(INSTALL_LABEL) != self._install_id:
+            return None
+        return UUID(labels[WORKSPACE_LABEL]), labels.get(_INSTANCE_LABEL, "")
 
     def _labels(self, name: str) -> dict[str, str]:
         try:
@@ -102,6 +109,14 @@ class Volumes:
         except (FileNotFoundError, NotADirectoryError, ValueError):
             return {}
         return labels
+
+
+def _mark(entry: os.DirEntry[str]) -> tuple[str, int, int]:
+    """Inode numbers are used again, so the time its labels were put there belongs to it. Gone meanwhile: nobody's."""
+    try:
+        return entry.name, entry.inode(), entry.stat(follow_symlinks=False).st_mtime_ns
+    except FileNotFoundError:
+        return entry.name, entry.inode(), 0
 
 
 def _plain(name: str) -> str:

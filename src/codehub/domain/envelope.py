@@ -1,0 +1,134 @@
+"""When a sweep would be a catastrophe: an empty, new or restored database makes everything look like garbage. Pure.
+
+Each check has a name by which a person may waive it, except two: nobody means to sweep on an empty database or in
+another installation's store. Kinds are counted apart, so that many objects cannot hide the loss of all volumes.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from codehub.domain.protection import ThingKind
+
+
+class Check(StrEnum):
+    DATABASE_EMPTY = "database-empty"
+    FOREIGN_INSTALL = "foreign-install"
+    DATABASE_YOUNGER = "database-younger"
+    LEDGER_BEHIND = "ledger-behind"
+    TOO_MANY = "too-many"
+
+
+NEVER_WAIVED = frozenset({Check.DATABASE_EMPTY, Check.FOREIGN_INSTALL})
+WAIVABLE = tuple(check for check in Check if check not in NEVER_WAIVED)
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """How much one run may take; `skew` is how far the store's clock may be from the database's."""
+
+    most_share: float = 0.20
+    most_count: int = 10
+    per_run: int = 500
+    ledger_lag: timedelta = timedelta(hours=1)
+    skew: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    existing: int = 0
+    garbage: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What the sweep is about to rely on. `newest_object_at`: of those that no running archive is writing.
+    `owner`: the installation that the store says it belongs to; None if it says nothing."""
+
+    counts: Mapping[ThingKind, Count] = field(default_factory=dict)
+    newest_object_at: datetime | None = None
+    oldest_object_at: datetime | None = None
+    newest_ledger_at: datetime | None = None
+    oldest_workspace_at: datetime | None = None
+    install: str = ""
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    check: Check
+    sentence: str
+
+
+def refusals(inventory: Inventory, envelope: Envelope, waived: Collection[str] = ()) -> tuple[Refusal, ...]:
+    """Every reason not to sweep, without those that a person waived."""
+    if not any(count.existing for count in inventory.counts.values()):
+        return ()
+    found = [
+        refusal
+        for refusal in (_foreign(inventory), _empty(inventory), _younger(inventory, envelope))
+        if refusal is not None
+    ]
+    behind = _behind(inventory, envelope)
+    found += [behind] if behind else []
+    found += [_too_many(kind, count) for kind, count in inventory.counts.items() if _is_too_many(count, envelope)]
+    return tuple(r for r in found if r.check in NEVER_WAIVED or r.check not in waived)
+
+
+def doubts_the_database(found: Collection[Refusal]) -> bool:
+    """Then nothing is even marked: what is garbage is not known."""
+    return any(refusal.check is not Check.TOO_MANY for refusal in found)
+
+
+def _foreign(inventory: Inventory) -> Refusal | None:
+    if inventory.owner is None or inventory.owner == inventory.install:
+        return None
+    return Refusal(
+        Check.FOREIGN_INSTALL,
+        f"the object store belongs to the installation {inventory.owner!r} and we are {inventory.install!r}; "
+        "give each a bucket or an archive prefix of its own (if ours was renamed, remove the object codehub-owner)",
+    )
+
+
+def _empty(inventory: Inventory) -> Refusal | None:
+    if inventory.oldest_workspace_at is not None and inventory.newest_ledger_at is not None:
+        return None
+    return Refusal(
+        Check.DATABASE_EMPTY,
+        "the database knows no workspace although things of this installation exist; is this the right database?",
+    )
+
+
+def _younger(inventory: Inventory, envelope: Envelope) -> Refusal | None:
+    oldest, first = inventory.oldest_object_at, inventory.oldest_workspace_at
+    if oldest is None or first is None or oldest + envelope.skew >= first:
+        return None
+    return Refusal(
+        Check.DATABASE_YOUNGER,
+        f"there are objects from {oldest:%Y-%m-%d %H:%M} and the first workspace is from {first:%Y-%m-%d %H:%M}; "
+        "was the database made anew?",
+    )
+
+
+def _behind(inventory: Inventory, envelope: Envelope) -> Refusal | None:
+    newest, ledger = inventory.newest_object_at, inventory.newest_ledger_at
+    if newest is None or ledger is None or newest - ledger <= envelope.ledger_lag:
+        return None
+    return Refusal(
+        Check.LEDGER_BEHIND,
+        f"the newest object is from {newest:%Y-%m-%d %H:%M} and the newest ledger entry from {ledger:%Y-%m-%d %H:%M}; "
+        "was the database restored from a backup?",
+    )
+
+
+def _is_too_many(count: Count, envelope: Envelope) -> bool:
+    return count.garbage > envelope.most_count and count.garbage > count.existing * envelope.most_share
+
+
+def _too_many(kind: ThingKind, count: Count) -> Refusal:
+    share = count.garbage / count.existing
+    return Refusal(
+        Check.TOO_MANY,
+        f"{count.garbage} of {count.existing} {kind}s ({share:.0%}) would be swept; look at the dry run first",
+    )

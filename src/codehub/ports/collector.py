@@ -1,0 +1,83 @@
+"""The collector's part of the database: what it must know, its marks, and what admins ask of it (contract 9).
+
+Whoever may read the view may report; only the leader's `CollectorMarks` can mark and give up, in its own term.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+from uuid import UUID
+
+from codehub.domain.protection import RestorePoint, Thing
+from codehub.domain.workspace import Workspace
+
+REQUEST_LIVES_SECONDS = 600
+"""A request that no leader took by then is void: nobody expects it any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Garbage since `marked_at` (the database's clock), without interruption as far as the runs have seen."""
+
+    thing: Thing
+    reason: str
+    marked_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorData:
+    """What the collector must know, read in one transaction: rows not yet purged, deleted ones included.
+    `oldest_workspace_at` counts the purged ones too."""
+
+    workspaces: Sequence[Workspace]
+    points: Mapping[UUID, Sequence[RestorePoint]]
+    marks: Sequence[Mark]
+    newest_entry_at: datetime | None
+    oldest_workspace_at: datetime | None
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionRequest:
+    """`report` is there once the leader has done it."""
+
+    id: int
+    asked_by: str
+    waived: tuple[str, ...]
+    report: Mapping[str, Any] | None = None
+
+
+GivenUp = Callable[[Workspace | None, Sequence[RestorePoint], datetime], bool]
+"""Pure: (the row, its restore points, now) → may it go? The row is None if there is none; a purged one is given."""
+
+
+class CollectorView(Protocol):
+    async def read(self) -> CollectorData:
+        """A row that cannot be read is an error here: left out, it would protect nothing."""
+        ...
+
+    async def ask(self, asked_by: str, waived: Collection[str]) -> int:
+        """Ask the leader for a run; the request's id."""
+        ...
+
+    async def request(self, request_id: int) -> CollectionRequest | None: ...
+
+
+class CollectorMarks(Protocol):
+    """One term's: every write reads its epoch in the same transaction and raises Stale if the term is over."""
+
+    async def remark(self, found: Mapping[Thing, str]) -> Sequence[Mark]:
+        """The marks are now those of `found`: one that was marked before keeps its time, whoever marked it."""
+        ...
+
+    async def give_up(self, thing: Thing, decide: GivenUp) -> bool:
+        """Under the lock of the workspace's row: if `decide` says so, the mark is taken off and, for an archive, the
+        restore point is forgotten, so that nobody can choose it any more. True: it may be deleted now."""
+        ...
+
+    async def pending(self) -> CollectionRequest | None:
+        """The oldest request that is not done and not void."""
+        ...
+
+    async def finish(self, request_id: int, report: Mapping[str, Any]) -> None: ...

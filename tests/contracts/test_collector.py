@@ -1,0 +1,278 @@
+"""The collector's part of the database: marks that outlive their leader, a give-up under the row's lock, requests."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+
+from codehub.adapters.memory import MemoryDatabase
+from codehub.adapters.postgres import PostgresDatabase
+from codehub.domain import naming
+from codehub.domain.admission import Limits
+from codehub.domain.errors import BackendError, Conflict, Stale
+from codehub.domain.protection import RestorePoint, Thing, ThingKind
+from codehub.domain.workspace import Desired, Phase, Workspace
+from codehub.ports.collector import REQUEST_LIVES_SECONDS
+from codehub.ports.stores import Actor
+from codehub.usecases.wishes import Wishes
+from tests.contracts.databases import ANN, Database, epoch_of, new_term, restore_point, setting, stored
+from tests.contracts.patience import eventually
+from tests.contracts.test_schema import ask
+from tests.real_services import plain_dsn
+from tests.rows import LONG_AGO
+
+NO_UNDO = timedelta(0)
+
+
+def archive_of(workspace_id: UUID) -> Thing:
+    return Thing(ThingKind.OBJECT, naming.archive_key("", workspace_id, uuid4()), workspace_id)
+
+
+def yes(_row: Workspace | None, _points: Sequence[RestorePoint], _now: datetime) -> bool:
+    return True
+
+
+async def with_point(database: Database, **changes: Any) -> tuple[Workspace, Thing]:
+    row = await stored(database, **changes)
+    thing = archive_of(row.id)
+    point = restore_point(row, thing.name)
+    await database.statuses(await epoch_of(database)).record(row, row, point=point)
+    return row, thing
+
+
+async def marked(database: Database) -> dict[Thing, datetime]:
+    return {mark.thing: mark.marked_at for mark in (await database.collector().read()).marks}
+
+
+# ── marks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_mark_keeps_its_time_while_it_is_not_interrupted(database: Database) -> None:
+    marks = database.marks(await epoch_of(database))
+    stays, comes_and_goes = archive_of(uuid4()), Thing(ThingKind.VOLUME, "ws-1-home", uuid4())
+    first = {mark.thing: mark.marked_at for mark in await marks.remark({stays: "a", comes_and_goes: "b"})}
+    assert set(first) == {stays, comes_and_goes}
+    assert await marked(database) == first
+    await asyncio.sleep(0.002)
+    assert {mark.thing: mark.marked_at for mark in await marks.remark({stays: "other"})} == {stays: first[stays]}
+    await asyncio.sleep(0.002)
+    again = {mark.thing: mark.marked_at for mark in await marks.remark({stays: "a", comes_and_goes: "b"})}
+    assert again[stays] == first[stays]
+    assert again[comes_and_goes] > first[comes_and_goes]
+    assert await marks.remark({}) == []
+    assert await marked(database) == {}
+
+
+async def test_the_same_name_of_another_kind_is_another_thing(database: Database) -> None:
+    owner = uuid4()
+    things = {Thing(kind, "name", owner): "why" for kind in ThingKind}
+    assert {mark.thing for mark in await database.marks(await epoch_of(database)).remark(things)} == set(things)
+
+
+async def test_a_new_leader_goes_on_with_the_marks_and_the_old_one_cannot(database: Database) -> None:
+    old = await epoch_of(database)
+    thing = archive_of(uuid4())
+    [mark] = await database.marks(old).remark({thing: "why"})
+    request = await database.collector().ask("admin", [])
+    async with new_term(database) as epoch:
+        late = database.marks(old)
+        for write in (late.remark({}), late.give_up(thing, yes), late.finish(request, {})):
+            with pytest.raises(Stale):
+                await write
+        assert await database.marks(epoch).remark({thing: "why"}) == [mark]
+
+
+# ── giving up ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_what_is_given_up_loses_its_mark_and_its_restore_point(database: Database) -> None:
+    row, thing = await with_point(database)
+    other = restore_point(row, f"{row.id}/other")
+    epoch = await epoch_of(database)
+    await database.statuses(epoch).record(row, row, point=other)
+    marks = database.marks(epoch)
+    await marks.remark({thing: "why", archive_of(row.id): "why"})
+    assert await marks.give_up(thing, yes)
+    assert [point.key for point in await database.statuses(epoch).restore_points(row.id)] == [other.key]
+    assert thing not in await marked(database)
+    assert len(await marked(database)) == 1
+    assert await marks.give_up(thing, yes)
+
+
+async def test_whoever_decides_sees_the_row_as_it_is_now(database: Database) -> None:
+    row, thing = await with_point(database, memo="before")
+    await database.specs().change(row.id, setting(memo="now"), ANN)
+    marks = database.marks(await epoch_of(database))
+    await marks.remark({thing: "why"})
+    seen: list[tuple[Workspace | None, list[str], datetime]] = []
+
+    def no(ws: Workspace | None, points: Sequence[RestorePoint], now: datetime) -> bool:
+        seen.append((ws, [point.key for point in points], now))
+        return False
+
+    assert not await marks.give_up(thing, no)
+    [(ws, keys, now)] = seen
+    assert ws is not None
+    assert (ws.memo, keys) == ("now", [thing.name])
+    assert now >= ws.updated_at
+    assert thing in await marked(database)
+    assert not await marks.give_up(archive_of(uuid4()), no)
+    assert seen[1][:2] == (None, [])
+
+
+async def test_a_purged_row_is_seen_too(database: Database) -> None:
+    row, thing = await with_point(database, deleted_at=LONG_AGO, purged_at=LONG_AGO)
+    marks = database.marks(await epoch_of(database))
+    assert await marks.give_up(thing, lambda ws, points, _now: ws is not None and ws.purged_at and len(points) == 1)  # type: ignore[arg-type,return-value]
+    assert row.id not in {ws.id for ws in (await database.collector().read()).workspaces}
+
+
+async def test_a_volume_of_the_same_name_leaves_restore_points_alone(database: Database) -> None:
+    row, thing = await with_point(database)
+    epoch = await epoch_of(database)
+    assert await database.marks(epoch).give_up(Thing(ThingKind.VOLUME, thing.name, row.id), yes)
+    assert len(await database.statuses(epoch).restore_points(row.id)) == 1
+
+
+@pytest.mark.system
+async def test_it_is_judged_after_whoever_holds_the_row_has_written(
+    postgres: PostgresDatabase, database_url: str
+) -> None:
+    """A wish that came first is seen: nothing can be chosen and given up at the same time."""
+    row, thing = await with_point(postgres)
+    seen: list[str | None] = []
+
+    def look(ws: Workspace | None, _points: Sequence[RestorePoint], _now: datetime) -> bool:
+        seen.append(ws.restore_from if ws else None)
+        return False
+
+    async def waits() -> bool:
+        return bool(await ask(database_url, "SELECT 1 FROM pg_locks WHERE NOT granted"))
+
+    wisher: asyncpg.Connection[Any] = await asyncpg.connect(plain_dsn(database_url))
+    try:
+        async with wisher.transaction():
+            await wisher.execute("UPDATE workspaces SET restore_from = $2 WHERE id = $1", row.id, thing.name)
+            giving_up = asyncio.create_task(postgres.marks(0).give_up(thing, look))
+            await eventually(waits)
+            assert seen == []
+        assert not await giving_up
+    finally:
+        await wisher.close()
+    assert seen == [thing.name]
+
+
+@pytest.mark.system
+async def test_a_row_that_cannot_be_read_gives_nothing_up(postgres: PostgresDatabase, database_url: str) -> None:
+    row, thing = await with_point(postgres)
+    await ask(database_url, "UPDATE workspaces SET home_ctx = '{}' WHERE id = $1", row.id)
+    with pytest.raises(BackendError, match="cannot be read"):
+        await postgres.marks(0).give_up(thing, yes)
+    with pytest.raises(BackendError, match="cannot be read"):
+        await postgres.collector().read()
+    assert len(await postgres.statuses(0).restore_points(row.id)) == 1
+
+
+# ── the view ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_the_oldest_workspace_counts_when_it_is_purged(database: Database) -> None:
+    assert (await database.collector().read()).oldest_workspace_at is None
+    first = await stored(database, deleted_at=LONG_AGO, purged_at=LONG_AGO)
+    second = await stored(database)
+    data = await database.collector().read()
+    assert (data.oldest_workspace_at, [ws.id for ws in data.workspaces]) == (first.created_at, [second.id])
+    assert data.newest_entry_at is not None
+    assert data.now >= data.newest_entry_at >= first.created_at
+
+
+# ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_requests_are_served_in_their_order_and_answered_once(database: Database) -> None:
+    view, marks = database.collector(), database.marks(await epoch_of(database))
+    assert await marks.pending() is None
+    first, second = await view.ask("ann", ["too-many"]), await view.ask("bob", [])
+    pending = await marks.pending()
+    assert pending is not None
+    assert (pending.id, pending.asked_by, pending.waived, pending.report) == (first, "ann", ("too-many",), None)
+    await marks.finish(first, {"swept": [1, 2]})
+    await marks.finish(first, {"swept": []})
+    done = await view.request(first)
+    assert done is not None
+    assert done.report == {"swept": [1, 2]}
+    pending = await marks.pending()
+    assert pending is not None
+    assert pending.id == second
+    assert await view.request(second + 1) is None
+
+
+async def test_a_request_that_nobody_took_in_time_is_void(
+    database: Database, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await database.collector().ask("ann", ["too-many"])
+    if isinstance(database, MemoryDatabase):
+        late = database.world.now() + timedelta(seconds=REQUEST_LIVES_SECONDS)
+        monkeypatch.setattr(database.world, "now", lambda: late)
+    else:
+        url: str = request.getfixturevalue("database_url")
+        await ask(url, f"UPDATE gc_requests SET asked_at = asked_at - interval '{REQUEST_LIVES_SECONDS} s'")
+    assert await database.marks(await epoch_of(database)).pending() is None
+
+
+# ── the purge ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def wishes(database: Database) -> Wishes:
+    return Wishes(database.specs(), Limits())
+
+
+async def test_a_purge_closes_the_way_back(database: Database) -> None:
+    row = await stored(database, desired_state=Desired.DELETED, deleted_at=LONG_AGO)
+    robot = Actor("collector", await epoch_of(database))
+    assert await wishes(database).purge(row.id, NO_UNDO, robot)
+    purged = await database.specs().get(row.id)
+    assert purged is not None
+    assert purged.purged_at is not None
+    with pytest.raises(Conflict) as refused:
+        await wishes(database).undelete(row.id, ANN)
+    assert refused.value.code == "purged"
+    assert await wishes(database).purge(row.id, NO_UNDO, robot)
+    assert await database.specs().get(row.id) == purged
+    assert next(entry.kind for entry in await database.ledger().entries(row.id)) == "purged"
+
+
+NOT_PURGED: dict[str, dict[str, Any]] = {
+    "alive": {},
+    "put to sleep": {"phase": Phase.STANDBY},
+    "wanted back": {"deleted_at": LONG_AGO, "undelete_requested_at": LONG_AGO + timedelta(hours=9)},
+}
+
+
+@pytest.mark.parametrize("changes", NOT_PURGED.values(), ids=NOT_PURGED.keys())
+async def test_what_can_be_wanted_back_is_not_purged(database: Database, changes: dict[str, Any]) -> None:
+    row = await stored(database, **changes)
+    assert not await wishes(database).purge(row.id, NO_UNDO, Actor("collector", await epoch_of(database)))
+    assert await database.specs().get(row.id) == row
+
+
+async def test_the_undo_window_is_the_database_s(database: Database) -> None:
+    row = await stored(database)
+    robot = Actor("collector", await epoch_of(database))
+    deleted = await wishes(database).want(row.id, Desired.DELETED, ANN)
+    assert await wishes(database).mark_deleted(deleted.id, robot)
+    assert not await wishes(database).purge(row.id, timedelta(hours=1), robot)
+    assert await wishes(database).purge(row.id, NO_UNDO, robot)
+
+
+async def test_an_old_leader_purges_nothing(database: Database) -> None:
+    row = await stored(database, deleted_at=LONG_AGO)
+    old = Actor("collector", await epoch_of(database))
+    async with new_term(database):
+        with pytest.raises(Stale):
+            await wishes(database).purge(row.id, NO_UNDO, old)
+    assert await database.specs().get(row.id) == row

@@ -1,0 +1,90 @@
+"""When the collector refuses to sweep at all, and which of its reasons a person may waive."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from codehub.domain.envelope import NEVER_WAIVED, WAIVABLE, Check, Count, Envelope, Inventory, refusals
+from codehub.domain.protection import ThingKind
+from tests.rows import LONG_AGO, NOW
+
+USUAL = Inventory(
+    counts={ThingKind.OBJECT: Count(100, 5), ThingKind.VOLUME: Count(50, 2), ThingKind.CONTAINER: Count(10, 0)},
+    newest_object_at=NOW,
+    newest_ledger_at=NOW,
+    oldest_workspace_at=LONG_AGO,
+    oldest_object_at=LONG_AGO,
+    install="this",
+    owner="this",
+)
+EMPTY = {"newest_ledger_at": None, "oldest_workspace_at": None}
+ALARMS: dict[Check, dict[str, Any]] = {
+    Check.DATABASE_EMPTY: EMPTY,
+    Check.FOREIGN_INSTALL: {"owner": "that"},
+    Check.DATABASE_YOUNGER: {"oldest_object_at": LONG_AGO - timedelta(seconds=1)},
+    Check.LEDGER_BEHIND: {"newest_ledger_at": NOW - timedelta(hours=1, seconds=1)},
+    Check.TOO_MANY: {"counts": {ThingKind.OBJECT: Count(100, 21)}},
+}
+
+
+def alarms(waived: tuple[str, ...] = (), envelope: Envelope | None = None, **danger: Any) -> list[Check]:
+    return [refusal.check for refusal in refusals(replace(USUAL, **danger), envelope or Envelope(), waived)]
+
+
+def test_an_ordinary_sweep_is_let_through() -> None:
+    assert alarms() == []
+    assert alarms(newest_ledger_at=NOW - timedelta(hours=1)) == []
+    assert alarms(owner=None) == []
+
+
+@pytest.mark.parametrize("check", Check)
+def test_a_sweep_that_looks_catastrophic_is_refused_by_name(check: Check) -> None:
+    assert alarms(**ALARMS[check]) == [check]
+    [refusal] = refusals(replace(USUAL, **ALARMS[check]), Envelope())
+    assert len(refusal.sentence.split()) > 8
+
+
+@pytest.mark.parametrize("check", Check)
+def test_a_person_may_waive_a_check_by_its_name_alone(check: Check) -> None:
+    others = tuple(other for other in Check if other is not check)
+    assert alarms(others, **ALARMS[check]) == [check]
+    assert alarms((check,), **ALARMS[check]) == ([check] if check in NEVER_WAIVED else [])
+    assert (check in WAIVABLE) is (check not in NEVER_WAIVED)
+
+
+def test_an_empty_database_and_a_foreign_store_are_never_waived() -> None:
+    assert {Check.DATABASE_EMPTY, Check.FOREIGN_INSTALL} == NEVER_WAIVED
+
+
+def test_all_reasons_are_named_at_once() -> None:
+    assert set(alarms(owner="that", newest_ledger_at=NOW - timedelta(days=1))) == {
+        Check.FOREIGN_INSTALL,
+        Check.LEDGER_BEHIND,
+    }
+
+
+@pytest.mark.parametrize(
+    ("existing", "unwanted", "refused"),
+    [(100, 20, False), (100, 21, True), (10, 10, False), (11, 11, True), (20, 10, False), (1000, 201, True)],
+)
+@pytest.mark.parametrize("kind", ThingKind)
+def test_a_fifth_and_more_than_ten_of_one_kind_is_too_many(
+    kind: ThingKind, existing: int, unwanted: int, refused: bool
+) -> None:
+    """However much there is of the other kinds."""
+    others = {other: Count(10_000, 0) for other in ThingKind if other is not kind}
+    found = alarms(counts={**others, kind: Count(existing, unwanted)})
+    assert found == ([Check.TOO_MANY] if refused else [])
+
+
+def test_clocks_that_differ_by_less_than_the_skew_alarm_nobody() -> None:
+    tolerant = Envelope(skew=timedelta(hours=2))
+    assert alarms(envelope=tolerant, oldest_object_at=LONG_AGO - timedelta(hours=2)) == []
+    assert alarms(envelope=tolerant, oldest_object_at=LONG_AGO - timedelta(hours=3)) == [Check.DATABASE_YOUNGER]
+
+
+@pytest.mark.parametrize("danger", [EMPTY, {"owner": "that"}])
+def test_where_nothing_is_nothing_can_be_lost(danger: dict[str, Any]) -> None:
+    assert alarms(counts={kind: Count() for kind in ThingKind}, **danger) == []

@@ -1,0 +1,173 @@
+"""What the collector may never take (contract 9), said a second time: which restore points a person can count on.
+
+It learns of each archive when it is recorded and of each sweep when the world changes, never from the code under test.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from codehub.domain.protection import Retention
+from codehub.domain.workspace import Workspace
+
+if TYPE_CHECKING:
+    from tests.simulation.oracle import Oracle, Watched
+
+DELETES_A_VOLUME = ("ARCHIVING", "DELETING")
+
+
+class Kept:
+    def __init__(self, worlds: "Watched", retention: Retention, oracle: "Oracle") -> None:
+        self._worlds = worlds
+        self._newest = retention.restore_points
+        self._undo = timedelta(seconds=retention.undo_seconds)
+        self._grace = retention.grace_seconds
+        self._oracle = oracle
+        self._points: dict[UUID, list[str]] = {}
+        self._marked_since: dict[tuple[str, str], float] = {}
+        self._wanted_at_the_look: dict[str, set[str]] = {}
+        self.let_go: set[tuple[UUID, tuple[int, ...]]] = set()
+        self.leads = True
+
+    # ── what is written ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def written(self, before: Workspace | None, row: Workspace, reason: str) -> None:
+        if before and row.archive_key and row.archive_key != before.archive_key and reason == "archived":
+            mine = self._points.setdefault(row.id, [])
+            if row.archive_key not in mine:
+                mine.append(row.archive_key)
+        if before is not None:
+            self._purges(before, row)
+
+    def _purges(self, before: Workspace, row: Workspace) -> None:
+        broken = self._oracle.break_
+        if row.purged_at is not None and before.purged_at is None:
+            if row.deleted_at is None or not self._undo_is_over(before):
+                broken("a workspace was purged that can be wanted back", f"{row.id} deleted at {row.deleted_at}")
+            elif self._now() < row.deleted_at + self._undo + timedelta(seconds=self._grace):
+                broken("a workspace was purged before its grace was over", f"{row.id} deleted at {row.deleted_at}")
+        if row.purged_at is not None and row.undelete_requested_at != before.undelete_requested_at:
+            broken("an undelete was accepted after the purge", f"{row.id}")
+        if row.purged_at is not None and row.deleted_at is None:
+            broken("a purged workspace came back", f"{row.id}")
+
+    def expected(self, row: Workspace) -> set[str]:
+        """The archives that must be there. Until it is purged, a deleted workspace keeps all it had."""
+        if row.purged_at is not None:
+            return set()
+        points = self._points.get(row.id, [])
+        keys = {row.archive_key} if row.archive_key else set()
+        if row.deleted_at is not None or row.phase == "ERROR":
+            return keys | set(points)
+        if row.archive_op_id is not None:
+            keys.add(f"{row.id}/{row.archive_op_id}/home.tar.zst")
+        if row.restore_pending and row.restore_from in points:
+            keys.add(row.restore_from)
+        return keys | set(points[-self._newest :])
+
+    # ── what happens ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def watching(self, holder: str, name: str) -> Iterator[None]:
+        """What vanished by this call?"""
+        match name:
+            case "db.collector":
+                yield
+                self._wanted_at_the_look[holder] = self._protected()
+            case "db.remark":
+                yield
+                self._marked(holder)
+            case "db.give_up":
+                before = set(self._worlds.database.collector.marks)
+                yield
+                for kind, thing in sorted(before - set(self._worlds.database.collector.marks)):
+                    self._given_up(kind, thing)
+            case "archives.delete":
+                objects = set(self._worlds.archives.objects)
+                yield
+                for key in sorted(objects - set(self._worlds.archives.objects)):
+                    self._swept(key)
+            case "runtime.delete_volume":
+                volumes = dict(self._worlds.runtime.volumes)
+                yield
+                for volume in sorted(volumes.keys() - self._worlds.runtime.volumes.keys()):
+                    self._volume_deleted(volume, volumes[volume].workspace_id)
+            case _:
+                yield
+
+    def _protected(self) -> set[str]:
+        rows = [row for row in self._worlds.database.rows.values() if not self._undo_is_over(row)]
+        return set().union(*map(self.expected, rows))
+
+    def _undo_is_over(self, row: Workspace) -> bool:
+        return row.deleted_at is not None and not row.undelete_pending and self._now() >= row.deleted_at + self._undo
+
+    def _marked(self, holder: str) -> None:
+        marks, now = self._worlds.database.collector.marks, self._time()
+        self._marked_since = {mark: self._marked_since.get(mark, now) for mark in marks}
+        wanted = self._wanted_at_the_look.get(holder, set()) & self._protected()
+        for name in sorted(wanted & {name for _, name in marks}):
+            self._oracle.break_("9: what is protected stays marked", name)
+
+    def _given_up(self, kind: str, name: str) -> None:
+        if self._time() - self._marked_since.pop((kind, name), float("-inf")) < self._grace - 0.001:
+            self._oracle.break_("9: something was given up without grace", name)
+        if kind != "object":
+            return
+        row = self._worlds.database.rows.get(UUID(name.split("/", 1)[0]))
+        if row is not None and name in self.expected(row):
+            self._oracle.break_("9: a restore point that is kept was given up", f"{name} in {row.phase}")
+        archive = self._worlds.archives.objects.get(name)
+        if row is not None:
+            self._points[row.id] = [key for key in self._points.get(row.id, []) if key != name]
+            self.let_go |= {(row.id, archive.content)} if archive else set()
+
+    def _swept(self, key: str) -> None:
+        row = self._worlds.database.rows.get(UUID(key.split("/", 1)[0]))
+        if row is not None and key in self.expected(row):
+            self._oracle.break_("9: a restore point that is kept was swept", f"{key} in {row.phase}")
+
+    def _volume_deleted(self, name: str, workspace_id: UUID) -> None:
+        row = self._worlds.database.rows.get(workspace_id)
+        if row is None or row.purged_at is not None or row.home_store_key != name:
+            return
+        self._oracle.excuse_delete(workspace_id)
+        if not self.leads:
+            return
+        if row.home.live:
+            self._oracle.break_("1: the living home is deleted", f"{name} under {row.operation}")
+        if row.operation not in DELETES_A_VOLUME and (row.deleted_at is not None or row.phase == "ERROR"):
+            self._oracle.break_("9: a volume that is kept was swept", f"{name} in {row.phase}")
+
+    # ── in the end ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def garbage_left(self) -> Iterator[tuple[str, UUID]]:
+        """And whose it is."""
+        worlds = self._worlds
+        rows = {key: row for key, row in worlds.database.rows.items() if row.purged_at is None}
+        yield from ((f"container of {key}", key) for key in sorted(worlds.runtime.containers.keys() - rows.keys()))
+        for name, volume in sorted(worlds.runtime.volumes.items()):
+            row = rows.get(volume.workspace_id)
+            if row is None or (name != row.home_store_key and row.phase != "ERROR"):
+                yield name, volume.workspace_id
+        for key in sorted(worlds.archives.objects):
+            owner = UUID(key.split("/", 1)[0])
+            row = rows.get(owner)
+            if row is None or (key not in self.expected(row) and row.phase != "ERROR"):
+                yield key, owner
+
+    def all_kept_is_there(self) -> None:
+        worlds = self._worlds
+        for row in worlds.database.rows.values():
+            for key in sorted(self.expected(row) - worlds.archives.objects.keys()):
+                if key in self._points.get(row.id, []):
+                    self._oracle.break_("9: a restore point is not there", key)
+
+    def _now(self) -> datetime:
+        return self._worlds.database.now()
+
+    def _time(self) -> float:
+        return asyncio.get_running_loop().time()

@@ -1,0 +1,129 @@
+"""The probe on memory backends and the real controller: what it says when all is well, when something leaks, when
+nobody leads; and that nothing of it is left.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from uuid import UUID
+
+import pytest
+
+from codehub.adapters.memory import MemoryArchives, MemoryDatabase, MemoryRuntime
+from codehub.coordinator.process import Tuning
+from codehub.domain.workspace import Workspace
+from codehub.usecases.checkup import Finding, Verdict, failed
+from codehub.usecases.probe import OWNER, Probe, Surroundings
+from tests.coordinator.workshop import in_virtual_time
+from tests.simulation.stage import SeededIds, Stage, Worlds
+
+
+class House:
+    """A site whose workspaces hold one note each, kept beside the volumes; `leaks`: paths that can be read inside."""
+
+    def __init__(self, leaks: Sequence[str] = (), *, isolates: bool = True) -> None:
+        self.stage = Stage(Worlds.fresh(), Tuning())
+        self.notes: dict[UUID, str] = {}
+        self.leaks = leaks
+        self.isolates = isolates
+        self.findings: list[Finding] = []
+
+    async def inside(self, ws: Workspace, argv: Sequence[str]) -> tuple[int, str]:
+        if argv[2] == 'test -r "$1"':
+            return int(argv[-1] not in self.leaks), ""
+        script = argv[2].partition(" && ")[2]
+        if script.startswith("printf"):
+            self.notes[ws.id] = script.split()[2]
+            return 0, ""
+        return 0, self.notes[ws.id]
+
+    def probe(self, patience: float = 300.0) -> Probe:
+        worlds = self.stage.worlds
+        return Probe(
+            wishes=self.stage.wishes(),
+            views=MemoryDatabase(worlds.database).views(),
+            runtime=MemoryRuntime(worlds.runtime),
+            archives=MemoryArchives(worlds.archives),
+            ids=SeededIds(5),
+            inside=self.inside,
+            home_of=lambda ws: f"/homes/{ws.home_store_key}",
+            surroundings=Surroundings({"/data/password": "the passwords"}, self.isolates),
+            patience_seconds=patience,
+        )
+
+    async def examined(self, patience: float = 300.0) -> dict[str, Verdict]:
+        await self.probe(patience).run(self.findings.append)
+        return {finding.name: finding.verdict for finding in self.findings}
+
+    def nothing_is_left(self) -> bool:
+        worlds = self.stage.worlds
+        rows = [row for row in worlds.database.rows.values() if row.owner_id == OWNER]
+        assert rows
+        return (
+            all(row.deleted_at for row in rows)
+            and not worlds.runtime.volumes
+            and not worlds.runtime.containers
+            and not worlds.archives.objects
+        )
+
+
+@in_virtual_time
+async def test_the_whole_way_and_nothing_is_left() -> None:
+    house = House()
+    house.stage.start("me")
+    told = await house.examined()
+    assert set(told.values()) == {Verdict.OK}
+    assert list(told) == [f"probe: {step}" for step in ("start", "isolation", "archive", "restore", "clean up")]
+    assert "another workspace's home" in house.findings[1].seen
+    assert house.nothing_is_left()
+    await house.stage.kill("me")
+
+
+@pytest.mark.parametrize(("isolates", "verdict"), [(True, Verdict.FAIL), (False, Verdict.WARN)])
+def test_what_is_in_reach_is_named(isolates: bool, verdict: Verdict) -> None:
+    @in_virtual_time
+    async def check() -> None:
+        house = House(["/data/password"], isolates=isolates)
+        house.stage.start("me")
+        assert (await house.examined())["probe: isolation"] is verdict
+        assert "the passwords" in house.findings[1].seen
+        assert house.findings[1].advice
+        assert house.nothing_is_left()
+        await house.stage.kill("me")
+
+    check()
+
+
+@in_virtual_time
+async def test_a_file_that_comes_back_otherwise_fails() -> None:
+    house = House()
+    house.stage.start("me")
+    running = asyncio.create_task(house.examined())
+    while not any(finding.name == "probe: archive" for finding in house.findings):
+        await asyncio.sleep(0.1)
+    house.notes = dict.fromkeys(house.notes, "other")
+    assert (await running)["probe"] is Verdict.FAIL
+    assert failed(house.findings)
+    assert house.nothing_is_left()
+    await house.stage.kill("me")
+
+
+@in_virtual_time
+async def test_without_a_leader_it_says_so_and_what_it_left() -> None:
+    house = House()
+    told = await house.examined(patience=5.0)
+    assert (told["probe"], told["probe: clean up"]) == (Verdict.FAIL, Verdict.WARN)
+    assert "codehub admin leader" in house.findings[0].advice
+    assert all(str(key) in house.findings[-1].seen for key in house.stage.ids())
+
+
+@in_virtual_time
+async def test_a_probe_that_is_cancelled_cleans_up() -> None:
+    house = House()
+    house.stage.start("me")
+    running = asyncio.create_task(house.examined())
+    while not house.findings:
+        await asyncio.sleep(0.1)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert house.nothing_is_left()
+    await house.stage.kill("me")
