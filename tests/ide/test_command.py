@@ -1,6 +1,8 @@
 """The command line as a value, and its first words run for real: they keep what a person has set."""
 
 import json
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -27,13 +29,14 @@ def test_the_command_line() -> None:
     ]
 
 
-def run(home: Path, tmp_path: Path) -> list[str]:
+def run(home: Path, tmp_path: Path, **environment: str) -> list[str]:
     node = tmp_path / "node"
     node.write_text(PRINTS_ITS_CALL)
     node.chmod(0o755)
     template = ide_command(InstalledIde("4.0", node, tmp_path / "ide"))
     words = [word.replace("{home}", str(home)).replace("{socket}", "/s") for word in template]
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    given = {"PATH": os.environ["PATH"], "HOME": str(home)} | environment
+    return subprocess.run(words, env=given, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 @pytest.fixture
@@ -66,3 +69,38 @@ def test_a_person_s_settings_are_never_touched(theirs: str, home: Path, tmp_path
 def test_settings_that_cannot_be_written_do_not_keep_it_from_starting(home: Path, tmp_path: Path) -> None:
     (home / ".local").write_text("a file")
     assert run(home, tmp_path)[-1] == str(home)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    if shutil.which("git") is None:
+        pytest.skip("git is not there")
+    work = tmp_path / "shop"
+    alone = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
+    who = ("-c", "user.name=Ann", "-c", "user.email=ann@example.com")
+    for words in (("init", "-q", str(work)), ("-C", str(work), *who, "commit", "-q", "--allow-empty", "-m", "first")):
+        subprocess.run(["git", *words], env=alone, check=True)
+    return work
+
+
+def started_with(url: Path, home: Path, tmp_path: Path) -> None:
+    """Its output is read to the end, so whatever it left running beside has ended too."""
+    assert run(home, tmp_path, CODEHUB_GIT_URL=str(url))[-1] == str(home)
+
+
+def test_a_repository_that_was_asked_for_is_cloned_once(repository: Path, home: Path, tmp_path: Path) -> None:
+    started_with(repository, home, tmp_path)
+    assert (home / "shop" / ".git").is_dir()
+    shutil.rmtree(home / "shop")
+    started_with(repository, home, tmp_path)
+    assert not (home / "shop").exists(), "a person who removed it does not get it back"
+
+
+def test_a_clone_that_failed_keeps_nothing_from_starting_and_is_tried_again(
+    repository: Path, home: Path, tmp_path: Path
+) -> None:
+    away = repository.rename(tmp_path / "away")
+    started_with(repository, home, tmp_path)
+    away.rename(repository)
+    started_with(repository, home, tmp_path)
+    assert (home / "shop" / ".git").is_dir()

@@ -1,8 +1,9 @@
 """The command line that runs an installed code-server: a template for the process runtime.
 
 Everything that a person changes is below the home and sleeps and wakes with it. `code-server FILE` in a terminal
-opens that file, for which the shell finds node by a variable. No configuration file of code-server's is read: who may
-come in and where it listens is not the workspace's to change.
+opens that file, for which the shell finds node by a variable. A repository that was asked for is cloned once, beside
+the IDE's start, and again at the next start if that failed; the workspace's log says why. No configuration file of
+code-server's is read: who may come in and where it listens is not the workspace's to change.
 """
 
 import json
@@ -18,6 +19,10 @@ _LAUNCH = """\
 settings=$1/User/settings.json
 [ -e "$settings" ] || { mkdir -p "${settings%/*}" && printf '%s\\n' "$2" > "$settings"; }
 export NODE_EXEC_PATH="$3"
+cloned=$1/cloned
+if [ -n "${CODEHUB_GIT_URL:-}" ] && [ ! -e "$cloned" ]; then
+    (cd "$HOME" && GIT_TERMINAL_PROMPT=0 git clone -- "$CODEHUB_GIT_URL" && : > "$cloned") &
+fi
 shift 2
 exec "$@"
 """
