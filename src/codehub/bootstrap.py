@@ -10,11 +10,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 from fastapi import FastAPI
 
-from codehub.adapters.backup import InUse, Manifest, back_up, checked_manifest, inspect, restore, settings_of
 from codehub.adapters.contents import ObjectContents
 from codehub.adapters.embedded import EmbeddedError, EmbeddedServer, embedded_postgres, embedded_redis
 from codehub.adapters.ide import (
@@ -24,7 +22,6 @@ from codehub.adapters.ide import (
     code_server,
     ensure_code_server,
     ide_command,
-    is_installed,
 )
 from codehub.adapters.notices import LogNotifier, WebhookNotifier
 from codehub.adapters.objects import ObjectArchives
@@ -32,7 +29,6 @@ from codehub.adapters.oidc import HttpOpenIdProvider, OpenIdClient
 from codehub.adapters.passwords import Argon2Passwords
 from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch, check_schema, migrate
 from codehub.adapters.process import ProcessJobs, ProcessRuntime
-from codehub.adapters.process.sandbox import find_bubblewrap
 from codehub.adapters.redis import RedisConnection
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.app import create_app
@@ -42,15 +38,15 @@ from codehub.coordinator.process import Coordinator, Outside, Tuning, survey
 from codehub.coordinator.retention_runner import RecordAges, Records
 from codehub.domain.admission import Limits
 from codehub.domain.envelope import Envelope
+from codehub.domain.errors import BackendError
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.plan import Policy
 from codehub.domain.protection import Retention
-from codehub.domain.workspace import Operation, Workspace
+from codehub.domain.workspace import Operation
 from codehub.ports.accounts import SessionRules
 from codehub.ports.collector import CollectorView
-from codehub.ports.runtime import ContainerSpec
 from codehub.ports.stores import Leader
-from codehub.settings import Settings, SettingsError, environment_name
+from codehub.settings import Settings
 from codehub.telemetry import Metrics, configure_logging
 from codehub.usecases.announcements import Announcements
 from codehub.usecases.creation import Creation
@@ -59,24 +55,17 @@ from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.limits import RunningSlots
 from codehub.usecases.oidc import Oidc
 from codehub.usecases.people import People
-from codehub.usecases.probe import Probe, Surroundings
 from codehub.usecases.tokens import Tokens
 from codehub.usecases.wishes import Wishes
 
 __all__ = [
     "EmbeddedError",
     "IdeError",
-    "InUse",
     "InstalledIde",
-    "Manifest",
     "Progress",
     "SchemaMismatch",
     "Services",
-    "check_schema",
-    "checked_manifest",
-    "find_bubblewrap",
     "migrate",
-    "settings_of",
 ]
 
 
@@ -159,7 +148,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         archives = open_archives(settings)
         stack.callback(archives.close)
         command, readable = ide(settings)
-        runtime = ProcessRuntime(data_dir(settings) / "runtime", install, command, readable=readable)
+        place = private_data_dir(settings)
+        runtime = ProcessRuntime(place / "runtime", install, command, readable=readable, hidden=place)
         yield Services(settings, database, redis, runtime, archives, Metrics(), install)
 
 
@@ -230,116 +220,11 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
     )
 
 
-async def probe(services: Services) -> Probe:
-    """What `codehub doctor --probe` sends the whole way."""
-    runtime, settings = services.runtime, services.settings
-
-    async def inside(ws: Workspace, argv: Sequence[str]) -> tuple[int, str]:
-        return await runtime.run_inside(ContainerSpec(ws.id, ws.home_store_key or "", ws.image_ref), argv)
-
-    hidden = secret_places(data_dir(settings))
-    for key in await runtime.containers():
-        endpoint = await runtime.endpoint(key)
-        if endpoint and endpoint.socket:
-            hidden[endpoint.socket] = "another workspace's socket"
-    if socket_path := database_socket(settings):
-        hidden[socket_path] = "the database's socket"
-    return Probe(
-        wishes=services.wishes,
-        views=services.database.views(),
-        runtime=runtime,
-        archives=services.archives,
-        ids=RandomIds(),
-        inside=inside,
-        home_of=lambda ws: str(runtime.homes.home(ws.home_store_key or "")),
-        surroundings=Surroundings(hidden, await runtime.isolates()),
-    )
-
-
-def secret_places(directory: Path) -> dict[str, str]:
-    """What a data directory holds that no workspace may see, and what each is. Only what is there: nothing is proven by
-    not finding the rest."""
-    places = {
-        "running.json": "the databases' passwords",
-        "postgres/password": "the databases' passwords",
-        "logs": "the logs",
-        "archives": "the archives",
-        "runtime/volumes": "the volumes",
-    }
-    return {str(directory / name): what for name, what in places.items() if (directory / name).exists()}
-
-
-def database_socket(settings: Settings) -> str | None:
-    """Where PostgreSQL listens, if that is a file."""
-    query = parse_qs(urlsplit(settings.database_url.get_secret_value()).query)
-    host, port = query.get("host", [""])[0], query.get("port", ["5432"])[0]
-    return f"{host}/.s.PGSQL.{port}" if host.startswith("/") else None
-
-
-def installed_ide(settings: Settings) -> InstalledIde | None:
-    """None: not yet, and not needed if the settings name another."""
-    found = code_server(ide_cache_dir(settings))
-    return found if is_installed(found) else None
-
-
 def open_archives(settings: Settings) -> ObjectArchives:
     local = settings.archive_url is None
+    if local:
+        private_data_dir(settings)
     return ObjectArchives(archive_url(settings), settings.archive_prefix, make_directory=local)
-
-
-@asynccontextmanager
-async def open_redis(settings: Settings) -> AsyncIterator[RedisConnection]:
-    connection = RedisConnection.open(settings.redis_url.get_secret_value())
-    try:
-        yield connection
-    finally:
-        await connection.close()
-
-
-@asynccontextmanager
-async def open_database(settings: Settings) -> AsyncIterator[PostgresDatabase]:
-    """The database alone, whatever is in it."""
-    async with await PostgresDatabase.open(settings.database_url.get_secret_value()) as database:
-        yield database
-
-
-async def back_up_installation(settings: Settings, path: Path) -> Manifest:
-    async with open_database(settings) as database:
-        return await back_up(database, path, settings.install_id, environment())
-
-
-async def restore_installation(settings: Settings, path: Path, *, replace_all: bool) -> Manifest:
-    async with open_database(settings) as database:
-        return await restore(database, settings.database_url.get_secret_value(), path, replace_all=replace_all)
-
-
-async def inspect_backup(settings: Settings, path: Path) -> tuple[Manifest, InUse]:
-    """Also refuses a backup whose resources this installation would not know as its own."""
-    async with open_database(settings) as database:
-        manifest, found = await inspect(database, path)
-    if (settings.install_id or manifest.database_id) != manifest.install_id:
-        raise SettingsError(
-            f"the backup's resources are labelled {manifest.install_id} and would not be known as ours: "
-            f"set CODEHUB_INSTALL_ID={manifest.install_id}. Nothing was changed"
-        )
-    return manifest, found
-
-
-def environment() -> dict[str, str]:
-    """What a backup keeps of how we were configured: our variables that are set, and the object store's."""
-    ours = {environment_name(field) for field in Settings.model_fields}
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name in ours or name.startswith("AWS_") or name == "CODEHUB_S3_ENDPOINT"
-    }
-
-
-@asynccontextmanager
-async def embedded_database(directory: Path) -> AsyncIterator[str]:
-    """The PostgreSQL of `codehub up` without the rest; its address."""
-    async with embedded_postgres(directory) as postgres:
-        yield postgres.url
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,6 +266,16 @@ def start_logging(settings: Settings) -> None:
 
 def data_dir(settings: Settings) -> Path:
     return settings.data_dir.expanduser().absolute()
+
+
+def private_data_dir(settings: Settings) -> Path:
+    """Made, if it is not there, for its owner alone."""
+    directory = data_dir(settings)
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise BackendError(f"the data directory {directory} cannot be made: {error.strerror}") from error
+    return directory
 
 
 def archive_url(settings: Settings) -> str:

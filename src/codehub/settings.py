@@ -19,20 +19,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 TTL_MARGIN_SECONDS = 60
 """Beyond one flush and one drain: what a stop must leave between the last key press and itself."""
 
-FAMILIES = (
-    "ACTIVITY_",
-    "CODEHUB_",
-    "COORDINATOR_",
-    "GC_",
-    "MAX_",
-    "RECONCILER_",
-    "REDIS_",
-    "RESTORE_",
-    "RETENTION_",
-    "SESSION_",
-    "TTL_",
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Must:
@@ -376,8 +362,9 @@ def field_must(field: FieldInfo) -> Must | None:
 def misspelt(environ: Mapping[str, str]) -> Iterator[str]:
     """A variable that is nearly one of ours does nothing; saying so saves an evening."""
     known = {environment_name(field) for field in Settings.model_fields}
+    families = tuple({name.split("_")[0] + "_" for name in known})
     for name in sorted(environ):
-        if name.startswith(FAMILIES) and name not in known and (near := difflib.get_close_matches(name, known, 1, 0.9)):
+        if name.startswith(families) and name not in known and (near := difflib.get_close_matches(name, known, 1, 0.9)):
             yield f"{name} is set but is no setting; did you mean {near[0]}?"
 
 

@@ -14,7 +14,7 @@ from tests.cli.terminal import Terminal
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
     """The hub's log is not the terminal's."""
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    structlog.configure([structlog.processors.KeyValueRenderer()], logger_factory=structlog.ReturnLoggerFactory())
     yield
     structlog.reset_defaults()
 

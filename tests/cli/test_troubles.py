@@ -110,7 +110,9 @@ def test_a_limit_says_who_holds_the_slots(terminal: Terminal) -> None:
             terminal.done("ws", "create", name)
         said = terminal("ws", "create", "three")
     assert said.code == FAILED
-    assert said.lines()[1:] == ["  Running now: one, two.", "  Stop one with `codehub ws stop NAME`."]
+    [why, hint] = said.lines()
+    assert "these hold the slots: one, two." in why
+    assert hint == "  `codehub ws stop NAME` stops one."
 
 
 def test_a_failure_of_theirs_names_the_request(ann: Terminal, hub: Hub) -> None:

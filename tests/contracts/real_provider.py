@@ -14,7 +14,7 @@ SECONDS = 60.0
 
 
 @contextmanager
-def running_provider(*people: dict[str, str]) -> Iterator[str]:
+def running_provider(*people: dict[str, object]) -> Iterator[str]:
     """Gives its issuer. Each of `people` is the claims of one person."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

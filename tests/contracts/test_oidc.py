@@ -38,7 +38,9 @@ class Place:
 
 @pytest.fixture(scope="module")
 def real_issuer() -> Iterator[str]:
-    with running_provider({"sub": "sub-1", "preferred_username": "Ann", "email": "a@example.com"}) as issuer:
+    with running_provider(
+        {"sub": "sub-1", "preferred_username": "Ann", "email": "a@example.com", "email_verified": True}
+    ) as issuer:
         yield issuer
 
 
@@ -74,7 +76,7 @@ async def test_a_code_says_who_it_is(place: Place) -> None:
     back = await place.approve(url, "sub-1")
     assert back["state"] == "s"
     who = await place.provider.identify(code=back["code"], verifier=VERIFIER, nonce="n1")
-    assert who == Identified(place.issuer, "sub-1", "Ann", "a@example.com")
+    assert who == Identified(place.issuer, "sub-1", "Ann", "a@example.com", email_verified=True)
 
 
 async def test_a_code_is_good_once(place: Place) -> None:
@@ -147,7 +149,7 @@ async def test_a_good_token_of_this_provider_is_taken(hostile: SigningProvider) 
         {"sub": ""},
         {"sub": 7},
     ],
-    ids=str,
+    ids=" ".join,
 )
 async def test_a_token_that_is_not_for_us_and_now_is_refused(hostile: SigningProvider, claims: dict[str, Any]) -> None:
     hostile.claims = claims

@@ -31,6 +31,24 @@ def test_only_what_is_named_is_seen_and_only_the_home_and_the_socket_are_written
     }
 
 
+def test_a_hidden_directory_stays_so_whatever_is_readable_around_it() -> None:
+    """Passwords lie beside the runtime's root; a data directory below /opt, or an IDE named by a path in it, must not
+    bring them in."""
+    data = Path("/", "opt", "codehub")
+    words = sandboxed(
+        "bwrap",
+        ["ide"],
+        home=data / "runtime/volumes/v/home",
+        sockets=data / "runtime/sockets/a",
+        root=data / "runtime",
+        readable=[data.parent, data, data / "ide", Path("/srv/tools")],
+        hidden=data,
+    )
+    shown = [Path(words[at + 1]) for at, word in enumerate(words) if word in {"--ro-bind", "--tmpfs"}]
+    assert shown[-6:] == [data.parent, data, Path("/srv/tools"), data, data / "ide", data / "runtime"]
+    assert words[words.index("/srv/tools") + 2 :][:2] == ["--tmpfs", str(data)]
+
+
 @pytest.mark.system
 async def test_in_a_sandbox_there_is_nothing_of_the_others(tmp_path: Path) -> None:
     if find_bubblewrap() is None:

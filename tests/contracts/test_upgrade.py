@@ -22,6 +22,9 @@ pytestmark = pytest.mark.system
 RELEASED = [script.revision for script in _scripts().walk_revisions() if script.revision != schema_head()]
 CONDITION = {"status": True, "reason": "Ready", "message": "", "last_transition_time": "2026-01-01T00:00:00+00:00"}
 
+HOME = {"incarnation": 1, "live": True, "restoring": None, "deleting_volume": False, "ready_instance": None}
+HOME |= {"restore_marker": None}
+
 
 async def migrate_to(url: str, revision: str) -> None:
     async def connect() -> Any:
@@ -54,7 +57,7 @@ async def fill(connection: "asyncpg.Connection[Any]") -> UUID:
         """,
         key,
         json.dumps(conditions),
-        json.dumps({"live": True, "restoring": None, "deleting_volume": False}),
+        json.dumps(HOME),
     )
     await connection.execute(
         "INSERT INTO archives VALUES ('a/b/home.tar.zst', $1, $2, 10, 2, 'ab', now(), now())", key, uuid4()

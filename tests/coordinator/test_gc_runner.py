@@ -22,6 +22,7 @@ from codehub.domain.judge import ArchiveState
 from codehub.domain.protection import Retention, ThingKind
 from codehub.domain.workspace import Desired, HomeContext, Operation, Phase, Workspace
 from codehub.ports.archives import StoredObject
+from codehub.ports.collector import Restored
 from tests.coordinator.workshop import ANSWER_LOST, FAILS, PERSON, Workshop, in_virtual_time, now
 from tests.rows import (
     KEY,
@@ -499,11 +500,20 @@ def all_volumes(shop: Workshop) -> None:
         shop.worlds.runtime.volumes[name] = Volume(UUID(int=number + 100))
 
 
+def restored_database(shop: Workshop) -> None:
+    """The ledger has gone on since; a home that was made after the backup is known to nobody."""
+    shop.place(archived(), archives={KEY: (1,)})
+    shop.worlds.database.collector.restored = Restored(NOW - timedelta(days=1), NOW)
+    shop.worlds.runtime.volumes[naming.volume_name(NOBODY, 1)] = Volume(NOBODY)
+    stray(shop)
+
+
 ALARMS: dict[str, Callable[[Workshop], None]] = {
     "database-empty": empty_database,
     "database-younger": new_database,
     "ledger-behind": old_database,
     "foreign-install": another_s_store,
+    "restored": restored_database,
     "too-many": all_volumes,
 }
 
@@ -540,6 +550,21 @@ async def test_a_person_may_insist_but_not_on_everything(check: str) -> None:
     await asyncio.sleep(GRACE + 3602)
     report = await collector(shop).run([check])
     assert bool(report.swept) is (check not in ("database-empty", "foreign-install"))
+
+
+@in_virtual_time
+async def test_after_a_restore_what_is_known_to_be_older_or_later_still_goes() -> None:
+    shop = await Workshop.open(TUNING)
+    shop.place(archived(), archives={KEY: (1,)})
+    before, after = NOW - timedelta(days=2), NOW - timedelta(days=1)
+    shop.worlds.database.collector.restored = Restored(before, after)
+    for key, at in ((STRAY, before - timedelta(hours=3)), (naming.archive_key("", NOBODY, UUID(int=3)), NOW)):
+        shop.worlds.archives.objects[key] = StoredArchive((1,), at, committed=True)
+    shop.worlds.database.rows[WORKSPACE_ID] = replace(shop.row, created_at=NOW - timedelta(days=9))
+    assert checks(await survey(shop)) == []
+    in_between = naming.archive_key("", NOBODY, UUID(int=4))
+    shop.worlds.archives.objects[in_between] = StoredArchive((1,), before + timedelta(hours=1), committed=True)
+    assert checks(await survey(shop)) == ["restored"]
 
 
 @in_virtual_time

@@ -25,6 +25,7 @@ ALARMS: dict[Check, dict[str, Any]] = {
     Check.FOREIGN_INSTALL: {"owner": "that"},
     Check.DATABASE_YOUNGER: {"oldest_object_at": LONG_AGO - timedelta(seconds=1)},
     Check.LEDGER_BEHIND: {"newest_ledger_at": NOW - timedelta(hours=1, seconds=1)},
+    Check.RESTORED: {"backup_at": LONG_AGO, "newer_than_backup": 1},
     Check.TOO_MANY: {"counts": {ThingKind.OBJECT: Count(100, 21)}},
 }
 
@@ -37,6 +38,7 @@ def test_an_ordinary_sweep_is_let_through() -> None:
     assert alarms() == []
     assert alarms(newest_ledger_at=NOW - timedelta(hours=1)) == []
     assert alarms(owner=None) == []
+    assert alarms(backup_at=LONG_AGO) == []
 
 
 @pytest.mark.parametrize("check", Check)

@@ -7,7 +7,8 @@ import os
 import pty
 import re
 import subprocess
-import sys
+import termios
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -29,15 +30,16 @@ MASKS = (
     (re.compile(r"\b[0-9a-f]{8}\b"), "ID"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?"), "TIME"),
     (re.compile(r"\d+ (s|min|h|d)\b"), "SPAN"),
-    (re.compile(r"[\d.]+ (B|kB|MB)\b"), "SIZE"),
+    (re.compile(r"[\d.]+ (B|kB|MB)\b +\d+"), "SIZE FILES"),
     (re.compile(r"(?<=Password: )\S+"), "PASSWORD"),
+    (re.compile(r"\.venv/bin/codehub"), "codehub"),
     (re.compile(r" +"), " "),
 )
 
 
 def masked(text: str) -> list[str]:
-    """Without the lines that tell how it goes: who looks seldom sees fewer."""
-    lines = [line for line in text.splitlines() if not re.match(r"demo: [A-Z]+", line)]
+    """Without the lines that tell how it goes (who looks seldom sees fewer), and without what the IDE put at home."""
+    lines = [line for line in text.splitlines() if not re.match(r"demo: [A-Z]+|0\d{3} ", line)]
     for mask, word in MASKS:
         lines = [mask.sub(word, line) for line in lines]
     return [line.rstrip() for line in lines]
@@ -51,13 +53,14 @@ def taken() -> Iterator[tuple[str, str]]:
         unused = load_settings(database_url="postgresql://unused", redis_url="redis://unused", ide_command=None)
         environment = {
             "HOME": str(home),
-            "PATH": f"{CODEHUB.parent}:{os.environ['PATH']}",
+            "PATH": os.environ["PATH"],
             "CODEHUB_IDE_CACHE_DIR": str(ide_cache_dir(unused)),
             "COLUMNS": "80",
         }
 
         def tidy(text: str) -> str:
             shown = text.replace(str(directory / "data"), "~/.local/share/codehub").replace(str(port), "8000")
+            shown = shown.replace(str(CODEHUB), ".venv/bin/codehub")
             return "\n".join(line.rstrip() for line in shown.splitlines()) + "\n"
 
         def screen(commands: Sequence[str]) -> str:
@@ -97,6 +100,8 @@ def answered(words: Sequence[str], password: str, environment: dict[str, str]) -
     said = b""
     while b"Password" not in said:
         said += os.read(terminal, 1024)
+    while termios.tcgetattr(terminal)[3] & termios.ECHO:  # what is typed before is thrown away
+        time.sleep(0.01)
     os.write(terminal, f"{password}\n".encode())
     while True:
         try:
@@ -119,4 +124,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -37,7 +37,7 @@ SILENT_AFTER = 4
 AsJson = Annotated[bool, typer.Option("--json", help="Print data for programs.")]
 
 
-def _with_services(work: "Callable[[Services], Awaitable[T]]") -> T:
+def with_services(work: "Callable[[Services], Awaitable[T]]") -> T:
     from codehub.bootstrap import open_services
     from codehub.cli.running import operators_settings
 
@@ -54,7 +54,7 @@ def leader(as_json: AsJson = False) -> None:
 
     Example: `codehub admin leader --json`
     """
-    found = _with_services(lambda services: services.leader())
+    found = with_services(lambda services: services.leader())
     alive = found is not None and found.age_seconds < SILENT_AFTER
     if as_json:
         print(
@@ -99,7 +99,7 @@ def recover(
     """
     from codehub.ports.stores import Actor
 
-    row = _with_services(lambda services: services.wishes.recover(workspace, action, Actor("admin"), archive))
+    row = with_services(lambda services: services.wishes.recover(workspace, action, Actor("admin"), archive))
     print(f"Asked: {row.name} will recover by {action}. See its events for what follows.")
 
 
@@ -125,7 +125,7 @@ def gc(
     unknown = [name for name in waived if name not in WAIVABLE]
     if unknown:
         raise typer.BadParameter(f"{unknown[0]!r} cannot be waived; these can: {', '.join(WAIVABLE)}")
-    report = _with_services(lambda services: _dry_run(services, waived) if dry_run else _collect(services, waived))
+    report = with_services(lambda services: _dry_run(services, waived) if dry_run else _collect(services, waived))
     print(json.dumps(report) if as_json else "\n".join(gc_report(report, dry_run=dry_run)))
     if report.get("error") or (report["refusals"] and not dry_run):
         raise typer.Exit(FAILED)

@@ -14,7 +14,7 @@ import typer
 from codehub.cli.present import size
 
 if TYPE_CHECKING:
-    from codehub.bootstrap import InUse, Manifest
+    from codehub.operating import InUse, Manifest
     from codehub.settings import Settings
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print data for programs.")]
@@ -33,7 +33,7 @@ def backup(file: Annotated[Path, typer.Argument(help="The file to make.")], as_j
 
     Example: `codehub admin backup /srv/backup/codehub-$(date +%F).tar.zst`
     """
-    from codehub.bootstrap import back_up_installation
+    from codehub.operating import back_up_installation
 
     path = file.expanduser().absolute()
 
@@ -68,7 +68,7 @@ def restore(
 
     Examples: `codehub admin restore codehub.tar.zst` · `codehub admin restore codehub.tar.zst --replace`
     """
-    from codehub.bootstrap import checked_manifest, inspect_backup, restore_installation, settings_of
+    from codehub.operating import checked_manifest, inspect_backup, restore_installation, settings_of
 
     path = file.expanduser().absolute()
 
@@ -95,8 +95,8 @@ def restore(
 @asynccontextmanager
 async def _settings(*, new_cluster: bool) -> "AsyncIterator[Settings]":
     """The environment's database; else that of a `codehub up` that runs here; else its PostgreSQL is run for this."""
-    from codehub.bootstrap import embedded_database
     from codehub.cli.running import operators_settings
+    from codehub.operating import embedded_database
     from codehub.settings import SettingsError, load_settings
 
     # Redis plays no part in this, and a job that makes backups is often given none.

@@ -73,7 +73,8 @@ async def open_files(_settings: "Settings") -> Finding:
 
 
 async def postgresql(settings: "Settings") -> Finding:
-    from codehub.bootstrap import SchemaMismatch, check_schema, open_database
+    from codehub.bootstrap import SchemaMismatch
+    from codehub.operating import check_schema, open_database
 
     async with open_database(settings) as database:
         try:
@@ -92,7 +93,7 @@ async def postgresql(settings: "Settings") -> Finding:
 
 
 async def redis(settings: "Settings") -> Finding:
-    from codehub.bootstrap import open_redis
+    from codehub.operating import open_redis
 
     async with open_redis(settings) as connection:
         try:
@@ -128,7 +129,7 @@ async def archive_store(settings: "Settings") -> Finding:
 
 
 async def sandbox(_settings: "Settings") -> Finding:
-    from codehub.bootstrap import find_bubblewrap
+    from codehub.operating import find_bubblewrap
 
     if await asyncio.to_thread(find_bubblewrap) is not None:
         return ok("sandbox", "bubblewrap works: workspaces do not see each other")
@@ -140,7 +141,8 @@ async def sandbox(_settings: "Settings") -> Finding:
 
 
 async def ide(settings: "Settings") -> Finding:
-    from codehub.bootstrap import ide_cache_dir, installed_ide
+    from codehub.bootstrap import ide_cache_dir
+    from codehub.operating import installed_ide
 
     if settings.ide_command:
         program = settings.ide_command.split()[0]
@@ -155,7 +157,8 @@ async def ide(settings: "Settings") -> Finding:
 
 
 async def leader(settings: "Settings") -> Finding:
-    from codehub.bootstrap import leader_of, open_database
+    from codehub.bootstrap import leader_of
+    from codehub.operating import open_database
 
     async with open_database(settings) as database:
         try:

@@ -173,8 +173,7 @@ def _told(problem: Json, answer: httpx.Response) -> ClientFailed:
     if wrong:
         lines = ["That cannot be taken:", *(f"  {found['field']}: {found.get('message')}" for found in wrong)]
     if problem.get("holders"):
-        lines.append(f"  Running now: {', '.join(map(str, problem['holders']))}.")
-        lines.append("  Stop one with `codehub ws stop NAME`.")
+        lines.append("  `codehub ws stop NAME` stops one.")  # waiting is no help
     elif answer.headers.get("Retry-After"):
         lines.append(f"  Try again in {answer.headers['Retry-After']} s.")
     if answer.status_code != httpx.codes.UNAUTHORIZED:

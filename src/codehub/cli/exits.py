@@ -24,6 +24,7 @@ def explained(app: Callable[..., object]) -> int:
     except TyperException as wrong:
         return _wrong_usage(wrong)
     except Abort:  # a question that nobody answered
+        print(file=sys.stderr)  # the question stands on a line of its own
         return _say("given up; nothing was changed.", INTERRUPTED)
     except KeyboardInterrupt:
         return INTERRUPTED

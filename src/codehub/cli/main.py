@@ -5,7 +5,21 @@ from typing import Annotated
 
 import typer
 
-from codehub.cli import admin, admin_fleet, admin_people, backup, doctor, ide, job, login, serve, tokens, up, workspaces
+from codehub.cli import (
+    admin,
+    admin_fleet,
+    admin_people,
+    backup,
+    doctor,
+    first_admin,
+    ide,
+    job,
+    login,
+    serve,
+    tokens,
+    up,
+    workspaces,
+)
 from codehub.cli.exits import explained
 
 app = typer.Typer(
@@ -47,6 +61,7 @@ def program(
 
 up.register(app)
 backup.register(admin.app)
+first_admin.register(admin.app)
 doctor.register(app)
 serve.register(app)
 login.register(app)

@@ -145,7 +145,8 @@ def _save(answer: httpx.Response, target: Path) -> int:
 def _with_bar(answer: httpx.Response, file: IO[bytes], name: str) -> int:
     expected = answer.headers.get("Content-Length")
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(present.plain(name), total=int(expected) if expected else None)
         return copy(answer, file, lambda size: bar.update(task, completed=size))
 

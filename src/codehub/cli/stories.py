@@ -6,7 +6,7 @@ import typer
 
 from codehub.cli import contexts, present
 from codehub.cli.client import Client
-from codehub.cli.finding import find
+from codehub.cli.finding import find, whole_id
 from codehub.cli.options import AsJson, Which
 
 
@@ -32,10 +32,16 @@ def events(
         return
     rows = []
     for entry in found:
-        change = " → ".join(part for part in (entry["before"], entry["after"]) if part)
+        change = " → ".join(_short(part) for part in (entry["before"], entry["after"]) if part)
         why = " · ".join(part for part in (entry["reason"], entry["message"]) if part)
         rows.append((entry["at"][:19].replace("T", " "), entry["actor"], entry["kind"], change, why))
     present.table(("AT (UTC)", "WHO", "WHAT", "CHANGE", "WHY"), rows, empty="Nothing has happened yet.")
+
+
+def _short(part: str) -> str:
+    """Of a restore point's key, the id by which people know it."""
+    workspace_id, _, rest = part.partition("/")
+    return rest.partition("/")[0] if whole_id(workspace_id) else part
 
 
 def logs(

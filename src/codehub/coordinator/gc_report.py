@@ -15,7 +15,7 @@ from codehub.domain.envelope import Count, Envelope, Inventory, Refusal, refusal
 from codehub.domain.protection import Retention, Thing, ThingKind, garbage, undo_is_over
 from codehub.domain.workspace import Operation, Workspace
 from codehub.ports.archives import Archives, StoredObject
-from codehub.ports.collector import CollectorData, CollectorView, Mark
+from codehub.ports.collector import CollectorData, CollectorView, Mark, Restored
 from codehub.ports.runtime import Runtime
 
 
@@ -125,6 +125,8 @@ class Survey:
             counts=_counts(existing, candidates),
             owner=owner,
             install=self._install,
+            backup_at=data.restored.backup_at if data.restored else None,
+            newer_than_backup=sum(self._may_be_newer(c, things[c.thing], rows, data.restored) for c in candidates),
         )
         report = CollectorReport(
             now=data.now,
@@ -147,6 +149,18 @@ class Survey:
                 if ws is not None and ws.deleted_at and undo_is_over(ws, self._retention.undo, data.now):
                     changes.append(ws.deleted_at + self._retention.undo)
                 yield Candidate(thing, stored.bytes if stored else 0, why, max(changes, default=None))
+
+    def _may_be_newer(
+        self, found: Candidate, stored: "Stored | None", rows: Mapping[UUID, Workspace], restored: Restored | None
+    ) -> bool:
+        """Than the backup, and not made since the restore. Only objects tell their age; the rest is in doubt if nobody
+        knows its workspace."""
+        if restored is None:
+            return False
+        if stored is None:
+            return found.thing.workspace_id not in rows
+        skew = self._envelope.skew
+        return restored.backup_at - skew < stored.newest_at <= restored.restored_at + skew
 
     def _inventory(
         self, things: "Mapping[Thing, Stored | None]", rows: Mapping[UUID, Workspace], data: CollectorData

@@ -17,6 +17,7 @@ class Check(StrEnum):
     FOREIGN_INSTALL = "foreign-install"
     DATABASE_YOUNGER = "database-younger"
     LEDGER_BEHIND = "ledger-behind"
+    RESTORED = "restored"
     TOO_MANY = "too-many"
 
 
@@ -53,6 +54,9 @@ class Inventory:
     oldest_workspace_at: datetime | None = None
     install: str = ""
     owner: str | None = None
+    backup_at: datetime | None = None
+    newer_than_backup: int = 0
+    """Garbage to a database that was restored from a backup of `backup_at`, and perhaps made since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +74,7 @@ def refusals(inventory: Inventory, envelope: Envelope, waived: Collection[str] =
         for refusal in (_foreign(inventory), _empty(inventory), _younger(inventory, envelope))
         if refusal is not None
     ]
-    behind = _behind(inventory, envelope)
-    found += [behind] if behind else []
+    found += [refusal for refusal in (_behind(inventory, envelope), _restored(inventory)) if refusal is not None]
     found += [_too_many(kind, count) for kind, count in inventory.counts.items() if _is_too_many(count, envelope)]
     return tuple(r for r in found if r.check in NEVER_WAIVED or r.check not in waived)
 
@@ -119,6 +122,18 @@ def _behind(inventory: Inventory, envelope: Envelope) -> Refusal | None:
         Check.LEDGER_BEHIND,
         f"the newest object is from {newest:%Y-%m-%d %H:%M} and the newest ledger entry from {ledger:%Y-%m-%d %H:%M}; "
         "was the database restored from a backup?",
+    )
+
+
+def _restored(inventory: Inventory) -> Refusal | None:
+    """Unlike the one before, new entries in the ledger do not make it go away: only a person's look does."""
+    if inventory.backup_at is None or not inventory.newer_than_backup:
+        return None
+    return Refusal(
+        Check.RESTORED,
+        f"the database was restored from a backup of {inventory.backup_at:%Y-%m-%d %H:%M}, and "
+        f"{inventory.newer_than_backup} things that it does not know may have been made since; "
+        "look at the dry run, save what is wanted, then waive this once",
     )
 
 

@@ -26,6 +26,14 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
+class Restored:
+    """Out of a backup came this database. What was made between the two it cannot know."""
+
+    backup_at: datetime
+    restored_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class CollectorData:
     """What the collector must know, read in one transaction: rows not yet purged, deleted ones included.
     `oldest_workspace_at` counts the purged ones too."""
@@ -36,6 +44,7 @@ class CollectorData:
     newest_entry_at: datetime | None
     oldest_workspace_at: datetime | None
     now: datetime
+    restored: Restored | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ class Probe:
             return ok("probe: isolation", f"from inside out of reach: {', '.join(sorted(set(hidden.values())))}")
         seen = f"from inside in reach: {', '.join(sorted(set(reached)))}"
         if self.surroundings.isolates:
-            return fail("probe: isolation", seen, "Move the data directory out of /usr, /etc and /opt.")
+            return fail("probe: isolation", seen, "Let nobody else in until this is closed, and report it.")
         return warn("probe: isolation", seen, "Without bubblewrap only one person may use this machine's CodeHub.")
 
     async def _reaches(self, ws: Workspace, path: str) -> bool:

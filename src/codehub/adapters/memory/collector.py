@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from codehub.adapters.memory.wire import Wire
 from codehub.domain.protection import Thing, ThingKind
-from codehub.ports.collector import REQUEST_LIVES_SECONDS, CollectionRequest, CollectorData, GivenUp, Mark
+from codehub.ports.collector import REQUEST_LIVES_SECONDS, CollectionRequest, CollectorData, GivenUp, Mark, Restored
 
 if TYPE_CHECKING:
     from codehub.adapters.memory.database import DatabaseWorld
@@ -19,6 +19,7 @@ T = TypeVar("T")
 class CollectorWorld:
     marks: dict[tuple[str, str], Mark] = field(default_factory=dict)
     requests: list[tuple[datetime, CollectionRequest]] = field(default_factory=list)
+    restored: Restored | None = None
 
 
 class MemoryCollectorView:
@@ -36,6 +37,7 @@ class MemoryCollectorView:
                 newest_entry_at=max((entry.at for entry in world.ledger), default=None),
                 oldest_workspace_at=min((ws.created_at for ws in world.rows.values()), default=None),
                 now=world.now(),
+                restored=world.collector.restored,
             )
 
         return await self._wire.call("db.collector", read)

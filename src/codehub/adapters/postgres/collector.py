@@ -21,7 +21,7 @@ from codehub.adapters.postgres.sessions import Sessions
 from codehub.domain.errors import BackendError
 from codehub.domain.protection import RestorePoint, Thing, ThingKind
 from codehub.domain.workspace import Workspace
-from codehub.ports.collector import REQUEST_LIVES_SECONDS, CollectionRequest, CollectorData, GivenUp, Mark
+from codehub.ports.collector import REQUEST_LIVES_SECONDS, CollectionRequest, CollectorData, GivenUp, Mark, Restored
 
 
 class PostgresCollectorView:
@@ -35,6 +35,7 @@ class PostgresCollectorView:
             marks = await connection.fetch(sql.MARKS)
             newest: datetime | None = await connection.fetchval(sql.NEWEST_ENTRY)
             oldest: datetime | None = await connection.fetchval(sql.OLDEST_WORKSPACE)
+            restored = await connection.fetchrow(sql.RESTORED)
             now: datetime = await connection.fetchval(sql.NOW)
         workspaces: list[Workspace] = []
         for number, record in enumerate(unpurged, 1):
@@ -44,7 +45,15 @@ class PostgresCollectorView:
         points: defaultdict[UUID, list[RestorePoint]] = defaultdict(list)
         for record in archives:
             points[record["workspace_id"]].append(rows.restore_point(record))
-        return CollectorData(workspaces, dict(points), [_mark(record) for record in marks], newest, oldest, now)
+        return CollectorData(
+            workspaces=workspaces,
+            points=dict(points),
+            marks=[_mark(record) for record in marks],
+            newest_entry_at=newest,
+            oldest_workspace_at=oldest,
+            now=now,
+            restored=Restored(**restored) if restored else None,
+        )
 
     async def ask(self, asked_by: str, waived: Collection[str]) -> int:
         async with self._sessions.writing() as connection:

@@ -239,6 +239,9 @@ FINISH_COLLECTION: Final = (
     "UPDATE gc_requests SET finished_at = clock_timestamp(), report = $2::jsonb WHERE id = $1 AND finished_at IS NULL"
 )
 
+# Nothing, unless this database came out of a backup.
+RESTORED: Final = "SELECT backup_at, restored_at FROM installation WHERE restored_at IS NOT NULL"
+
 # ── leadership ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 # Lock and bump are one statement: nobody holds the lock without an epoch, wherever the client dies. $2: a holder who

@@ -37,7 +37,8 @@ Look = dict[UUID, tuple[str, bool, Mapping[str, str]]]
 
 class ProcessRuntime:
     """`sandbox`: None uses bubblewrap where it works, True insists, False does without. `readable`: what the command
-    needs to see of this machine besides the system's own directories."""
+    needs to see of this machine besides the system's own directories. `hidden`: a directory around the root with more
+    that is nobody's business, wherever it lies."""
 
     name = "process"
 
@@ -50,6 +51,7 @@ class ProcessRuntime:
         grace_seconds: float = 10.0,
         sandbox: bool | None = None,
         readable: Sequence[Path] = (),
+        hidden: Path | None = None,
     ) -> None:
         root = root.absolute()
         with _reported(f"the runtime's directory {root} cannot be made"):
@@ -58,6 +60,7 @@ class ProcessRuntime:
         self._command = list(command)
         self._sandbox = sandbox
         self._readable = list(readable)
+        self._hidden = hidden
         self._bubblewrap: asyncio.Future[str | None] | None = None
         self._sockets = Sockets(root)
         self.homes = Volumes(root, install_id)
@@ -203,7 +206,15 @@ class ProcessRuntime:
         if shutil.which(argv[0], path=env["PATH"]) is None:
             raise BackendError(f"the command {argv[0]!r} is not there", reason=ErrorReason.IMAGE_PULL_FAILED)
         if bubblewrap:
-            argv = sandboxed(bubblewrap, argv, home=home, sockets=sockets, root=self._root, readable=self._readable)
+            argv = sandboxed(
+                bubblewrap,
+                argv,
+                home=home,
+                sockets=sockets,
+                root=self._root,
+                readable=self._readable,
+                hidden=self._hidden,
+            )
         return Command(
             argv,
             env,

@@ -30,15 +30,26 @@ def find_bubblewrap() -> str | None:
 
 
 def sandboxed(
-    bubblewrap: str, argv: Sequence[str], *, home: Path, sockets: Path, root: Path, readable: Iterable[Path]
+    bubblewrap: str,
+    argv: Sequence[str],
+    *,
+    home: Path,
+    sockets: Path,
+    root: Path,
+    readable: Iterable[Path],
+    hidden: Path | None = None,
 ) -> list[str]:
+    """`hidden`: a directory of which only what is readable by name is seen, wherever it lies."""
+    around, within = _parted(readable, hidden)
     return [
         bubblewrap,
         *_NAMESPACES,
         *_system(),
         *("--ro-bind-try", "/run/systemd/resolve", "/run/systemd/resolve"),
         *_PRIVATE,
-        *(word for path in readable for word in ("--ro-bind", str(path), str(path))),
+        *_bound(around),
+        *(("--tmpfs", str(hidden)) if hidden else ()),
+        *_bound(within),
         # After what is readable: should that include our own directory, the other homes in it stay hidden.
         *("--tmpfs", str(root)),
         *("--bind", str(sockets), str(sockets)),
@@ -47,6 +58,17 @@ def sandboxed(
         "--",
         *argv,
     ]
+
+
+def _parted(readable: Iterable[Path], hidden: Path | None) -> tuple[list[Path], list[Path]]:
+    """What may lie around the hidden directory, and what lies within."""
+    paths = list(readable)
+    within = [path for path in paths if hidden and hidden in path.parents]
+    return [path for path in paths if path not in within], within
+
+
+def _bound(paths: Iterable[Path]) -> Iterator[str]:
+    return (word for path in paths for word in ("--ro-bind", str(path), str(path)))
 
 
 def _system() -> Iterator[str]:

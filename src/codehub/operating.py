@@ -1,0 +1,132 @@
+"""The operator's own root: what `codehub doctor` looks at, and CodeHub itself into a backup and back.
+
+Beside bootstrap, whose services it takes as they are; these commands must also work when half of them is missing.
+"""
+
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from codehub.adapters.backup import InUse, Manifest, back_up, checked_manifest, inspect, restore, settings_of
+from codehub.adapters.embedded import embedded_postgres
+from codehub.adapters.ide import InstalledIde, code_server, is_installed
+from codehub.adapters.postgres import PostgresDatabase, check_schema
+from codehub.adapters.process.sandbox import find_bubblewrap
+from codehub.adapters.redis import RedisConnection
+from codehub.adapters.system import RandomIds
+from codehub.bootstrap import Services, data_dir, ide_cache_dir
+from codehub.domain.workspace import Workspace
+from codehub.ports.runtime import ContainerSpec
+from codehub.settings import Settings, SettingsError, environment_name
+from codehub.usecases.probe import Probe, Surroundings
+
+__all__ = ["InUse", "Manifest", "check_schema", "checked_manifest", "find_bubblewrap", "settings_of"]
+
+
+async def probe(services: Services) -> Probe:
+    """What `codehub doctor --probe` sends the whole way."""
+    runtime, settings = services.runtime, services.settings
+
+    async def inside(ws: Workspace, argv: Sequence[str]) -> tuple[int, str]:
+        return await runtime.run_inside(ContainerSpec(ws.id, ws.home_store_key or "", ws.image_ref), argv)
+
+    hidden = secret_places(data_dir(settings))
+    for key in await runtime.containers():
+        endpoint = await runtime.endpoint(key)
+        if endpoint and endpoint.socket:
+            hidden[endpoint.socket] = "another workspace's socket"
+    if socket_path := database_socket(settings):
+        hidden[socket_path] = "the database's socket"
+    return Probe(
+        wishes=services.wishes,
+        views=services.database.views(),
+        runtime=runtime,
+        archives=services.archives,
+        ids=RandomIds(),
+        inside=inside,
+        home_of=lambda ws: str(runtime.homes.home(ws.home_store_key or "")),
+        surroundings=Surroundings(hidden, await runtime.isolates()),
+    )
+
+
+def secret_places(directory: Path) -> dict[str, str]:
+    """What a data directory holds that no workspace may see, and what each is. Only what is there: nothing is proven by
+    not finding the rest."""
+    places = {
+        "running.json": "the databases' passwords",
+        "postgres/password": "the databases' passwords",
+        "logs": "the logs",
+        "archives": "the archives",
+        "runtime/volumes": "the volumes",
+    }
+    return {str(directory / name): what for name, what in places.items() if (directory / name).exists()}
+
+
+def database_socket(settings: Settings) -> str | None:
+    """Where PostgreSQL listens, if that is a file."""
+    query = parse_qs(urlsplit(settings.database_url.get_secret_value()).query)
+    host, port = query.get("host", [""])[0], query.get("port", ["5432"])[0]
+    return f"{host}/.s.PGSQL.{port}" if host.startswith("/") else None
+
+
+def installed_ide(settings: Settings) -> InstalledIde | None:
+    """None: not yet, and not needed if the settings name another."""
+    found = code_server(ide_cache_dir(settings))
+    return found if is_installed(found) else None
+
+
+@asynccontextmanager
+async def open_redis(settings: Settings) -> AsyncIterator[RedisConnection]:
+    connection = RedisConnection.open(settings.redis_url.get_secret_value())
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def open_database(settings: Settings) -> AsyncIterator[PostgresDatabase]:
+    """The database alone, whatever is in it."""
+    async with await PostgresDatabase.open(settings.database_url.get_secret_value()) as database:
+        yield database
+
+
+async def back_up_installation(settings: Settings, path: Path) -> Manifest:
+    async with open_database(settings) as database:
+        return await back_up(database, path, settings.install_id, environment())
+
+
+async def restore_installation(settings: Settings, path: Path, *, replace_all: bool) -> Manifest:
+    async with open_database(settings) as database:
+        return await restore(database, settings.database_url.get_secret_value(), path, replace_all=replace_all)
+
+
+async def inspect_backup(settings: Settings, path: Path) -> tuple[Manifest, InUse]:
+    """Also refuses a backup whose resources this installation would not know as its own."""
+    async with open_database(settings) as database:
+        manifest, found = await inspect(database, path)
+    if (settings.install_id or manifest.database_id) != manifest.install_id:
+        raise SettingsError(
+            f"the backup's resources are labelled {manifest.install_id} and would not be known as ours: "
+            f"set CODEHUB_INSTALL_ID={manifest.install_id}. Nothing was changed"
+        )
+    return manifest, found
+
+
+def environment() -> dict[str, str]:
+    """What a backup keeps of how we were configured: our variables that are set, and the object store's."""
+    ours = {environment_name(field) for field in Settings.model_fields}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in ours or name.startswith("AWS_") or name == "CODEHUB_S3_ENDPOINT"
+    }
+
+
+@asynccontextmanager
+async def embedded_database(directory: Path) -> AsyncIterator[str]:
+    """The PostgreSQL of `codehub up` without the rest; its address."""
+    async with embedded_postgres(directory) as postgres:
+        yield postgres.url

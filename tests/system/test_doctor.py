@@ -1,0 +1,188 @@
+"""`codehub doctor` as people run it: before anything is there, on what is broken, and on what works."""
+
+import asyncio
+import json
+import os
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codehub.adapters.process.sandbox import find_bubblewrap
+from codehub.bootstrap import identity, open_services
+from codehub.cli import checks
+from codehub.domain.identity import Role
+from codehub.operating import probe
+from codehub.settings import Settings, load_settings
+from codehub.usecases.checkup import Finding, Verdict
+from codehub.usecases.probe import OWNER
+from tests.system.deployment import CODEHUB, Deployment, deployed
+
+pytestmark = pytest.mark.system
+
+
+def settings(**given: Any) -> Settings:
+    return load_settings(
+        **({"database_url": "postgresql://none@127.0.0.1:1/none", "redis_url": "redis://127.0.0.1:1"} | given)
+    )
+
+
+async def run(environment: dict[str, str], *words: str) -> tuple[int, dict[str, dict[str, str]]]:
+    bare = {name: os.environ[name] for name in ("PATH", "HOME")}
+    process = await asyncio.create_subprocess_exec(
+        CODEHUB,
+        "doctor",
+        "--json",
+        *words,
+        env=bare | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
+    told = json.loads(output or "{}")
+    assert told, errors.decode()
+    assert told["ok"] is (process.returncode == 0)
+    return process.returncode or 0, {finding["name"]: finding for finding in told["findings"]}
+
+
+# ── one check at a time ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("mode", "verdict"), [(0o700, Verdict.OK), (0o755, Verdict.WARN), (None, Verdict.WARN)], ids=str
+)
+async def test_the_data_directory_is_private(tmp_path: Path, mode: int | None, verdict: Verdict) -> None:
+    place = tmp_path / "data"
+    if mode is not None:
+        place.mkdir()
+        place.chmod(mode)
+    found = await checks.data_directory(settings(data_dir=place))
+    assert found.verdict is verdict
+    assert bool(found.advice) is (verdict is not Verdict.OK)
+
+
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [
+        ("postgresql", "CODEHUB_DATABASE_URL"),
+        ("redis", "CODEHUB_REDIS_URL"),
+        ("controller", "PostgreSQL"),
+        ("api", "codehub api"),
+    ],
+)
+async def test_what_does_not_answer_fails_and_says_what_to_do(name: str, names: str) -> None:
+    found = await checks.made(name, checks.SERVICES[name], settings(api_address="127.0.0.1:1"))
+    assert (found.name, found.verdict) == (name, Verdict.FAIL)
+    assert names in found.advice
+
+
+async def test_a_database_without_schema_asks_for_the_migration(fresh_database: str) -> None:
+    found = await checks.postgresql(settings(database_url=fresh_database))
+    assert found.verdict is Verdict.FAIL
+    assert "codehub migrate" in found.seen
+
+
+async def test_an_archive_store_is_tried_and_left_clean(tmp_path: Path) -> None:
+    place = tmp_path / "store"
+    gone = await checks.made("archives", checks.archive_store, settings(archive_url=f"file://{place}"))
+    assert (gone.verdict, place.exists()) == (Verdict.FAIL, False)
+    place.mkdir()
+    assert (await checks.archive_store(settings(archive_url=f"file://{place}"))).verdict is Verdict.OK
+    assert not [found for found in place.rglob("*") if found.is_file()]
+
+
+async def test_a_misspelt_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (await checks.settings_spelt(settings())).verdict is Verdict.OK
+    monkeypatch.setenv("TTL_STANDBY_SECOND", "600")
+    found = await checks.settings_spelt(settings())
+    assert found.verdict is Verdict.WARN
+    assert "TTL_STANDBY_SECONDS" in found.seen
+
+
+# ── as a command ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_before_anything_runs_it_says_what_is_missing(tmp_path: Path) -> None:
+    code, found = await run({"CODEHUB_DATA_DIR": str(tmp_path / "none")})
+    assert code == 1
+    assert found["installation"]["verdict"] == "fail"
+    assert "codehub up" in found["installation"]["advice"]
+    assert found["disk"]["verdict"] in ("ok", "warn")
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.fixture
+async def deployment(witnessed_database: str, fresh_redis: str) -> AsyncIterator[Deployment]:
+    async with deployed(witnessed_database, fresh_redis) as running:
+        yield running
+
+
+async def test_a_deployment_is_examined_and_probed_to_the_end(deployment: Deployment) -> None:
+    """Without bubblewrap here, so a neighbour's home is in reach, and that is said."""
+    environment = deployment.environment(deployment.database_url) | {"CODEHUB_API_ADDRESS": "127.0.0.1:1"}
+    _, lonely = await run(environment)
+    assert lonely["controller"]["verdict"] == "fail"
+    deployment.start()
+    await deployment.leader()
+    code, found = await run(environment, "--probe")
+    verdicts = {name: finding["verdict"] for name, finding in found.items()}
+    assert code == 1, "nobody serves the API here"
+    assert [name for name, verdict in verdicts.items() if verdict == "fail"] == ["api"]
+    steps = ("start", "archive", "restore", "clean up")
+    assert [verdicts[f"probe: {step}"] for step in steps] == ["ok"] * 4
+    assert verdicts["probe: isolation"] == "warn"
+    assert "another workspace's home" in found["probe: isolation"]["seen"]
+    assert await deployment.services.runtime.volumes() == {}
+    assert await deployment.services.runtime.containers() == {}
+    rows = [owned.workspace for owned in await deployment.services.database.views().everything(OWNER)]
+    assert [row for row in rows if row.deleted_at is None] == []
+    owners = [stored.key for stored in await deployment.services.archives.objects() if "home.tar" in stored.key]
+    assert owners == []
+
+
+async def test_in_a_sandbox_nothing_is_in_reach(witnessed_database: str, fresh_redis: str) -> None:
+    """Although the IDE here is named by a path below the data directory."""
+    if find_bubblewrap() is None:
+        pytest.skip("bubblewrap is not there or does not work")
+    async with deployed(witnessed_database, fresh_redis) as deployment:
+        command = deployment.environment(deployment.database_url)["CODEHUB_IDE_COMMAND"]
+        deployment.start(PATH=os.environ["PATH"])
+        await deployment.leader()
+        findings: list[Finding] = []
+        given = deployment.services.settings.model_copy(update={"ide_command": command})
+        (deployment.directory / "running.json").write_text("{}")
+        async with open_services(given) as services:
+            await (await probe(services)).run(findings.append)
+    [found] = [finding for finding in findings if finding.name == "probe: isolation"]
+    assert found.verdict is Verdict.OK, found
+    for what in ("another workspace's home", "the volumes", "the databases' passwords", "the database's socket"):
+        assert what in found.seen
+
+
+# ── the first account ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_deployment_gets_its_first_admin_once(deployment: Deployment) -> None:
+    environment = deployment.environment(deployment.database_url)
+    answers = []
+    for _ in range(2):
+        process = await asyncio.create_subprocess_exec(
+            CODEHUB, "admin", "first-admin", env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        output, _errors = await process.communicate()
+        answers.append((process.returncode, output.decode()))
+    (made, told), (refused, why) = answers
+    assert (made, refused) == (0, 1), answers
+    assert "accounts already" in why
+    password = told.split("Password: ")[1].split()[0]
+    caller, _secret = await identity(deployment.services).sign_in("admin", password, "192.0.2.1", "test")
+    assert caller.user.role is Role.ADMIN
+
+
+async def test_the_data_directory_is_made_private(witnessed_database: str, fresh_redis: str, tmp_path: Path) -> None:
+    place = tmp_path / "new" / "data"
+    given = settings(database_url=witnessed_database, redis_url=fresh_redis, data_dir=place, ide_command="ide {socket}")
+    async with open_services(given):
+        assert (await checks.data_directory(given)).verdict is Verdict.OK
