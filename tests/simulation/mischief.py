@@ -201,6 +201,10 @@ class Mischief:
                 home.hand_removed = True
                 if row.recover_pending or home.asking:
                     self._people.any_copy_will_do(row)
+            if self._random.random() < 0.3:
+                self._weather.note("volume made again by hand")
+                worlds.runtime.made += 1
+                worlds.runtime.volumes[name] = Volume(row.id, instance=f"volume-{worlds.runtime.made}")
 
     async def _archive_lost(self) -> None:
         objects = self._stage.worlds.archives.objects
