@@ -192,9 +192,11 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
     probe = f"{settings.archive_prefix}readiness"
     return ApiParts(
         identity=who,
-        people=People(accounts, passwords, announcements, ids),
+        people=People(accounts, passwords, announcements, ids, services.runtime.isolates),
         tokens=Tokens(accounts, announcements, ids),
-        oidc=Oidc(provider, database.provider_sign_ins(), who, guests(settings)) if provider else None,
+        oidc=Oidc(provider, database.provider_sign_ins(), who, guests(settings), services.runtime.isolates)
+        if provider
+        else None,
         wishes=wishes,
         creation=Creation(wishes, templates, keys, views, ids, settings.minimum_ttl_seconds),
         lifecycles=Lifecycles(database.specs(), views, idle, settings.max_keepalive_seconds),

@@ -69,12 +69,14 @@ def refusals(inventory: Inventory, envelope: Envelope, waived: Collection[str] =
     """Every reason not to sweep, without those that a person waived."""
     if not any(count.existing for count in inventory.counts.values()):
         return ()
-    found = [
-        refusal
-        for refusal in (_foreign(inventory), _empty(inventory), _younger(inventory, envelope))
-        if refusal is not None
-    ]
-    found += [refusal for refusal in (_behind(inventory, envelope), _restored(inventory)) if refusal is not None]
+    doubts = (
+        _foreign(inventory),
+        _empty(inventory),
+        _younger(inventory, envelope),
+        _behind(inventory, envelope),
+        _restored(inventory),
+    )
+    found = [doubt for doubt in doubts if doubt is not None]
     found += [_too_many(kind, count) for kind, count in inventory.counts.items() if _is_too_many(count, envelope)]
     return tuple(r for r in found if r.check in NEVER_WAIVED or r.check not in waived)
 

@@ -74,6 +74,10 @@ class Runtime(Protocol):
         the output goes with it. What was printed long ago may be gone."""
         ...
 
+    async def isolates(self) -> bool:
+        """Are workspaces kept from each other? Where they are not, one person alone may have them."""
+        ...
+
     def hints(self) -> AsyncIterator[UUID]:
         """Ids whose container or volume may have changed. May miss some and repeat some; raises Unreachable on a
         gap. The periodic pass is the truth."""

@@ -17,6 +17,7 @@ from codehub.domain.local_path import local_path
 from codehub.ports.accounts import NewUser, ProviderSignIns
 from codehub.ports.oidc import Identified, OpenIdProvider
 from codehub.ports.stores import Actor
+from codehub.usecases.company import Isolates, always, refuse_company
 from codehub.usecases.identity import Identity
 from codehub.usecases.new_secrets import digest, new_session_token
 
@@ -41,6 +42,7 @@ class Oidc:
     identity: Identity
     allowed: frozenset[str] = frozenset()
     """Emails and `@domains`, in lower case, that may come in; empty: everybody whom the provider knows."""
+    isolates: Isolates = always
 
     async def start(self, next_path: str | None = None) -> tuple[str, str]:
         """Where to send the browser, and the secret for its short-lived cookie."""
@@ -82,6 +84,7 @@ class Oidc:
 
     async def _joined(self, who: Identified, address: str) -> User:
         """A new user under the first free name; the same person signing in twice at once is one user."""
+        await refuse_company(self.identity.accounts, self.isolates)
         name = username_suggestion(who.preferred_username, who.email)
         user_id = self.identity.ids.new()
         numbered = [numbered_username(name, str(number)) for number in range(2, _NUMBERS)]

@@ -13,6 +13,7 @@ from codehub.ports.accounts import Accounts, NewUser, UserDecision
 from codehub.ports.passwords import Passwords
 from codehub.ports.signals import Ids
 from codehub.usecases.announcements import Announcements
+from codehub.usecases.company import Isolates, always, refuse_company
 from codehub.usecases.identity import actor_of
 from codehub.usecases.new_secrets import new_password
 
@@ -26,6 +27,7 @@ class People:
     passwords: Passwords
     announcements: Announcements
     ids: Ids
+    isolates: Isolates = always
 
     async def create(
         self,
@@ -39,6 +41,7 @@ class People:
         caller.must(Scope.ADMIN)
         name = username_from(username)
         chosen = new_password() if password is None else checked_password(password, name)
+        await refuse_company(self.accounts, self.isolates)
         stored = await self.passwords.hash(chosen)
         new = NewUser(self.ids.new(), name, role, stored, max_running=_checked_limit(max_running))
         user = await self.accounts.create_user(new, actor_of(caller))

@@ -162,6 +162,9 @@ class MemoryRuntime:
             lambda: Endpoint(host="memory", port=1) if workspace_id in self.world.containers else None,
         )
 
+    async def isolates(self) -> bool:
+        return True
+
     async def logs(self, workspace_id: UUID, tail: int) -> str:
         def read() -> str:
             container = self.world.containers.get(workspace_id)
