@@ -24,11 +24,11 @@ test: check test-fast ## All that CI runs: check, fast tests, simulation, system
 	@$(MAKE) --no-print-directory sim
 	@$(MAKE) --no-print-directory test-system
 
-test-fast: $(STAMP) ## Tests that need nothing but Python (under a minute)
+test-fast: $(STAMP) ## Tests that need nothing but Python (two or three minutes)
 	@$(PYTEST) -q -n 2 -m "not system and not long"
 
 test-system: $(STAMP) ## Tests on the real PostgreSQL, Redis and processes
-	@$(PYTEST) -q -m "system and not long"
+	@$(PYTEST) -q -n 2 --dist loadfile -m "system and not long"
 
 test-long: check ## The full numbers; keeps their summary in docs/evidence
 	@$(BIN)/python -m tests.evidence

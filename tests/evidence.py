@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 KEPT_LINES = 40
 COMMANDS = (
-    ("pytest", "-q", "-m", ""),
+    ("pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", "long"),
     ("python", "-m", "tests.simulation", "--seeds", "2000"),
     ("python", "-m", "tests.mutants"),
     ("python", "-m", "bench"),

@@ -463,6 +463,13 @@ def test_an_attempt_to_delete_that_fails_does_not_free_a_workspace_from_error() 
     assert settle_health(failed, judge(failed, facts(VOLUME), NOW), NOW).phase is Phase.ERROR
 
 
+def test_a_recovery_asked_for_in_error_waits_for_the_operation_that_began_meanwhile() -> None:
+    """The error cleared itself and a restore began, which may fail again: the wish is kept for that."""
+    row = asked(busy(archived(desired_state=Desired.STANDBY), Operation.RESTORING), RecoverAction.USE_ARCHIVE)
+    assert decide(row, facts()) == Continue()
+    assert decide(broken(replace(row, operation=Operation.NONE)), facts()) == Recover()
+
+
 def test_recovering_a_healthy_workspace_only_consumes_the_wish() -> None:
     for action, look in product(RecoverAction, (facts(VOLUME), facts(VOLUME, container=container()))):
         row = asked(judge(with_home(), look, NOW), action)

@@ -28,7 +28,14 @@ def truncated(archive: Path, _meta: Path) -> None:
 def flipped(archive: Path, _meta: Path) -> None:
     data = bytearray(archive.read_bytes())
     data[len(data) // 2] ^= 1
-    archive.write_bytes(data)
+    replaced(archive, bytes(data))
+
+
+def replaced(path: Path, data: bytes) -> None:
+    """At once: half a file would be another damage."""
+    draft = path.with_name("draft")
+    draft.write_bytes(data)
+    draft.replace(path)
 
 
 def without_object(archive: Path, _meta: Path) -> None:
@@ -82,7 +89,7 @@ async def test_a_damaged_archive_is_named_and_mended(damage: Damage, witnessed_d
         assert row.error_info.message
 
         for path, data in whole.items():
-            path.write_bytes(data)
+            replaced(path, data)
         if REASONS[damage] is ErrorReason.ARCHIVE_CORRUPTED:
             await site.wishes.recover(key, RecoverAction.RETRY, ANN)
         await site.settled(key, Phase.STANDBY)

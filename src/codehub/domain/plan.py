@@ -123,7 +123,7 @@ def plan(before: Workspace, ws: Workspace, facts: Facts, policy: Policy, now: da
         return Undelete()
     if ws.deleted_at is not None:
         return Complete() if ws.operation is not Operation.NONE else Settled()
-    if ws.recover_pending:
+    if ws.recover_pending and (ws.phase is Phase.ERROR or ws.operation is Operation.NONE):
         return Recover() if facts.runtime_known else Wait("recover waits for the runtime to answer")
     if ws.phase is Phase.ERROR:
         return _plan_error(before, ws, facts, policy, now)
