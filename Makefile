@@ -12,7 +12,7 @@ PYTEST := $(BIN)/pytest
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-fast test-system test-long check sim sim-mutants bench bench-archive bench-controller docs format clean
+.PHONY: help up test test-fast test-system test-long check sim sim-mutants bench bench-archive bench-controller bench-proxy docs format clean
 
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ bench-archive: $(STAMP) ## The storage job against tar and zstd, on a home of 1 
 
 bench-controller: $(STAMP) ## The controller's passes at 1 k, 10 k and 100 k workspaces
 	@$(BIN)/python -m bench.controller
+
+bench-proxy: $(STAMP) ## The front door beside nginx and configurable-http-proxy
+	@$(BIN)/python -m bench.proxy
 
 docs: $(STAMP) ## Write docs/reference anew from the code
 	@$(BIN)/python docs/generate.py

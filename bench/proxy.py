@@ -1,0 +1,171 @@
+"""The front door against nginx and JupyterHub's configurable-http-proxy, in one run, before the same upstream.
+
+One process each, on loopback. Every round measures each of them in turn, and the medians are compared: on a machine
+that others use, only numbers of one run say anything. CPU per request is the steadiest of them.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from bench._proxy_doors import Door, Doors, running
+
+CONNECTIONS = 64
+NAMES = ("nginx", "configurable-http-proxy", "codehub")
+
+
+@dataclass
+class Figures:
+    name: str
+    requests: list[float] = field(default_factory=list)
+    p50_ms: list[float] = field(default_factory=list)
+    p99_ms: list[float] = field(default_factory=list)
+    cpu_us: list[float] = field(default_factory=list)
+    messages: list[float] = field(default_factory=list)
+    message_cpu_us: list[float] = field(default_factory=list)
+    download_mb: list[float] = field(default_factory=list)
+    download_cpu_s: list[float] = field(default_factory=list)
+    idle_mb: list[float] = field(default_factory=list)
+
+    def median(self, what: str) -> float:
+        return float(statistics.median(getattr(self, what) or [float("nan")]))
+
+
+@dataclass(frozen=True)
+class Aim:
+    text: str
+    ratio: float
+    met: bool
+
+
+class Bench:
+    def __init__(self, seconds: float, size: int, idle: int) -> None:
+        self._seconds, self._size, self._idle = seconds, size, idle
+        self.figures: dict[str, Figures] = {}
+
+    def round(self, doors: list[Door]) -> None:
+        for door in doors:
+            figures = self.figures.setdefault(door.name, Figures(door.name))
+            began = door.cpu_seconds()
+            found = load("requests", door.port, CONNECTIONS, self._seconds)
+            figures.cpu_us.append(1e6 * (door.cpu_seconds() - began) / found["total"])
+            figures.requests.append(found["per_second"])
+            figures.p50_ms.append(found["p50_ms"])
+            figures.p99_ms.append(found["p99_ms"])
+        for door in doors:
+            figures = self.figures[door.name]
+            began = door.cpu_seconds()
+            found = load("messages", door.port, CONNECTIONS, self._seconds)
+            figures.message_cpu_us.append(1e6 * (door.cpu_seconds() - began) / found["total"])
+            figures.messages.append(found["per_second"])
+        for door in doors:
+            figures = self.figures[door.name]
+            began = door.cpu_seconds()
+            figures.download_mb.append(load("download", door.port, self._size, 0)["bytes_per_second"] / 1e6)
+            figures.download_cpu_s.append(door.cpu_seconds() - began)
+
+    def measure_idle(self, door: Door) -> None:
+        """What a thousand open sockets that say nothing cost in memory."""
+        before = door.rss()
+        command = [sys.executable, "-m", "bench._proxy_load", "idle", str(door.port), str(self._idle), "0"]
+        with running(command) as process:
+            assert process.stdout
+            assert process.stdin
+            process.stdout.readline()
+            self.figures[door.name].idle_mb.append((door.rss() - before) / 1e6 * 1000 / self._idle)
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            process.wait(30)
+
+    def aims(self) -> list[Aim]:
+        ours = self.figures["codehub"]
+        found: list[Aim] = []
+
+        def aim(text: str, other: str, what: str, least: float | None = None, most: float | None = None) -> None:
+            if other in self.figures:
+                ratio = ours.median(what) / self.figures[other].median(what)
+                met = ratio >= least if least is not None else ratio <= (most or 0.0)
+                found.append(Aim(text, round(ratio, 2), met))
+
+        aim("requests/s at least 0.7 × nginx", "nginx", "requests", least=0.7)
+        aim("requests/s at least 5 × configurable-http-proxy", "configurable-http-proxy", "requests", least=5.0)
+        aim("messages/s at least 0.8 × nginx", "nginx", "messages", least=0.8)
+        aim("200 MB download at least 0.8 × nginx", "nginx", "download_mb", least=0.8)
+        aim("p99 at most 2 × nginx", "nginx", "p99_ms", most=2.0)
+        return found
+
+
+def load(what: str, port: int, amount: int, seconds: float) -> dict[str, float]:
+    command = [sys.executable, "-m", "bench._proxy_load", what, str(port), str(amount), str(seconds)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=60 + seconds)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def show(bench: Bench) -> None:
+    print(
+        f"{'':26}{'req/s':>8}{'p50 ms':>8}{'p99 ms':>8}{'cpu us':>8}{'msg/s':>9}{'cpu us':>8}"
+        f"{'MB/s':>7}{'cpu s':>7}{'MB/1k ws':>10}"
+    )
+    for row in bench.figures.values():
+        cells = f"{row.median('requests'):8.0f}{row.median('p50_ms'):8.2f}{row.median('p99_ms'):8.2f}"
+        cells += f"{row.median('cpu_us'):8.1f}{row.median('messages'):9.0f}{row.median('message_cpu_us'):8.1f}"
+        cells += f"{row.median('download_mb'):7.0f}{row.median('download_cpu_s'):7.2f}{row.median('idle_mb'):10.1f}"
+        print(f"{row.name:26}{cells}")
+    print()
+    for aim in bench.aims():
+        print(f"{'met   ' if aim.met else 'MISSED'} {aim.text}: {aim.ratio}")
+
+
+def measure(bench: Bench, rounds: int, names: Sequence[str]) -> None:
+    with tempfile.TemporaryDirectory(prefix="codehub-bench-proxy-") as directory, ExitStack() as stack:
+        upstream = stack.enter_context(running([sys.executable, "-m", "bench._proxy_upstream"]))
+        assert upstream.stdout
+        doors = Doors(stack, Path(directory), int(upstream.stdout.readline()))
+        starts = dict(zip(NAMES, (doors.nginx, doors.configurable_http_proxy, doors.ours), strict=True))
+        tried = {name: starts[name]() for name in NAMES if name in names}
+        found = [door for door in tried.values() if door is not None]
+        for name in [name for name, door in tried.items() if door is None]:
+            print(f"not compared, as it is not here: {name} (nginx-light of Debian, or npm)", file=sys.stderr)
+        for number in range(rounds):
+            print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
+            bench.round(found)
+        for door in found:
+            bench.measure_idle(door)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small numbers: does it work at all?")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="which to measure")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.5, help="of load, per proxy and round")
+    chosen = parser.parse_args()
+    rounds, seconds, size, idle = chosen.rounds, chosen.seconds, 200_000_000, 1000
+    if chosen.quick:
+        rounds, seconds, size, idle = 1, 0.5, 20_000_000, 100
+    bench = Bench(seconds, size, idle)
+    measure(bench, rounds, chosen.only)
+    print(
+        f"{CONNECTIONS} connections, 1 KiB answers, 64-byte messages, {size // 1_000_000} MB; "
+        f"median of {rounds} rounds, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n"
+    )
+    show(bench)
+    if chosen.json:
+        proxies = [asdict(figures) for figures in bench.figures.values()]
+        aims = [asdict(aim) for aim in bench.aims()]
+        chosen.json.write_text(json.dumps({"bench": "proxy", "proxies": proxies, "aims": aims}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

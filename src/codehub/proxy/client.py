@@ -1,0 +1,399 @@
+"""One client's connection: requests in, one at a time and in order, answers out.
+
+Bytes that cannot be used yet (the next request, a body whose workspace is not connected) are held, and nothing more is
+read meanwhile. A request that is refused ends its connection: what follows it could be read in two ways.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+import structlog
+
+from codehub.proxy.chunks import LAST_CHUNK, Chunks, chunk
+from codehub.proxy.gate import Failure, Forward, Respond, Verdict, Wait
+from codehub.proxy.head import Refused
+from codehub.proxy.headers import Forwarded, request_for_upstream, response_for_client
+from codehub.proxy.request import REPEATABLE, RequestHead, parse_request
+from codehub.proxy.response import ResponseHead
+from codehub.proxy.responses import CONTINUE, problem, serialised
+from codehub.proxy.sockets import reset_on_close
+from codehub.proxy.upstream import Upstream
+from codehub.proxy.waiting import UNDECIDED, Waiting
+
+if TYPE_CHECKING:
+    from codehub.proxy.server import ProxyServer
+
+log = structlog.get_logger()
+
+
+class Client(asyncio.Protocol):
+    __slots__ = (
+        "_buffer", "_chunks", "_close_after", "_closing", "_ended", "_forget_body", "_forwarded", "_head_begun",
+        "_peer", "_repeated", "_waiting", "awaits_connection", "body_left", "busy", "deadline", "forward",
+        "head", "server", "transport", "upstream", "write_paused",
+    )  # fmt: skip
+
+    transport: asyncio.Transport
+    head: RequestHead
+    """Of the request being served, or of the last."""
+    forward: Forward | None
+    _forwarded: Forwarded
+    _peer: bytes
+
+    def __init__(self, server: "ProxyServer") -> None:
+        self.server = server
+        self.busy = False
+        """A request is being served."""
+        self.forward = None
+        self.upstream: Upstream | None = None
+        self.body_left = 0
+        """Of the request's body: a count, or CHUNKED; 0 when all of it has come."""
+        self.write_paused = False
+        self.awaits_connection = False
+        self.deadline = server.now + server.limits.keep_alive_seconds
+        self._buffer = b""
+        self._chunks: Chunks | None = None
+        self._waiting: Waiting | None = None
+        self._head_begun = False
+        self._close_after = False
+        self._closing = False
+        self._ended = False
+        self._forget_body = False
+        self._repeated = False
+
+    # ── the transport's calls ────────────────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(self.server.limits.write_buffer)
+        peer = transport.get_extra_info("peername")
+        self._peer = str(peer[0]).encode() if isinstance(peer, tuple) else b"unknown"
+        self._forwarded = Forwarded(self._peer, self.server.scheme)
+        if not self.server.admit(self):
+            self._refuse(Refused(503, "Too many connections. Try again shortly."))
+
+    def data_received(self, data: bytes) -> None:
+        if self._buffer:
+            data = self._buffer + data
+            self._buffer = b""
+        self._consume(data)
+
+    def _consume(self, data: bytes) -> None:
+        while data and not self._closing:
+            if not self.busy:
+                if self.write_paused:
+                    self._hold(data)
+                    return
+                data = self._request(data)
+            elif self.body_left and self.upstream is not None:
+                data = self._body(data, self.upstream)
+            else:
+                self._hold(data)
+                return
+
+    def _hold(self, data: bytes) -> None:
+        self._buffer = data
+        self.transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        self._ended = True
+        if self._closing or self.body_left or not (self.busy or (self.write_paused and self._buffer)):
+            return False
+        self.deadline = min(self.deadline, self.server.now + self.server.limits.half_closed_seconds)
+        return True
+
+    def pause_writing(self) -> None:
+        self.write_paused = True
+        if self.upstream is not None:
+            self.upstream.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.write_paused = False
+        if self._closing:
+            return
+        self.progress()
+        if self.upstream is not None:
+            self.upstream.transport.resume_reading()
+        elif not self.busy:
+            self._next()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self._closing = True
+        self.awaits_connection = False
+        self.server.leave(self)
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if self.upstream is not None:
+            upstream, self.upstream = self.upstream, None
+            upstream.leave()
+
+    # ── a request ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _request(self, data: bytes) -> bytes:
+        """Begin the request whose head stands first in `data`; returns what stands behind the head."""
+        server = self.server
+        end = data.find(b"\r\n\r\n")
+        if end < 0 or end > server.limits.head_bytes:
+            return self._part_of_head(data)
+        try:
+            head = parse_request(data[:end], server.limits.header_lines)
+        except Refused as refused:
+            self._refuse(refused)
+            return b""
+        head.peer = self._peer
+        if not head.request_id:
+            head.request_id = server.new_id()
+        self.head = head
+        self.busy = True
+        self._head_begun = False
+        self.body_left = head.fields.body_length
+        if self.body_left < 0:
+            self._chunks = Chunks()
+        verdict = self._decide(head)
+        if verdict.__class__ is Forward:
+            self._pass_on(verdict)
+        elif isinstance(verdict, Wait):
+            self._wait(verdict)
+        elif isinstance(verdict, Respond):
+            rest = self._read_over(data[end + 4 :])
+            self._answer(verdict)
+            return rest
+        return data[end + 4 :]
+
+    def _decide(self, head: RequestHead) -> Verdict:
+        try:
+            return self.server.decide(head)
+        except Exception:
+            log.exception("gate failed", request_id=head.request_id.decode())
+            return UNDECIDED
+
+    def _part_of_head(self, data: bytes) -> bytes:
+        if len(data) > self.server.limits.head_bytes:
+            self._refuse(Refused(431, "The head of the request is too large."))
+        elif data.count(b"\n") != data.count(b"\r\n") or not (data[:1].isalpha() or data[:1] == b"\r"):
+            self._refuse(Refused(400, "This is not HTTP."))
+        else:
+            if not self._head_begun:
+                self._head_begun = True
+                self.deadline = self.server.now + self.server.limits.head_seconds
+            self._buffer = data
+        return b""
+
+    def _read_over(self, rest: bytes) -> bytes:
+        """A body that has come whole does not cost the connection, even if nobody wants it."""
+        if 0 < self.body_left <= len(rest):
+            rest, self.body_left = rest[self.body_left :], 0
+        return rest
+
+    def _wait(self, verdict: Wait) -> None:
+        self.deadline = self.server.now + self.server.limits.wait_seconds
+        self._waiting = Waiting(verdict, self._decided, self.head.request_id)
+
+    def _decided(self, answer: Forward | Respond) -> None:
+        self._waiting = None
+        if isinstance(answer, Forward):
+            self._pass_on(answer)
+        else:
+            self._buffer = self._read_over(self._buffer)
+            self._answer(answer)
+
+    def _pass_on(self, forward: Forward) -> None:
+        self.forward = forward
+        limits = self.server.limits
+        pool = self.server.pool(forward)
+        upstream = pool.take(limits.pool_idle_seconds if self.may_repeat else limits.unrepeatable_idle_seconds)
+        if upstream is not None:
+            self._send(upstream, forward)
+        else:
+            self._ask_connection(forward)
+
+    def _ask_connection(self, forward: Forward) -> None:
+        # An attempt that takes too long fails by itself; whoever waits in line for longer finds the target busy.
+        self.deadline = self.server.now + self.server.limits.connect_seconds + 2 * self.server.limits.tick
+        self.awaits_connection = True
+        self.server.pool(forward).request(self)
+
+    def connected(self, upstream: Upstream) -> None:
+        self.awaits_connection = False
+        if self.forward is not None:
+            self._send(upstream, self.forward)
+        if self.body_left:
+            self._next()
+
+    def _send(self, upstream: Upstream, forward: Forward) -> None:
+        limits = self.server.limits
+        self.upstream = upstream
+        self.deadline = self.server.now + (limits.body_idle_seconds if self.body_left else limits.first_byte_seconds)
+        upstream.begin(self, request_for_upstream(self.head, forward, self._forwarded))
+
+    def _body(self, data: bytes, upstream: Upstream) -> bytes:
+        """Pass the body's bytes on; returns what stands behind it."""
+        self.progress()
+        left = self.body_left
+        if left > 0:
+            pieces, rest = [data[:left]], data[left:]
+            self.body_left = left - len(pieces[0])
+        else:
+            chunks = cast("Chunks", self._chunks)
+            try:
+                pieces, rest = chunk(chunks.feed(data)), chunks.rest
+            except Refused as refused:
+                self._break_off(upstream, refused)
+                return b""
+            if chunks.done:
+                pieces.append(LAST_CHUNK)
+                self.body_left = 0
+        if pieces and not self._forget_body:
+            upstream.transport.writelines(pieces)
+        if not self.body_left and not upstream.answered:
+            self.deadline = self.server.now + self.server.limits.first_byte_seconds
+        return rest
+
+    def _break_off(self, upstream: Upstream, refused: Refused) -> None:
+        self.upstream = None
+        upstream.leave()
+        if upstream.answered:
+            self._close()
+        else:
+            self._refuse(refused)
+
+    # ── its answer ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def may_repeat(self) -> bool:
+        """Sending it again, if a kept connection turns out to be closed, changes nothing."""
+        return not (self._repeated or self.head.fields.body_length) and self.head.method in REPEATABLE
+
+    def repeat(self) -> None:
+        self._repeated = True
+        self.upstream = None
+        if self.forward is not None:
+            self._ask_connection(self.forward)
+
+    def go_on(self) -> None:
+        if self.head.fields.expects and self.body_left:
+            self.transport.write(CONTINUE)
+
+    def progress(self) -> None:
+        self.deadline = self.server.now + self.server.limits.body_idle_seconds
+
+    def begin_answer(self, status: int) -> bytes:
+        """The workspace answers. Returns the Connection line, if there must be one."""
+        self.progress()
+        if self.body_left:
+            self._forget_body = status >= 400
+        elif self.head.keep_alive and not self.server.draining and (self._buffer or not self._ended):
+            return b""
+        self._close_after = True
+        return b"Connection: close\r\n"
+
+    def _answer(self, answer: Respond) -> None:
+        head = self.head
+        self._close_after = not head.keep_alive or bool(self.body_left) or self.server.draining
+        body = head.method != b"HEAD"
+        self.transport.write(serialised(answer, self.server.date, head.request_id, body=body, close=self._close_after))
+        self.finished()
+
+    def fail(self, failure: Failure) -> None:
+        """Nothing of an answer has been sent, and none will come."""
+        self.upstream = None
+        self.awaits_connection = False
+        if self.forward is not None and not self._closing:
+            self._answer(self.server.explain(self.head, self.forward, failure))
+
+    def cut_off(self) -> None:
+        """The answer broke off. The client must be able to tell, so it gets no regular end."""
+        self.upstream = None
+        if not self.head.version_1_1:
+            # The end of the connection would pass for the end of the body; a reset does not.
+            reset_on_close(self.transport)
+        self._closing = True
+        self.transport.close()
+
+    def finished(self) -> None:
+        """The answer is out: on to the next request, or the end."""
+        self.busy = False
+        self.forward = None
+        self.upstream = None
+        self._repeated = False
+        if self._close_after or (self._ended and not self._buffer):
+            self._close()
+            return
+        self.deadline = self.server.now + self.server.limits.keep_alive_seconds
+        if self._buffer:
+            self._next()
+
+    def _next(self) -> None:
+        data, self._buffer = self._buffer, b""
+        self._consume(data)
+        if self._closing:
+            return
+        if self._ended:
+            if not self.busy and not self.write_paused:
+                self._close()
+        elif not self._buffer or self._head_begun:
+            self.transport.resume_reading()
+
+    def read_on(self) -> None:
+        if not self._ended and not self._buffer:
+            self.transport.resume_reading()
+
+    def switch(self, upstream: Upstream, head: ResponseHead, rest: bytes) -> None:
+        """From here on both sides' bytes pass as they are."""
+        framing = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+        self.transport.write(response_for_client(head, framing, self.head.request_id, self.server.date))
+        self.upstream = None
+        self.server.upgrade(self, upstream, cast("Forward", self.forward), self._buffer, rest)
+
+    # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def drain(self) -> None:
+        """An idle one closes. One that has just come may have asked already, unread as yet: it has a moment."""
+        if not self.busy and not self._buffer:
+            if not hasattr(self, "head"):
+                self.deadline = min(self.deadline, self.server.now + self.server.limits.linger_seconds)
+            else:
+                self._close()
+
+    def expire(self) -> None:
+        """Its deadline has passed."""
+        upstream, self.upstream = self.upstream, None
+        if upstream is not None:
+            upstream.leave()
+        if self._closing or (upstream is not None and upstream.answered) or self.write_paused:
+            self.transport.abort()
+        elif self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+            self._answer(problem(504, "It took too long to decide on this request. Try again shortly."))
+        elif self._head_begun or (upstream is not None and self.body_left):
+            self._refuse(Refused(408, "The request took too long to arrive."))
+        elif self.busy:
+            self.fail(Failure.BUSY if upstream is None else Failure.TOO_SLOW)
+        else:
+            self._close()
+
+    def _refuse(self, refused: Refused) -> None:
+        answer = problem(refused.status, refused.why)
+        self.transport.write(serialised(answer, self.server.date, b"", body=True, close=True))
+        self.busy = False
+        self._linger()
+
+    def _close(self) -> None:
+        if self.body_left or self._buffer:
+            self._linger()
+        else:
+            self._closing = True
+            self.transport.close()
+
+    def _linger(self) -> None:
+        """Say that we are done, and read over what still comes: a reset would take our answer with it."""
+        self._closing = True
+        self._buffer = b""
+        if self._ended or not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        self.deadline = self.server.now + self.server.limits.linger_seconds
+        self.transport.write_eof()
+        self.transport.resume_reading()

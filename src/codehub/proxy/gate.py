@@ -1,0 +1,74 @@
+"""The question the relay asks about each request, and the answers it understands.
+
+`decide` is a plain function call on the hot path: it looks into memory and answers. Only a gate that must ask someone
+answers `Wait`. The relay itself knows no sessions, owners or phases.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from codehub.ports.runtime import Endpoint
+from codehub.proxy.request import RequestHead
+
+Header = tuple[bytes, bytes]
+
+
+class Tap(Protocol):
+    """Looks at the bytes of one upgraded socket as they pass. It is called on the relay's own time: be brief."""
+
+    def from_client(self, data: bytes) -> None: ...
+
+    def from_upstream(self, data: bytes) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Pass it on. One object may serve any number of requests."""
+
+    endpoint: Endpoint
+    label: object = None
+    """Whose it is; `abort_sockets` is asked in these terms."""
+    target: bytes | None = None
+    """The request target to send instead of the client's."""
+    host: bytes | None = None
+    """The Host to send instead of the client's, which stays in X-Forwarded-Host."""
+    headers: tuple[Header, ...] = ()
+    """Set on the way in; the client's own of these names are dropped."""
+    tap: Callable[[], Tap] | None = None
+    """Makes a tap for each socket that is upgraded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Respond:
+    status: int
+    headers: tuple[Header, ...] = ()
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    answer: Awaitable[Forward | Respond]
+    """Cancelled when the client goes away or has waited too long: give each request its own, or shield it."""
+
+
+Verdict = Forward | Respond | Wait
+
+
+class Failure(StrEnum):
+    """Why a forwarded request got no answer from its workspace."""
+
+    UNREACHABLE = "unreachable"
+    BUSY = "busy"
+    CLOSED_EARLY = "closed_early"
+    GARBAGE = "garbage"
+    TOO_SLOW = "too_slow"
+
+
+class Gate(Protocol):
+    def decide(self, head: RequestHead) -> Verdict: ...
+
+    def failed(self, head: RequestHead, forward: Forward, failure: Failure) -> Respond:
+        """What the client is told when nothing of an answer has been sent yet."""
+        ...

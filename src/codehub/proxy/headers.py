@@ -1,0 +1,76 @@
+"""Hygiene: what a workspace may see of a request, and a browser of an answer.
+
+Both heads are put together here. Our cookies and tokens never reach a workspace, a workspace's cookies never bear our
+names, and the X-Forwarded family is ours alone.
+"""
+
+from collections.abc import Collection
+
+from codehub.proxy.gate import Forward
+from codehub.proxy.head import CHUNKED
+from codehub.proxy.request import RequestHead, passed_lines
+from codehub.proxy.response import ResponseHead
+
+
+class Forwarded:
+    """The X-Forwarded lines for one client: made once per connection, as most of its requests name one host."""
+
+    __slots__ = ("_host", "_lines", "_peer", "_scheme")
+
+    def __init__(self, peer: bytes, scheme: bytes) -> None:
+        self._peer = peer
+        self._scheme = scheme
+        self._host: bytes | None = None
+        self._lines = b""
+
+    def lines(self, host: bytes) -> bytes:
+        if host != self._host:
+            self._host = host
+            self._lines = b"X-Forwarded-For: %b\r\nX-Forwarded-Host: %b\r\nX-Forwarded-Proto: %b\r\n" % (
+                self._peer,
+                host,
+                self._scheme,
+            ) + b"X-Forwarded-Port: %b\r\n" % port_of(host, self._scheme)
+        return self._lines
+
+
+def request_for_upstream(head: RequestHead, forward: Forward, forwarded: Forwarded) -> bytes:
+    fields = head.fields
+    length = fields.body_length
+    if length:
+        framing = b"Transfer-Encoding: chunked\r\n" if length == CHUNKED else b"Content-Length: %d\r\n" % length
+    else:
+        framing = b"" if head.method in _BODYLESS else b"Content-Length: 0\r\n"
+    return b"%b %b HTTP/1.1\r\nHost: %b\r\n%b%bX-Request-Id: %b\r\n%b\r\n" % (
+        head.method,
+        forward.target or head.target,
+        forward.host or fields.host,
+        passed_lines(fields, forward.headers) if forward.headers else fields.passed,
+        framing,
+        head.request_id,
+        forwarded.lines(fields.host),
+    )
+
+
+_BODYLESS = frozenset((b"GET", b"HEAD", b"OPTIONS", b"DELETE"))
+
+
+def response_for_client(head: ResponseHead, framing: bytes, request_id: bytes, date: bytes) -> bytes:
+    """`framing` are the lines that say where the body ends, and whether the connection stays."""
+    lines = head.lines
+    if not head.dated:
+        lines.append(date)
+    lines.append(b"X-Request-Id: %b\r\n%b\r\n" % (request_id, framing))
+    return b"HTTP/1.1 %d %b\r\n%b" % (head.status, head.reason, b"\r\n".join(lines))
+
+
+def origin_is(origin: bytes | None, allowed: Collection[bytes]) -> bool:
+    """Exactly one of `allowed` (`https://host[:port]`), as browsers write it. No Origin, `null` or a list is none."""
+    return origin is not None and origin in allowed
+
+
+def port_of(host: bytes, scheme: bytes) -> bytes:
+    port = host.rpartition(b":")[2]
+    if port.isdigit() and port != host:
+        return port
+    return b"443" if scheme == b"https" else b"80"

@@ -1,0 +1,35 @@
+"""Every bound of the relay in one place: how long it waits, how much it holds, how many it serves."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds, bytes and counts. Deadlines are checked once per `tick`, so they are late by up to that much."""
+
+    head_bytes: int = 32 * 1024
+    header_lines: int = 200
+    head_seconds: float = 15.0
+    """From the first byte of a request's head to its last."""
+    keep_alive_seconds: float = 75.0
+    body_idle_seconds: float = 600.0
+    """No byte either way, while a body is under way: long enough for an event stream that seldom speaks."""
+    connect_seconds: float = 5.0
+    """To connect, or to wait for one of the target's connections to come free."""
+    first_byte_seconds: float = 300.0
+    wait_seconds: float = 60.0
+    """For a gate that answers later."""
+    linger_seconds: float = 3.0
+    """How long what the client still sends is read and forgotten, so that it can read our last answer."""
+    half_closed_seconds: float = 60.0
+    """For the answer to a client that has closed its sending side, which may as well have gone."""
+    pool_idle_seconds: float = 4.0
+    """Below the five seconds after which Node closes an idle connection: the race is then seldom run."""
+    unrepeatable_idle_seconds: float = 1.0
+    """A request that must not be sent twice takes no pooled connection that has been idle for longer."""
+    pool_idle: int = 128
+    per_target: int = 512
+    connections: int = 20_000
+    write_buffer: int = 256 * 1024
+    """Above it the other side is no longer read."""
+    tick: float = 0.5

@@ -1,0 +1,82 @@
+"""An answer's head. A workspace runs anyone's code: its answers are read as strictly as a stranger's requests."""
+
+from typing import Final
+
+from codehub.proxy.credentials import names_ours
+from codehub.proxy.head import HOP_BY_HOP, UNTIL_CLOSE, Fields, Reader, Refused, ignore, split_lines, value_of
+
+_MOST_STATUS_LINES: Final = 256
+_LONGEST_STATUS_LINE: Final = 64
+
+
+class ResponseHead(Fields):
+    body_length = UNTIL_CLOSE
+    """What the headers say; the status or the method may mean that there is no body."""
+    dated = False
+    upgrade = False
+    """It names WebSocket as what it switches to."""
+
+    def __init__(self, status: int, reason: bytes, *, version_1_1: bool) -> None:
+        self.lines = []
+        self.status = status
+        self.reason = reason
+        self.keep_alive = version_1_1
+
+
+def parse_response(raw: bytes, most_lines: int) -> ResponseHead:
+    """Raises Refused. `raw` ends before the empty line."""
+    lines = split_lines(raw, most_lines)
+    status, reason, version_1_1 = _status_lines.get(lines[0]) or _status_line(lines[0])
+    head = ResponseHead(status, reason, version_1_1=version_1_1)
+    del lines[0]
+    head.read(lines, _READERS)
+    length = head.body()
+    if length is not None:
+        head.body_length = length
+    return head
+
+
+_status_lines: dict[bytes, tuple[int, bytes, bool]] = {}
+"""Those seen before, up to a bound: there are few."""
+
+
+def _status_line(line: bytes) -> tuple[int, bytes, bool]:
+    version, code = line[:9], line[9:12]
+    if version not in (b"HTTP/1.1 ", b"HTTP/1.0 ") or not code.isdigit() or line[12:13] not in (b"", b" "):
+        raise Refused(502, "Not an HTTP status line.")
+    status = int(code)
+    if not 100 <= status <= 599:
+        raise Refused(502, "Not an HTTP status.")
+    parsed = status, line[13:], version == b"HTTP/1.1 "
+    if len(_status_lines) < _MOST_STATUS_LINES and len(line) <= _LONGEST_STATUS_LINE:
+        _status_lines[line] = parsed
+    return parsed
+
+
+# ── readers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _read_set_cookie(head: ResponseHead, line: bytes) -> None:
+    if not names_ours(value_of(line)):
+        head.lines.append(line)
+
+
+def _read_date(head: ResponseHead, line: bytes) -> None:
+    if not head.dated:
+        head.dated = True
+        head.lines.append(line)
+
+
+def _read_upgrade(head: ResponseHead, line: bytes) -> None:
+    head.upgrade = value_of(line).lower() == b"websocket"
+
+
+_READERS: Final[dict[bytes, Reader | None]] = {
+    **HOP_BY_HOP,
+    b"set-cookie": _read_set_cookie,
+    b"set-cookie2": ignore,
+    b"date": _read_date,
+    b"upgrade": _read_upgrade,
+    b"x-request-id": ignore,
+    b"sec-websocket-extensions": ignore,
+}

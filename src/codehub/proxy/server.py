@@ -1,0 +1,194 @@
+"""The server: listens, counts, keeps time, and ends well.
+
+Time is read once per tick, not per request: a connection carries the moment by which something must have happened, and
+one sweep over all of them ends those that are late.
+"""
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Callable
+from itertools import count
+
+import structlog
+
+from codehub.ports.runtime import Endpoint
+from codehub.proxy.client import Client
+from codehub.proxy.gate import Failure, Forward, Gate, Respond
+from codehub.proxy.limits import Limits
+from codehub.proxy.pool import Pool
+from codehub.proxy.request import RequestHead
+from codehub.proxy.responses import date_line, plain_failure
+from codehub.proxy.sockets import BACKLOG, listener
+from codehub.proxy.upstream import Upstream
+from codehub.proxy.websocket import Relay
+
+log = structlog.get_logger()
+
+
+class ProxyServer:
+    def __init__(self, gate: Gate, limits: Limits | None = None, *, scheme: str = "http") -> None:
+        self.gate = gate
+        self.decide = gate.decide
+        self.limits = limits or Limits()
+        self.scheme = scheme.encode()
+        self.draining = False
+        self.now = 0.0
+        self.date = b""
+        self._clients: set[Client] = set()
+        self._relays: dict[Relay, Pool] = {}
+        self._bounded: dict[Relay, float] = {}
+        """Relays that are half-closed or stalled, and until when they may be."""
+        self._pools: dict[Endpoint, Pool] = {}
+        self._listeners: list[asyncio.Server] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._emptied = asyncio.Event()
+        self._ids = count(1)
+        self._id_prefix = os.urandom(6).hex().encode()
+
+    # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def listen(self, host: str, port: int) -> int:
+        """Serve on this address too; returns the port."""
+        return await self.listen_on(listener(host, port))
+
+    async def listen_on(self, sock: socket.socket) -> int:
+        self._tick()
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: Client(self), sock=sock, backlog=BACKLOG)
+        self._listeners.append(server)
+        return int(sock.getsockname()[1])
+
+    async def drain(self, requests_seconds: float = 30.0, upgraded_seconds: float = 10.0) -> None:
+        """Take no more; let requests finish, and upgraded sockets for as long as they may; then end what is left."""
+        self.draining = True
+        for server in self._listeners:
+            server.close()
+        for client in list(self._clients):
+            client.drain()
+        await self._wait_for(lambda: not self._clients and not self._relays, min(requests_seconds, upgraded_seconds))
+        if upgraded_seconds <= requests_seconds:
+            self._close_relays()
+        await self._wait_for(lambda: not self._clients, requests_seconds - upgraded_seconds)
+        for client in list(self._clients):
+            client.transport.abort()
+        await self._wait_for(lambda: not self._relays, upgraded_seconds - requests_seconds)
+        self._close_relays()
+        await self._wait_for(lambda: not self._clients and not self._relays, 1.0)
+        for relay in list(self._relays):
+            relay.abort()
+        for pool in list(self._pools.values()):
+            pool.close()
+        await self._wait_for(lambda: not self._clients and not self._relays and not self._pools, 1.0)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def _wait_for(self, condition: Callable[[], bool], seconds: float) -> None:
+        try:
+            async with asyncio.timeout(max(seconds, 0.0)):
+                while not condition():
+                    self._emptied.clear()
+                    await self._emptied.wait()
+        except TimeoutError:
+            pass
+
+    def _close_relays(self) -> None:
+        for relay in list(self._relays):
+            relay.close()
+
+    def abort_sockets(self, predicate: Callable[[Forward], bool]) -> int:
+        """End every request and upgraded socket that was let in on such a verdict; returns how many."""
+        clients = [client for client in self._clients if client.forward is not None and predicate(client.forward)]
+        relays = [relay for relay in self._relays if predicate(relay.forward)]
+        for client in clients:
+            client.transport.abort()
+        for relay in relays:
+            relay.abort()
+        return len(clients) + len(relays)
+
+    @property
+    def connections(self) -> int:
+        """Of clients, upgraded ones included."""
+        return len(self._clients) + len(self._relays)
+
+    @property
+    def kept_connections(self) -> int:
+        """Idle ones to workspaces."""
+        return sum(pool.idle for pool in self._pools.values())
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            self._timer.cancel()
+        self.now = loop.time()
+        self.date = date_line(time.time())
+        self._timer = loop.call_later(self.limits.tick, self._tick)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        now = self.now
+        for client in [client for client in self._clients if client.deadline < now]:
+            try:
+                client.expire()
+            except Exception:
+                log.exception("a connection could not be ended well")
+                client.transport.abort()
+        for relay in [relay for relay, until in self._bounded.items() if until < now]:
+            relay.abort()
+        for pool in list(self._pools.values()):
+            pool.sweep(now - self.limits.pool_idle_seconds)
+
+    # ── what connections ask of it ───────────────────────────────────────────────────────────────────────────────────
+
+    def new_id(self) -> bytes:
+        return b"%b%08x" % (self._id_prefix, next(self._ids))
+
+    def admit(self, client: Client) -> bool:
+        """Every client is counted; beyond the cap it is told so."""
+        self._clients.add(client)
+        return self.connections <= self.limits.connections
+
+    def explain(self, head: RequestHead, forward: Forward, failure: Failure) -> Respond:
+        try:
+            return self.gate.failed(head, forward, failure)
+        except Exception:
+            log.exception("gate failed", request_id=head.request_id.decode())
+            return plain_failure(failure)
+
+    def leave(self, client: Client) -> None:
+        self._clients.discard(client)
+        self._emptied.set()
+
+    def pool(self, forward: Forward) -> Pool:
+        pool = self._pools.get(forward.endpoint)
+        if pool is None:
+            pool = self._pools[forward.endpoint] = Pool(forward.endpoint, self, self._forget_pool)
+        return pool
+
+    def _forget_pool(self, pool: Pool) -> None:
+        if self._pools.get(pool.endpoint) is pool:
+            del self._pools[pool.endpoint]
+            self._emptied.set()
+
+    def upgrade(
+        self, client: Client, upstream: Upstream, forward: Forward, from_client: bytes, from_upstream: bytes
+    ) -> None:
+        relay = Relay(forward, self, client.transport, upstream.transport)
+        self._relays[relay] = upstream.pool
+        self._clients.discard(client)
+        relay.start(from_client, from_upstream, client_full=client.write_paused)
+
+    def relay_half_closed(self, relay: Relay) -> None:
+        self._bounded[relay] = self.now + self.limits.half_closed_seconds
+
+    def relay_stalled(self, relay: Relay) -> None:
+        self._bounded[relay] = self.now + self.limits.body_idle_seconds
+
+    def relay_flows(self, relay: Relay) -> None:
+        self._bounded.pop(relay, None)
+
+    def relay_gone(self, relay: Relay) -> None:
+        self._bounded.pop(relay, None)
+        self._relays.pop(relay).gone(None)
+        self._emptied.set()

@@ -1,0 +1,120 @@
+"""Several worker processes on one port, kept alive and renewed one by one.
+
+The supervisor owns a listening socket per worker (SO_REUSEPORT: the kernel spreads connections over them) and keeps it
+open when the worker goes. So whoever is in a dead or renewed worker's queue is served by its successor, not reset.
+"""
+
+import asyncio
+import os
+import socket
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
+
+import structlog
+
+from codehub.proxy.sockets import listener
+from codehub.proxy.worker import LISTEN_FD, READY
+
+log = structlog.get_logger()
+_LONGEST_PAUSE = 30.0
+_STEADY_SECONDS = 10.0
+
+
+class Supervisor:
+    def __init__(
+        self,
+        command: Sequence[str],
+        count: int,
+        host: str,
+        port: int,
+        *,
+        ready_seconds: float = 30.0,
+        drain_seconds: float = 60.0,
+    ) -> None:
+        """`command` starts a program that calls `serve_worker`."""
+        self._command = command
+        self._ready_seconds = ready_seconds
+        self._drain_seconds = drain_seconds
+        first = listener(host, port, reuse_port=True)
+        self.port: int = first.getsockname()[1]
+        others = (listener(host, self.port, reuse_port=True) for _ in range(count - 1))
+        self._slots = [_Slot(number, sock) for number, sock in enumerate((first, *others))]
+
+    @property
+    def pids(self) -> list[int]:
+        return [slot.worker.pid for slot in self._slots if slot.worker is not None]
+
+    async def run(self) -> None:
+        """Until cancelled; then every worker drains and ends."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for slot in self._slots:
+                    group.create_task(self._keep(slot))
+        finally:
+            await asyncio.gather(*(self._end(slot.worker) for slot in self._slots if slot.worker is not None))
+            for slot in self._slots:
+                slot.sock.close()
+
+    async def renew(self) -> None:
+        """A rolling restart: the next worker serves before the old one drains. One that does not come up changes
+        nothing, and TimeoutError or ChildProcessError says so."""
+        for slot in self._slots:
+            old = slot.worker
+            slot.worker = await self._start(slot)
+            log.info("proxy worker renewed", slot=slot.number, pid=slot.worker.pid)
+            if old is not None:
+                await self._end(old)
+
+    async def _keep(self, slot: "_Slot") -> None:
+        failures = 0
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            try:
+                worker = slot.worker or await self._start(slot)
+                slot.worker = worker
+                code = await worker.wait()
+            except (OSError, TimeoutError) as error:
+                log.warning("proxy worker did not start", slot=slot.number, error=str(error))
+            else:
+                if slot.worker is not worker:
+                    continue  # renewed
+                slot.worker = None
+                log.warning("proxy worker ended", slot=slot.number, pid=worker.pid, exit_code=code)
+            failures = 0 if loop.time() - began > _STEADY_SECONDS else failures + 1
+            await asyncio.sleep(min(0.1 * 2**failures, _LONGEST_PAUSE))
+
+    async def _start(self, slot: "_Slot") -> Process:
+        descriptor = slot.sock.fileno()
+        environment = {**os.environ, LISTEN_FD: str(descriptor)}
+        worker = await asyncio.create_subprocess_exec(
+            *self._command, stdin=PIPE, stdout=PIPE, stderr=None, env=environment, pass_fds=(descriptor,)
+        )
+        try:
+            async with asyncio.timeout(self._ready_seconds):
+                said = await worker.stdout.readline() if worker.stdout is not None else b""
+        except BaseException:
+            await self._end(worker)
+            raise
+        if said != READY:
+            await self._end(worker)
+            raise ChildProcessError(f"the worker said {said[:80]!r} and ended with {worker.returncode}")
+        return worker
+
+    async def _end(self, worker: Process) -> None:
+        if worker.stdin is not None:
+            worker.stdin.close()
+        try:
+            async with asyncio.timeout(self._drain_seconds):
+                await worker.wait()
+        except TimeoutError:
+            log.warning("proxy worker killed: it did not drain", pid=worker.pid)
+            worker.kill()
+            await worker.wait()
+
+
+class _Slot:
+    def __init__(self, number: int, sock: socket.socket) -> None:
+        self.number = number
+        self.sock = sock
+        self.worker: Process | None = None

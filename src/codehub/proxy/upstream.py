@@ -1,0 +1,218 @@
+"""One connection to a workspace: it sends a request's head, reads the answer and hands it to the client.
+
+It is reused only when the answer's end is certain: both sides kept to the letter of HTTP and nothing followed the body.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from codehub.proxy.chunks import LAST_CHUNK, Chunks, chunk
+from codehub.proxy.gate import Failure
+from codehub.proxy.head import CHUNKED, UNTIL_CLOSE, Refused
+from codehub.proxy.headers import response_for_client
+from codehub.proxy.limits import Limits
+from codehub.proxy.request import RequestHead
+from codehub.proxy.response import ResponseHead, parse_response
+
+if TYPE_CHECKING:
+    from codehub.proxy.client import Client
+    from codehub.proxy.pool import Pool
+
+_STATUS_LINE = b"HTTP/1."
+
+
+class Upstream(asyncio.Protocol):
+    __slots__ = (
+        "_chunks",
+        "_held",
+        "_keep",
+        "_left",
+        "_limits",
+        "answered",
+        "client",
+        "heard",
+        "idle_since",
+        "pool",
+        "reused",
+        "transport",
+    )
+
+    transport: asyncio.Transport
+
+    def __init__(self, pool: "Pool", limits: Limits) -> None:
+        self.pool = pool
+        self._limits = limits
+        self.client: Client | None = None
+        self.idle_since = 0.0
+        self.reused = False
+        self.heard = False
+        """A byte of the answer has come."""
+        self.answered = False
+        """The head of the final answer has gone to the client."""
+        self._keep = False
+        self._left = 0
+        """Of the answer's body: a count, CHUNKED or UNTIL_CLOSE; 0 while the head is awaited."""
+        self._held = b""
+        self._chunks: Chunks | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(self._limits.write_buffer)
+
+    def begin(self, client: "Client", head: bytes) -> None:
+        self.client = client
+        self.heard = self.answered = False
+        self.transport.write(head)
+
+    def leave(self) -> None:
+        """The client has gone: what is under way here is of no use to anyone."""
+        self.client = None
+        self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        client, left = self.client, self._left
+        if client is None:
+            self.transport.abort()  # nobody asked
+        elif left > 0:
+            client.progress()
+            if len(data) < left:
+                self._left = left - len(data)
+                client.transport.write(data)
+            else:
+                self._keep = self._keep and len(data) == left
+                client.transport.write(data[:left])
+                self._complete(client)
+        elif left == 0:
+            self.heard = True
+            self._read_head(client, data)
+        else:
+            client.progress()
+            self._unsized(client, b"", data)
+
+    def _read_head(self, client: "Client", data: bytes) -> None:
+        if self._held:
+            data = self._held + data
+            self._held = b""
+        end = data.find(b"\r\n\r\n")
+        if end < 0 or end > self._limits.head_bytes:
+            self._held = data
+            if len(data) > self._limits.head_bytes or not data.startswith(_STATUS_LINE[: len(data)]):
+                self._fail(client, Failure.GARBAGE)
+            return
+        try:
+            head = parse_response(data[:end], self._limits.header_lines)
+        except Refused:
+            self._fail(client, Failure.GARBAGE)
+            return
+        if head.status < 200:
+            self._interim(client, head, data[end + 4 :])
+        else:
+            self._answer(client, head, data[end + 4 :])
+
+    def _interim(self, client: "Client", head: ResponseHead, rest: bytes) -> None:
+        if head.status == 101:
+            if not (client.head.fields.upgrade and head.upgrade):
+                self._fail(client, Failure.GARBAGE)
+                return
+            self.client = None
+            client.switch(self, head, rest)
+            return
+        if head.status == 100:
+            client.go_on()
+        if rest:
+            self._read_head(client, rest)
+
+    def _answer(self, client: "Client", head: ResponseHead, rest: bytes) -> None:
+        self.answered = True
+        self._keep = head.keep_alive
+        length, framing = _framing(head, client.head)
+        framing += client.begin_answer(head.status)
+        out = response_for_client(head, framing, client.head.request_id, client.server.date)
+        if length < 0:
+            self._left = length
+            self._chunks = Chunks() if length == CHUNKED else None
+            self._unsized(client, out, rest)
+        elif len(rest) < length:
+            self._left = length - len(rest)
+            client.transport.write(out + rest)
+        else:
+            if len(rest) > length:
+                self._keep = False
+                rest = rest[:length]
+            client.transport.write(out + rest)
+            self._complete(client)
+
+    def _unsized(self, client: "Client", head: bytes, data: bytes) -> None:
+        """A body whose end is marked, not counted: its chunks are written anew, or taken off for HTTP/1.0."""
+        payload, done = [data], False
+        if self._chunks is not None:
+            try:
+                payload = self._chunks.feed(data)
+            except Refused:
+                self._cut(client)
+                return
+            done = self._chunks.done
+            self._keep = self._keep and not self._chunks.rest
+        pieces = chunk(payload) if client.head.version_1_1 else payload
+        if done and client.head.version_1_1:
+            pieces.append(LAST_CHUNK)
+        client.transport.writelines([head, *pieces] if head else pieces)
+        if done:
+            self._complete(client)
+
+    def _complete(self, client: "Client") -> None:
+        self.client = None
+        self._left = 0
+        self._chunks = None
+        if client.write_paused:
+            self.transport.resume_reading()
+        if self._keep and not client.body_left:
+            self.reused = True
+            self.pool.release(self)
+        else:
+            self.transport.close()
+        client.finished()
+
+    def _fail(self, client: "Client", failure: Failure) -> None:
+        self.leave()
+        client.fail(failure)
+
+    def _cut(self, client: "Client") -> None:
+        self.leave()
+        client.cut_off()
+
+    def pause_writing(self) -> None:
+        if self.client is not None:
+            self.client.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.client is not None:
+            self.client.read_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.pool.gone(self)
+        client, self.client = self.client, None
+        if client is None:
+            return
+        if self.answered:
+            if self._left == UNTIL_CLOSE and exc is None:
+                if client.head.version_1_1:
+                    client.transport.write(LAST_CHUNK)
+                client.finished()
+            else:
+                client.cut_off()
+        elif self.reused and not self.heard and client.may_repeat:
+            client.repeat()
+        else:
+            client.fail(Failure.GARBAGE if self._held else Failure.CLOSED_EARLY)
+
+
+def _framing(head: ResponseHead, request: RequestHead) -> tuple[int, bytes]:
+    """How long the body is, and the line that tells the client."""
+    length = head.body_length
+    if request.method == b"HEAD" or head.status in (204, 304):
+        said = length >= 0 and head.status != 204
+        return 0, b"Content-Length: %d\r\n" % length if said else b""
+    if length >= 0:
+        return length, b"Content-Length: %d\r\n" % length
+    return length, b"Transfer-Encoding: chunked\r\n" if request.version_1_1 else b""

@@ -1,0 +1,36 @@
+"""The life of one worker process: serve on the socket it inherits, say so, drain when told, never outlive its keeper.
+
+Its standard input is the leash: it ends when the supervisor lets go or dies, whichever way.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+
+from codehub.proxy.server import ProxyServer
+
+LISTEN_FD = "CODEHUB_PROXY_LISTEN_FD"
+READY = b"ready\n"
+
+
+async def serve_worker(server: ProxyServer, requests_seconds: float = 30.0, upgraded_seconds: float = 10.0) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await loop.connect_read_pipe(lambda: _Leash(stop), sys.stdin)
+    await server.listen_on(socket.socket(fileno=int(os.environ[LISTEN_FD])))
+    os.write(sys.stdout.fileno(), READY)
+    await stop.wait()
+    await server.drain(requests_seconds, upgraded_seconds)
+
+
+class _Leash(asyncio.Protocol):
+    def __init__(self, stop: asyncio.Event) -> None:
+        self._stop = stop
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self._stop.set()

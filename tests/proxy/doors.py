@@ -1,0 +1,119 @@
+"""The front door in a test: a gate that does as it is told, a server with short deadlines, and raw sockets to it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self, TypeVar
+
+from codehub.ports.runtime import Endpoint
+from codehub.proxy.gate import Failure, Forward, Respond, Verdict
+from codehub.proxy.limits import Limits
+from codehub.proxy.request import RequestHead
+from codehub.proxy.responses import plain_failure
+from codehub.proxy.server import ProxyServer
+
+LIMITS = Limits(tick=0.05, pool_idle_seconds=60.0, unrepeatable_idle_seconds=60.0)
+PATIENCE = 60.0
+T = TypeVar("T")
+
+
+class ToldGate:
+    """Forwards everything to one endpoint, unless a path has a verdict of its own."""
+
+    def __init__(self, forward: Forward) -> None:
+        self.forward = forward
+        self.verdicts: dict[bytes, Callable[[], Verdict]] = {}
+        self.asked: list[RequestHead] = []
+        self.failures: list[Failure] = []
+
+    def decide(self, head: RequestHead) -> Verdict:
+        self.asked.append(head)
+        told = self.verdicts.get(head.target)
+        return told() if told else self.forward
+
+    def failed(self, head: RequestHead, forward: Forward, failure: Failure) -> Respond:
+        self.failures.append(failure)
+        return plain_failure(failure)
+
+
+class Door:
+    def __init__(self, endpoint: Endpoint, limits: Limits = LIMITS, forward: Forward | None = None) -> None:
+        self.gate = ToldGate(forward or Forward(endpoint))
+        self.limits = limits
+
+    async def __aenter__(self) -> Self:
+        self.server = ProxyServer(self.gate, self.limits)
+        self.port = await self.server.listen("127.0.0.1", 0)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.server.drain(0.0, 0.0)
+        assert self.server.connections == 0
+
+    async def connect(self) -> "Raw":
+        return Raw(*await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 20))
+
+    async def ask(self, request: bytes) -> bytes:
+        """Everything that comes back for these bytes, until the door closes or has nothing more to say."""
+        raw = await self.connect()
+        try:
+            raw.write(request)
+            raw.writer.write_eof()
+            return await patient(raw.reader.read())
+        finally:
+            raw.close()
+
+
+class Raw:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    def write(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def head(self) -> bytes:
+        return await patient(self.reader.readuntil(b"\r\n\r\n"))
+
+    async def answer(self) -> tuple[bytes, bytes]:
+        """One answer with a counted or chunked body; the body without its coding."""
+        head = await self.head()
+        for line in head.lower().split(b"\r\n"):
+            if line.startswith(b"content-length:"):
+                return head, await patient(self.reader.readexactly(int(line[15:])))
+        return head, await self.chunks() if b"transfer-encoding: chunked" in head.lower() else b""
+
+    async def chunks(self) -> bytes:
+        body = b""
+        while size := int(await patient(self.reader.readline()), 16):
+            body += await patient(self.reader.readexactly(size))
+            assert await patient(self.reader.readexactly(2)) == b"\r\n"
+        assert await patient(self.reader.readexactly(2)) == b"\r\n"
+        return body
+
+    async def rest(self) -> bytes:
+        return await patient(self.reader.read())
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+async def patient(waited: Awaitable[T]) -> T:
+    async with asyncio.timeout(PATIENCE):
+        return await waited
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Comes true, sooner or later; a test's own time limit is the later."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def get(path: str = "/", *lines: str, method: str = "GET", host: str = "w.localhost") -> bytes:
+    return "\r\n".join((f"{method} {path} HTTP/1.1", f"Host: {host}", *lines, "", "")).encode("latin-1")
+
+
+def status(answer: bytes) -> int:
+    return int(answer[9:12])

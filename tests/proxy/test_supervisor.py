@@ -1,0 +1,121 @@
+"""Workers share a port, die and are replaced, are renewed without a lost request, and do not outlive their keeper."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from codehub.proxy.supervisor import Supervisor
+from tests.proxy.doors import Raw, eventually, get
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def latch(tmp_path: Path) -> Path:
+    return tmp_path / "latch"
+
+
+@asynccontextmanager
+async def supervised(latch: Path, count: int = 2) -> AsyncIterator[Supervisor]:
+    command = [sys.executable, "-m", "tests.proxy.worker_program", str(latch)]
+    supervisor = Supervisor(command, count, "127.0.0.1", 0)
+    running = asyncio.create_task(supervisor.run())
+    try:
+        await eventually(lambda: len(supervisor.pids) == count)
+        yield supervisor
+    finally:
+        pids = supervisor.pids
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+async def connect(supervisor: Supervisor) -> Raw:
+    return Raw(*await asyncio.open_connection("127.0.0.1", supervisor.port))
+
+
+async def ask(supervisor: Supervisor, path: str = "/") -> int:
+    raw = await connect(supervisor)
+    raw.write(get(path))
+    _, body = await raw.answer()
+    raw.close()
+    return int(body)
+
+
+async def test_workers_share_the_port(latch: Path) -> None:
+    async with supervised(latch) as supervisor:
+        answered = {await ask(supervisor) for _ in range(60)}
+        assert answered == set(supervisor.pids)
+
+
+async def test_a_worker_that_dies_is_replaced_and_its_queue_served(latch: Path) -> None:
+    async with supervised(latch, count=1) as supervisor:
+        (first,) = supervisor.pids
+        os.kill(first, signal.SIGSTOP)
+        queued = await connect(supervisor)
+        queued.write(get())
+        os.kill(first, signal.SIGKILL)
+        _, body = await queued.answer()
+        queued.close()
+        assert int(body) != first
+        await eventually(lambda: supervisor.pids == [int(body)])
+
+
+async def test_renewing_loses_nothing(latch: Path) -> None:
+    async with supervised(latch) as supervisor:
+        before = set(supervisor.pids)
+        waiting = [await connect(supervisor) for _ in range(8)]
+        for raw in waiting:
+            raw.write(get("/later"))
+        stop = asyncio.Event()
+        answered: list[int] = []
+
+        async def keep_asking() -> None:
+            while not stop.is_set():
+                answered.append(await ask(supervisor))
+
+        asking = [asyncio.create_task(keep_asking()) for _ in range(4)]
+        renewing = asyncio.create_task(supervisor.renew())
+        await eventually(lambda: bool(set(supervisor.pids) - before))
+        latch.touch()
+        assert {int((await raw.answer())[1]) for raw in waiting} <= before
+        await renewing
+        stop.set()
+        await asyncio.gather(*asking)
+        assert not set(supervisor.pids) & before
+        assert set(answered) & set(supervisor.pids)
+        for raw in waiting:
+            raw.close()
+
+
+async def test_a_worker_that_does_not_come_up_renews_nothing(latch: Path) -> None:
+    async with supervised(latch) as supervisor:
+        before = supervisor.pids
+        Path(f"{latch}.broken").touch()
+        with pytest.raises(ChildProcessError):
+            await supervisor.renew()
+        assert supervisor.pids == before
+        assert await ask(supervisor) in before
+
+
+async def test_workers_do_not_outlive_a_killed_supervisor(latch: Path) -> None:
+    program = (
+        "import asyncio, sys\nfrom codehub.proxy.supervisor import Supervisor\n"
+        f"command = [sys.executable, '-m', 'tests.proxy.worker_program', {str(latch)!r}]\n"
+        "asyncio.run(Supervisor(command, 2, '127.0.0.1', 0).run())"
+    )
+    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
+    process = psutil.Process(parent.pid)
+    await eventually(lambda: len(process.children()) == 2)
+    children = process.children()
+    parent.kill()
+    await parent.wait()
+    await eventually(lambda: not any(child.is_running() for child in children))

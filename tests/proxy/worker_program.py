@@ -1,0 +1,45 @@
+"""A worker as the supervisor starts it: it answers with its process id, at once or when a file is there."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import uvloop
+
+from codehub.proxy.gate import Failure, Forward, Respond, Verdict, Wait
+from codehub.proxy.request import RequestHead
+from codehub.proxy.responses import plain_failure
+from codehub.proxy.server import ProxyServer
+from codehub.proxy.worker import serve_worker
+
+
+class PidGate:
+    def __init__(self, latch: Path) -> None:
+        self._latch = latch
+
+    def decide(self, head: RequestHead) -> Verdict:
+        if head.target == b"/die":
+            os._exit(3)
+        return Wait(self._later()) if head.target == b"/later" else self._now()
+
+    def failed(self, head: RequestHead, forward: Forward, failure: Failure) -> Respond:
+        return plain_failure(failure)
+
+    async def _later(self) -> Respond:
+        while not self._latch.exists():
+            await asyncio.sleep(0.01)
+        return self._now()
+
+    def _now(self) -> Respond:
+        return Respond(200, body=b"%d" % os.getpid())
+
+
+async def main() -> None:
+    await serve_worker(ProxyServer(PidGate(Path(sys.argv[1]))), 20.0, 1.0)
+
+
+if __name__ == "__main__":
+    if Path(sys.argv[1] + ".broken").exists():
+        sys.exit("cannot start")
+    uvloop.run(main())
