@@ -404,6 +404,28 @@ async def test_a_restore_point_first_archives_the_present_state() -> None:
 
 
 @in_virtual_time
+async def test_what_was_discarded_comes_back_and_stays() -> None:
+    """Wanted back, it is not discarded again at once; and it is what a lost home then comes back from."""
+    shop = await Workshop.open()
+    shop.place(archived(archive_key=KEY), archives={KEY: HOME})
+    await shop.wishes.want(WORKSPACE_ID, Desired.PENDING, PERSON, discard_home=True)
+    await shop.converge()
+    assert (shop.row.phase, shop.row.archive_key) == (Phase.PENDING, None)
+    await shop.wishes.restore(WORKSPACE_ID, KEY, PERSON)
+    await shop.converge()
+    assert (shop.row.phase, shop.row.desired_state, shop.row.archive_key) == (Phase.ARCHIVED, Desired.ARCHIVED, KEY)
+    await shop.wishes.want(WORKSPACE_ID, Desired.STANDBY, PERSON)
+    await shop.converge()
+    shop.worlds.runtime.volumes.clear()
+    await shop.converge()
+    assert shop.row.error_reason is ErrorReason.DATA_LOST
+    await shop.wishes.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
+    await shop.converge()
+    assert shop.row.phase is Phase.STANDBY
+    assert shop.worlds.runtime.volumes[shop.row.home_store_key or ""].content == HOME
+
+
+@in_virtual_time
 async def test_undelete_brings_an_archived_home_back_at_rest() -> None:
     shop = await Workshop.open()
     shop.place(running(), volume=HOME, container=True)

@@ -235,7 +235,9 @@ class Reconciler:
 
     async def _newest_readable(self, ws: Workspace, besides: str | None) -> str | None:
         for point in await self._statuses.restore_points(ws.id):
-            usable = point.released_at is None and point.key != besides
+            # one that was given up and taken back is the workspace's own again
+            held = point.released_at is None or point.key == ws.archive_key
+            usable = held and point.key != besides
             if usable and await self._backends.look(point.key) is ArchiveState.READABLE:
                 return point.key
         return None

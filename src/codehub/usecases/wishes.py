@@ -163,6 +163,9 @@ class Wishes:
                 raise Conflict("In ERROR, recover with 'use_archive' and this restore point.", "in_error")
             if row.desired_state is Desired.DELETED:
                 raise Conflict("The workspace is being deleted.", "being_deleted")
+            if row.desired_state is Desired.PENDING:
+                # what is wanted back is not to be given up again at once
+                row = replace(row, desired_state=Desired.ARCHIVED, desired_by=actor.name)
             return replace(row, restore_from=archive, restore_requested_at=now)
 
         return await self._change(workspace_id, decide, actor, "restore")
