@@ -12,7 +12,7 @@ from codehub.domain.judge import ArchiveState
 from codehub.domain.protection import RestorePoint
 from codehub.ports.contents import EntryKind
 from tests.api.site import MemorySite, Person
-from tests.rows import OP_ID
+from tests.rows import OP_ID, broken
 
 HOME = {
     b"read me.txt": b"hello",
@@ -123,3 +123,12 @@ async def test_restoring_names_a_restore_point_of_one_s_own(site: MemorySite, an
     assert row.restore_pending
     assert row.restore_from is not None
     assert str(OP_ID) in row.restore_from
+
+
+async def test_nobody_goes_back_to_a_restore_point_that_is_not_there(site: MemorySite, ann: Person) -> None:
+    made = await ann.create(desired_state="PENDING")
+    wrong = broken(site.rows[UUID(made["id"])])
+    site.controller_writes(made["id"], phase=wrong.phase, error_info=wrong.error_info, error_reason=wrong.error_reason)
+    answer = await ann.http.post(f"/api/v1/workspaces/{made['id']}/recover", json={"action": "use_archive"})
+    assert (answer.status_code, answer.json()["code"]) == (409, "no_restore_point")
+    assert not site.rows[UUID(made["id"])].recover_pending

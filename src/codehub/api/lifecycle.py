@@ -91,6 +91,8 @@ async def recover(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body:
     owned = await visible(parts, caller, workspace_id, Scope.WRITE)
     if body.archive is not None and body.action is not RecoverAction.USE_ARCHIVE:
         raise Invalid("Only use_archive takes a restore point.", "archive")
+    if body.action is RecoverAction.USE_ARCHIVE and not await parts.views.restore_points(workspace_id):
+        raise Conflict("There is no restore point to go back to. Begin anew with 'empty_home'.", "no_restore_point")
     reading = Reading(parts.views)
     key = None if body.archive is None else (await reading.restore_point(owned, body.archive)).key
     row = await parts.wishes.recover(workspace_id, body.action, actor_of(caller), key)
