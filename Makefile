@@ -12,7 +12,7 @@ PYTEST := $(BIN)/pytest
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-fast test-system test-long check sim sim-mutants bench bench-archive bench-controller bench-proxy docs format clean
+.PHONY: help up test test-fast test-system test-long check sim sim-mutants bench bench-api bench-archive bench-controller bench-proxy docs format clean
 
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ sim-mutants: $(STAMP) ## Plant bugs one at a time and show that the search finds
 
 bench: $(STAMP) ## Every benchmark
 	@$(BIN)/python -m bench
+
+bench-api: $(STAMP) ## The API's answers and events at 1 k and 10 k workspaces, with 500 listeners
+	@$(BIN)/python -m bench.api
 
 bench-archive: $(STAMP) ## The storage job against tar and zstd, on a home of 1 GB and 50,000 files
 	@$(BIN)/python -m bench.archive

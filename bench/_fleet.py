@@ -25,13 +25,14 @@ from codehub.domain.workspace import Desired, HomeContext, Workspace
 RESTING = (*[Desired.RUNNING] * 2, *[Desired.STANDBY] * 3, *[Desired.ARCHIVED] * 5)
 CHUNK = 5000
 INSTANCE = "volume-0"
-PEOPLE = 1000
+PEOPLE = tuple(f"person-{number}" for number in range(1000))
 
 
 @dataclass(slots=True)
 class Fleet:
     runtime: MemoryRuntime = field(default_factory=MemoryRuntime)
     archives: MemoryArchives = field(default_factory=MemoryArchives)
+    owners: Sequence[str] = PEOPLE
     size: int = 0
     _dice: random.Random = field(default_factory=lambda: random.Random(7))
 
@@ -48,7 +49,7 @@ class Fleet:
 
     def _settled(self, number: int, now: datetime) -> Workspace:
         desired = RESTING[number % len(RESTING)]
-        ws = replace(_fresh(number, self._dice, now), desired_state=desired, last_access_at=now)
+        ws = replace(_fresh(number, self._dice, now, self.owners), desired_state=desired, last_access_at=now)
         facts = Facts()
         if desired is Desired.ARCHIVED or number % 2:
             ws = self._archived(ws)
@@ -82,9 +83,9 @@ class Fleet:
         return ready, replace(facts, container=ContainerSeen(instance, running=True, volume=volume))
 
 
-def pending(count: int) -> Iterator[Workspace]:
+def pending(count: int, owners: Sequence[str] = PEOPLE) -> Iterator[Workspace]:
     dice, now = random.Random(11), datetime.now(UTC)
-    return (_fresh(number, dice, now) for number in range(count))
+    return (_fresh(number, dice, now, owners) for number in range(count))
 
 
 async def insert(connection: "asyncpg.Connection[asyncpg.Record]", workspaces: Sequence[Workspace]) -> None:
@@ -96,11 +97,11 @@ async def insert(connection: "asyncpg.Connection[asyncpg.Record]", workspaces: S
     await connection.execute("SET session_replication_role = DEFAULT")
 
 
-def _fresh(number: int, dice: random.Random, now: datetime) -> Workspace:
+def _fresh(number: int, dice: random.Random, now: datetime, owners: Sequence[str]) -> Workspace:
     key = _random_id(dice)
     return Workspace(
         id=key,
-        owner_id=f"person-{number % PEOPLE}",
+        owner_id=owners[number % len(owners)],
         name=f"workspace {number}",
         slug=naming.slug_from(f"workspace {number}", key),
         runtime="memory",

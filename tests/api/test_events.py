@@ -347,16 +347,14 @@ async def test_many_listeners_are_one_subscription_and_one_read(site: MemorySite
     for context in contexts:
         await context.__aenter__()
     for listener in listeners:
-        first = await listener.next()
-        assert first is not None
-        assert first.name == "snapshot"
+        assert (await listener.all_waiting())[0].name == "snapshot"
     assert len(site.worlds.bus.world.listeners[f"codehub:sse:{ann.id}"]) == 1
     site.controller_writes(made["id"], memo="x")
     await site.worlds.bus.publish(f"codehub:sse:{ann.id}", {"type": "updated", "id": made["id"]})
     for listener in listeners:
-        while (heard := await listener.next()) is not None and heard.name != "workspace_updated":
+        while (heard := await listener.all_waiting()) and heard[-1].name != "workspace_updated":
             pass
-        assert heard is not None
+        assert heard
     assert views.reads == 1
     for context in contexts:
         await context.__aexit__(None, None, None)
@@ -369,9 +367,21 @@ async def test_a_slow_listener_is_cut_off_and_the_others_are_not() -> None:
     for number in range(event_topic.MOST_WAITING + 1):
         for listener in (slow, quick):
             listener.give(Event("workspace_updated", str(number)))
-        assert (await quick.next()) == Event("workspace_updated", str(number))
-    assert (slow.why, await slow.next()) == ("slow", None)
+        assert await quick.all_waiting() == [Event("workspace_updated", str(number))]
+    assert (slow.why, await slow.all_waiting()) == ("slow", [])
     assert quick.why is None
+
+
+async def test_who_is_behind_gets_all_that_waits_in_order() -> None:
+    listener = Listener(UUID(int=1), allowed)
+    for number in range(3):
+        listener.give(Event("workspace_updated", str(number)))
+    assert [given.data for given in await listener.all_waiting()] == ["0", "1", "2"]
+    listener.give(Event("workspace_updated", "3"))
+    assert [given.data for given in await listener.all_waiting()] == ["3"]
+    listener.give(Event("workspace_updated", "forgotten"))
+    listener.end("closing")
+    assert await listener.all_waiting() == []
 
 
 async def test_one_person_has_so_many_streams(site: MemorySite, ann: Person, monkeypatch: pytest.MonkeyPatch) -> None:

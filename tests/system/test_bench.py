@@ -1,4 +1,4 @@
-"""The controller's benchmark still runs, and what must hold at any speed holds: settled workspaces cost no write."""
+"""The benchmarks still run, and what must hold at any speed holds: no write for settled workspaces, no event lost."""
 
 import json
 import subprocess
@@ -22,3 +22,14 @@ def test_the_controller_s_benchmark_runs_and_sees_no_row_written(tmp_path: Path)
     assert [(row["workspaces"], row["loaded"], row["written"]) for row in passes] == [(100, 0, 0), (1000, 0, 0)]
     assert all(row["operations_per_second"] > 0 for row in found["wishes"])
     assert "wish to operation" in done.stdout
+
+
+def test_the_api_s_benchmark_runs_and_every_listener_hears_every_change(tmp_path: Path) -> None:
+    numbers = tmp_path / "numbers.json"
+    command = [sys.executable, "-m", "bench.api", "--quick", "--json", str(numbers)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(numbers.read_text())
+    assert [(row["missed"], row["cut"]) for row in found["listening"]] == [(0, 0), (0, 0)]
+    assert all(row[who]["per_second"] > 0 for row in found["calls"] for who in ("ours", "framework", "sql"))
+    assert "from COMMIT to the bytes" in done.stdout

@@ -25,7 +25,8 @@ _cookie = APIKeyCookie(name=COOKIE, scheme_name="session", auto_error=False, des
 _bearer = HTTPBearer(scheme_name="token", auto_error=False, description="A personal token from POST /api/v1/tokens.")
 
 
-def parts_of(request: Request) -> ApiParts:
+async def parts_of(request: Request) -> ApiParts:
+    """Async, though it waits for nothing: FastAPI sends a plain function to a thread, for every request."""
     parts: ApiParts = request.app.state.parts
     return parts
 

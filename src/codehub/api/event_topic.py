@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 from uuid import UUID
 
@@ -26,10 +27,17 @@ MOST_WAITING: Final = 256
 _OF_PROGRESS: Final = frozenset({"progress", "updated_at"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Event:
+    """`data` is one line."""
+
     name: str
     data: str
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """As the stream carries it; made once, however many hear it."""
+        return f"event: {self.name}\r\ndata: {self.data}\r\n\r\n".encode()
 
 
 def event(name: str, data: object) -> Event:
@@ -61,9 +69,12 @@ class Listener:
                 self._waiting.get_nowait()
             self._waiting.put_nowait(None)
 
-    async def next(self) -> Event | None:
-        """None: it is over."""
-        return await self._waiting.get()
+    async def all_waiting(self) -> list[Event]:
+        """At least one, and whatever came meanwhile: who is behind catches up in one write. Empty: it is over."""
+        waiting = [await self._waiting.get()]
+        while not self._waiting.empty():
+            waiting.append(self._waiting.get_nowait())
+        return [] if self.why is not None else [given for given in waiting if given is not None]
 
 
 class Topic:

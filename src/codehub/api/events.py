@@ -57,12 +57,12 @@ async def stream_events(
     hub.admit(caller.user.id)
     listener = Listener(caller.user.id, still_allowed)
 
-    async def stream() -> AsyncIterator[ServerSentEvent]:
+    async def stream() -> AsyncIterator[bytes]:
         async with hub.listening(None if everybody else caller.user.owner_id, listener):
-            retry: int | None = RECONNECT_MILLISECONDS
-            while (event := await listener.next()) is not None:
-                yield ServerSentEvent(event.data, event=event.name, retry=retry)
-                retry = None
+            first = b"retry: %d\r\n" % RECONNECT_MILLISECONDS
+            while events := await listener.all_waiting():
+                yield first + b"".join([event.encoded for event in events])
+                first = b""
 
     return EventSourceResponse(
         stream(),

@@ -66,7 +66,11 @@ class _Server(uvicorn.Server):
 
 def bound(host: str, port: int) -> socket.socket:
     """Raises OSError if somebody else has it."""
-    return socket.create_server((host, port), backlog=1024)
+    listening = socket.create_server((host, port), backlog=1024)
+    # Whatever it accepts inherits this. asyncio's own loop sets it only on sockets that name their protocol, which
+    # these do not, and an answer's body would wait 40 ms until its head is acknowledged.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 async def serve(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> None:
