@@ -43,6 +43,7 @@ from codehub.domain.idle import IdlePolicy
 from codehub.domain.plan import Policy
 from codehub.domain.protection import Retention
 from codehub.domain.workspace import Operation
+from codehub.job.store_address import parse_store
 from codehub.ports.accounts import SessionRules
 from codehub.ports.collector import CollectorView
 from codehub.ports.stores import Leader
@@ -148,8 +149,9 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         archives = open_archives(settings)
         stack.callback(archives.close)
         command, readable = ide(settings)
-        place = private_data_dir(settings)
-        runtime = ProcessRuntime(place / "runtime", install, command, readable=readable, hidden=place)
+        place, (kept, _) = private_data_dir(settings), parse_store(archive_url(settings))
+        hidden = [place, *([] if kept is None else [kept])]
+        runtime = ProcessRuntime(place / "runtime", install, command, readable=readable, hidden=hidden)
         yield Services(settings, database, redis, runtime, archives, Metrics(), install)
 
 

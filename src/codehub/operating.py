@@ -16,8 +16,9 @@ from codehub.adapters.postgres import PostgresDatabase, check_schema
 from codehub.adapters.process.sandbox import find_bubblewrap
 from codehub.adapters.redis import RedisConnection
 from codehub.adapters.system import RandomIds
-from codehub.bootstrap import Services, data_dir, ide_cache_dir
+from codehub.bootstrap import Services, archive_url, data_dir, ide_cache_dir
 from codehub.domain.workspace import Workspace
+from codehub.job.store_address import parse_store
 from codehub.ports.runtime import ContainerSpec
 from codehub.settings import Settings, SettingsError, environment_name
 from codehub.usecases.probe import Probe, Surroundings
@@ -33,6 +34,9 @@ async def probe(services: Services) -> Probe:
         return await runtime.run_inside(ContainerSpec(ws.id, ws.home_store_key or "", ws.image_ref), argv)
 
     hidden = secret_places(data_dir(settings))
+    kept, _ = parse_store(archive_url(settings))
+    if kept is not None and kept.is_dir():
+        hidden[str(kept)] = "the archives"
     for key in await runtime.containers():
         endpoint = await runtime.endpoint(key)
         if endpoint and endpoint.socket:

@@ -24,6 +24,11 @@ OWNER = "codehub-doctor"
 
 LOOK_SECONDS = 0.25
 NOTE = "codehub-doctor.txt"
+POWERS = {
+    "grep -q '^CapEff:.*[1-9a-f]' /proc/self/status": "an administrator's powers",
+    "test -w /proc/sys/kernel/core_pattern": "the kernel's settings",
+}
+"""A script that succeeds inside, and what that would mean."""
 
 Inside = Callable[[Workspace, Sequence[str]], Awaitable[tuple[int, str]]]
 """Run a command as the workspace would, confined as it is: exit code and output."""
@@ -94,6 +99,7 @@ class Probe:
         await self._in_home(neighbour, f"printf %s secret > {NOTE}")
         hidden = {**self.surroundings.hidden, self.home_of(neighbour): "another workspace's home"}
         reached = [what for path, what in hidden.items() if await self._reaches(ws, path)]
+        reached += [what for script, what in POWERS.items() if (await self.inside(ws, ["sh", "-c", script]))[0] == 0]
         if not reached:
             return ok("probe: isolation", f"from inside out of reach: {', '.join(sorted(set(hidden.values())))}")
         seen = f"from inside in reach: {', '.join(sorted(set(reached)))}"

@@ -29,6 +29,8 @@ log = structlog.get_logger(__name__)
 VOLUME_LABEL = "codehub.volume"
 
 _HINT_SECONDS = 0.3
+_SANDBOXED = "sandboxed"
+"""There once bubblewrap has worked: from then on nothing runs without it, for somebody may rely on that."""
 _JOB_GRACE_SECONDS = 2.0
 _LONGEST_DETAIL = 300
 
@@ -37,8 +39,8 @@ Look = dict[UUID, tuple[str, bool, Mapping[str, str]]]
 
 class ProcessRuntime:
     """`sandbox`: None uses bubblewrap where it works, True insists, False does without. `readable`: what the command
-    needs to see of this machine besides the system's own directories. `hidden`: a directory around the root with more
-    that is nobody's business, wherever it lies."""
+    needs to see of this machine besides the system's own directories. `hidden`: directories with more that is nobody's
+    business, wherever they lie."""
 
     name = "process"
 
@@ -51,7 +53,7 @@ class ProcessRuntime:
         grace_seconds: float = 10.0,
         sandbox: bool | None = None,
         readable: Sequence[Path] = (),
-        hidden: Path | None = None,
+        hidden: Sequence[Path] = (),
     ) -> None:
         root = root.absolute()
         with _reported(f"the runtime's directory {root} cannot be made"):
@@ -60,7 +62,7 @@ class ProcessRuntime:
         self._command = list(command)
         self._sandbox = sandbox
         self._readable = list(readable)
-        self._hidden = hidden
+        self._hidden = list(hidden)
         self._bubblewrap: asyncio.Future[str | None] | None = None
         self._sockets = Sockets(root)
         self.homes = Volumes(root, install_id)
@@ -161,7 +163,10 @@ class ProcessRuntime:
 
     async def isolates(self) -> bool:
         """Are workspaces kept from each other? Without that, only one account may use this runtime."""
-        return await self._find_bubblewrap() is not None
+        try:
+            return await self._find_bubblewrap() is not None
+        except BackendError:
+            return False
 
     def _look(self) -> Look:
         volumes = self.homes.list(None)
@@ -213,7 +218,7 @@ class ProcessRuntime:
                 sockets=sockets,
                 root=self._root,
                 readable=self._readable,
-                hidden=self._hidden,
+                hidden=[path for path in self._hidden if path.is_dir()],
             )
         return Command(
             argv,
@@ -231,9 +236,16 @@ class ProcessRuntime:
         if self._bubblewrap is None:
             self._bubblewrap = asyncio.ensure_future(asyncio.to_thread(find_bubblewrap))
         found = await asyncio.shield(self._bubblewrap)
-        if found is None and self._sandbox:
-            raise BackendError("bubblewrap is asked for, but 'bwrap' is not there or does not work on this machine")
-        return found
+        marker = self._root / _SANDBOXED
+        if found is not None:
+            with _reported("the runtime's directory cannot be written"):
+                marker.touch()
+            return found
+        self._bubblewrap = None  # it may work the next time
+        if self._sandbox or marker.exists():
+            why = "worked here before and does not now" if marker.exists() else "is asked for and does not work"
+            raise BackendError(f"bubblewrap (bwrap) {why}: mend it, workspaces do not start without their walls")
+        return None
 
 
 def _detail(entry: Entry) -> str:

@@ -11,8 +11,15 @@ HOME_INSIDE = Path("/home/coder")
 """The same in every incarnation of the home, so that absolute paths in it survive a restore."""
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt")
-_NAMESPACES = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent")
-_PRIVATE = ("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/var/tmp")  # noqa: S108 - names inside
+_NAMESPACES = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent", "--cap-drop", "ALL")
+"""Started by root, bubblewrap would leave all of root's powers inside."""
+_PRIVATE = (
+    *("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"),  # uid 0 may write there without any capability
+    *("--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/var/tmp"),  # noqa: S108 - names inside
+)
+_ROOTS_OWN = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers")
+_ROOTS_OWN_DIRECTORIES = ("/etc/ssh", "/etc/ssl/private", "/etc/sudoers.d")
+"""What root may read in the system's directories and nobody else; a workspace of root's CodeHub has its user id."""
 _PROBE_SECONDS = 10
 
 
@@ -37,9 +44,9 @@ def sandboxed(
     sockets: Path,
     root: Path,
     readable: Iterable[Path],
-    hidden: Path | None = None,
+    hidden: Sequence[Path] = (),
 ) -> list[str]:
-    """`hidden`: a directory of which only what is readable by name is seen, wherever it lies."""
+    """`hidden`: directories of which only what is readable by name is seen, wherever they lie."""
     around, within = _parted(readable, hidden)
     return [
         bubblewrap,
@@ -47,8 +54,9 @@ def sandboxed(
         *_system(),
         *("--ro-bind-try", "/run/systemd/resolve", "/run/systemd/resolve"),
         *_PRIVATE,
+        *_masked(),
         *_bound(around),
-        *(("--tmpfs", str(hidden)) if hidden else ()),
+        *(word for path in hidden for word in ("--tmpfs", str(path))),
         *_bound(within),
         # After what is readable: should that include our own directory, the other homes in it stay hidden.
         *("--tmpfs", str(root)),
@@ -60,10 +68,15 @@ def sandboxed(
     ]
 
 
-def _parted(readable: Iterable[Path], hidden: Path | None) -> tuple[list[Path], list[Path]]:
-    """What may lie around the hidden directory, and what lies within."""
+def _masked() -> Iterator[str]:
+    yield from (w for path in _ROOTS_OWN if Path(path).exists() for w in ("--ro-bind", "/dev/null", path))
+    yield from (w for path in _ROOTS_OWN_DIRECTORIES if Path(path).is_dir() for w in ("--tmpfs", path))
+
+
+def _parted(readable: Iterable[Path], hidden: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """What may lie around the hidden directories, and what lies within."""
     paths = list(readable)
-    within = [path for path in paths if hidden and hidden in path.parents]
+    within = [path for path in paths if any(place in path.parents for place in hidden)]
     return [path for path in paths if path not in within], within
 
 
