@@ -349,6 +349,13 @@ async def test_a_deadline_stands_still_while_the_runtime_is_silent_and_leaders_c
         await shop.reconcile()
     assert (shop.row.phase, shop.row.operation) == (Phase.STANDBY, Operation.STARTING)
     assert shop.row.op_excused_seconds == pytest.approx(1200)
+    await shop.term.resign()
+    await asyncio.sleep(400)
+    await shop.take_office()
+    shop.wire.faults.clear()
+    await shop.reconcile()
+    assert (shop.row.phase, shop.row.operation) == (Phase.STANDBY, Operation.STARTING)
+    assert shop.row.op_excused_seconds == pytest.approx(1600), "what went by before it answered again counts too"
 
 
 @in_virtual_time

@@ -99,6 +99,8 @@ class Reconciler:
 
     def _assess(self, ws: Workspace, facts: Facts, now: datetime) -> Situation:
         judged = settle_health(ws, judge(ws, facts, now), now)
+        if _unseen(ws) and facts.runtime_known and judged.operation is not Operation.NONE:
+            judged = operations.excused(judged, self._since_last(ws, now))
         return Situation(ws, judged, facts, plan(ws, judged, facts, self._policy, now), now)
 
     async def _record(self, it: Situation) -> Workspace:
@@ -191,8 +193,7 @@ class Reconciler:
         last = self._seen_at.get(loaded.id)
         if last is not None:
             return self._clock.monotonic() - last
-        unseen = None in (loaded.conditions.container_ready.status, loaded.conditions.volume_ready.status)
-        return (now - loaded.updated_at).total_seconds() if unseen else 0.0
+        return (now - loaded.updated_at).total_seconds() if _unseen(loaded) else 0.0
 
     async def _recovered(self, it: Situation) -> tuple[Workspace, str]:
         """Judged again in the same write, so that a workspace which may run is never without its slot."""
@@ -253,6 +254,11 @@ class Reconciler:
                 "message": error.message if error else "",
             },
         )
+
+
+def _unseen(loaded: Workspace) -> bool:
+    """When it was last looked at, the runtime did not answer."""
+    return None in (loaded.conditions.container_ready.status, loaded.conditions.volume_ready.status)
 
 
 def _rests_on_absence(it: Situation) -> bool:
