@@ -10,6 +10,7 @@ from codehub.adapters.memory.archives import StoredArchive
 from codehub.adapters.memory.runtime import Container, Volume
 from codehub.domain import naming
 from codehub.domain.judge import ArchiveState
+from codehub.domain.workspace import Phase
 from codehub.ports.signals import Change, Channel
 from tests.simulation.faults import MachineWire, Moment, Weather
 from tests.simulation.oracle import Oracle
@@ -179,9 +180,24 @@ class Mischief:
             self._weather.note("container removed by hand")
             del containers[self._random.choice(sorted(containers))]
 
+    def _volume_made(self) -> None:
+        """An empty one, under the name of a home that is in the archive."""
+        worlds = self._stage.worlds
+        gone = [row for row in worlds.database.rows.values() if row.phase == Phase.ARCHIVED and row.home_store_key]
+        names = sorted((row.home_store_key or "", row.id) for row in gone)
+        free = [(name, key) for name, key in names if name not in worlds.runtime.volumes]
+        if free:
+            self._weather.note("volume made by hand")
+            name, key = self._random.choice(free)
+            worlds.runtime.made += 1
+            worlds.runtime.volumes[name] = Volume(key, instance=f"volume-{worlds.runtime.made}")
+
     async def _volume_removed(self) -> None:
         """By an operator's hand: that home's newest bytes are the operator's to answer for."""
         worlds = self._stage.worlds
+        if self._random.random() < 0.3:
+            self._volume_made()
+            return
         held = {c.volume for c in worlds.runtime.containers.values()}
         rows = worlds.database.rows
         free = sorted(
