@@ -332,7 +332,7 @@ def openid_provider(settings: Settings) -> HttpOpenIdProvider | None:
 
 
 def limits(settings: Settings) -> Limits:
-    return Limits(settings.max_running_per_user, settings.max_running_global)
+    return Limits(settings.max_running_per_user, settings.max_running_global, settings.max_workspaces_per_user)
 
 
 def retention(settings: Settings) -> Retention:

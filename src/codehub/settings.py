@@ -5,6 +5,7 @@ one line per problem that says what to do; nothing has been touched by then.
 """
 
 import difflib
+import ipaddress
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -48,6 +49,12 @@ def _shell_words(value: str) -> str:
     return value
 
 
+def _addresses(value: str) -> str:
+    for one in value.split(","):
+        ipaddress.ip_network(one.strip())
+    return value
+
+
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), Must("a number of seconds above 0", "30")]
 IdleSeconds = Annotated[
     float, Field(gt=0, le=30, allow_inf_nan=False), Must("a number of seconds above 0 and at most 30", "15")
@@ -58,6 +65,7 @@ ActiveSeconds = Annotated[
 SecondsOrNever = Annotated[int, Field(ge=0), Must("a whole number of seconds, or 0 for never", "3600")]
 WholeSeconds = Annotated[int, Field(ge=0), Must("a whole number of seconds", "7200")]
 Count = Annotated[int, Field(ge=1), Must("a whole number of 1 or more", "3")]
+CountOrNone = Annotated[int, Field(ge=0), Must("a whole number, or 0 for no limit", "100")]
 Prefix = Annotated[str, Field(min_length=1, pattern=r"^[\x21-\x7e]+$"), Must("printable, without blanks", "codehub:")]
 Label = Annotated[
     str,
@@ -111,6 +119,9 @@ Guests = Annotated[
     Field(pattern=r"^\s*[^\s@,]*@[^\s@,]+(\s*,\s*[^\s@,]*@[^\s@,]+)*\s*$"),
     Must("email addresses and @domains, with commas between", "ann@partner.org, @example.com"),
 ]
+Proxies = Annotated[
+    str, AfterValidator(_addresses), Must("IP addresses or networks, with commas between", "10.0.0.7, 10.1.0.0/16")
+]
 Runtime = Annotated[Literal["process"], Must("process", "process")]
 LogFormat = Annotated[Literal["auto", "json", "console"], Must("auto, json or console", "json")]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], Must("debug, info, warning or error", "info")]
@@ -149,11 +160,7 @@ class Settings(BaseSettings):
         validation_alias="CODEHUB_ARCHIVE_PREFIX",
         description="Before every archive's key, for a bucket that is shared.",
     )
-    runtime: Runtime = Field(
-        "process",
-        validation_alias="CODEHUB_RUNTIME",
-        description="What runs the workspaces.",
-    )
+    runtime: Runtime = Field("process", validation_alias="CODEHUB_RUNTIME", description="What runs the workspaces.")
     ide_command: CommandLine | None = Field(
         None,
         validation_alias="CODEHUB_IDE_COMMAND",
@@ -175,6 +182,12 @@ class Settings(BaseSettings):
         "127.0.0.1:8000",
         validation_alias="CODEHUB_API_ADDRESS",
         description="Where `codehub api` listens. Put TLS before it, or keep it on this machine.",
+    )
+    trusted_proxies: Proxies | None = Field(
+        None,
+        validation_alias="CODEHUB_TRUSTED_PROXIES",
+        description="The proxies before `codehub api` whose X-Forwarded-For and X-Forwarded-Proto are believed. "
+        "Workspaces of the process runtime can speak from 127.0.0.1. Unset: none; `codehub up` believes none.",
     )
     public_url: SiteAddress | None = Field(
         None,
@@ -212,35 +225,28 @@ class Settings(BaseSettings):
         description="Receives a POST for each terminal error. Its address may hold a token and is never logged.",
     )
     log_format: LogFormat = Field(
-        "auto",
-        validation_alias="CODEHUB_LOG_FORMAT",
-        description="`auto` is console on a terminal, else JSON lines.",
+        "auto", validation_alias="CODEHUB_LOG_FORMAT", description="`auto` is console on a terminal, else JSON lines."
     )
     log_level: LogLevel = Field("info", validation_alias="CODEHUB_LOG_LEVEL", description="The least that is logged.")
 
     coordinator_idle_interval: IdleSeconds = Field(
-        15,
-        description="Between two looks at a settled workspace (contract 2 allows 30 at most).",
+        15, description="Between two looks at a settled workspace (contract 2 allows 30 at most)."
     )
     coordinator_active_interval: ActiveSeconds = Field(
-        1,
-        description="Between two looks at a workspace on its way (contract 2 allows 2 at most).",
+        1, description="Between two looks at a workspace on its way (contract 2 allows 2 at most)."
     )
     coordinator_active_duration: Seconds = Field(
-        30,
-        description="How long after a wake-up a workspace is looked at as if it were on its way.",
+        30, description="How long after a wake-up a workspace is looked at as if it were on its way."
     )
     coordinator_workers: Count = Field(16, description="Workspaces reconciled at the same time, one worker each.")
     coordinator_ttl_interval: Seconds = Field(
-        60,
-        description="Between two runs of the TTL runner, which also drains activity from Redis.",
+        60, description="Between two runs of the TTL runner, which also drains activity from Redis."
     )
     coordinator_gc_interval: Seconds = Field(4 * 3600, description="Between two runs of the garbage collector.")
 
     coordinator_retention_interval: Seconds = Field(3600, description="Between two sweeps of old records.")
     coordinator_status_address: SocketAddress | None = Field(
-        None,
-        description="Where the coordinator answers /healthz, /readyz and /metrics. Unset: nowhere.",
+        None, description="Where the coordinator answers /healthz, /readyz and /metrics. Unset: nowhere."
     )
 
     reconciler_max_retries: Count = Field(3, description="Failed attempts of one operation before it is terminal.")
@@ -250,20 +256,22 @@ class Settings(BaseSettings):
     reconciler_restoring_timeout: Seconds = Field(1800, description="How long RESTORING may go without progress.")
 
     ttl_standby_seconds: SecondsOrNever = Field(
-        600,
-        description="Idle time after which a RUNNING workspace gives its compute back. 0 = never.",
+        600, description="Idle time after which a RUNNING workspace gives its compute back. 0 = never."
     )
     ttl_archive_seconds: SecondsOrNever = Field(
-        1800,
-        description="Time in STANDBY after which the home moves to the archive. 0 = never.",
+        1800, description="Time in STANDBY after which the home moves to the archive. 0 = never."
     )
     activity_flush_interval: Seconds = Field(30, description="Between two writes of activity from memory to Redis.")
 
     max_running_per_user: Count = Field(2, description="Running workspaces one person may have. Exact, not soft.")
     max_running_global: Count = Field(100, description="Running workspaces of all people together. Exact, not soft.")
+    max_workspaces_per_user: CountOrNone = Field(
+        100,
+        description="Workspaces one person may have, running or not; deleted ones do not count. An undelete may exceed "
+        "it: then nothing new is created until there is room. Exact, not soft. 0 = no limit.",
+    )
     max_lifetime_seconds: SecondsOrNever = Field(
-        0,
-        description="The longest a workspace may run, leases and activity included. 0 = no limit.",
+        0, description="The longest a workspace may run, leases and activity included. 0 = no limit."
     )
 
     max_keepalive_seconds: WholeSeconds = Field(
@@ -272,15 +280,13 @@ class Settings(BaseSettings):
 
     gc_grace_seconds: WholeSeconds = Field(7200, description="Between marking something as garbage and sweeping it.")
     gc_deleted_retention_seconds: WholeSeconds = Field(
-        7200,
-        description="The undo window: how long a deleted workspace's copies are kept.",
+        7200, description="The undo window: how long a deleted workspace's copies are kept."
     )
     gc_most_per_run: Count = Field(500, description="What one run may sweep at most; the rest goes with the next.")
     restore_points_kept: Count = Field(3, description="The newest restore points of a workspace that are protected.")
 
     retention_ledger_seconds: SecondsOrNever = Field(
-        180 * 24 * 3600,
-        description="How long a workspace's events are kept; its newest 20 always are. 0 = for ever.",
+        180 * 24 * 3600, description="How long a workspace's events are kept; its newest 20 always are. 0 = for ever."
     )
     retention_audit_seconds: SecondsOrNever = Field(
         365 * 24 * 3600, description="How long the audit log is kept. 0 = for ever."

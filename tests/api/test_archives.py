@@ -1,5 +1,8 @@
 """Restore points over HTTP: browsed and downloaded, with names that are no text and names that would escape."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
@@ -7,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from codehub.adapters.memory.archives import StoredArchive, StoredEntry
-from codehub.api.archives import disposition
+from codehub.api.archives import MOST_DOWNLOADS, disposition
 from codehub.domain.judge import ArchiveState
 from codehub.domain.protection import RestorePoint
 from codehub.ports.contents import EntryKind
@@ -52,6 +55,59 @@ async def test_a_folder_is_listed_and_each_entry_can_be_fetched(ann: Person, poi
         if entry["kind"] == "file"
     }
     assert fetched == set(HOME.values())
+
+
+async def test_a_folder_comes_in_pages(ann: Person, point: str) -> None:
+    whole = (await ann.http.get(f"{point}/tree")).json()
+    assert whole["next_cursor"] is None
+    pages: list[dict[str, Any]] = []
+    cursor: str | None = None
+    while not pages or cursor:
+        answer = await ann.http.get(f"{point}/tree", params={"limit": 4} | ({"cursor": cursor} if cursor else {}))
+        pages.append(answer.json())
+        cursor = pages[-1]["next_cursor"]
+    assert [len(page["entries"]) for page in pages] == [4, 1]
+    assert [entry for page in pages for entry in page["entries"]] == whole["entries"]
+    exact = await ann.http.get(f"{point}/tree", params={"limit": 5})
+    assert exact.json() == whole
+
+
+async def test_a_page_of_a_folder_is_one_that_was_given(ann: Person, point: str) -> None:
+    cursor = (await ann.http.get(f"{point}/tree", params={"limit": 1})).json()["next_cursor"]
+    elsewhere = await ann.http.get(f"{point}/tree", params={"path": "project", "cursor": cursor})
+    assert elsewhere.json()["errors"][0]["field"] == "cursor"
+    for query in ({"cursor": "x"}, {"limit": 0}, {"limit": 1001}):
+        assert (await ann.http.get(f"{point}/tree", params=query)).status_code == 422
+
+
+async def test_one_person_has_so_many_downloads_at_once(
+    site: MemorySite, ann: Person, bob: Person, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, reading = asyncio.Event(), asyncio.Semaphore(0)
+    contents: Any = type(site.parts.contents)
+    plain = contents.content
+
+    @asynccontextmanager
+    async def slowly(self: Any, key: str, path: str) -> AsyncIterator[Any]:
+        reading.release()
+        await go_on.wait()
+        async with plain(self, key, path) as content:
+            yield content
+
+    monkeypatch.setattr(contents, "content", slowly)
+    url = f"{point}/content?path=project/a.py"
+    first = [asyncio.ensure_future(ann.http.get(url)) for _ in range(MOST_DOWNLOADS)]
+    async with asyncio.timeout(10):
+        for _ in first:
+            await reading.acquire()
+        refused = await ann.http.get(url)
+    assert (refused.status_code, refused.json()["code"]) == (429, "download_limit")
+    assert int(refused.headers["retry-after"]) > 0
+    go_on.set()
+    assert [answer.content for answer in await asyncio.gather(*first)] == [b"print()"] * 4
+    assert (await ann.http.get(f"{point}/content?path=nothing")).status_code == 404
+    for _ in range(MOST_DOWNLOADS + 1):
+        assert (await ann.http.get(url)).status_code == 200
 
 
 async def test_a_download_is_saved_and_never_shown(ann: Person, point: str) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 from uuid import UUID
 
@@ -13,9 +13,10 @@ from codehub.adapters.memory import MemoryBus
 from codehub.api import event_hub, event_topic
 from codehub.api.event_hub import EventHub
 from codehub.api.event_topic import Event, Listener
+from codehub.api.events import writes
 from codehub.api.parts import Site
 from codehub.coordinator.event_listener import EventListener
-from codehub.domain.errors import LimitReached, Unreachable
+from codehub.domain.errors import Unreachable
 from codehub.domain.identity import Role, Scope
 from codehub.domain.workspace import Operation, Phase, Progress
 from codehub.ports.views import WorkspaceViews
@@ -30,6 +31,7 @@ class Stream:
     def __init__(self, site: MemorySite, headers: dict[str, str], query: str = "") -> None:
         self._events: asyncio.Queue[tuple[str, Any] | None] = asyncio.Queue()
         self._gone = asyncio.Event()
+        self._answered = asyncio.Event()
         self.status = 0
         self.headers: dict[str, str] = {}
         self._text = ""
@@ -66,6 +68,7 @@ class Stream:
     async def _send(self, message: Any) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            self._answered.set()
             self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
             return
         self._text += message.get("body", b"").decode()
@@ -80,6 +83,12 @@ class Stream:
             event = await self._events.get()
         assert event is not None, "the stream has ended"
         return event
+
+    async def begun(self) -> int:
+        """Its status, once there is one."""
+        async with asyncio.timeout(10):
+            await self._answered.wait()
+        return self.status
 
     async def until(self, name: str) -> Any:
         while True:
@@ -391,9 +400,61 @@ async def test_one_person_has_so_many_streams(site: MemorySite, ann: Person, mon
         async with listening(site, ann) as second:
             await second.ended()
             assert second.status == 429
-    monkeypatch.setattr(event_hub, "MOST_PER_USER", 0)
-    with pytest.raises(LimitReached):
-        site.app.state.hub.admit(ann.id)
+    async with listening(site, ann) as third:
+        await third.until("snapshot")
+
+
+async def test_a_burst_of_streams_is_counted_as_it_is_let_in(site: MemorySite, ann: Person, bob: Person) -> None:
+    headers = {"authorization": ann.http.headers["authorization"]}
+    streams = [Stream(site, headers) for _ in range(event_hub.MOST_PER_USER + 15)]
+    let_in = [stream for stream in streams if (await stream.begun()) == 200]
+    assert len(let_in) == event_hub.MOST_PER_USER == 10
+    assert {stream.status for stream in streams} == {200, 429}
+    async with listening(site, bob) as his:
+        await his.until("snapshot")
+    for stream in streams:
+        await stream.close()
+    async with listening(site, ann) as later:
+        await later.until("snapshot")
+
+
+async def test_who_joins_at_the_same_version_shares_one_snapshot(site: MemorySite, ann: Person) -> None:
+    made = await ann.create()
+    hub = EventHub(site.worlds.bus, site.parts.views, lambda o: {"memo": o.workspace.memo}, Metrics())
+    async with AsyncExitStack() as stack:
+
+        async def joined() -> Event:
+            listener = await stack.enter_async_context(hub.listening(str(ann.id), Listener(ann.id, allowed)))
+            return (await listener.all_waiting())[0]
+
+        first, second = await joined(), await joined()
+        assert first.encoded is second.encoded
+        site.controller_writes(made["id"], memo="new")
+        third = await joined()
+        assert (json.loads(third.data), third is first) == ({"workspaces": [{"memo": "new"}]}, False)
+    await hub.close()
+
+
+def test_the_bytes_of_a_snapshot_are_shared_and_not_copied_for_each_who_hears_it() -> None:
+    one, two, snapshot = Event("progress", "1"), Event("progress", "2"), Event("snapshot", "{}")
+    written = list(writes([one, two, snapshot, one]))
+    assert written == [one.encoded + two.encoded, snapshot.encoded, one.encoded]
+    assert written[1] is snapshot.encoded
+    assert list(writes([snapshot])) == [snapshot.encoded]
+
+
+async def test_who_does_not_read_keeps_one_snapshot_and_every_warning() -> None:
+    listener = Listener(UUID(int=1), allowed)
+    for number in range(event_topic.MOST_WAITING):
+        listener.give(Event("workspace_updated", str(number)))
+        if number == 3:
+            listener.give(Event("idle_warning", "soon"))
+        listener.give(Event("snapshot", str(number)))
+    listener.give(Event("workspace_updated", "after"))
+    waiting = [(given.name, given.data) for given in await listener.all_waiting()]
+    newest = ("snapshot", str(event_topic.MOST_WAITING - 1))
+    assert waiting == [("idle_warning", "soon"), newest, ("workspace_updated", "after")]
+    assert listener.why is None
 
 
 async def test_closing_ends_every_stream(site: MemorySite, ann: Person) -> None:

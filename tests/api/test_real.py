@@ -25,10 +25,11 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
 LIMIT = 2
 
-# Held by a row that wants to run or has a container; the API never sees a row in ERROR here.
+# Held by a row that wants to run, starts or has a container; the API never sees a row in ERROR here.
 HELD = """
 SELECT count(*) FROM workspaces WHERE deleted_at IS NULL AND (
-    desired_state = 'RUNNING' OR conditions -> 'infra.container_ready' ->> 'reason' <> 'NoContainer')
+    desired_state = 'RUNNING' OR operation = 'STARTING'
+    OR conditions -> 'infra.container_ready' ->> 'reason' <> 'NoContainer')
 """
 
 

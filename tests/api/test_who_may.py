@@ -46,7 +46,7 @@ ROUTES = [
     Route("GET", "/api/v1/sessions", "own"),
     Route("DELETE", "/api/v1/sessions/" + "0" * 64, "own", writes=True, own_answer=404),
     Route("GET", "/api/v1/tokens", "own"),
-    Route("POST", "/api/v1/tokens", "own", writes=True, body={"name": "x", "scopes": ["read"]}),
+    Route("POST", "/api/v1/tokens", "own", writes=True, body={"name": "x", "scopes": ["read"]}, own_answer=409),
     Route("DELETE", "/api/v1/tokens/{id}", "own", writes=True, own_answer=404),
     Route("GET", "/api/v1/workspaces", "own"),
     Route("POST", "/api/v1/workspaces", "own", writes=True, body={"name": "new", "desired_state": "PENDING"}),
@@ -161,11 +161,12 @@ async def test_an_admin_s_reading_token_reads_metrics_and_nobody_else_s(scene: S
 
 
 async def test_an_admin_who_looks_into_a_home_leaves_a_trace(scene: Scene, admin: Person) -> None:
-    for path in ("ticket", f"archives/{OP_ID}/content"):
+    for path in ("ticket", "logs", "archives", f"archives/{OP_ID}/tree", f"archives/{OP_ID}/content"):
         url = f"/api/v1/workspaces/{scene.workspace_id}/{path}"
         assert (await (admin.http.post(url) if path == "ticket" else admin.http.get(url))).is_success
     audit = (await admin.http.get("/api/v1/admin/audit", params={"actor": "root"})).json()["items"]
-    assert {"issue_ticket", "download_from_archive"} <= {entry["action"] for entry in audit}
+    looked = {"issue_ticket", "read_logs", "list_archives", "list_archive", "download_from_archive"}
+    assert looked <= {entry["action"] for entry in audit}
 
 
 async def test_one_bad_workspace_stops_no_bulk_recovery(scene: Scene, admin: Person, ann: Person) -> None:

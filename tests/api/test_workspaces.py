@@ -11,9 +11,9 @@ import pytest
 
 from codehub.api.schemas import Workspace as Shape
 from codehub.domain.admission import Limits
-from codehub.domain.workspace import Operation, Phase, Progress
+from codehub.domain.workspace import Desired, Operation, Phase, Progress
 from tests.api.site import MemorySite, Person, Worlds, memory_site
-from tests.rows import OP_ID, broken
+from tests.rows import NOW, OP_ID, broken
 
 FIELDS = {
     *("id", "name", "description", "memo", "owner", "template", "image_ref", "runtime", "url", "phase"),
@@ -303,6 +303,39 @@ async def test_the_whole_installation_has_a_limit_too() -> None:
         await bob.create("two")
         refused = await bob.http.post("/api/v1/workspaces", json={"name": "three"})
         assert (refused.status_code, refused.json()["holders"]) == (429, [])
+
+
+async def test_a_person_has_so_many_workspaces_and_the_deleted_do_not_count() -> None:
+    async with memory_site(limits=Limits(max_workspaces_per_user=3)) as site:
+        ann, bob = await site.person("ann"), await site.person("bob")
+        asked = [{"name": f"w{number}", "desired_state": "STANDBY"} for number in range(10)]
+        answers = await asyncio.gather(*(ann.http.post("/api/v1/workspaces", json=body) for body in asked))
+        assert sorted(answer.status_code for answer in answers) == [201] * 3 + [429] * 7
+        refused = next(answer for answer in answers if answer.status_code == 429)
+        assert (refused.json()["code"], refused.json()["holders"]) == ("workspace_limit", [])
+        assert "Delete one" in refused.json()["detail"]
+        await bob.create("his own")
+        gone = next(answer for answer in answers if answer.status_code == 201).json()["id"]
+        site.controller_writes(gone, deleted_at=NOW, desired_state=Desired.DELETED)
+        await ann.create("another", desired_state="STANDBY")
+        # What was deleted may come back all the same: a limit is no reason to lose somebody's work.
+        assert (await ann.http.post(f"/api/v1/workspaces/{gone}/undelete")).status_code == 202
+
+
+async def test_a_create_sent_again_at_the_limit_is_still_the_same_one() -> None:
+    async with memory_site(limits=Limits(max_workspaces_per_user=1)) as small:
+        ann = await small.person("ann")
+        body, headers = {"name": "one"}, {"Idempotency-Key": "k"}
+        first = await ann.http.post("/api/v1/workspaces", json=body, headers=headers)
+        again = await ann.http.post("/api/v1/workspaces", json=body, headers=headers)
+        assert (first.status_code, again.json()) == (201, first.json())
+
+
+async def test_no_limit_of_workspaces_is_none() -> None:
+    async with memory_site(limits=Limits(max_workspaces_per_user=0)) as site:
+        ann = await site.person("ann")
+        for number in range(3):
+            await ann.create(f"w{number}", desired_state="STANDBY")
 
 
 # ── the same request twice ───────────────────────────────────────────────────────────────────────────────────────────

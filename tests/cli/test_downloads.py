@@ -49,6 +49,13 @@ def test_list_and_look_inside(ann: Terminal, point: str) -> None:
     assert "notes.txt" in names
 
 
+def test_a_folder_of_many_pages_is_listed_whole(ann: Terminal, hub: Hub) -> None:
+    ann.done("ws", "create", "demo", "--state", "STANDBY")
+    hub.keep("demo", {b"%04d" % number: StoredEntry(FILE) for number in range(1001)})
+    tree = ann("ws", "files", "demo", "--json").json()
+    assert [entry["name"] for entry in tree["entries"]] == [f"{number:04d}" for number in range(1001)]
+
+
 def test_a_file(ann: Terminal, point: str) -> None:
     assert ann.done("ws", "download", "demo", "notes.txt") == "notes.txt: 12 B\n"
     assert Path("notes.txt").read_bytes() == b"what I wrote"

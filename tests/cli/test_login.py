@@ -112,7 +112,8 @@ def test_a_token_that_has_ended(hub: Hub, terminal: Terminal) -> None:
 
 
 def test_tokens(ann: Terminal) -> None:
-    made = ann("token", "create", "ci", "--scope", "read", "--scope", "write", "--days", "7")
+    create = ("token", "create", "--password-stdin")
+    made = ann(*create, "ci", "--scope", "read", "--scope", "write", "--days", "7", stdin=PASSWORD)
     assert made.out.startswith("chub_")
     assert "shown once" in made.err
     assert "chub_" not in made.err
@@ -121,5 +122,15 @@ def test_tokens(ann: Terminal) -> None:
     assert made.out.strip() not in ann.done("token", "ls")
     assert ann.done("token", "revoke", listed["ci"]["id"][:8]) == "ci is taken back.\n"
     assert ann("token", "revoke", "ci").lines() == ["There is no token 'ci'. `codehub token ls` lists what there is."]
-    assert ann("token", "create", "ci", "--scope", "everything").code != 0
-    assert ann("token", "create", "x", "--json").json()["token"].startswith("chub_")
+    assert ann(*create, "ci", "--scope", "everything", stdin=PASSWORD).code != 0
+    assert ann(*create, "x", "--json", stdin=PASSWORD).json()["token"].startswith("chub_")
+
+
+def test_a_token_takes_the_password(hub: Hub, ann: Terminal) -> None:
+    before = ann("token", "ls", "--json").json()
+    assert ann("token", "create", "ci", "--password-stdin", stdin="guess").code == USAGE
+    said = ann("token", "create", "ci")
+    assert said.lines() == ["There is no terminal to ask for the password: use --password-stdin."]
+    assert [token["id"] for token in ann("token", "ls", "--json").json()] == [token["id"] for token in before]
+    ann.done("token", "create", "ci", "--password-stdin", stdin=PASSWORD)
+    assert hub.site.worlds.database.world.people.sessions == {}  # the session that made it has ended

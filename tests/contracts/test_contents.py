@@ -246,6 +246,16 @@ async def test_a_listing_shows_what_is_directly_inside_folders_first(store: Stor
     assert (await store.contents.tree(key, "b")).entries == ()
 
 
+async def test_a_listing_can_be_read_in_slices(store: Store, key: str) -> None:
+    await store.put(key, HOME)
+    whole = await store.contents.tree(key, "")
+    assert not whole.has_more
+    slices = [await store.contents.tree(key, "", start, 3) for start in (0, 3, 4, 9)]
+    assert [found.entries for found in slices] == [whole.entries[:3], whole.entries[3:], (), ()]
+    assert [found.has_more for found in slices] == [True, False, False, False]
+    assert not (await store.contents.tree(key, "", 0, 4)).has_more
+
+
 async def test_names_that_are_no_text_survive(store: Store, key: str) -> None:
     await store.put(key, HOME)
     odd = next(e.name for e in (await store.contents.tree(key, "")).entries if e.name.endswith("odd"))

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+from array import array
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,7 +16,7 @@ from codehub.adapters.contents import ObjectContents
 from codehub.adapters.index_shelf import IndexShelf
 from codehub.adapters.threaded import Gone, threaded
 from codehub.domain.errors import Unreachable
-from codehub.job.tar_format import REGULAR, Member
+from codehub.job.tar_format import DIRECTORY, HARD_LINK, REGULAR, Member
 from tests.contracts.s3 import BUCKET, credentials, rclone
 from tests.job.jobs import Desk
 
@@ -269,3 +270,95 @@ async def test_only_so_many_are_made_at_once() -> None:
     maker.let.set()
     assert [len(index) for index in await asyncio.gather(*asked)] == list(range(1, 8))
     assert most == 2
+
+
+async def test_one_workspace_takes_one_place_only() -> None:
+    running: list[str] = []
+    let = asyncio.Event()
+
+    async def make(key: str) -> ArchiveIndex:
+        running.append(key)
+        await let.wait()
+        return index_of(1)
+
+    shelf = IndexShelf(make, most_entries=1000, most_at_once=4)
+    greedy = [f"homes/greedy/op-{number}/home.tar.zst" for number in range(6)]
+    asked = [asyncio.create_task(shelf.get(key)) for key in (*greedy, "homes/other/op-1/home.tar.zst")]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert running == [greedy[0], "homes/other/op-1/home.tar.zst"]
+    asked[1].cancel()
+    let.set()
+    await asyncio.gather(asked[0], *asked[2:])
+    assert sorted(running) == sorted({*greedy, "homes/other/op-1/home.tar.zst"} - {greedy[1]})
+
+
+# ── links ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def deep_and_linked(depth: int, links: int) -> IndexBuilder:
+    """A file at the end of each of two deep branches, and further names of the two in turn."""
+    builder = IndexBuilder()
+    targets = []
+    for branch in (b"a", b"b"):
+        path = branch
+        for _ in range(depth):
+            builder.add(Member(path, DIRECTORY, 0o755, 0, 0, 0), 0)
+            path += b"/d"
+        builder.add(Member(path, REGULAR, 0o644, 0, 0, 0), 0)
+        targets.append(path)
+    for number in range(links):
+        builder.add(Member(b"l%06d" % number, HARD_LINK, 0o644, 0, 0, 0, link=targets[number % 2]), 0)
+    return builder
+
+
+def test_links_into_deep_folders_are_found_without_going_down_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+    look = ArchiveIndex.children
+
+    def counted(index: ArchiveIndex, folder: int) -> "array[int]":
+        nonlocal looks
+        looks += 1
+        return look(index, folder)
+
+    monkeypatch.setattr(ArchiveIndex, "children", counted)
+    depth, links = 300, 2000
+    index = deep_and_linked(depth, links).finish("", b"")
+    assert looks <= 2 * depth + 1
+    first_link = 2 * (depth + 1) + 1
+    assert [index.holder(first_link + number) for number in range(4)] == [depth + 1, 2 * (depth + 1)] * 2
+
+
+def test_links_that_cross_in_any_order_are_found() -> None:
+    builder = IndexBuilder()
+    for path, kind, link in (
+        (b"a", DIRECTORY, b""),
+        (b"a/b", DIRECTORY, b""),
+        (b"a/b/x", REGULAR, b""),
+        (b"a/b/y", HARD_LINK, b"a/b/x"),
+        (b"a/c", HARD_LINK, b"a/b/y"),
+        (b"a0", HARD_LINK, b"a/c"),
+        (b"ab", HARD_LINK, b"a/b/x"),
+        (b"b", HARD_LINK, b"ab"),
+        (b"c", HARD_LINK, b"a0"),
+    ):
+        builder.add(Member(path, kind, 0o644, 0, 0, 0, link=link), 0)
+    index = builder.finish("", b"")
+    file = index.find(b"a/b/x")
+    assert [index.holder(number) for number in index.hard_links()] == [file] * 6
+
+
+def test_nobody_waits_for_links_that_nobody_wants() -> None:
+    class NobodyWants(Exception):
+        pass
+
+    asked = 0
+
+    def go_on() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            raise NobodyWants
+
+    with pytest.raises(NobodyWants):
+        deep_and_linked(3, 100).finish("", b"", go_on)

@@ -1,10 +1,12 @@
 """What only real processes can do wrong: die in the middle, hide, be taken for another, see what is not theirs."""
 
 import asyncio
+import errno
 import os
 import random
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -15,7 +17,7 @@ import pytest
 
 from codehub.adapters.process import ProcessRuntime
 from codehub.adapters.process.locks import holder
-from codehub.adapters.process.shim import RECORD
+from codehub.adapters.process.shim import RECORD, clear
 from codehub.adapters.process.stragglers import stragglers
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.naming import archive_key, volume_name
@@ -350,6 +352,81 @@ async def test_a_home_with_locked_directories_is_deleted_whole(place: ProcessPla
     await runtime.delete_volume(spec.workspace_id, spec.volume)
     assert list((place.root / "trash").iterdir()) == []
     assert list((place.root / "volumes").iterdir()) == []
+
+
+def nest(directory: Path, depth: int) -> None:
+    """Deeper than any path may be long, so step by step."""
+    here = os.open(directory, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d" * 20, dir_fd=here)
+        below = os.open("d" * 20, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=here))
+    os.close(here)
+
+
+async def test_no_depth_of_its_sockets_keeps_a_workspace_from_being_stopped(
+    place: ProcessPlace, spec: ContainerSpec
+) -> None:
+    runtime = place.runtime()
+    await runtime.start_container(spec)
+    sockets = (await socket_of(runtime, spec.workspace_id)).parent
+    nest(sockets, 1500)
+    await runtime.remove_container(spec.workspace_id)
+    assert not sockets.exists()
+    assert await runtime.containers() == {}
+
+
+async def test_sockets_that_cannot_be_removed_are_a_fault_that_is_told(
+    place: ProcessPlace, spec: ContainerSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = place.runtime()
+    await runtime.start_container(spec)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "rmdir", refuse)
+        broken.setattr(Path, "rmdir", refuse)
+        with pytest.raises(BackendError, match="left cannot be removed"):
+            await runtime.remove_container(spec.workspace_id)
+    assert spec.workspace_id in await runtime.containers(), "it is found, so that it is tried again"
+    await runtime.remove_container(spec.workspace_id)
+    assert await runtime.containers() == {}
+
+
+def test_clearing_follows_no_link_and_opens_what_is_locked(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o750)
+    (outside / "kept").write_text("x")
+    doomed = tmp_path / "doomed"
+    (doomed / "locked" / "inner" / "innermost").mkdir(parents=True)
+    (doomed / "locked" / "link").symlink_to(outside)
+    (doomed / "file-link").symlink_to(outside / "kept")
+    os.mkfifo(doomed / "locked" / "inner" / "fifo")
+    (doomed / "locked" / "inner").chmod(0o000)
+    (doomed / "locked").chmod(0o000)
+    (tmp_path / "top-link").symlink_to(outside)
+    for name in ("doomed", "top-link", "never-there"):
+        clear(tmp_path / name)
+    assert list(tmp_path.iterdir()) == [outside]
+    assert [path.name for path in outside.iterdir()] == ["kept"]
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o750
+
+
+def test_clearing_needs_few_descriptors(tmp_path: Path) -> None:
+    (tmp_path / "doomed").mkdir()
+    nest(tmp_path / "doomed", 1500)
+    program = (
+        "import pathlib, resource, sys\n"
+        "from codehub.adapters.process.shim import clear\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))\n"
+        "clear(pathlib.Path(sys.argv[1]))\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "doomed")], check=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_starting_and_deleting_at_once_never_leaves_a_container_without_its_volume(

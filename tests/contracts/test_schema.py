@@ -111,7 +111,8 @@ async def test_an_installation_has_one_id(postgres: PostgresDatabase, database_u
 async def test_columns_are_the_row_s_fields(database_url: str) -> None:
     found = await ask(
         database_url,
-        "SELECT attname FROM pg_attribute WHERE attrelid = 'workspaces'::regclass AND attnum > 0 AND attgenerated = ''",
+        "SELECT attname FROM pg_attribute WHERE attrelid = 'workspaces'::regclass AND attnum > 0 AND attgenerated = '' "
+        "AND NOT attisdropped",
     )
     assert {name for (name,) in found} == {column(field.name) for field in fields(Workspace)}
 
@@ -184,9 +185,11 @@ async def test_slots_in_the_database_are_the_domain_s(postgres: PostgresDatabase
         )
     for conditions, deleted_at in product((Conditions(), CONTAINER), (None, NOW)):
         await stored(postgres, conditions=conditions, deleted_at=deleted_at, desired_state=Desired.RUNNING)
+    for operation, desired in product(Operation, Desired):
+        await stored(postgres, operation=operation, op_id=OP_ID, op_started_at=NOW, desired_state=desired)
     slots = dict(await ask(database_url, "SELECT id, slot FROM workspaces"))
     rows = (await postgres.collector().read()).workspaces
-    assert len(rows) == len(slots) == 6 * 5 * 11 + 4
+    assert len(rows) == len(slots) == 6 * 5 * 11 + 4 + 9 * 5
     assert [row for row in rows if slots[row.id] != "perhaps" and holds_slot(row) != (slots[row.id] == "held")] == []
     assert {slots[row.id] for row in rows if row.phase is not Phase.ERROR} == {"held", "free"}
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from codehub.domain.admission import Limits, Slots, admit, holds_slot
+from codehub.domain.admission import Limits, Slots, admit, admit_another, holds_slot
 from codehub.domain.errors import Conflict, ErrorReason, LimitReached, NotFound, Refused, Stale
 from codehub.domain.ledger import Kind
 from codehub.domain.workspace import (
@@ -26,6 +26,8 @@ from tests.contracts.databases import ANN, Database, as_given, fresh, new_term, 
 from tests.rows import LONG_AGO, NOW, OP_ID, broken
 
 CONTAINER = Conditions(container_ready=Condition(status=True, reason="ContainerReady"))
+
+STARTING = {"operation": Operation.STARTING, "op_id": OP_ID, "op_started_at": NOW}
 
 
 def refuse(_row: Workspace, _slots: Slots, _now: datetime) -> Workspace:
@@ -214,6 +216,9 @@ async def test_writes_at_once_lose_nothing(database: Database) -> None:
         ({"conditions": CONTAINER}, True),
         ({"conditions": Conditions(container_ready=Condition(None, "ContainerReady"))}, True),
         ({"conditions": Conditions(container_ready=Condition(None, NO_CONTAINER.reason))}, False),
+        (STARTING, True),
+        (STARTING | {"operation": Operation.STOPPING}, False),
+        (STARTING | {"deleted_at": NOW}, False),
         ({"desired_state": Desired.RUNNING, "deleted_at": NOW}, False),
         ({"conditions": CONTAINER, "deleted_at": NOW}, False),
     ],
@@ -250,6 +255,32 @@ async def test_slots_are_the_others_and_only_for_admission(database: Database) -
     assert (list(seeing.slots.mine), seeing.slots.total) == ([mine.name], 2)
     await database.specs().change(me.id, seeing, ANN)
     assert seeing.slots == Slots()
+
+
+async def test_slots_count_what_else_the_owner_has(database: Database) -> None:
+    me = await stored(database)
+    await stored(database, desired_state=Desired.RUNNING)
+    await stored(database, owner_id="bob")
+    await stored(database, deleted_at=NOW)
+    seeing = Seeing()
+    await database.specs().change(me.id, seeing, ANN, admission=True)
+    assert seeing.slots.owned == 1
+    await database.specs().create(fresh(), seeing, ANN)
+    assert seeing.slots.owned == 2
+
+
+async def test_nobody_gets_more_workspaces_however_many_are_asked_for_at_once(database: Database) -> None:
+    await stored(database)
+    limits = Limits(max_workspaces_per_user=3)
+
+    def keep(row: Workspace, slots: Slots, _now: datetime) -> Workspace:
+        admit_another(slots, limits)
+        return row
+
+    asked = [database.specs().create(fresh(), keep, ANN) for _ in range(8)]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert sum(isinstance(answer, Workspace) for answer in answers) == 2
+    assert sum(isinstance(answer, LimitReached) for answer in answers) == 6
 
 
 async def test_limits_are_exact_however_many_ask_at_once(database: Database) -> None:

@@ -164,6 +164,22 @@ async def test_record_of_another_operation_is_stale(database: Database) -> None:
     assert await statuses.restore_points(row.id) == []
 
 
+async def test_a_start_begins_only_under_the_wish_it_was_planned_for(database: Database) -> None:
+    """Its slot was free from the moment the wish changed, and may be another's."""
+    row = await stored(database, phase=Phase.STANDBY, desired_state=Desired.RUNNING)
+    statuses = database.statuses(0)
+    stopped = await database.specs().change(row.id, setting(desired_state=Desired.STANDBY), ANN)
+    with pytest.raises(Stale):
+        await statuses.record(row, began(row))
+    assert await database.specs().get(row.id) == stopped
+    await database.specs().change(row.id, setting(desired_state=Desired.RUNNING), ANN)
+    starting = await statuses.record(row, began(row))
+    assert starting.operation is Operation.STARTING
+    # what has begun goes on, whatever is wished meanwhile
+    await database.specs().change(row.id, setting(desired_state=Desired.STANDBY), ANN)
+    assert (await statuses.record(starting, replace(starting, error_count=1))).error_count == 1
+
+
 async def test_record_without_difference_writes_nothing(database: Database) -> None:
     row = await stored(database)
     changed = await database.specs().change(row.id, setting(memo="x"), ANN)

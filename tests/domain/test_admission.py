@@ -7,8 +7,8 @@ import pytest
 from codehub.domain.admission import Limits, Slots, admit, holds_slot
 from codehub.domain.errors import ErrorReason, LimitReached
 from codehub.domain.judge import NOTHING_KNOWN, judge
-from codehub.domain.workspace import Desired, Phase, Workspace
-from tests.rows import NOW, VOLUME, archived, broken, container, facts, with_home, workspace
+from codehub.domain.workspace import Desired, Operation, Phase, Workspace
+from tests.rows import NOW, VOLUME, archived, broken, busy, container, facts, with_home, workspace
 
 RUNNING = judge(with_home(desired_state=Desired.RUNNING), facts(VOLUME, container=container()), NOW)
 EXITED = container(running=False, answered=False)
@@ -33,6 +33,11 @@ def test_a_container_holds_its_slot_until_it_is_gone(desired: Desired) -> None:
         assert holds_slot(replace(still_there, desired_state=desired))
     gone = judge(RUNNING, facts(VOLUME), NOW)
     assert holds_slot(replace(gone, desired_state=desired)) is (desired is Desired.RUNNING)
+
+
+@pytest.mark.parametrize("desired", Desired)
+def test_a_start_holds_its_slot_before_its_container_is_seen(desired: Desired) -> None:
+    assert holds_slot(busy(with_home(desired_state=desired), Operation.STARTING))
 
 
 def test_an_outage_frees_no_slot() -> None:
@@ -69,3 +74,4 @@ def test_the_last_slot_may_be_taken_and_no_more() -> None:
 
 def test_the_defaults_of_the_seeds() -> None:
     assert (Limits().max_running_per_user, Limits().max_running_global) == (2, 100)
+    assert Limits().max_workspaces_per_user == 100

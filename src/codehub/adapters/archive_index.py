@@ -7,7 +7,7 @@ home never get this far (the reader vets them), and those that come twice or wit
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -49,16 +49,14 @@ class ArchiveIndex:
         return len(self._kinds)
 
     def find(self, path: bytes) -> int | None:
-        number = 0
+        number: int | None = 0
         for name in path.split(b"/") if path else ():
-            if self.kind(number) != DIRECTORY:
-                return None
-            inside = self.children(number)
-            place = bisect_left(inside, name, key=self.name)
-            if place == len(inside) or self.name(inside[place]) != name:
-                return None
-            number = inside[place]
+            number = None if number is None else self.named(name, self.children(number))
         return number
+
+    def named(self, name: bytes, children: "array[int]") -> int | None:
+        place = bisect_left(children, name, key=self.name)
+        return children[place] if place < len(children) and self.name(children[place]) == name else None
 
     def path(self, number: int, below: int = 0) -> bytes:
         """Relative to the folder `below`, which it must be inside of."""
@@ -70,7 +68,7 @@ class ArchiveIndex:
         return b"/".join(names)
 
     def children(self, folder: int) -> "array[int]":
-        """In the order of their names' bytes."""
+        """In the order of their names' bytes. What is no folder has none."""
         found = self._children.get(folder)
         if found is None:
             if len(self._children) >= _MOST_FOLDERS_IN_MIND:
@@ -182,12 +180,12 @@ class IndexBuilder:
         if member.kind == DIRECTORY:
             self._stack.append(_Open(member.path, number))
 
-    def finish(self, sha256: str, marks: bytes) -> ArchiveIndex:
+    def finish(self, sha256: str, marks: bytes, go_on: Callable[[], None] = lambda: None) -> ArchiveIndex:
+        """`go_on` is called between any two steps, and raises when nobody wants the index any more."""
         while self._stack:
             self._leave()
         self._index.sha256, self._index.marks = sha256, marks
-        for number in self._index.hard_links():
-            self._index.tie(number, self._first_name(number))
+        self._tie_links(go_on)
         return self._index
 
     def _take_home(self, member: Member, offset: int) -> None:
@@ -207,11 +205,40 @@ class IndexBuilder:
     def _leave(self) -> None:
         self._index.close(self._stack.pop().number)
 
-    def _first_name(self, number: int) -> int:
-        """The earlier names were resolved before, so a name of a name is the name of the file."""
-        link = self._index.link_text(number)
-        found = self._index.find(link)
-        if found is None or found >= number or self._index.kind(found) == DIRECTORY:
-            path = self._index.path(number)
-            raise refused(f"{show(path)} is a hard link to {show(link)}, which is no file of it")
-        return self._index.holder(found)
+    def _tie_links(self, go_on: Callable[[], None]) -> None:
+        """In the order of what they name, so that each folder on the way is looked for once and not for every link."""
+        index, way = self._index, _Way(self._index)
+        for number in sorted(index.hard_links(), key=index.link_text):
+            go_on()
+            link = index.link_text(number)
+            found = way.find(link)
+            if found is None or found >= number or index.kind(found) == DIRECTORY:
+                path = index.path(number)
+                raise refused(f"{show(path)} is a hard link to {show(link)}, which is no file of it")
+            index.tie(number, found)
+        # From the first to the last: a name of a name is then the name of the file.
+        for number in index.hard_links():
+            index.tie(number, index.holder(index.holder(number)))
+
+
+class _Way:
+    """The folders down to what was last looked for: where the next path is the same, they are not looked for again."""
+
+    def __init__(self, index: ArchiveIndex) -> None:
+        self._index = index
+        self._path = b""
+        self._folders = [(0, index.children(0))]
+        """How much of the path leads into the folder, and what is in it."""
+
+    def find(self, path: bytes) -> int | None:
+        while not path.startswith(self._path[: self._folders[-1][0]]):
+            self._folders.pop()
+        self._path = path
+        start, children = self._folders[-1]
+        while (end := path.find(b"/", start)) >= 0:
+            found = self._index.named(path[start:end], children)
+            if found is None:
+                return None
+            start, children = end + 1, self._index.children(found)
+            self._folders.append((start, children))
+        return self._index.named(path[start:], children)

@@ -23,10 +23,12 @@ from codehub.job.lookahead import Lookahead
 from codehub.job.meta import Meta
 from codehub.job.store import ArchiveStore, open_store
 from codehub.job.store_address import Patience, parse_store
+from codehub.job.tar_format import DIRECTORY
 from codehub.job.tar_reader import TarReader
 from codehub.job.verify import believed, digest
 from codehub.ports.contents import (
     Content,
+    Entry,
     EntryKind,
     Listing,
     file_content,
@@ -61,11 +63,12 @@ class ObjectContents:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="contents")
         self.shelf = IndexShelf(self._index, most_entries, _PASSES_AT_ONCE)
 
-    async def tree(self, key: str, path: str) -> Listing:
+    async def tree(self, key: str, path: str, start: int = 0, most: int | None = None) -> Listing:
         index = await self.shelf.get(key)
         number = _found(index, path)
         must_be_folder(path, index.entry(number))
-        return Listing(path, await asyncio.to_thread(index.entries, number))
+        entries, has_more = await asyncio.to_thread(_entries, index, number, start, most)
+        return Listing(path, entries, has_more)
 
     @asynccontextmanager
     async def content(self, key: str, path: str) -> AsyncIterator[Content]:
@@ -135,14 +138,25 @@ class ObjectContents:
             raise
 
 
+def _entries(index: ArchiveIndex, folder: int, start: int, most: int | None) -> tuple[tuple[Entry, ...], bool]:
+    """(Those from `start` on, whether there are more.) Only the kinds of the others are looked at."""
+    ordered = sorted(index.children(folder), key=lambda number: index.kind(number) != DIRECTORY)
+    end = len(ordered) if most is None else start + most
+    return tuple(index.entry(number) for number in ordered[start:end]), end < len(ordered)
+
+
 class _NobodyReads(Exception):
     pass
 
 
+def _must_be_read(gone: Gone) -> None:
+    if gone():
+        raise _NobodyReads
+
+
 def _while_read(gone: Gone, chunks: Iterable[bytes]) -> Iterator[bytes]:
     for chunk in chunks:
-        if gone():
-            raise _NobodyReads
+        _must_be_read(gone)
         yield chunk
 
 
@@ -165,7 +179,7 @@ def _indexed(store: ArchiveStore, meta: Meta, gone: Gone) -> ArchiveIndex:
                 builder.add(member, reader.offset)
         if marking.sha256 != meta.sha256:
             raise changed()
-        return builder.finish(meta.sha256, bytes(marking.marks))
+        return builder.finish(meta.sha256, bytes(marking.marks), lambda: _must_be_read(gone))
     except JobFailed as failure:
         if failure.code not in _MAY_BE_DAMAGE:
             raise
@@ -178,11 +192,7 @@ def _judged(store: ArchiveStore, meta: Meta, failure: JobFailed, was_read_right:
     if was_read_right:
         return refused(failure.message.removeprefix("archive refused: "))
 
-    def still_read(_size: int) -> None:
-        if gone():
-            raise _NobodyReads
-
-    if digest(store, still_read) != meta.sha256:
+    if digest(store, lambda _size: _must_be_read(gone)) != meta.sha256:
         return changed()
     if failure.code is ExitCode.REFUSED_MEMBER:
         return failure

@@ -1,13 +1,15 @@
 """Indexes that were made, the last used of them kept, and one maker for all who ask for the same at once.
 
 What is kept is bounded by the number of entries; the newest index is kept whatever its size, for its reader will ask
-again. A making that nobody waits for any more is given up.
+again. A making that nobody waits for any more is given up, and one workspace's archives are taken one after another,
+so that nobody holds all places.
 """
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 from codehub.adapters.archive_index import ArchiveIndex
 
@@ -23,6 +25,7 @@ class IndexShelf:
         self._make = make
         self._most = most_entries
         self._places = asyncio.Semaphore(most_at_once)
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._kept: OrderedDict[str, ArchiveIndex] = OrderedDict()
         self._makings: dict[str, _Making] = {}
 
@@ -53,9 +56,15 @@ class IndexShelf:
         return sum(map(len, self._kept.values()))
 
     async def _made(self, key: str) -> ArchiveIndex:
-        async with self._places:
+        turn = self._turns.setdefault(_workspace_of(key), asyncio.Lock())
+        async with turn, self._places:
             index = await self._make(key)
         self._kept[key] = index
         while self.entries > self._most and len(self._kept) > 1:
             self._kept.popitem(last=False)
         return index
+
+
+def _workspace_of(key: str) -> str:
+    """`.../WORKSPACE/OPERATION/FILE`."""
+    return key.rsplit("/", 2)[0]

@@ -66,6 +66,7 @@ def create_app(parts: ApiParts) -> FastAPI:
     app = _application(lifespan)
     app.state.parts = parts
     app.state.hub = hub
+    app.state.downloads = archives.Downloads()
     add_error_handlers(app)
     app.add_middleware(Surroundings, metrics=parts.metrics)
     return app

@@ -3,8 +3,10 @@
 Paths are bytes on the wire, as file names are: what is no UTF-8 survives a round trip through `?path=`.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Annotated, Any, Final
 from urllib.parse import parse_qsl, quote
 from uuid import UUID
@@ -13,12 +15,13 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from codehub.api.deps import SIGNED, Parts, Signed, WorkspaceId, problems
+from codehub.api import cursors
+from codehub.api.deps import SIGNED, Cursor, Parts, Signed, WorkspaceId, problems
 from codehub.api.lifecycle import note_admin
 from codehub.api.rendering import answer, moment
 from codehub.api.schemas import ArchiveList, ArchiveShown, Tree
 from codehub.api.workspaces import visible
-from codehub.domain.errors import Invalid
+from codehub.domain.errors import Invalid, LimitReached
 from codehub.domain.identity import Scope as TokenScope
 from codehub.ports.contents import Content, to_bytes
 from codehub.usecases.restore_points import BrowseRestorePoints
@@ -30,6 +33,10 @@ PathInside = Annotated[
     str,
     Query(max_length=3 * LONGEST_PATH, description="Inside the home; empty = the home itself.", examples=["project"]),
 ]
+EntriesAtMost = Annotated[int, Query(ge=1, le=1_000, description="How many at most.")]
+
+MOST_DOWNLOADS: Final = 4
+"""Of one person at once in this process: each unpacks an archive, and few may at a time."""
 
 
 @router.get(
@@ -39,7 +46,9 @@ PathInside = Annotated[
 )
 async def list_archives(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> ArchiveList:
     """Newest first. Each was read back and compared before the home it holds was given up."""
+    owned = await visible(parts, caller, workspace_id, TokenScope.READ, deleted=True)
     points = await BrowseRestorePoints(parts.views, parts.contents).list(workspace_id, caller)
+    await note_admin(parts, caller, owned, "list_archives")
     return ArchiveList(items=[ArchiveShown.model_validate(point) for point in points])
 
 
@@ -50,11 +59,22 @@ async def list_archives(parts: Parts, caller: Signed, workspace_id: WorkspaceId)
     responses=problems(*SIGNED, 404, 422),
 )
 async def list_folder(
-    request: Request, parts: Parts, caller: Signed, workspace_id: WorkspaceId, op_id: UUID, path: PathInside = ""
+    request: Request,
+    parts: Parts,
+    caller: Signed,
+    workspace_id: WorkspaceId,
+    op_id: UUID,
+    path: PathInside = "",
+    limit: EntriesAtMost = 500,
+    cursor: Cursor = None,
 ) -> Response:
+    """What is directly inside: folders first, then by name."""
     owned = await visible(parts, caller, workspace_id, TokenScope.READ, deleted=True)
     inside = _path(request, path)
-    listing = await BrowseRestorePoints(parts.views, parts.contents).tree(workspace_id, op_id, inside, caller)
+    place = _place(op_id, inside)
+    start = cursors.number_read(place, cursor) or 0
+    browse = BrowseRestorePoints(parts.views, parts.contents)
+    listing = await browse.tree(workspace_id, op_id, inside, caller, start, limit)
     await note_admin(parts, caller, owned, "list_archive")
     entries = [
         {
@@ -68,7 +88,13 @@ async def list_folder(
         }
         for entry in listing.entries
     ]
-    return answer({"path": _readable(inside), "entries": entries})
+    following = cursors.written(place, str(start + limit)) if listing.has_more else None
+    return answer({"path": _readable(inside), "entries": entries, "next_cursor": following})
+
+
+def _place(op_id: UUID, inside: str) -> str:
+    """Which folder a cursor is for, however long its path."""
+    return f"tree:{hashlib.blake2s(op_id.bytes + to_bytes(inside), digest_size=8).hexdigest()}"
 
 
 _FILE: Final[dict[int | str, dict[str, Any]]] = {
@@ -83,7 +109,7 @@ _FILE: Final[dict[int | str, dict[str, Any]]] = {
     "/workspaces/{workspace_id}/archives/{op_id}/content",
     operation_id="downloadFromArchive",
     response_class=Response,
-    responses={**_FILE, **problems(*SIGNED, 404, 422)},
+    responses={**_FILE, **problems(*SIGNED, 404, 422, 429)},
 )
 async def download(
     request: Request, parts: Parts, caller: Signed, workspace_id: WorkspaceId, op_id: UUID, path: PathInside = ""
@@ -92,17 +118,44 @@ async def download(
     owned = await visible(parts, caller, workspace_id, TokenScope.READ, deleted=True)
     inside, browse = _path(request, path), BrowseRestorePoints(parts.views, parts.contents)
     await note_admin(parts, caller, owned, "download_from_archive")
-    return Download(lambda: browse.content(workspace_id, op_id, inside, caller))
+    downloads: Downloads = request.app.state.downloads
+    return Download(downloads, caller.user.id, lambda: browse.content(workspace_id, op_id, inside, caller))
+
+
+class Downloads:
+    """Those under way in this process, by person."""
+
+    def __init__(self) -> None:
+        self._under_way: Counter[UUID] = Counter()
+
+    @contextmanager
+    def one_more(self, user_id: UUID) -> Iterator[None]:
+        if self._under_way[user_id] >= MOST_DOWNLOADS:
+            message = f"You have {MOST_DOWNLOADS} downloads under way. Try again when one of them is done."
+            raise LimitReached(message, code="download_limit")
+        self._under_way[user_id] += 1
+        try:
+            yield
+        finally:
+            self._under_way[user_id] -= 1
+            self._under_way += Counter()  # forgets whoever has none
 
 
 class Download(Response):
     """Opens what it sends only when it is sent, and closes it whatever happens."""
 
-    def __init__(self, opening: Callable[[], AbstractAsyncContextManager[Content]]) -> None:
+    def __init__(
+        self, downloads: Downloads, user_id: UUID, opening: Callable[[], AbstractAsyncContextManager[Content]]
+    ) -> None:
         super().__init__()
+        self._downloads, self._user_id = downloads, user_id
         self._opening = opening
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._downloads.one_more(self._user_id):
+            await self._sent(scope, receive, send)
+
+    async def _sent(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._opening() as content:
             headers = {"Content-Disposition": disposition(content.name)}
             if content.size is not None:

@@ -2,10 +2,9 @@
 of them, resyncs and the end of somebody's access."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
-from uuid import UUID
 
 from codehub.api.event_topic import AGAIN_SECONDS, Listener, Topic
 from codehub.domain.errors import CodeHubError, LimitReached, Unreachable
@@ -17,7 +16,7 @@ from codehub.usecases.announcements import AUTH_CHANNEL
 log = get_logger(__name__)
 
 RECHECK_SECONDS: Final = 30.0
-MOST_PER_USER: Final = 100
+MOST_PER_USER: Final = 10
 JOIN_PATIENCE_SECONDS: Final = 2.0
 
 
@@ -46,13 +45,11 @@ class EventHub:
         """`owner_id` None: everybody's. The first event is a snapshot."""
         self._watch()
         topic = self._topic(owner_id)
-        self._enter(listener)
         try:
             await topic.join(listener, JOIN_PATIENCE_SECONDS)
             yield listener
         finally:
             topic.leave(listener)
-            self._leave(listener)
             if topic.is_deserted:
                 await self._drop(owner_id, topic)
 
@@ -66,10 +63,18 @@ class EventHub:
         self._watchers = []
         await _ended(tasks)
 
-    def admit(self, user_id: UUID) -> None:
-        """Before a stream begins, so that a refusal is an answer and not a broken stream."""
-        if sum(one.user_id == user_id for one in self._listeners) >= MOST_PER_USER:
-            raise LimitReached(f"You have {MOST_PER_USER} event streams open here. Close some of them.")
+    @contextmanager
+    def admitted(self, listener: Listener) -> Iterator[None]:
+        """Around all of a stream and its answer's head, so that a refusal is an answer and not a broken stream. Counted
+        here and now: no burst gets by."""
+        if sum(one.user_id == listener.user_id for one in self._listeners) >= MOST_PER_USER:
+            message = f"You have {MOST_PER_USER} event streams open here. Close some of them."
+            raise LimitReached(message, code="stream_limit")
+        self._enter(listener)
+        try:
+            yield
+        finally:
+            self._leave(listener)
 
     def _enter(self, listener: Listener) -> None:
         self._listeners.add(listener)

@@ -24,6 +24,10 @@ AGAIN_SECONDS: Final = 0.5
 MOST_WAITING: Final = 256
 """Events a listener may be behind; one that is further behind is cut off and begins anew with a snapshot."""
 
+SNAPSHOT: Final = "snapshot"
+_REPLACED: Final = frozenset({SNAPSHOT, "workspace_updated", "workspace_deleted", "progress"})
+"""By a newer snapshot, which holds all that they say."""
+
 _OF_PROGRESS: Final = frozenset({"progress", "updated_at"})
 
 
@@ -56,10 +60,19 @@ class Listener:
     def give(self, given: Event) -> None:
         if self.why is not None:
             return
+        if given.name == SNAPSHOT:
+            self._forget_replaced()
         if self._waiting.qsize() >= MOST_WAITING:
             self.end("slow")
         else:
             self._waiting.put_nowait(given)
+
+    def _forget_replaced(self) -> None:
+        """So whoever does not read keeps one snapshot and not one of each moment."""
+        waiting = [self._waiting.get_nowait() for _ in range(self._waiting.qsize())]
+        for kept in waiting:
+            if kept is None or kept.name not in _REPLACED:
+                self._waiting.put_nowait(kept)
 
     def end(self, why: str) -> None:
         """What waits is forgotten: its reader gets the end next."""
@@ -99,6 +112,8 @@ class Topic:
         self._listening = asyncio.Event()
         self._last: dict[UUID, dict[str, Any] | None] = {}
         """As last sent; None = sent as deleted; absent = the next one is sent whole."""
+        self._newest: tuple[dict[UUID, dict[str, Any]], Event] | None = None
+        """The last snapshot and what it was made from."""
 
     @property
     def is_deserted(self) -> bool:
@@ -177,7 +192,7 @@ class Topic:
         for_all, joining, heard = self._must_resync, set(self._joining), list(self._changed)
         self._must_resync = False
         rows = {o.workspace.id: self._render(o) for o in await self._views.everything(self._owner_id)}
-        snapshot = event("snapshot", {"workspaces": list(rows.values())})
+        snapshot = self._snapshot_of(rows)
         self._joining -= joining
         if for_all:
             self._last = dict(rows)
@@ -189,6 +204,12 @@ class Topic:
         for listener in joining | (self.listeners if for_all else set()):
             listener.give(snapshot)
         self.listeners |= joining
+
+    def _snapshot_of(self, rows: dict[UUID, dict[str, Any]]) -> Event:
+        """The same one as long as nothing differs: it may be large, and many may join."""
+        if self._newest is None or self._newest[0] != rows:
+            self._newest = rows, event(SNAPSHOT, {"workspaces": list(rows.values())})
+        return self._newest[1]
 
     def _update(self, workspace_id: UUID, owned: Owned | None) -> None:
         if owned is not None and self._owner_id not in (None, owned.workspace.owner_id):

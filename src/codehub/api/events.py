@@ -1,14 +1,17 @@
 """GET /events: server-sent events. A snapshot first, then whole objects as they change; a reconnect begins anew."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.types import Receive, Send
+from starlette.types import Scope as ASGIScope
 
 from codehub.api.deps import COOKIE, Parts, Reader, problems
 from codehub.api.event_hub import EventHub
-from codehub.api.event_topic import Listener
+from codehub.api.event_topic import SNAPSHOT, Event, Listener
 from codehub.domain.errors import Unauthenticated
 from codehub.domain.identity import Scope
 
@@ -54,22 +57,49 @@ async def stream_events(
         return now.may(needed)
 
     hub: EventHub = request.app.state.hub
-    hub.admit(caller.user.id)
     listener = Listener(caller.user.id, still_allowed)
 
     async def stream() -> AsyncIterator[bytes]:
         async with hub.listening(None if everybody else caller.user.owner_id, listener):
-            first = b"retry: %d\r\n" % RECONNECT_MILLISECONDS
+            yield b"retry: %d\r\n" % RECONNECT_MILLISECONDS
             while events := await listener.all_waiting():
-                yield first + b"".join([event.encoded for event in events])
-                first = b""
+                for write in writes(events):
+                    yield write
 
-    return EventSourceResponse(
+    return EventStream(
+        hub.admitted(listener),
         stream(),
         ping=parts.site.heartbeat,
         ping_message_factory=lambda: ServerSentEvent("{}", event="heartbeat"),
         send_timeout=SEND_SECONDS,
     )
+
+
+class EventStream(EventSourceResponse):
+    """Let in when it begins, and counted until it is over however it ends."""
+
+    def __init__(self, admitted: AbstractContextManager[None], stream: AsyncIterator[bytes], **how: Any) -> None:  # noqa: ANN401 - as its parent's
+        super().__init__(stream, **how)
+        self._admitted = admitted
+
+    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        with self._admitted:
+            await super().__call__(scope, receive, send)
+
+
+def writes(events: Sequence[Event]) -> Iterator[bytes]:
+    """In as few as can be, and snapshots by themselves: they may be large, and all listeners share their bytes."""
+    small: list[bytes] = []
+    for event in events:
+        if event.name != SNAPSHOT:
+            small.append(event.encoded)
+            continue
+        if small:
+            yield b"".join(small)
+            small = []
+        yield event.encoded
+    if small:
+        yield b"".join(small)
 
 
 def _bearer(request: Request) -> str | None:

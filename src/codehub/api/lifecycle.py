@@ -56,7 +56,8 @@ async def read_logs(
     parts: Parts, caller: Signed, workspace_id: WorkspaceId, tail: Annotated[int, Query(ge=1, le=2_000)] = 200
 ) -> LogsShown:
     """What the IDE printed last. Empty when no container is there."""
-    await visible(parts, caller, workspace_id, Scope.READ)
+    owned = await visible(parts, caller, workspace_id, Scope.READ)
+    await note_admin(parts, caller, owned, "read_logs")
     return LogsShown(text=await parts.runtime.logs(workspace_id, tail))
 
 

@@ -337,6 +337,7 @@ class TreeEntry(Outgoing):
 class Tree(Outgoing):
     path: str
     entries: list[TreeEntry]
+    next_cursor: str | None = Field(description="For the next page; null: this was the last.")
 
 
 class SlotHolder(Outgoing):

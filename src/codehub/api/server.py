@@ -73,14 +73,19 @@ def bound(host: str, port: int) -> socket.socket:
     return listening
 
 
-async def serve(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> None:
-    """Until cancelled; then gracefully."""
+async def serve(
+    app: FastAPI, listening: socket.socket, ready: Callable[[], None], *, trusted_proxies: str | None = None
+) -> None:
+    """Until cancelled; then gracefully. `trusted_proxies`: addresses with commas between, whose word on who asks is
+    taken. None by default, not even this machine's, on which the workspaces run."""
     config = uvicorn.Config(
         app,
         http=CappedHttp,
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=trusted_proxies is not None,
+        forwarded_allow_ips=trusted_proxies or "",
         lifespan="on",
         timeout_graceful_shutdown=GRACE_SECONDS,
     )

@@ -16,10 +16,10 @@ router = APIRouter(tags=["tokens"])
     "/tokens",
     operation_id="createToken",
     status_code=201,
-    responses=problems(*WITH_BODY, 429),
+    responses=problems(*WITH_BODY, 409, 429),
 )
 async def create_token(parts: Parts, caller: Signed, body: NewToken) -> CreatedToken:
-    """The secret is shown in this answer and never again."""
+    """The secret is shown in this answer and never again. Only a session makes tokens: a token gets `needs_session`."""
     made, secret = await parts.tokens.create(caller, body.name, body.scopes, body.expires_in_seconds)
     return CreatedToken(**_shown(made).model_dump(), token=secret)
 

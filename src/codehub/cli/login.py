@@ -53,8 +53,8 @@ def login(
     if token_stdin:
         fresh = _with_token(address, sys.stdin.readline().strip())
     else:
-        username = username or _asked("Username", "--username")
-        password = sys.stdin.readline().rstrip("\r\n") if password_stdin else _asked("Password", "--password-stdin")
+        username = username or asked("Username", "--username")
+        password = sys.stdin.readline().rstrip("\r\n") if password_stdin else asked("Password", "--password-stdin")
         fresh = _with_password(address, username, password)
     contexts.save(known.with_context(context, fresh))
     present.say(f"Signed in to {fresh.url} as {fresh.username}. Try `codehub ws ls`.")
@@ -62,7 +62,7 @@ def login(
         _take_back(known.known[context])
 
 
-def _asked(what: str, otherwise: str) -> str:
+def asked(what: str, otherwise: str) -> str:
     if not sys.stdin.isatty():
         raise ClientFailed(f"There is no terminal to ask for the {what.lower()}: use {otherwise}.", USAGE)
     answer: str = typer.prompt(what, hide_input=what == "Password")

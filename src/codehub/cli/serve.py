@@ -120,7 +120,7 @@ async def _serve_api(settings: "Settings", ready: Callable[[], None]) -> None:
         except (OSError, OverflowError) as error:
             why = f"CODEHUB_API_ADDRESS={settings.api_address}: cannot listen there ({error}); choose a free port"
             raise SettingsError(why) from error
-        await serve(app, listening, ready)
+        await serve(app, listening, ready, trusted_proxies=settings.trusted_proxies)
 
 
 async def until_signalled(run: Callable[[], Awaitable[None]]) -> None:

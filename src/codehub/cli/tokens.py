@@ -1,5 +1,6 @@
 """Personal tokens, for scripts: made once, shown once, taken back at any time."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -7,6 +8,7 @@ import typer
 from codehub.cli import contexts, present
 from codehub.cli.client import Client
 from codehub.cli.finding import chosen
+from codehub.cli.login import asked
 from codehub.cli.options import AsJson
 
 app = typer.Typer(
@@ -23,14 +25,27 @@ def create(
     name: Annotated[str, typer.Argument(help="What it is for.")],
     scope: Annotated[list[str], typer.Option(help="read, write or admin; may be repeated.")] = ["read"],  # noqa: B006 - typer's way
     days: Annotated[int, typer.Option(min=1, max=366, help="How long it holds.")] = 30,
+    password_stdin: Annotated[bool, typer.Option("--password-stdin", help="Read the password from a pipe.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token. It is printed once, on stdout alone.
+    """Make a token. It takes your password; the token is printed once, on stdout alone.
 
-    Example: `codehub token create ci --scope read --scope write --days 7`
+    Examples:
+    - `codehub token create ci --scope read --scope write --days 7`
+    - `pass show codehub | codehub token create ci --password-stdin`
+
     """
-    with Client(contexts.in_use()) as client:
-        made = client.post("/tokens", {"name": name, "scopes": scope, "expires_in_seconds": days * 86400})
+    context = contexts.in_use()
+    with Client(context) as client:
+        username = client.get("/session")["user"]["username"]
+    password = sys.stdin.readline().rstrip("\r\n") if password_stdin else asked("Password", "--password-stdin")
+    order = {"name": name, "scopes": scope, "expires_in_seconds": days * 86400}
+    with Client(contexts.Context(context.url)) as client:
+        _, cookie = client.sign_in(username, password)
+        try:
+            made = client.with_session(cookie, "POST", "/tokens", order)
+        finally:
+            client.with_session(cookie, "DELETE", "/session")
     if as_json:
         present.as_json(made)
         return

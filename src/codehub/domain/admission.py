@@ -1,38 +1,61 @@
 """Who may run: exact limits, one function for every way a workspace can come to run. Pure.
 
-A slot is held while a container exists or one is wanted, so that stopping, starting and creating all count.
+A slot is held while a container exists, is being started or is wanted, so that stopping, starting and creating all
+count. Nobody comes to hold one without asking: what could is refused (`overtaken`).
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from codehub.domain.errors import REASONS, LimitReached
-from codehub.domain.workspace import Desired, Phase, Workspace
+from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_running_per_user: int = 2
     max_running_global: int = 100
+    max_workspaces_per_user: int = 100
+    """0 = none. Living ones, running or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slots:
     """Who else holds a slot: names of the same owner's workspaces, and how many there are in all. `my_limit`: the
-    owner's own limit, read with the rest; None = the installation's."""
+    owner's own limit, read with the rest; None = the installation's. `owned`: how many other living workspaces they
+    have, whether these hold a slot or not."""
 
     mine: Collection[str] = ()
     total: int = 0
     my_limit: int | None = None
+    owned: int = 0
 
 
 def holds_slot(ws: Workspace) -> bool:
-    """In ERROR a wish to run holds no slot, unless the error may clear by itself or a recovery is on its way."""
+    """In ERROR a wish to run holds no slot, unless the error may clear by itself or a recovery is on its way. A start
+    holds it even when it is no longer wished: its container may be there before it is seen."""
     if ws.deleted_at is not None:
         return False
     needs_a_person = ws.error_reason is not None and not REASONS[ws.error_reason].clears_itself
     waits_for_a_person = ws.phase is Phase.ERROR and needs_a_person and not ws.recover_pending
-    return ws.container_exists or (ws.desired_state is Desired.RUNNING and not waits_for_a_person)
+    wanted = ws.desired_state is Desired.RUNNING and not waits_for_a_person
+    return ws.container_exists or ws.operation is Operation.STARTING or wanted
+
+
+def overtaken(planned: Workspace, after: Workspace, now: Workspace) -> bool:
+    """A start about to begin under a wish that has changed since it was planned: its slot may be another's by now."""
+    begins = after.operation is Operation.STARTING and planned.operation is not Operation.STARTING
+    return begins and now.desired_state is not planned.desired_state
+
+
+def admit_another(others: Slots, limits: Limits) -> None:
+    """Raise LimitReached unless the owner may have one more workspace, running or not."""
+    if 0 < limits.max_workspaces_per_user <= others.owned:
+        message = (
+            f"You have {others.owned} workspaces, and one person may have {limits.max_workspaces_per_user}. "
+            "Delete one that you no longer need, or ask an administrator to raise MAX_WORKSPACES_PER_USER."
+        )
+        raise LimitReached(message, code="workspace_limit")
 
 
 def admit(others: Slots, limits: Limits) -> None:

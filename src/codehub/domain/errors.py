@@ -4,7 +4,7 @@ CodeHubError
 ├── Refused            a wish that may not be granted (the caller can act on the message)
 │   ├── NotFound       no such workspace, or not yours
 │   ├── Conflict       the workspace is in a state that forbids it
-│   ├── LimitReached   no free slot (contract: limits are exact)
+│   ├── LimitReached   no free slot, or too many of something (contract: limits are exact)
 │   ├── Unauthenticated  nobody we know, or no longer signed in
 │   ├── Forbidden      known, but may not do that
 │   ├── TooManyTries   too many failed sign-ins; carries how long to wait
@@ -174,10 +174,9 @@ class Conflict(Refused):
 class LimitReached(Refused):
     """`holders`: the names of the asker's own workspaces that hold the slots."""
 
-    code = "limit_reached"
-
-    def __init__(self, message: str, holders: Sequence[str] = ()) -> None:
+    def __init__(self, message: str, holders: Sequence[str] = (), code: str = "limit_reached") -> None:
         super().__init__(message)
+        self.code = code
         self.holders = tuple(holders)
 
 

@@ -76,8 +76,8 @@ def _finished(store: ArchiveStore) -> Meta | None:
 
 def _upload(volume: int, store: ArchiveStore, progress: Progress, number: int) -> tuple[str, int, Totals]:
     ignore = read_ignore(volume)
-    for line in ignore.invalid:
-        progress.warn(f".codehubignore: not a pattern: {line[:200]}")
+    for oddity in ignore.oddities:
+        progress.warn(f".codehubignore: {oddity}")
     expected = estimate(volume, ignore)
     progress.start("pack", expected.likely_bytes)
     packer = Packer(volume, ignore, progress)

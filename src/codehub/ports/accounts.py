@@ -42,7 +42,7 @@ A_MONTH = SessionRules()
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """`not_after` bounds what `lifetime_seconds` (None: no end) would give."""
+    """`lifetime_seconds` None: it has no end."""
 
     id: UUID
     user_id: UUID
@@ -50,7 +50,6 @@ class NewToken:
     token_hash: bytes
     scopes: frozenset[Scope]
     lifetime_seconds: int | None = None
-    not_after: datetime | None = None
 
 
 UserDecision = Callable[[User, int, datetime], User]

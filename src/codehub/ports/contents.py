@@ -40,10 +40,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What is directly inside a folder: folders first, then by name in the order of its bytes."""
+    """What is directly inside a folder: folders first, then by name in the order of its bytes. `has_more`: it goes on
+    after these."""
 
     path: str
     entries: tuple[Entry, ...]
+    has_more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,9 @@ class Content:
 
 
 class ArchiveContents(Protocol):
-    async def tree(self, key: str, path: str) -> Listing:
+    async def tree(self, key: str, path: str, start: int = 0, most: int | None = None) -> Listing:
         """`path` is relative to the home, "" is the home itself. NotFound if it is not in the archive, Invalid if it
-        is no folder."""
+        is no folder. Of a folder that has thousands of entries, only the `most` from `start` on are made."""
         ...
 
     def content(self, key: str, path: str) -> AbstractAsyncContextManager[Content]:

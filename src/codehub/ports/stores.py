@@ -102,7 +102,8 @@ class WorkspaceStatuses(Protocol):
         point: RestorePoint | None = None,
     ) -> Workspace:
         """Write the status fields that differ, if `operation` and `op_id` are still `before`'s, and `point` as a
-        restore point (an existing one of the same key is kept); else Stale. Returns the row as it now stands."""
+        restore point (an existing one of the same key is kept); else Stale. So is the beginning of a start whose wish
+        has changed since (`overtaken`). Returns the row as it now stands."""
         ...
 
     async def record_observations(self, changes: Sequence[tuple[Workspace, Workspace]]) -> int:

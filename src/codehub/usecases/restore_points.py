@@ -42,8 +42,10 @@ class BrowseRestorePoints:
         points = await self.views.restore_points(workspace_id)
         return [_shown(point, owned.workspace.archive_key) for point in points]
 
-    async def tree(self, workspace_id: UUID, op_id: UUID, path: str, caller: Caller) -> Listing:
-        return await self.contents.tree(await self._key(workspace_id, op_id, caller), path)
+    async def tree(
+        self, workspace_id: UUID, op_id: UUID, path: str, caller: Caller, start: int = 0, most: int | None = None
+    ) -> Listing:
+        return await self.contents.tree(await self._key(workspace_id, op_id, caller), path, start, most)
 
     @asynccontextmanager
     async def content(self, workspace_id: UUID, op_id: UUID, path: str, caller: Caller) -> AsyncIterator[Content]:

@@ -1,11 +1,14 @@
-"""Personal tokens: what a script may do for its owner, and never more than whoever made it could."""
+"""Personal tokens: what a script may do for its owner, and never more than whoever made it could.
+
+Only a session makes them: whoever steals a token cannot make another that lives on when the stolen one is revoked.
+"""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 from codehub.domain.credentials import TOKENS_PER_USER, checked_token_lifetime, checked_token_name
-from codehub.domain.errors import NotFound
+from codehub.domain.errors import Conflict, NotFound
 from codehub.domain.identity import ApiToken, Caller, Scope, scopes_for
 from codehub.ports.accounts import Accounts, NewToken
 from codehub.ports.signals import Ids
@@ -27,8 +30,10 @@ class Tokens:
         scopes: Collection[Scope],
         expires_in_seconds: int | None = None,
     ) -> tuple[ApiToken, str]:
-        """The token and its secret, which is shown this once. One made by a token does not outlive that token."""
+        """The token and its secret, which is shown this once."""
         caller.must(Scope.WRITE)
+        if caller.session_id is None:
+            raise Conflict("A token cannot make another. Sign in with your password, then make it.", "needs_session")
         secret = new_api_token()
         new = NewToken(
             id=self.ids.new(),
@@ -37,7 +42,6 @@ class Tokens:
             token_hash=digest(secret),
             scopes=scopes_for(caller, scopes),
             lifetime_seconds=checked_token_lifetime(expires_in_seconds),
-            not_after=caller.expires_at,
         )
         return await self.accounts.create_token(new, TOKENS_PER_USER, actor_of(caller)), secret
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from codehub.domain.admission import Limits, Slots, admit
+from codehub.domain.admission import Limits, Slots, admit, admit_another
 from codehub.domain.errors import Conflict, Invalid, NotFound
 from codehub.domain.naming import slug_from
 from codehub.domain.protection import undo_is_over
@@ -79,6 +79,7 @@ class Wishes:
         )
 
         def decide(fresh: Workspace, others: Slots, at: datetime) -> Workspace:
+            admit_another(others, self.limits)
             return self._wished(fresh, new.desired_state, others, at, actor)
 
         return await self.specs.create(row, decide, actor)
@@ -171,6 +172,9 @@ class Wishes:
         return await self._change(workspace_id, decide, actor, "restore")
 
     async def undelete(self, workspace_id: UUID, actor: Actor) -> Workspace:
+        """Also beyond the limit of workspaces per person: it is no reason to lose somebody's work. What came back
+        counts, so that nothing new is created until there is room again."""
+
         def decide(row: Workspace, _others: Slots, now: datetime) -> Workspace:
             if row.deleted_at is None:
                 raise Conflict("The workspace is not deleted.", "not_deleted")

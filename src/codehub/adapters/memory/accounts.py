@@ -230,8 +230,7 @@ class MemoryAccounts:
             user, now = self._world.user(new.user_id), self._world.now()
             if len(self._tokens(user.id)) >= most:
                 raise LimitReached(f"You have {most} tokens already. Revoke one that you no longer use.")
-            life = None if new.lifetime_seconds is None else now + timedelta(seconds=new.lifetime_seconds)
-            end = min((at for at in (life, new.not_after) if at is not None), default=None)
+            end = None if new.lifetime_seconds is None else now + timedelta(seconds=new.lifetime_seconds)
             token = ApiToken(new.id, user.id, new.name, new.scopes, now, end)
             self._world.tokens[new.token_hash] = token
             details = {"id": str(token.id), "name": token.name, "scopes": sorted(token.scopes)}

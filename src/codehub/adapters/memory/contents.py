@@ -43,13 +43,14 @@ class MemoryContents:
         self.world = world or ArchiveWorld()
         self._wire = wire or Wire()
 
-    async def tree(self, key: str, path: str) -> Listing:
+    async def tree(self, key: str, path: str, start: int = 0, most: int | None = None) -> Listing:
         home = await self._home(key)
         folder = to_bytes(path)
         must_be_folder(path, _entry(folder, _found(home, path)))
         inside = [(raw, stored) for raw, stored in home.items() if raw and _parent(raw) == folder]
         ordered = sorted(inside, key=lambda item: (item[1].kind is not EntryKind.FOLDER, item[0]))
-        return Listing(path, tuple(_entry(raw, stored) for raw, stored in ordered))
+        end = len(ordered) if most is None else start + most
+        return Listing(path, tuple(_entry(raw, stored) for raw, stored in ordered[start:end]), end < len(ordered))
 
     @asynccontextmanager
     async def content(self, key: str, path: str) -> AsyncIterator[Content]:

@@ -16,7 +16,7 @@ from codehub.adapters.memory.leadership import LeadershipWorld, MemoryLeadership
 from codehub.adapters.memory.people import PeopleWorld
 from codehub.adapters.memory.views import MemoryLedger, MemoryViews
 from codehub.adapters.memory.wire import Wire
-from codehub.domain.admission import Slots, holds_slot
+from codehub.domain.admission import Slots, holds_slot, overtaken
 from codehub.domain.errors import Conflict, NotFound, Stale
 from codehub.domain.ledger import Entry, entries
 from codehub.domain.plan import wants_volume_gone
@@ -214,9 +214,11 @@ class MemorySpecs(_Fenced):
         return row
 
     def _slots(self, asking: Workspace) -> Slots:
-        holders = [r for r in self._world.rows.values() if r.id != asking.id and holds_slot(r)]
+        others = [r for r in self._world.rows.values() if r.id != asking.id and r.deleted_at is None]
+        holders = [r for r in others if holds_slot(r)]
+        owned = sum(r.owner_id == asking.owner_id for r in others)
         own = self._world.people.limit_of(asking.owner_id)
-        return Slots([r.name for r in holders if r.owner_id == asking.owner_id], len(holders), own)
+        return Slots([r.name for r in holders if r.owner_id == asking.owner_id], len(holders), own, owned)
 
     async def get(self, workspace_id: UUID) -> Workspace | None:
         return await self._wire.call("db.get", lambda: self._world.rows.get(workspace_id))
@@ -309,6 +311,8 @@ class MemoryStatuses(_Fenced):
     ) -> Workspace:
         def write() -> Workspace:
             row = self._current(before)
+            if overtaken(before, after, row):
+                raise Stale(f"workspace {before.id} is wished {row.desired_state} since its start was planned")
             changed = [name for name in STATUS_FIELDS if getattr(before, name) != getattr(after, name)]
             wanted = _only(changed, row, after)
             if point is not None:

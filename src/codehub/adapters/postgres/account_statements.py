@@ -95,10 +95,10 @@ END_SESSIONS: Final = "DELETE FROM sessions WHERE user_id = $1 AND token_hash IS
 
 COUNT_TOKENS: Final = "SELECT count(*) FROM api_tokens WHERE user_id = $1 AND revoked_at IS NULL"
 
-# $6 seconds, $7 the latest end; without either, there is none (least passes over NULL).
+# $6 seconds; NULL: it has no end.
 CREATE_TOKEN: Final = f"""
 INSERT INTO api_tokens AS t (id, user_id, name, token_hash, scopes, created_at, expires_at)
-SELECT $1, $2, $3, $4, $5::text[], now, least(now + make_interval(secs => $6), $7::timestamptz)
+SELECT $1, $2, $3, $4, $5::text[], now, now + make_interval(secs => $6)
 FROM {_CLOCK} RETURNING {_TOKEN}
 """
 

@@ -158,7 +158,6 @@ class PostgresAccounts:
                 new.token_hash,
                 sorted(scope.value for scope in new.scopes),
                 new.lifetime_seconds,
-                new.not_after,
             )
             assert created is not None  # noqa: S101 - INSERT … RETURNING gives its row
             token = rows.token(created)

@@ -106,4 +106,5 @@ async def _slots(connection: Connection, asking: Workspace) -> Slots:
     more = [row for row in perhaps if holds_slot(row)]
     mine = [row.name for row in more if row.owner_id == asking.owner_id]
     own: int | None = await connection.fetchval(sql.OWN_LIMIT, asking.owner_id)
-    return Slots([*held["mine"], *mine], held["total"] + len(more), own)
+    owned: int = await connection.fetchval(sql.OWNED, asking.id, asking.owner_id)
+    return Slots([*held["mine"], *mine], held["total"] + len(more), own, owned)

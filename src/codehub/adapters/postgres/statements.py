@@ -59,6 +59,9 @@ FROM workspaces WHERE slot = 'held' AND id <> $1
 # $1 as above. Those in ERROR that want to run: the domain decides on each.
 PERHAPS_SLOTS: Final = f"SELECT {ROW_COLUMNS} FROM workspaces w WHERE w.slot = 'perhaps' AND w.id <> $1"
 
+# $1 and $2 as above. Living ones, running or not.
+OWNED: Final = "SELECT count(*) FROM workspaces WHERE owner_id = $2 AND deleted_at IS NULL AND id <> $1"
+
 # $1 the owner. Read with the slots, under the same lock.
 OWN_LIMIT: Final = "SELECT max_running FROM users WHERE id::text = $1"
 

@@ -13,6 +13,7 @@ from codehub.adapters.postgres import ledger, rows
 from codehub.adapters.postgres import statements as sql
 from codehub.adapters.postgres.readable import readable
 from codehub.adapters.postgres.sessions import Connection, Sessions
+from codehub.domain.admission import overtaken
 from codehub.domain.errors import Stale
 from codehub.domain.ledger import entries
 from codehub.domain.protection import RestorePoint
@@ -51,6 +52,8 @@ class PostgresStatuses:
     ) -> Workspace:
         async with self._sessions.writing(self.epoch) as connection:
             current = await _ours(connection, before)
+            if overtaken(before, after, current):
+                raise Stale(f"workspace {before.id} is wished {current.desired_state} since its start was planned")
             if point is not None:
                 await connection.execute(sql.INSERT_RESTORE_POINT, *rows.restore_point_parameters(point))
             meant = rows.changed_fields(STATUS_FIELDS, before, after)

@@ -105,15 +105,58 @@ def _take(path: Path) -> int | None:
     return None
 
 
-def clear(directory: Path) -> None:
-    """The directory and all in it is gone. Gone is success."""
-    for path in directory.iterdir() if directory.is_dir() else ():
-        if path.is_dir() and not path.is_symlink():
-            clear(path)
-        else:
-            path.unlink()
-    if directory.is_dir():
-        directory.rmdir()
+def clear(path: Path) -> None:
+    """It and all in it is gone, however deep; no link is followed. Gone is success."""
+    try:
+        top = _enter(path)
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        path.unlink()
+        return
+    try:
+        while names := _directories_left(top):
+            for name in names:
+                _flatten(name, top)
+    finally:
+        os.close(top)
+    path.rmdir()
+
+
+def _flatten(name: str, top: int) -> None:
+    # What is inside comes up beside it, so that no depth needs more than two descriptors. Nobody can guess the new
+    # name, so nothing is in its way.
+    directory = _enter(name, top)
+    try:
+        for inner in _directories_left(directory):
+            os.close(_enter(inner, directory))  # only what may be written can be moved
+            os.rename(inner, os.urandom(16).hex(), src_dir_fd=directory, dst_dir_fd=top)
+    finally:
+        os.close(directory)
+    os.rmdir(name, dir_fd=top)
+
+
+def _directories_left(directory: int) -> list[str]:
+    """All else in it is removed."""
+    names = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                names.append(entry.name)
+            else:
+                os.unlink(entry.name, dir_fd=directory)
+    return names
+
+
+def _enter(path: str | Path, within: int | None = None) -> int:
+    """Also a directory whose owner locked it."""
+    found = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=within)
+    try:
+        with suppress(PermissionError):  # not ours: what may not be done will say so
+            os.chmod(f"/proc/self/fd/{found}", 0o700)  # noqa: PTH101 - few imports
+        return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=found)
+    finally:
+        os.close(found)
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:

@@ -148,16 +148,21 @@ class ProcessTable:
         if not lock.exists() and self.look(workspace_id) is None:
             return True
         try:
-            with held(lock):
-                entry = self.look(workspace_id)
-                if entry is not None:
-                    if entry.exit_code is None:
-                        await asyncio.to_thread(end_stragglers, entry.instance)
-                    _remove(entry)
-                lock.unlink(missing_ok=True)
+            await asyncio.to_thread(self._tidy, workspace_id)
         except Busy:
             return False
         return True
+
+    def _tidy(self, workspace_id: UUID) -> None:
+        """In a thread, with the lock: if nobody waits any more, it is still held until the last file is gone."""
+        lock = self.lock(workspace_id)
+        with held(lock):
+            entry = self.look(workspace_id)
+            if entry is not None:
+                if entry.exit_code is None:
+                    end_stragglers(entry.instance)
+                _remove(entry)
+            lock.unlink(missing_ok=True)
 
     def _ids(self) -> Iterator[UUID]:
         try:
@@ -245,12 +250,15 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _remove(entry: Entry) -> None:
     """The record last: until then the entry is found, and whoever comes after us goes on with its removal."""
-    if entry.sockets is not None:
-        shim.clear(entry.sockets)
-    for path in entry.directory.iterdir():
-        if path.name != shim.RECORD:
-            path.unlink()
-    shim.clear(entry.directory)
+    try:
+        if entry.sockets is not None:
+            shim.clear(entry.sockets)
+        for path in entry.directory.iterdir():
+            if path.name != shim.RECORD:
+                shim.clear(path)
+        shim.clear(entry.directory)
+    except OSError as error:
+        raise BackendError(f"what {entry.workspace_id} left cannot be removed: {error}") from error
 
 
 def _tail(path: Path) -> str:
