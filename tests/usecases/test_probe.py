@@ -12,7 +12,7 @@ from codehub.adapters.memory import MemoryArchives, MemoryDatabase, MemoryRuntim
 from codehub.coordinator.process import Tuning
 from codehub.domain.workspace import Workspace
 from codehub.usecases.checkup import Finding, Verdict, failed
-from codehub.usecases.probe import OWNER, Probe, Surroundings
+from codehub.usecases.probe import OWNER, POWERS, Probe, Surroundings
 from tests.coordinator.workshop import in_virtual_time
 from tests.simulation.stage import SeededIds, Stage, Worlds
 
@@ -30,6 +30,8 @@ class House:
     async def inside(self, ws: Workspace, argv: Sequence[str]) -> tuple[int, str]:
         if argv[2] == 'test -r "$1"':
             return int(argv[-1] not in self.leaks), ""
+        if argv[2] in POWERS:
+            return int(POWERS[argv[2]] not in self.leaks), ""
         script = argv[2].partition(" && ")[2]
         if script.startswith("printf"):
             self.notes[ws.id] = script.split()[2]
@@ -82,10 +84,11 @@ async def test_the_whole_way_and_nothing_is_left() -> None:
 def test_what_is_in_reach_is_named(isolates: bool, verdict: Verdict) -> None:
     @in_virtual_time
     async def check() -> None:
-        house = House(["/data/password"], isolates=isolates)
+        house = House(["/data/password", *POWERS.values()], isolates=isolates)
         house.stage.start("me")
         assert (await house.examined())["probe: isolation"] is verdict
-        assert "the passwords" in house.findings[1].seen
+        for what in ("the passwords", *POWERS.values()):
+            assert what in house.findings[1].seen
         assert house.findings[1].advice
         assert house.nothing_is_left()
         await house.stage.kill("me")
