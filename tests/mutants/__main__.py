@@ -36,7 +36,7 @@ class Hunt:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", metavar="NAME", action="append", help="this mutant alone (may be repeated)")
-    parser.add_argument("--seeds", type=int, default=400, help="how many seeds may be needed (%(default)s)")
+    parser.add_argument("--seeds", type=int, default=1000, help="how many seeds may be needed (%(default)s)")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the results there")
     parser.add_argument("--list", action="store_true", help="name the mutants and stop")
