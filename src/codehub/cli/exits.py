@@ -21,6 +21,7 @@ def explained(app: Callable[..., object]) -> int:
     try:
         # What a verb returns is nothing; a number is the exit code that it asked for.
         asked = app(standalone_mode=False)
+        sys.stdout.flush()  # here, where a reader that has gone is no error
     except TyperException as wrong:
         return _wrong_usage(wrong)
     except Abort:  # a question that nobody answered
