@@ -12,7 +12,7 @@ from codehub.adapters.memory import MemoryArchives, MemoryDatabase, MemoryRuntim
 from codehub.coordinator.process import Tuning
 from codehub.domain.workspace import Workspace
 from codehub.usecases.checkup import Finding, Verdict, failed
-from codehub.usecases.probe import OWNER, POWERS, Probe, Surroundings
+from codehub.usecases.probe import OWNER, POWERS, REACHES, Probe, Surroundings
 from tests.coordinator.workshop import in_virtual_time
 from tests.simulation.stage import SeededIds, Stage, Worlds
 
@@ -28,7 +28,7 @@ class House:
         self.findings: list[Finding] = []
 
     async def inside(self, ws: Workspace, argv: Sequence[str]) -> tuple[int, str]:
-        if argv[2] == 'test -r "$1"':
+        if argv[2] == REACHES:
             return int(argv[-1] not in self.leaks), ""
         if argv[2] in POWERS:
             return int(POWERS[argv[2]] not in self.leaks), ""

@@ -24,6 +24,8 @@ OWNER = "codehub-doctor"
 
 LOOK_SECONDS = 0.25
 NOTE = "codehub-doctor.txt"
+REACHES = 'test -r "$1" && { [ ! -d "$1" ] || [ -n "$(ls -A "$1")" ]; }'
+"""An empty directory is all that is left of a hidden one."""
 POWERS = {
     "grep -q '^CapEff:.*[1-9a-f]' /proc/self/status": "an administrator's powers",
     "test -w /proc/sys/kernel/core_pattern": "the kernel's settings",
@@ -108,7 +110,7 @@ class Probe:
         return warn("probe: isolation", seen, "Without bubblewrap only one person may use this machine's CodeHub.")
 
     async def _reaches(self, ws: Workspace, path: str) -> bool:
-        code, _output = await self.inside(ws, ["sh", "-c", 'test -r "$1"', "sh", path])
+        code, _output = await self.inside(ws, ["sh", "-c", REACHES, "sh", path])
         return code == 0
 
     async def _in_home(self, ws: Workspace, script: str) -> str:

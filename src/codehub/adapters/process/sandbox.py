@@ -47,6 +47,7 @@ def sandboxed(
     hidden: Sequence[Path] = (),
 ) -> list[str]:
     """`hidden`: directories of which only what is readable by name is seen, wherever they lie."""
+    hidden = [path for path in hidden if not any(other in path.parents for other in hidden)]
     around, within = _parted(readable, hidden)
     return [
         bubblewrap,
