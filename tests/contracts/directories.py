@@ -18,6 +18,7 @@ from codehub.ports.accounts import (
     SignInTries,
     Templates,
     Tickets,
+    Visits,
 )
 from codehub.ports.stores import Actor
 from tests.real_services import plain_dsn
@@ -28,6 +29,7 @@ _TIMES = {
     "sessions": ("created_at", "last_seen_at", "expires_at"),
     "api_tokens": ("created_at", "last_used_at", "expires_at"),
     "tickets": ("created_at", "expires_at"),
+    "visits": ("created_at", "expires_at"),
     "provider_sign_ins": ("created_at", "expires_at"),
     "login_failures": ("at",),
     "idempotency_keys": ("created_at",),
@@ -40,6 +42,8 @@ class Directory(Protocol):
     def sign_in_tries(self) -> SignInTries: ...
 
     def tickets(self) -> Tickets: ...
+
+    def visits(self) -> Visits: ...
 
     def provider_sign_ins(self) -> ProviderSignIns: ...
 

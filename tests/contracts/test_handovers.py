@@ -7,8 +7,8 @@ from uuid import uuid4
 import pytest
 
 from codehub.domain.errors import NotFound
-from codehub.domain.identity import User, disabled
-from codehub.ports.accounts import SessionRules, Ticket, TryKey
+from codehub.domain.identity import Scope, User, disabled
+from codehub.ports.accounts import NewToken, SessionRules, Ticket, TryKey
 from codehub.ports.stores import Actor
 from tests.contracts.directories import ROOT, Directory, Later, person
 
@@ -17,10 +17,10 @@ ACCOUNT = TryKey("account:ann", 5)
 ADDRESS = TryKey("address:192.0.2.9", 20)
 
 
-async def issued(directory: Directory, user: User, seconds: float = 60, **fields: object) -> tuple[bytes, Ticket]:
+async def issued(directory: Directory, user: User, seconds: float = 60) -> tuple[bytes, Ticket]:
     session_id, secret = os.urandom(32).hex(), os.urandom(32)
     await directory.accounts().open_session(session_id, user.id, RULES, Actor(user.username))
-    ticket = Ticket(user.id, uuid4(), session_id, port=8080)
+    ticket = Ticket(user.id, uuid4(), session_id, port=8080, wakes=True)
     await directory.tickets().issue(secret, ticket, seconds)
     return secret, ticket
 
@@ -50,7 +50,22 @@ async def test_a_ticket_ends_with_its_session(directory: Directory) -> None:
     assert await directory.tickets().redeem(secret) is None
 
 
-async def test_a_ticket_of_a_token_ends_with_its_user(directory: Directory) -> None:
+async def test_a_ticket_of_a_token_ends_with_it(directory: Directory, later: Later) -> None:
+    accounts, ann = directory.accounts(), await person(directory)
+    kept, revoked, short = [uuid4() for _ in range(3)]
+    secrets = {token_id: os.urandom(32) for token_id in (kept, revoked, short)}
+    for token_id, secret in secrets.items():
+        lifetime = 30 if token_id == short else None
+        new = NewToken(token_id, ann.id, "ci", os.urandom(32), frozenset({Scope.WRITE}), lifetime)
+        await accounts.create_token(new, 10, ROOT)
+        await directory.tickets().issue(secret, Ticket(ann.id, uuid4(), token_id=token_id), 60)
+    await accounts.revoke_token(ann.id, revoked, ROOT)
+    await later(31)
+    found = {token_id: await directory.tickets().redeem(secret) for token_id, secret in secrets.items()}
+    assert [ticket.token_id for ticket in found.values() if ticket] == [kept]
+
+
+async def test_a_ticket_of_nothing_in_particular_ends_with_its_user(directory: Directory) -> None:
     ann, secrets = await person(directory), [os.urandom(32) for _ in range(2)]
     ticket = Ticket(ann.id, uuid4())
     for secret in secrets:
@@ -62,7 +77,11 @@ async def test_a_ticket_of_a_token_ends_with_its_user(directory: Directory) -> N
 
 async def test_nobody_s_ticket_is_not_issued(directory: Directory) -> None:
     ann = await person(directory)
-    for ticket in (Ticket(uuid4(), uuid4()), Ticket(ann.id, uuid4(), os.urandom(32).hex())):
+    for ticket in (
+        Ticket(uuid4(), uuid4()),
+        Ticket(ann.id, uuid4(), os.urandom(32).hex()),
+        Ticket(ann.id, uuid4(), token_id=uuid4()),
+    ):
         with pytest.raises(NotFound):
             await directory.tickets().issue(os.urandom(32), ticket, 60)
 

@@ -145,8 +145,8 @@ class Accounts(Protocol):
         ...
 
     async def forget_expired(self, rules: SessionRules, epoch: int | None = None) -> int:
-        """Delete sessions, tickets, provider sign-ins and failures that mean nothing any more. How many rows. With
-        `epoch`, for the leader of that term: Stale once it is over."""
+        """Delete sessions, tickets, visits, provider sign-ins and failures that mean nothing any more. How many rows;
+        what goes with its session is not counted. With `epoch`, for the leader of that term: Stale once it is over."""
         ...
 
 
@@ -173,22 +173,52 @@ class SignInTries(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
+    """Ends with the session or the personal token that made it. `wakes`: whoever made it asked for the workspace to be
+    opened, so arriving with it may wake it."""
+
     user_id: UUID
     workspace_id: UUID
     session_id: str | None = None
     port: int | None = None
+    token_id: UUID | None = None
+    wakes: bool = False
 
 
 class Tickets(Protocol):
     """One-time hand-over of a signed-in person to a workspace's own host. Not audited: it changes nobody's account."""
 
     async def issue(self, ticket_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> None:
-        """NotFound if there is no such user or session."""
+        """NotFound if there is no such user, session or token."""
         ...
 
     async def redeem(self, ticket_hash: bytes) -> Ticket | None:
-        """Exactly once, also for many at once. None if it is unknown, used or expired, if its session has ended, or
-        its user is disabled."""
+        """Exactly once, also for many at once. None if it is unknown, used or expired, if its session or token has
+        ended, or its user is disabled."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """Somebody who came to a workspace's own host with a ticket. Ends with the session or token that made the
+    ticket."""
+
+    user: User
+    workspace_id: UUID
+    port: int | None = None
+    session_id: str | None = None
+    token_id: UUID | None = None
+
+
+class Visits(Protocol):
+    """Who was let in at a workspace's own host: the secret is in a cookie of that host alone. Not audited."""
+
+    async def open(self, visit_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> bool:
+        """False, having changed nothing, if the ticket's user, session or token is no more."""
+        ...
+
+    async def visit(self, visit_hash: bytes, rules: SessionRules) -> Visit | None:
+        """None if it or its session or token has ended, or its user is disabled. Marks the session as seen (or the
+        token as used), so that who works in a workspace alone is not signed out."""
         ...
 
 

@@ -10,16 +10,15 @@ from codehub.adapters.memory.audit import MemoryAudit
 from codehub.adapters.memory.handovers import MemoryProviderSignIns, MemorySignInTries, MemoryTickets
 from codehub.adapters.memory.people import PeopleWorld
 from codehub.adapters.memory.templates import MemoryIdempotencyKeys, MemoryTemplates
+from codehub.adapters.memory.visits import MemoryVisits
 from codehub.adapters.memory.wire import Wire
 from codehub.domain.credentials import FAILURES_FADE_SECONDS
 from codehub.domain.errors import Conflict, LimitReached
 from codehub.domain.identity import ApiToken, Role, Session, User, account_changes
-from codehub.ports.accounts import SEEN_EVERY_SECONDS, NewToken, NewUser, SessionRules, UserDecision
+from codehub.ports.accounts import NewToken, NewUser, SessionRules, UserDecision
 from codehub.ports.stores import Actor
 
 T = TypeVar("T")
-
-_SEEN_EVERY = timedelta(seconds=SEEN_EVERY_SECONDS)
 
 
 class MemoryDirectory:
@@ -37,6 +36,9 @@ class MemoryDirectory:
 
     def tickets(self) -> MemoryTickets:
         return MemoryTickets(self.world, self._wire)
+
+    def visits(self) -> MemoryVisits:
+        return MemoryVisits(self.world, self._wire)
 
     def provider_sign_ins(self) -> MemoryProviderSignIns:
         return MemoryProviderSignIns(self.world, self._wire)
@@ -199,8 +201,7 @@ class MemoryAccounts:
             user = self._world.users[session.user_id]
             if user.disabled_at:
                 return None
-            if session.last_seen_at < self._world.now() - _SEEN_EVERY:
-                self._world.sessions[session_id] = replace(session, last_seen_at=self._world.now())
+            self._world.see_session(session_id)
             return session, user
 
         return await self._call("session", look)
@@ -245,14 +246,13 @@ class MemoryAccounts:
 
     async def token(self, token_hash: bytes) -> tuple[ApiToken, User] | None:
         def look() -> tuple[ApiToken, User] | None:
-            token, now = self._world.tokens.get(token_hash), self._world.now()
-            if token is None or token.revoked_at or (token.expires_at is not None and token.expires_at <= now):
+            token = self._world.tokens.get(token_hash)
+            if token is None or not self._world.token_lives(token):
                 return None
             user = self._world.users[token.user_id]
             if user.disabled_at:
                 return None
-            if token.last_used_at is None or token.last_used_at < now - _SEEN_EVERY:
-                self._world.tokens[token_hash] = replace(token, last_used_at=now)
+            self._world.use_token(token_hash)
             return token, user
 
         return await self._call("token", look)
@@ -276,18 +276,21 @@ class MemoryAccounts:
         def sweep() -> int:
             world, now = self._world, self._world.now()
             faded = now - timedelta(seconds=FAILURES_FADE_SECONDS)
-            tickets = [key for key, stored in world.tickets.items() if stored.expires_at <= now]
+            tickets = [key for key, ticket in world.tickets.items() if ticket.expires_at <= now]
+            visits = [key for key, visit in world.visits.items() if visit.expires_at <= now]
             sign_ins = [key for key, (_path, end) in world.provider_sign_ins.items() if end <= now]
             failures = [key for key, found in world.failures.items() if found.at <= faded]
             sessions = [key for key, session in world.sessions.items() if not world.lives(session, rules)]
             for key in tickets:
                 del world.tickets[key]
+            for key in visits:
+                del world.visits[key]
             for key in sign_ins:
                 del world.provider_sign_ins[key]
             for name in failures:
                 del world.failures[name]
             for name in sessions:
                 world.end_session(name)
-            return len(tickets) + len(sign_ins) + len(failures) + len(sessions)
+            return len(tickets) + len(visits) + len(sign_ins) + len(failures) + len(sessions)
 
         return await self._world.within(epoch, self._wire, "accounts.forget_expired", sweep)

@@ -17,9 +17,10 @@ class MemoryTickets:
 
     async def issue(self, ticket_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> None:
         def insert() -> None:
-            known = ticket.session_id is None or ticket.session_id in self._world.sessions
-            if ticket.user_id not in self._world.users or not known:
-                raise NotFound("There is no such user or session (any more). Sign in again.")
+            session = ticket.session_id is None or ticket.session_id in self._world.sessions
+            token = ticket.token_id is None or self._world.token(ticket.token_id) is not None
+            if ticket.user_id not in self._world.users or not session or not token:
+                raise NotFound("There is no such user, session or token (any more). Sign in again.")
             end = self._world.now() + timedelta(seconds=lifetime_seconds)
             self._world.tickets[ticket_hash] = StoredTicket(ticket, end)
 
@@ -30,10 +31,7 @@ class MemoryTickets:
             stored, now = self._world.tickets.get(ticket_hash), self._world.now()
             if stored is None or stored.used or stored.expires_at <= now:
                 return None
-            session_id = stored.ticket.session_id
-            if session_id is not None and self._world.sessions[session_id].expires_at <= now:
-                return None
-            if self._world.users[stored.ticket.user_id].disabled_at:
+            if not self._world.still_good(stored.ticket):
                 return None
             stored.used = True
             return stored.ticket

@@ -1,7 +1,7 @@
 """The world of people in memory: what the tables about them hold."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any, TypeVar
@@ -12,10 +12,12 @@ from codehub.adapters.memory.wire import Wire
 from codehub.domain.errors import NotFound
 from codehub.domain.identity import ApiToken, Session, User
 from codehub.domain.template import Template
-from codehub.ports.accounts import AuditEntry, SessionRules, Ticket
+from codehub.ports.accounts import SEEN_EVERY_SECONDS, AuditEntry, SessionRules, Ticket
 from codehub.ports.stores import Actor
 
 T = TypeVar("T")
+
+_SEEN_EVERY = timedelta(seconds=SEEN_EVERY_SECONDS)
 
 
 def _wall_clock() -> datetime:
@@ -27,6 +29,12 @@ class StoredTicket:
     ticket: Ticket
     expires_at: datetime
     used: bool = False
+
+
+@dataclass(slots=True)
+class StoredVisit:
+    ticket: Ticket
+    expires_at: datetime
 
 
 @dataclass(slots=True)
@@ -51,6 +59,7 @@ class PeopleWorld:
     sessions: dict[str, Session] = field(default_factory=dict)
     tokens: dict[bytes, ApiToken] = field(default_factory=dict)
     tickets: dict[bytes, StoredTicket] = field(default_factory=dict)
+    visits: dict[bytes, StoredVisit] = field(default_factory=dict)
     provider_sign_ins: dict[bytes, tuple[str, datetime]] = field(default_factory=dict)
     failures: dict[str, Failures] = field(default_factory=dict)
     audit: list[AuditEntry] = field(default_factory=list)
@@ -105,8 +114,42 @@ class PeopleWorld:
         now = self.now()
         return session.expires_at > now and session.last_seen_at > now - timedelta(seconds=rules.idle_seconds)
 
+    def token(self, token_id: UUID) -> tuple[bytes, ApiToken] | None:
+        """By its id, with the hash that it is kept under."""
+        return next(((key, token) for key, token in self.tokens.items() if token.id == token_id), None)
+
+    def token_lives(self, token: ApiToken) -> bool:
+        return token.revoked_at is None and (token.expires_at is None or token.expires_at > self.now())
+
+    def still_good(self, ticket: Ticket) -> bool:
+        """Who made it may still come in: neither disabled nor signed out, nor is the token revoked."""
+        user = self.users.get(ticket.user_id)
+        if user is None or user.disabled_at:
+            return False
+        if ticket.session_id is not None:
+            session = self.sessions.get(ticket.session_id)
+            if session is None or session.user_id != user.id or session.expires_at <= self.now():
+                return False
+        if ticket.token_id is not None:
+            found = self.token(ticket.token_id)
+            return found is not None and found[1].user_id == user.id and self.token_lives(found[1])
+        return True
+
+    def see_session(self, session_id: str) -> None:
+        """At most once in a while."""
+        session, now = self.sessions[session_id], self.now()
+        if session.last_seen_at < now - _SEEN_EVERY:
+            self.sessions[session_id] = replace(session, last_seen_at=now)
+
+    def use_token(self, token_hash: bytes) -> None:
+        """At most once in a while."""
+        token, now = self.tokens[token_hash], self.now()
+        if token.last_used_at is None or token.last_used_at < now - _SEEN_EVERY:
+            self.tokens[token_hash] = replace(token, last_used_at=now)
+
     def end_session(self, session_id: str) -> None:
-        """Its tickets go too."""
+        """Its tickets and visits go too."""
         del self.sessions[session_id]
-        for key in [k for k, stored in self.tickets.items() if stored.ticket.session_id == session_id]:
-            del self.tickets[key]
+        for kept in (self.tickets, self.visits):
+            for key in [k for k, stored in kept.items() if stored.ticket.session_id == session_id]:
+                del kept[key]

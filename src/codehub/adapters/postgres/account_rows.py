@@ -6,7 +6,7 @@ import asyncpg
 
 from codehub.domain.identity import ApiToken, Role, Scope, Session, User
 from codehub.domain.template import Template
-from codehub.ports.accounts import AuditEntry, Ticket
+from codehub.ports.accounts import AuditEntry, Ticket, Visit
 
 
 def user(record: asyncpg.Record) -> User:
@@ -57,8 +57,22 @@ def token(record: asyncpg.Record) -> ApiToken:
 
 
 def ticket(record: asyncpg.Record) -> Ticket:
-    session_id = record["session_hash"].hex() if record["session_hash"] is not None else None
-    return Ticket(record["user_id"], record["workspace_id"], session_id, record["port"])
+    return Ticket(
+        record["user_id"],
+        record["workspace_id"],
+        _session_id(record),
+        record["port"],
+        record["token_id"],
+        record["wakes"],
+    )
+
+
+def visit(record: asyncpg.Record) -> Visit:
+    return Visit(user(record), record["workspace_id"], record["port"], _session_id(record), record["token_id"])
+
+
+def _session_id(record: asyncpg.Record) -> str | None:
+    return record["session_hash"].hex() if record["session_hash"] is not None else None
 
 
 def audit_entry(record: asyncpg.Record) -> AuditEntry:

@@ -102,11 +102,12 @@ SELECT $1, $2, $3, $4, $5::text[], now, now + make_interval(secs => $6)
 FROM {_CLOCK} RETURNING {_TOKEN}
 """
 
+_TOKEN_LIVES: Final = "t.revoked_at IS NULL AND coalesce(t.expires_at, 'infinity') > clock_timestamp()"
+
 TOKEN: Final = f"""
 SELECT {_TOKEN}, {_USER}, coalesce(t.last_used_at, '-infinity') < {_LONG_UNSEEN} AS long_unseen
 FROM api_tokens t JOIN users u ON u.id = t.user_id
-WHERE t.token_hash = $1 AND t.revoked_at IS NULL AND coalesce(t.expires_at, 'infinity') > clock_timestamp()
-    AND u.disabled_at IS NULL
+WHERE t.token_hash = $1 AND {_TOKEN_LIVES} AND u.disabled_at IS NULL
 """
 
 # Of many requests at once, one writes.
@@ -127,18 +128,47 @@ RETURNING name
 # ── what lives for minutes ───────────────────────────────────────────────────────────────────────────────────────────
 
 ISSUE_TICKET: Final = f"""
-INSERT INTO tickets (hash, user_id, session_hash, workspace_id, port, created_at, expires_at)
-SELECT $1, $2, $3, $4, $5, now, now + make_interval(secs => $6) FROM {_CLOCK}
+INSERT INTO tickets (hash, user_id, session_hash, token_id, workspace_id, port, wakes, created_at, expires_at)
+SELECT $1, $2, $3, $4, $5, $6, $7, now, now + make_interval(secs => $8) FROM {_CLOCK}
 """
 
+
+def _still_good(user_id: str, session_hash: str, token_id: str) -> str:
+    """Who made a ticket may still come in: neither disabled nor signed out, nor is the token revoked."""
+    return f"""
+    EXISTS (SELECT FROM users u WHERE u.id = {user_id} AND u.disabled_at IS NULL)
+    AND ({session_hash} IS NULL OR EXISTS (SELECT FROM sessions s WHERE s.token_hash = {session_hash}
+        AND s.user_id = {user_id} AND s.expires_at > clock_timestamp()))
+    AND ({token_id} IS NULL OR EXISTS (SELECT FROM api_tokens t WHERE t.id = {token_id}
+        AND t.user_id = {user_id} AND {_TOKEN_LIVES}))
+    """
+
+
 # The row's lock makes it once: the second comer finds used_at set.
-REDEEM_TICKET: Final = """
-UPDATE tickets k SET used_at = clock_timestamp() FROM users u
+REDEEM_TICKET: Final = f"""
+UPDATE tickets k SET used_at = clock_timestamp()
 WHERE k.hash = $1 AND k.used_at IS NULL AND k.expires_at > clock_timestamp()
-    AND u.id = k.user_id AND u.disabled_at IS NULL
-    AND (k.session_hash IS NULL OR EXISTS (
-        SELECT FROM sessions s WHERE s.token_hash = k.session_hash AND s.expires_at > clock_timestamp()))
-RETURNING k.user_id, k.session_hash, k.workspace_id, k.port
+    AND {_still_good("k.user_id", "k.session_hash", "k.token_id")}
+RETURNING k.user_id, k.session_hash, k.token_id, k.workspace_id, k.port, k.wakes
+"""
+
+# Nothing comes back if the ticket's maker is no more.
+OPEN_VISIT: Final = f"""
+INSERT INTO visits (hash, user_id, session_hash, token_id, workspace_id, port, created_at, expires_at)
+SELECT $1, $2, $3, $4, $5, $6, now, now + make_interval(secs => $7) FROM {_CLOCK}
+WHERE {_still_good("$2::uuid", "$3::bytea", "$4::uuid")} RETURNING hash
+"""
+
+# $2: seconds of idleness that end a session.
+VISIT: Final = f"""
+SELECT v.session_hash, v.token_id, v.workspace_id, v.port, {_USER},
+    s.last_seen_at < {_LONG_UNSEEN} AS session_long_unseen,
+    t.id IS NOT NULL AND coalesce(t.last_used_at, '-infinity') < {_LONG_UNSEEN} AS token_long_unseen
+FROM visits v JOIN users u ON u.id = v.user_id
+    LEFT JOIN sessions s ON s.token_hash = v.session_hash AND s.user_id = v.user_id
+    LEFT JOIN api_tokens t ON t.id = v.token_id AND t.user_id = v.user_id
+WHERE v.hash = $1 AND v.expires_at > clock_timestamp() AND u.disabled_at IS NULL
+    AND (v.session_hash IS NULL OR ({_LIVES})) AND (v.token_id IS NULL OR (t.id IS NOT NULL AND {_TOKEN_LIVES}))
 """
 
 BEGIN_PROVIDER_SIGN_IN: Final = f"""
@@ -174,11 +204,12 @@ FORGET_EXPIRED: Final = f"""
 WITH old_sessions AS (DELETE FROM sessions WHERE expires_at <= clock_timestamp()
         OR last_seen_at <= clock_timestamp() - make_interval(secs => $1) RETURNING 1),
     old_tickets AS (DELETE FROM tickets k WHERE expires_at <= clock_timestamp() RETURNING 1),
+    old_visits AS (DELETE FROM visits WHERE expires_at <= clock_timestamp() RETURNING 1),
     old_sign_ins AS (DELETE FROM provider_sign_ins WHERE expires_at <= clock_timestamp() RETURNING 1),
     old_failures AS (DELETE FROM login_failures
         WHERE at <= clock_timestamp() - interval '{FAILURES_FADE_SECONDS} s' RETURNING 1)
 SELECT (SELECT count(*) FROM old_sessions) + (SELECT count(*) FROM old_tickets)
-    + (SELECT count(*) FROM old_sign_ins) + (SELECT count(*) FROM old_failures)
+    + (SELECT count(*) FROM old_visits) + (SELECT count(*) FROM old_sign_ins) + (SELECT count(*) FROM old_failures)
 """
 
 # ── what is written down ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -25,6 +25,7 @@ LEFT_OUT: Mapping[str, str] = {
     "leadership": "the restored database gets an epoch above every older one",
     "sessions": "everybody signs in again",
     "tickets": "live for seconds",
+    "visits": "end with the sessions that made them",
     "provider_sign_ins": "live for minutes",
     "login_failures": "live for minutes",
     "gc_marks": "every grace period begins anew",

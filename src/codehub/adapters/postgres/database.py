@@ -18,6 +18,7 @@ from codehub.adapters.postgres.specs import PostgresSpecs
 from codehub.adapters.postgres.statuses import PostgresStatuses
 from codehub.adapters.postgres.templates import PostgresTemplates
 from codehub.adapters.postgres.views import PostgresViews
+from codehub.adapters.postgres.visits import PostgresVisits
 from codehub.ports.signals import Clock
 
 
@@ -73,6 +74,9 @@ class PostgresDatabase:
 
     def tickets(self) -> PostgresTickets:
         return PostgresTickets(self.sessions)
+
+    def visits(self) -> PostgresVisits:
+        return PostgresVisits(self.sessions)
 
     def provider_sign_ins(self) -> PostgresProviderSignIns:
         return PostgresProviderSignIns(self.sessions)

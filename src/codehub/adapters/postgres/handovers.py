@@ -25,12 +25,14 @@ class PostgresTickets:
                     ticket_hash,
                     ticket.user_id,
                     session_hash,
+                    ticket.token_id,
                     ticket.workspace_id,
                     ticket.port,
+                    ticket.wakes,
                     lifetime_seconds,
                 )
             except asyncpg.ForeignKeyViolationError:
-                raise NotFound("There is no such user or session (any more). Sign in again.") from None
+                raise NotFound("There is no such user, session or token (any more). Sign in again.") from None
 
     async def redeem(self, ticket_hash: bytes) -> Ticket | None:
         async with self._sessions.writing() as connection:
