@@ -111,6 +111,18 @@ async def test_owners_have_names(database: Database, views: WorkspaceViews, acco
     assert await views.get(uuid4()) is None
 
 
+async def test_an_address_leads_to_the_one_that_lives_there(database: Database, views: WorkspaceViews) -> None:
+    row, gone = await stored(database, owner_id="ann"), await stored(database)
+    await stored(database)
+    found = await views.by_slug(row.slug)
+    assert found is not None
+    assert (found.workspace, found.owner) == (row, "ann")
+    assert await views.by_slug(gone.slug) is not None
+    await database.specs().change(gone.id, setting(deleted_at=gone.created_at), ANN)
+    for slug in (gone.slug, row.slug.upper(), f"{row.slug}x", f"80--{row.slug}", "", "\x00", "x" * 5_000, "\udc80"):
+        assert await views.by_slug(slug) is None, slug
+
+
 async def test_everything_leaves_the_deleted_out_and_a_look_does_not(database: Database, views: WorkspaceViews) -> None:
     gone = await stored(database)
     await database.specs().change(gone.id, setting(deleted_at=gone.created_at), ANN)

@@ -47,6 +47,10 @@ class WorkspaceViews(Protocol):
         """Deleted ones too."""
         ...
 
+    async def by_slug(self, slug: str) -> Owned | None:
+        """The live one; deleted ones are not found."""
+        ...
+
     async def some(self, ids: Collection[UUID]) -> Mapping[UUID, Owned]:
         """Those that exist, deleted ones too, in one look."""
         ...

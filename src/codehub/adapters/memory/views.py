@@ -26,6 +26,13 @@ class MemoryViews:
     async def get(self, workspace_id: UUID) -> Owned | None:
         return (await self.some([workspace_id])).get(workspace_id)
 
+    async def by_slug(self, slug: str) -> Owned | None:
+        def find() -> Owned | None:
+            rows = self._world.rows.values()
+            return next((self._owned(row) for row in rows if row.slug == slug and row.deleted_at is None), None)
+
+        return await self._wire.call("views.by_slug", find)
+
     async def some(self, ids: Collection[UUID]) -> Mapping[UUID, Owned]:
         return await self._wire.call(
             "views.some", lambda: {key: self._owned(row) for key, row in self._world.rows.items() if key in ids}

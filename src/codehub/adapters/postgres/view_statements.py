@@ -14,6 +14,8 @@ FROM workspaces w LEFT JOIN users u ON u.id::text = w.owner_id
 
 GET: Final = f"{_OWNED} WHERE w.id = $1"
 
+BY_SLUG: Final = f"{_OWNED} WHERE w.slug = $1 AND w.deleted_at IS NULL"
+
 SOME: Final = f"{_OWNED} WHERE w.id = ANY($1::uuid[])"
 
 # $1 owner, $2 text for ILIKE, $3 phase, $4 error reason: null = any. $5 deleted. ($6, $7) the last one seen.

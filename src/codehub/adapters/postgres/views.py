@@ -13,6 +13,7 @@ from codehub.adapters.postgres.readable import readable
 from codehub.adapters.postgres.sessions import Sessions
 from codehub.domain.admission import holds_slot
 from codehub.domain.ledger import Entry, Kind
+from codehub.domain.naming import is_slug
 from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import Workspace
 from codehub.ports.views import Owned, Position, Sought
@@ -25,6 +26,13 @@ class PostgresViews:
     async def get(self, workspace_id: UUID) -> Owned | None:
         async with self._sessions.reading() as connection:
             found = await connection.fetch(views.GET, workspace_id)
+        return next(iter(await _owned(found)), None)
+
+    async def by_slug(self, slug: str) -> Owned | None:
+        if not is_slug(slug):  # whatever a stranger put into a host name
+            return None
+        async with self._sessions.reading() as connection:
+            found = await connection.fetch(views.BY_SLUG, slug)
         return next(iter(await _owned(found)), None)
 
     async def some(self, ids: Collection[UUID]) -> Mapping[UUID, Owned]:
