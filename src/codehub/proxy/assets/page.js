@@ -228,16 +228,18 @@ function reload() {
 
 // ── acting ──
 
-function post(body, signal) {
+// The front door reads heads, not bodies: what is to give way stands in the address.
+function post(instead, signal) {
   const headers = { "Content-Type": "application/json", Accept: "application/json" };
-  return insist("wake", { method: "POST", headers, body: JSON.stringify(body) }, signal);
+  const address = instead === null ? "wake" : `wake?instead=${encodeURIComponent(instead)}`;
+  return insist(address, { method: "POST", headers }, signal);
 }
 
 async function act(id, signal) {
   const instead = id.startsWith("instead:") ? id.slice("instead:".length) : null;
   hold(true);
   try {
-    const answer = await post(instead === null ? {} : { instead }, signal);
+    const answer = await post(instead, signal);
     if (instead !== null && waitsForRoom(answer, 0)) await makeRoom(answer, signal);
     else show(answer);
   } catch (error) {
@@ -269,7 +271,7 @@ async function makeRoom(answer, signal) {
     const words = answer.name === "making_room" ? answer : { ...answer, ...room, name: "making_room" };
     show({ ...words, emblem: "busy", detail: "", report: "", progress: null, steps: [], actions: [] });
     await pause(1000, signal);
-    answer = await post({}, signal);
+    answer = await post(null, signal);
   }
   show(answer);
 }
