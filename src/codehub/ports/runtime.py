@@ -29,7 +29,7 @@ class Pulling:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the IDE answers: a unix socket path or host and port."""
+    """Where the IDE, or a port inside, answers: a unix socket path or host and port."""
 
     socket: str | None = None
     host: str | None = None
@@ -68,6 +68,11 @@ class Runtime(Protocol):
         ...
 
     async def endpoint(self, workspace_id: UUID) -> Endpoint | None: ...
+
+    async def port_endpoint(self, workspace_id: UUID, port: int) -> Endpoint | None:
+        """Where that port inside the workspace answers: of its own processes alone. None if nobody of the workspace's
+        own listens there, or it does not run."""
+        ...
 
     async def logs(self, workspace_id: UUID, tail: int) -> str:
         """The last lines that the IDE printed, at most `tail`, also of one that has ended. Empty without a container:

@@ -29,6 +29,7 @@ class Container:
     deaf: bool = False
     detail: str = ""
     output: list[str] = field(default_factory=lambda: ["listening"])
+    ports: dict[int, Endpoint] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -58,6 +59,10 @@ class RuntimeWorld:
             return False
         volume.content = (*volume.content, value)
         return True
+
+    def listen(self, workspace_id: UUID, port: int, endpoint: Endpoint | None = None) -> None:
+        """A program in the running workspace listens, until its container ends. `endpoint`: where that really is."""
+        self.containers[workspace_id].ports[port] = endpoint or Endpoint(host="memory", port=port)
 
     def kill(self, workspace_id: UUID) -> None:
         """The container exits by itself."""
@@ -161,6 +166,13 @@ class MemoryRuntime:
             "runtime.endpoint",
             lambda: Endpoint(host="memory", port=1) if workspace_id in self.world.containers else None,
         )
+
+    async def port_endpoint(self, workspace_id: UUID, port: int) -> Endpoint | None:
+        def look() -> Endpoint | None:
+            container = self.world.containers.get(workspace_id)
+            return container.ports.get(port) if container and container.running else None
+
+        return await self._wire.call("runtime.port_endpoint", look)
 
     async def isolates(self) -> bool:
         return True

@@ -15,6 +15,7 @@ from uuid import UUID
 import structlog
 
 from codehub.adapters.process import shim
+from codehub.adapters.process.listeners import own_address
 from codehub.adapters.process.locks import Busy
 from codehub.adapters.process.sandbox import HOME_INSIDE, find_bubblewrap, sandboxed
 from codehub.adapters.process.sockets import Sockets, answers_http
@@ -86,6 +87,17 @@ class ProcessRuntime:
     async def endpoint(self, workspace_id: UUID) -> Endpoint | None:
         entry = self._containers.look(workspace_id)
         return Endpoint(socket=str(self._sockets.path(workspace_id))) if entry and entry.running else None
+
+    async def port_endpoint(self, workspace_id: UUID, port: int) -> Endpoint | None:
+        entry = self._containers.look(workspace_id)
+        if entry is None or not entry.running:
+            return None
+        host = await asyncio.to_thread(own_address, entry.pid, port)
+        # If the same one runs still, its pid was its own all the while.
+        again = self._containers.look(workspace_id) if host else None
+        if again is None or not again.running or again.instance != entry.instance:
+            return None
+        return Endpoint(host=host, port=port)
 
     async def logs(self, workspace_id: UUID, tail: int) -> str:
         entry = self._containers.look(workspace_id)

@@ -34,6 +34,8 @@ _TAIL_BYTES = 64 << 10
 class Entry:
     workspace_id: UUID
     directory: Path
+    pid: int
+    """The shim's: what runs descends from it. Somebody else's, perhaps, once it has ended."""
     instance: str
     labels: Mapping[str, str]
     sockets: Path | None
@@ -97,11 +99,12 @@ class ProcessTable:
         if record["labels"].get(INSTALL_LABEL) != self._install_id:
             return None
         # The record of one that was just replaced must not be believed to run: the pid tells them apart.
-        running = holder(self.lock(workspace_id)) == record["pid"]
+        pid: int = record["pid"]
+        running = holder(self.lock(workspace_id)) == pid
         ended = None if running else _read(directory / shim.EXIT)
         sockets = Path(record["sockets"]) if record["sockets"] else None
         exit_code = ended["code"] if ended else None
-        return Entry(workspace_id, directory, record["instance"], record["labels"], sockets, running, exit_code)
+        return Entry(workspace_id, directory, pid, record["instance"], record["labels"], sockets, running, exit_code)
 
     async def start(self, workspace_id: UUID, command: Command) -> str:
         """One of the shim's answers: STARTED, BUSY (one runs), EXISTS (one was there) or MISSING."""
