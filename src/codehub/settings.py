@@ -88,6 +88,11 @@ CommandLine = Annotated[
 SocketAddress = Annotated[
     str, Field(pattern=r"^(\d{1,3}(\.\d{1,3}){3}|localhost):\d{1,5}$"), Must("an address and a port", "127.0.0.1:9464")
 ]
+Upstream = Annotated[
+    str,
+    Field(pattern=r"^([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?:\d{1,5}|unix:/.+)$"),
+    Must("a host and a port, or a unix socket", "api:8001"),
+]
 Directory = Annotated[Path, AfterValidator(Path.expanduser), Must("a directory's path", "/srv/codehub")]
 PostgresAddress = Annotated[
     SecretStr,
@@ -123,6 +128,8 @@ Proxies = Annotated[
     str, AfterValidator(_addresses), Must("IP addresses or networks, with commas between", "10.0.0.7, 10.1.0.0/16")
 ]
 Runtime = Annotated[Literal["process"], Must("process", "process")]
+PathMode = Annotated[Literal["auto", "on", "off"], Must("auto, on or off", "off")]
+AccessLog = Annotated[Literal["off", "errors", "all"], Must("off, errors or all", "all")]
 LogFormat = Annotated[Literal["auto", "json", "console"], Must("auto, json or console", "json")]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], Must("debug, info, warning or error", "info")]
 
@@ -179,9 +186,38 @@ class Settings(BaseSettings):
         description="The label on everything we create; what lacks it is never touched. Unset: the database's own id.",
     )
     api_address: SocketAddress = Field(
-        "127.0.0.1:8000",
+        "127.0.0.1:8001",
         validation_alias="CODEHUB_API_ADDRESS",
-        description="Where `codehub api` listens. Put TLS before it, or keep it on this machine.",
+        description="Where `codehub api` listens. The front door is what people reach; keep this one behind it.",
+    )
+    api_upstream: Upstream | None = Field(
+        None,
+        validation_alias="CODEHUB_API_UPSTREAM",
+        description="Where `codehub proxy` finds the API. Unset: CODEHUB_API_ADDRESS.",
+    )
+    proxy_address: SocketAddress = Field(
+        "127.0.0.1:8000",
+        validation_alias="CODEHUB_PROXY_ADDRESS",
+        description="Where `codehub proxy`, the front door, listens. Put TLS before it, or keep it on this machine.",
+    )
+    proxy_workers: Count = Field(
+        2, validation_alias="CODEHUB_PROXY_WORKERS", description="Processes of one `codehub proxy`, on one port."
+    )
+    proxy_status_address: SocketAddress | None = Field(
+        None,
+        validation_alias="CODEHUB_PROXY_STATUS_ADDRESS",
+        description="Where `codehub proxy` answers /metrics, for all its processes. Unset: nowhere.",
+    )
+    proxy_access_log: AccessLog = Field(
+        "errors",
+        validation_alias="CODEHUB_PROXY_ACCESS_LOG",
+        description="Which requests the front door logs: none, those that failed, or all.",
+    )
+    path_mode: PathMode = Field(
+        "auto",
+        validation_alias="CODEHUB_PATH_MODE",
+        description="Serve workspaces at `/w/{id}/` of the platform's own host too. There a workspace's pages can act "
+        "as whoever opened them, so `auto` does it on this machine's own addresses alone.",
     )
     trusted_proxies: Proxies | None = Field(
         None,

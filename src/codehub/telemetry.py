@@ -214,6 +214,12 @@ EVENT_LISTENERS_CUT = Metric(
     "codehub_event_listeners_cut_total", "counter", "Event streams ended by us: too slow, or signed out.", ("why",)
 )
 
+PROXY_REQUESTS = Metric(
+    "codehub_proxy_requests_total", "counter", "Requests the front door answered, by class.", ("route", "status")
+)
+PROXY_CONNECTIONS = Metric("codehub_proxy_connections", "gauge", "Open connections to the front door.")
+PROXY_SOCKETS = Metric("codehub_proxy_sockets", "gauge", "Those of them that are WebSockets.")
+
 METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 
 

@@ -24,6 +24,7 @@ class ToldGate:
         self.forward = forward
         self.verdicts: dict[bytes, Callable[[], Verdict]] = {}
         self.asked: list[RequestHead] = []
+        self.routes = (forward.route,)
         self.failures: list[Failure] = []
 
     def decide(self, head: RequestHead) -> Verdict:

@@ -104,6 +104,8 @@ async def test_a_switch_nobody_asked_for_is_garbage(door: Door, workspace: Works
 
 
 class Watching:
+    at_boundary = False
+
     def __init__(self) -> None:
         self.client, self.upstream = bytearray(), bytearray()
 

@@ -15,6 +15,8 @@ from codehub.proxy.worker import serve_worker
 
 
 class PidGate:
+    routes = ()
+
     def __init__(self, latch: Path) -> None:
         self._latch = latch
 

@@ -73,6 +73,14 @@ def bound(host: str, port: int) -> socket.socket:
     return listening
 
 
+def bound_privately(path: str) -> socket.socket:
+    """A unix socket: whoever cannot go into its directory cannot reach it."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.bind(path)
+    listening.listen(1024)
+    return listening
+
+
 async def serve(
     app: FastAPI, listening: socket.socket, ready: Callable[[], None], *, trusted_proxies: str | None = None
 ) -> None:

@@ -1,4 +1,4 @@
-"""The verbs that run something until they are stopped: api, coordinator; and migrate, which goes before them."""
+"""The verbs that run something until they are stopped: api, proxy, coordinator; and migrate, which goes before them."""
 
 import asyncio
 import contextlib
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     app.command()(api)
+    app.command()(proxy)
+    app.command("proxy-worker", hidden=True)(proxy_worker)
     app.command()(coordinator)
     app.command()(migrate)
 
@@ -30,6 +32,31 @@ def api() -> None:
 
     settings = load_settings()
     asyncio.run(until_signalled(lambda: _serve_api(settings, lambda: None)))
+
+
+def proxy() -> None:
+    """Run the front door: what browsers reach, for workspaces and for the API behind it. Start as many as you like.
+
+    Configured by the environment alone (docs/reference/settings.md). SIGHUP renews its processes one by one.
+
+    Example: `CODEHUB_DATABASE_URL=postgresql://… CODEHUB_REDIS_URL=redis://… codehub proxy`
+    """
+    from codehub.settings import load_settings
+
+    settings = load_settings()
+    asyncio.run(until_signalled(lambda: _guard_door(settings)))
+
+
+def proxy_worker() -> None:
+    """One process of the front door, started by `codehub proxy`."""
+    import uvloop
+
+    from codehub.bootstrap import serve_door, start_logging
+    from codehub.settings import load_settings
+
+    settings = load_settings()
+    start_logging(settings)
+    uvloop.run(serve_door(settings))
 
 
 def coordinator() -> None:
@@ -101,6 +128,35 @@ async def _coordinate(settings: "Settings", ready: Callable[[], None]) -> None:
                 structlog.get_logger().warning("ide_note", note=note)
             ready()
             await process.run()
+
+
+async def _guard_door(settings: "Settings") -> None:
+    import structlog
+    from prometheus_client import start_http_server
+
+    from codehub.bootstrap import door_parts, open_services, start_logging
+    from codehub.cli.door import free, supervised
+    from codehub.settings import SettingsError, misspelt
+    from codehub.telemetry import Metrics
+
+    start_logging(settings)
+    for warning in misspelt(os.environ):
+        structlog.get_logger().warning(warning)
+    host, _, port = settings.proxy_address.rpartition(":")
+    try:
+        free(host, int(port))
+    except (OSError, OverflowError) as error:
+        why = f"CODEHUB_PROXY_ADDRESS={settings.proxy_address}: cannot listen there ({error}); choose a free port"
+        raise SettingsError(why) from error
+    async with open_services(settings) as services:
+        door_parts(services)  # what a worker would stumble over is said once, and by us
+    metrics = Metrics()
+    if settings.proxy_status_address is not None:
+        status, _, status_port = settings.proxy_status_address.rpartition(":")
+        start_http_server(int(status_port), status, metrics.registry)
+    supervisor = supervised(host, int(port), settings.proxy_workers, metrics)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, supervisor.renew_soon)
+    await supervisor.run()
 
 
 async def _serve_api(settings: "Settings", ready: Callable[[], None]) -> None:

@@ -1,12 +1,11 @@
 """`codehub up`: a whole CodeHub on this machine, from one command to one address."""
 
 import asyncio
-import contextlib
 import os
 import shutil
-import socket
 import sys
-from collections.abc import Coroutine
+import tempfile
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,7 +32,7 @@ def up(
     ] = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Where to listen, on this machine alone.")] = PORT,
 ) -> None:
-    """Run everything on this machine: its own PostgreSQL and Redis, the coordinator, the API, an IDE for workspaces.
+    """Run everything on this machine: its own PostgreSQL and Redis, the coordinator, the API, the front door.
 
     The first time it installs the IDE and shows the admin's password. Ctrl-C stops it; workspaces that run go on, and
     running it again finds everything as it was.
@@ -45,6 +44,7 @@ def up(
     from codehub.settings import load_settings
 
     given: dict[str, object] = {} if data_dir is None else {"data_dir": data_dir}
+    given["proxy_address"] = f"127.0.0.1:{port}"
     if not os.environ.get("CODEHUB_WORKSPACE_URL"):
         given["workspace_url"] = f"http://{{slug}}.localhost:{port}/"
     if not os.environ.get("CODEHUB_LOG_LEVEL"):
@@ -54,31 +54,37 @@ def up(
     directory = settings.data_dir.absolute()
 
     async def run() -> None:
-        with contextlib.closing(_listening(port)) as listening:
-            print(f"Starting PostgreSQL and Redis in {directory} …", flush=True)
-            async with embedded_databases(directory) as databases:
-                await bring_up(databases.addresses["database_url"])
-                with announced(directory, databases.addresses | {"api_address": f"127.0.0.1:{port}"}):
-                    await _serve(load_settings(**databases.addresses, **given), databases, listening, port)
+        _must_be_free(port)
+        print(f"Starting PostgreSQL and Redis in {directory} …", flush=True)
+        async with embedded_databases(directory) as databases:
+            await bring_up(databases.addresses["database_url"])
+            with (
+                announced(directory, databases.addresses | {"api_address": f"127.0.0.1:{port}"}),
+                tempfile.TemporaryDirectory(prefix="codehub-") as private,
+            ):
+                place = {**databases.addresses, **given, "api_upstream": f"unix:{private}/api"}
+                await _serve(load_settings(**place), place, databases, port)
 
     asyncio.run(until_signalled(run))
 
 
-def _listening(port: int) -> socket.socket:
+def _must_be_free(port: int) -> None:
     """First of all: nothing is started for an address that is somebody else's."""
-    from codehub.api.server import bound
+    from codehub.cli.door import free
     from codehub.settings import SettingsError
 
     try:
-        return bound("127.0.0.1", port)
+        free("127.0.0.1", port)
     except OSError as error:
         raise SettingsError(f"port {port} cannot be used ({error.strerror}); choose another with --port") from error
 
 
-async def _serve(settings: "Settings", databases: "EmbeddedDatabases", listening: socket.socket, port: int) -> None:
-    from codehub.api.server import serve
-    from codehub.bootstrap import install_ide, open_api, open_services, start_logging
+async def _serve(settings: "Settings", place: Mapping[str, object], databases: "EmbeddedDatabases", port: int) -> None:
+    from codehub.api.server import bound_privately, serve
+    from codehub.bootstrap import api_endpoint, install_ide, open_api, open_services, start_logging
+    from codehub.cli.door import supervised
     from codehub.cli.ide import progress_bar
+    from codehub.settings import environment_name
 
     start_logging(settings)
     with progress_bar() as progress:
@@ -88,9 +94,14 @@ async def _serve(settings: "Settings", databases: "EmbeddedDatabases", listening
     async with open_services(settings) as services, open_api(services) as app:
         password = await services.ensure_admin(ADMIN)
         url = f"http://localhost:{port}"
+        environment = {environment_name(name): str(value) for name, value in place.items()}
+        door = supervised("127.0.0.1", port, 1, services.metrics, environment, lambda: _welcome(url, password))
+        # Nobody but the front door can reach it there, so what that says of a caller is believed.
+        api = bound_privately(api_endpoint(settings).socket or "")
         await _until_one_ends(
             services.coordinator().run(),
-            serve(app, listening, lambda: _welcome(url, password)),
+            serve(app, api, lambda: None, trusted_proxies="*"),
+            door.run(),
             databases.until_one_dies(),
         )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import structlog
 
 from codehub.proxy.chunks import LAST_CHUNK, Chunks, chunk
-from codehub.proxy.gate import Failure, Forward, Respond, Verdict, Wait
+from codehub.proxy.gate import Failure, Forward, Respond, Wait
 from codehub.proxy.head import Refused
 from codehub.proxy.headers import Forwarded, request_for_upstream, response_for_client
 from codehub.proxy.request import REPEATABLE, RequestHead, parse_request
@@ -18,7 +18,7 @@ from codehub.proxy.response import ResponseHead
 from codehub.proxy.responses import CONTINUE, problem, serialised
 from codehub.proxy.sockets import reset_on_close
 from codehub.proxy.upstream import Upstream
-from codehub.proxy.waiting import UNDECIDED, Waiting
+from codehub.proxy.waiting import Waiting
 
 if TYPE_CHECKING:
     from codehub.proxy.server import ProxyServer
@@ -150,7 +150,7 @@ class Client(asyncio.Protocol):
         self.body_left = head.fields.body_length
         if self.body_left < 0:
             self._chunks = Chunks()
-        verdict = self._decide(head)
+        verdict = server.decide(head)
         if verdict.__class__ is Forward:
             self._pass_on(verdict)
         elif isinstance(verdict, Wait):
@@ -160,13 +160,6 @@ class Client(asyncio.Protocol):
             self._answer(verdict)
             return rest
         return data[end + 4 :]
-
-    def _decide(self, head: RequestHead) -> Verdict:
-        try:
-            return self.server.decide(head)
-        except Exception:
-            log.exception("gate failed", request_id=head.request_id.decode())
-            return UNDECIDED
 
     def _part_of_head(self, data: bytes) -> bytes:
         if len(data) > self.server.limits.head_bytes:
@@ -281,6 +274,7 @@ class Client(asyncio.Protocol):
     def begin_answer(self, status: int) -> bytes:
         """The workspace answers. Returns the Connection line, if there must be one."""
         self.progress()
+        self.server.note(self.head, self.forward, status)
         if self.body_left:
             self._forget_body = status >= 400
         elif self.head.keep_alive and not self.server.draining and (self._buffer or not self._ended):
@@ -290,8 +284,9 @@ class Client(asyncio.Protocol):
 
     def _answer(self, answer: Respond) -> None:
         head = self.head
-        self._close_after = not head.keep_alive or bool(self.body_left) or self.server.draining
+        self._close_after = not head.keep_alive or bool(self.body_left) or self.server.draining or answer.status == 101
         body = head.method != b"HEAD"
+        self.server.note(head, self.forward, answer.status)
         self.transport.write(serialised(answer, self.server.date, head.request_id, body=body, close=self._close_after))
         self.finished()
 
@@ -342,6 +337,7 @@ class Client(asyncio.Protocol):
     def switch(self, upstream: Upstream, head: ResponseHead, rest: bytes) -> None:
         """From here on both sides' bytes pass as they are."""
         framing = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+        self.server.note(self.head, self.forward, 101)
         self.transport.write(response_for_client(head, framing, self.head.request_id, self.server.date))
         self.upstream = None
         self.server.upgrade(self, upstream, cast("Forward", self.forward), self._buffer, rest)

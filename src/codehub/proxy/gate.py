@@ -4,7 +4,7 @@
 answers `Wait`. The relay itself knows no sessions, owners or phases.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -15,12 +15,30 @@ from codehub.proxy.request import RequestHead
 Header = tuple[bytes, bytes]
 
 
+class Route:
+    """A class of requests, and how many of them were answered, by the hundreds of their status."""
+
+    __slots__ = ("answers", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.answers = [0] * 6
+
+
+ELSEWHERE = Route("other")
+
+
 class Tap(Protocol):
     """Looks at the bytes of one upgraded socket as they pass. It is called on the relay's own time: be brief."""
 
     def from_client(self, data: bytes) -> None: ...
 
     def from_upstream(self, data: bytes) -> None: ...
+
+    @property
+    def at_boundary(self) -> bool:
+        """What came from the workspace so far ends with a whole frame."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +56,11 @@ class Forward:
     """Set on the way in; the client's own of these names are dropped."""
     tap: Callable[[], Tap] | None = None
     """Makes a tap for each socket that is upgraded."""
+    holder: object = None
+    """Whom its upgraded sockets are counted for."""
+    route: Route = ELSEWHERE
+    ours: bool = False
+    """It goes to the platform itself: our cookies and tokens pass, both ways."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +90,11 @@ class Failure(StrEnum):
 
 
 class Gate(Protocol):
+    @property
+    def routes(self) -> Sequence[Route]:
+        """Those of its verdicts, to be counted."""
+        ...
+
     def decide(self, head: RequestHead) -> Verdict: ...
 
     def failed(self, head: RequestHead, forward: Forward, failure: Failure) -> Respond:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from codehub.proxy.gate import Forward
 from codehub.proxy.head import CHUNKED
-from codehub.proxy.request import RequestHead, passed_lines
+from codehub.proxy.request import RequestHead, passed_lines, whole_lines
 from codehub.proxy.response import ResponseHead
 
 
@@ -45,11 +45,17 @@ def request_for_upstream(head: RequestHead, forward: Forward, forwarded: Forward
         head.method,
         forward.target or head.target,
         forward.host or fields.host,
-        passed_lines(fields, forward.headers) if forward.headers else fields.passed,
+        _passed(head, forward),
         framing,
         head.request_id,
         forwarded.lines(fields.host),
     )
+
+
+def _passed(head: RequestHead, forward: Forward) -> bytes:
+    if forward.headers:
+        return passed_lines(head.fields, forward.headers, ours=forward.ours)
+    return whole_lines(head.fields) if forward.ours else head.fields.passed
 
 
 _BODYLESS = frozenset((b"GET", b"HEAD", b"OPTIONS", b"DELETE"))

@@ -3,7 +3,7 @@
 Its headers become what the workspace may see of them here too: hop-by-hop headers, our cookies and our tokens end here.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from codehub.proxy.credentials import is_our_token, without_ours
 from codehub.proxy.head import (
@@ -16,6 +16,9 @@ from codehub.proxy.head import (
     split_lines,
     value_of,
 )
+
+if TYPE_CHECKING:
+    from codehub.proxy.passes import Pass
 
 REPEATABLE: Final = frozenset((b"GET", b"HEAD", b"PUT", b"DELETE", b"OPTIONS"))
 METHODS: Final = REPEATABLE | {b"POST", b"PATCH"}
@@ -31,7 +34,7 @@ _LONGEST_ID: Final = 128
 
 
 class RequestFields(Fields):
-    """The headers of a request. One object serves all requests that repeat them, and stays as it was read."""
+    """The headers of a request. One object serves all requests that repeat them, so what was read stays."""
 
     host = b""
     cookies: list[bytes] | None = None
@@ -47,6 +50,10 @@ class RequestFields(Fields):
     """They ask for a WebSocket."""
     passed = b""
     """What the workspace sees of them, as lines that each end: without ours, Host and the framing."""
+    passed_whole: bytes | None = None
+    """The same with ours, for the platform itself; made when it is first asked for."""
+    passport: "Pass | None" = None
+    """What the gate found out about them."""
 
     def header(self, name: bytes) -> bytes | None:
         """The first of a passed-through header, in any case; None without it."""
@@ -118,17 +125,24 @@ def _read(block: bytes, most_lines: int) -> RequestFields:
     return fields
 
 
-def passed_lines(fields: RequestFields, instead: tuple[tuple[bytes, bytes], ...] = ()) -> bytes:
-    """What a workspace may see of the headers, with those of `instead` in place of the client's own."""
+def whole_lines(fields: RequestFields) -> bytes:
+    if fields.passed_whole is None:
+        fields.passed_whole = passed_lines(fields, ours=True)
+    return fields.passed_whole
+
+
+def passed_lines(fields: RequestFields, instead: tuple[tuple[bytes, bytes], ...] = (), *, ours: bool = False) -> bytes:
+    """What a workspace may see of the headers, with those of `instead` in place of the client's own. With `ours`, what
+    the platform may."""
     lines = fields.lines
     if instead:
         names = {name.lower() for name, _ in instead}
         lines = [line for line in lines if line.partition(b":")[0].lower() not in names]
         lines += [name + b": " + value for name, value in instead]
     parts = [*lines]
-    if fields.cookies is not None and (cookie := without_ours(fields.cookies)):
+    if fields.cookies is not None and (cookie := b"; ".join(fields.cookies) if ours else without_ours(fields.cookies)):
         parts.append(b"Cookie: " + cookie)
-    if fields.authorization is not None and not is_our_token(fields.authorization):
+    if fields.authorization is not None and (ours or not is_our_token(fields.authorization)):
         parts.append(b"Authorization: " + fields.authorization)
     if fields.origin is not None:
         parts.append(b"Origin: " + fields.origin)

@@ -23,13 +23,13 @@ class ResponseHead(Fields):
         self.keep_alive = version_1_1
 
 
-def parse_response(raw: bytes, most_lines: int) -> ResponseHead:
-    """Raises Refused. `raw` ends before the empty line."""
+def parse_response(raw: bytes, most_lines: int, *, ours: bool = False) -> ResponseHead:
+    """Raises Refused. `raw` ends before the empty line. `ours`: the platform's own, which may set our cookies."""
     lines = split_lines(raw, most_lines)
     status, reason, version_1_1 = _status_lines.get(lines[0]) or _status_line(lines[0])
     head = ResponseHead(status, reason, version_1_1=version_1_1)
     del lines[0]
-    head.read(lines, _READERS)
+    head.read(lines, _OURS if ours else _READERS)
     length = head.body()
     if length is not None:
         head.body_length = length
@@ -80,3 +80,5 @@ _READERS: Final[dict[bytes, Reader | None]] = {
     b"x-request-id": ignore,
     b"sec-websocket-extensions": ignore,
 }
+
+_OURS: Final[dict[bytes, Reader | None]] = {**_READERS, b"set-cookie": None}

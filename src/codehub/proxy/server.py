@@ -8,29 +8,42 @@ import asyncio
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable
 from itertools import count
+from typing import Final
 
 import structlog
 
 from codehub.ports.runtime import Endpoint
+from codehub.proxy.access_log import AccessLog
 from codehub.proxy.client import Client
-from codehub.proxy.gate import Failure, Forward, Gate, Respond
+from codehub.proxy.gate import Failure, Forward, Gate, Respond, Route, Verdict
 from codehub.proxy.limits import Limits
 from codehub.proxy.pool import Pool
 from codehub.proxy.request import RequestHead
 from codehub.proxy.responses import date_line, plain_failure
 from codehub.proxy.sockets import BACKLOG, listener
 from codehub.proxy.upstream import Upstream
+from codehub.proxy.waiting import UNDECIDED
 from codehub.proxy.websocket import Relay
 
 log = structlog.get_logger()
 
+GOING_AWAY: Final = 1001
+RESTARTING: Final = 1012
+"""What a WebSocket is told: the workspace ends, or another front door takes over."""
+
 
 class ProxyServer:
-    def __init__(self, gate: Gate, limits: Limits | None = None, *, scheme: str = "http") -> None:
+    def __init__(
+        self, gate: Gate, limits: Limits | None = None, *, scheme: str = "http", access: AccessLog | None = None
+    ) -> None:
         self.gate = gate
-        self.decide = gate.decide
+        self.access = access
+        self.own_answers = Route("door")
+        """What we answered ourselves."""
+        self._decide = gate.decide
         self.limits = limits or Limits()
         self.scheme = scheme.encode()
         self.draining = False
@@ -40,6 +53,7 @@ class ProxyServer:
         self._relays: dict[Relay, Pool] = {}
         self._bounded: dict[Relay, float] = {}
         """Relays that are half-closed or stalled, and until when they may be."""
+        self._held: Counter[object] = Counter()
         self._pools: dict[Endpoint, Pool] = {}
         self._listeners: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -95,17 +109,36 @@ class ProxyServer:
 
     def _close_relays(self) -> None:
         for relay in list(self._relays):
-            relay.close()
+            relay.end(RESTARTING)
 
-    def abort_sockets(self, predicate: Callable[[Forward], bool]) -> int:
-        """End every request and upgraded socket that was let in on such a verdict; returns how many."""
+    def abort_sockets(self, predicate: Callable[[Forward], bool], code: int = GOING_AWAY) -> int:
+        """End every request and upgraded socket that was let in on such a verdict; returns how many. A WebSocket is
+        told `code`, if it stands between two frames."""
         clients = [client for client in self._clients if client.forward is not None and predicate(client.forward)]
         relays = [relay for relay in self._relays if predicate(relay.forward)]
         for client in clients:
             client.transport.abort()
         for relay in relays:
-            relay.abort()
+            self._bounded[relay] = self.now + self.limits.linger_seconds
+            relay.end(code)
         return len(clients) + len(relays)
+
+    def forwards(self) -> set[Forward]:
+        """What the open requests and upgraded sockets were let in on."""
+        return {client.forward for client in self._clients if client.forward} | {
+            relay.forward for relay in self._relays
+        }
+
+    def sockets_of(self, holder: object) -> int:
+        return self._held[holder]
+
+    @property
+    def routes(self) -> list[Route]:
+        return [*self.gate.routes, self.own_answers]
+
+    @property
+    def upgraded(self) -> int:
+        return len(self._relays)
 
     @property
     def connections(self) -> int:
@@ -149,12 +182,26 @@ class ProxyServer:
         self._clients.add(client)
         return self.connections <= self.limits.connections
 
+    def decide(self, head: RequestHead) -> Verdict:
+        try:
+            return self._decide(head)
+        except Exception:
+            log.exception("gate failed", request_id=head.request_id.decode())
+            return UNDECIDED
+
     def explain(self, head: RequestHead, forward: Forward, failure: Failure) -> Respond:
         try:
             return self.gate.failed(head, forward, failure)
         except Exception:
             log.exception("gate failed", request_id=head.request_id.decode())
             return plain_failure(failure)
+
+    def note(self, head: RequestHead, forward: Forward | None, status: int) -> None:
+        """An answer begins."""
+        route = self.own_answers if forward is None else forward.route
+        route.answers[status // 100] += 1
+        if self.access is not None:
+            self.access.note(head, forward, status)
 
     def leave(self, client: Client) -> None:
         self._clients.discard(client)
@@ -177,6 +224,7 @@ class ProxyServer:
         relay = Relay(forward, self, client.transport, upstream.transport)
         self._relays[relay] = upstream.pool
         self._clients.discard(client)
+        self._held[forward.holder] += 1
         relay.start(from_client, from_upstream, client_full=client.write_paused)
 
     def relay_half_closed(self, relay: Relay) -> None:
@@ -191,4 +239,7 @@ class ProxyServer:
     def relay_gone(self, relay: Relay) -> None:
         self._bounded.pop(relay, None)
         self._relays.pop(relay).gone(None)
+        self._held[relay.forward.holder] -= 1
+        if not self._held[relay.forward.holder]:
+            del self._held[relay.forward.holder]
         self._emptied.set()

@@ -8,7 +8,8 @@ import asyncio
 import os
 import socket
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import structlog
 
@@ -30,9 +31,14 @@ class Supervisor:
         *,
         ready_seconds: float = 30.0,
         drain_seconds: float = 60.0,
+        environment: Mapping[str, str] | None = None,
+        news: "News | None" = None,
     ) -> None:
         """`command` starts a program that calls `serve_worker`."""
+        self._news = news
         self._command = command
+        self._environment = environment or {}
+        self._renewing: asyncio.Task[None] | None = None
         self._ready_seconds = ready_seconds
         self._drain_seconds = drain_seconds
         first = listener(host, port, reuse_port=True)
@@ -65,6 +71,17 @@ class Supervisor:
             if old is not None:
                 await self._end(old)
 
+    def renew_soon(self) -> None:
+        """For a signal; one renewal at a time."""
+        if self._renewing is None or self._renewing.done():
+            self._renewing = asyncio.ensure_future(self._renew_and_say())
+
+    async def _renew_and_say(self) -> None:
+        try:
+            await self.renew()
+        except (OSError, TimeoutError) as error:
+            log.warning("proxy workers not renewed: the old ones go on", error=str(error))
+
     async def _keep(self, slot: "_Slot") -> None:
         failures = 0
         loop = asyncio.get_running_loop()
@@ -73,7 +90,7 @@ class Supervisor:
             try:
                 worker = slot.worker or await self._start(slot)
                 slot.worker = worker
-                code = await worker.wait()
+                code = await self._until_it_ends(worker)
             except (OSError, TimeoutError) as error:
                 log.warning("proxy worker did not start", slot=slot.number, error=str(error))
             else:
@@ -84,9 +101,15 @@ class Supervisor:
             failures = 0 if loop.time() - began > _STEADY_SECONDS else failures + 1
             await asyncio.sleep(min(0.1 * 2**failures, _LONGEST_PAUSE))
 
+    async def _until_it_ends(self, worker: Process) -> int:
+        while worker.stdout is not None and (line := await worker.stdout.readline()):
+            if self._news is not None:
+                self._news.said(worker.pid, line)
+        return await worker.wait()
+
     async def _start(self, slot: "_Slot") -> Process:
         descriptor = slot.sock.fileno()
-        environment = {**os.environ, LISTEN_FD: str(descriptor)}
+        environment = {**os.environ, **self._environment, LISTEN_FD: str(descriptor)}
         worker = await asyncio.create_subprocess_exec(
             *self._command, stdin=PIPE, stdout=PIPE, stderr=None, env=environment, pass_fds=(descriptor,)
         )
@@ -99,6 +122,8 @@ class Supervisor:
         if said != READY:
             await self._end(worker)
             raise ChildProcessError(f"the worker said {said[:80]!r} and ended with {worker.returncode}")
+        if self._news is not None:
+            self._news.serves()
         return worker
 
     async def _end(self, worker: Process) -> None:
@@ -111,6 +136,18 @@ class Supervisor:
             log.warning("proxy worker killed: it did not drain", pid=worker.pid)
             worker.kill()
             await worker.wait()
+
+
+class News(Protocol):
+    """Who wants to know of the workers."""
+
+    def serves(self) -> None:
+        """One more does."""
+        ...
+
+    def said(self, pid: int, line: bytes) -> None:
+        """A line, after it has begun to serve."""
+        ...
 
 
 class _Slot:

@@ -100,7 +100,9 @@ class Upstream(asyncio.Protocol):
                 self._fail(client, Failure.GARBAGE)
             return
         try:
-            head = parse_response(data[:end], self._limits.header_lines)
+            forward = client.forward
+            ours = forward is not None and forward.ours
+            head = parse_response(data[:end], self._limits.header_lines, ours=ours)
         except Refused:
             self._fail(client, Failure.GARBAGE)
             return

@@ -180,6 +180,19 @@ def signed_out(language: Language, sign_in: str) -> View:
     )
 
 
+def no_cookie(language: Language) -> View:
+    """The browser did not keep what lets it in: it takes such cookies over https, and from localhost."""
+    return View(
+        name="no_cookie",
+        status=403,
+        title=say(language, "no_cookie.title"),
+        text=say(language, "no_cookie.text"),
+        detail=say(language, "no_cookie.detail"),
+        emblem=Emblem.KEY,
+        settled=True,
+    )
+
+
 def not_found(language: Language, public_url: str = "") -> View:
     """The same to the last byte whether there is no such workspace or it is somebody else's."""
     return View(

@@ -11,6 +11,7 @@ from typing import Protocol
 import structlog
 
 from codehub.proxy.gate import Forward, Tap
+from codehub.proxy.responses import close_frame
 
 log = structlog.get_logger()
 
@@ -36,7 +37,7 @@ class Keeper(Protocol):
 class Relay:
     """What the two ends share, and by what the server knows the pair."""
 
-    __slots__ = ("_keeper", "_lost", "client", "ended", "forward", "upstream")
+    __slots__ = ("_keeper", "_lost", "_tap", "client", "ended", "forward", "upstream")
 
     def __init__(
         self, forward: Forward, keeper: Keeper, client: asyncio.Transport, upstream: asyncio.Transport
@@ -48,10 +49,11 @@ class Relay:
         """How many sides have said all they have to say."""
         self._keeper = keeper
         self._lost = 0
+        self._tap: Tap | None = None
 
     def start(self, from_client: bytes, from_upstream: bytes, *, client_full: bool) -> None:
         """Take both transports over from the protocols that made the handshake, and pass on what came behind it."""
-        tap = self._tap()
+        tap = self._tap = self._make_tap()
         client_end = RelayEnd(self, self.upstream, tap.from_client if tap else None)
         upstream_end = RelayEnd(self, self.client, tap.from_upstream if tap else None)
         self.client.set_protocol(client_end)
@@ -64,7 +66,7 @@ class Relay:
         if from_upstream:
             upstream_end.data_received(from_upstream)
 
-    def _tap(self) -> Tap | None:
+    def _make_tap(self) -> Tap | None:
         if self.forward.tap is None:
             return None
         try:
@@ -77,6 +79,12 @@ class Relay:
         """What is buffered is still sent; then both sides are closed."""
         self.client.close()
         self.upstream.close()
+
+    def end(self, code: int) -> None:
+        """The client is told why, if it can be: between two frames of what the workspace sends."""
+        if self._tap is not None and self._tap.at_boundary and not self.client.is_closing():
+            self.client.write(close_frame(code))
+        self.close()
 
     def abort(self) -> None:
         self.client.abort()

@@ -4,15 +4,18 @@ Its standard input is the leash: it ends when the supervisor lets go or dies, wh
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
 import sys
 
+from codehub.proxy.census import census
 from codehub.proxy.server import ProxyServer
 
 LISTEN_FD = "CODEHUB_PROXY_LISTEN_FD"
 READY = b"ready\n"
+CENSUS_SECONDS = 5.0
 
 
 async def serve_worker(server: ProxyServer, requests_seconds: float = 30.0, upgraded_seconds: float = 10.0) -> None:
@@ -23,8 +26,22 @@ async def serve_worker(server: ProxyServer, requests_seconds: float = 30.0, upgr
     await loop.connect_read_pipe(lambda: _Leash(stop), sys.stdin)
     await server.listen_on(socket.socket(fileno=int(os.environ[LISTEN_FD])))
     os.write(sys.stdout.fileno(), READY)
+    telling = asyncio.ensure_future(_tell(server))
     await stop.wait()
     await server.drain(requests_seconds, upgraded_seconds)
+    telling.cancel()
+    _say(census(server))
+
+
+async def _tell(server: ProxyServer) -> None:
+    while True:
+        await asyncio.sleep(CENSUS_SECONDS)
+        _say(census(server))
+
+
+def _say(line: bytes) -> None:
+    with contextlib.suppress(OSError):  # nobody listens any more
+        os.write(sys.stdout.fileno(), line)
 
 
 class _Leash(asyncio.Protocol):

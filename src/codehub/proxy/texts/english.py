@@ -118,6 +118,11 @@ ENGLISH: Final[dict[str, str]] = {
     "room.title": "Making room for {name}",
     "room.text": "{other} is stopping. {name} starts right after.",
     # ── not in, not there, no answer ─────────────────────────────────────────────────────────────────────────────────
+    "no_cookie.title": "Your browser did not keep the cookie",
+    "no_cookie.text": "A cookie of this workspace lets you in, and your browser did not send it back.",
+    "no_cookie.detail": "Allow cookies for this site. "
+    "Browsers take this kind over https, and over http from localhost alone: if the address "
+    "begins with http and is no localhost, ask whoever runs CodeHub for an https one.",
     "signed_out.title": "Please sign in",
     "signed_out.text": "This workspace opens once we know who you are.",
     "not_found.title": "There is nothing here",

@@ -118,6 +118,11 @@ KOREAN: Final[dict[str, str]] = {
     "room.title": "{name} 워크스페이스를 위한 자리를 만드는 중입니다",
     "room.text": "{other} 워크스페이스를 멈추고 있습니다. 멈추는 대로 {name} 워크스페이스를 시작합니다.",
     # ── not in, not there, no answer ─────────────────────────────────────────────────────────────────────────────────
+    "no_cookie.title": "브라우저가 쿠키를 저장하지 않았습니다",
+    "no_cookie.text": "이 워크스페이스에 들어가려면 쿠키가 필요한데, 브라우저가 쿠키를 되돌려 보내지 않았습니다.",
+    "no_cookie.detail": "이 사이트의 쿠키를 허용해 주세요. "
+    "이런 쿠키는 https 주소나 localhost에서만 저장됩니다. "
+    "주소가 localhost가 아니면서 http로 시작한다면 CodeHub 운영자에게 https 주소를 요청해 주세요.",
     "signed_out.title": "로그인해 주세요",
     "signed_out.text": "누구신지 확인되면 워크스페이스가 열립니다.",
     "not_found.title": "여기에는 아무것도 없습니다",

@@ -1,0 +1,38 @@
+"""One line per request, for those who want them: ids, never a query, which may hold a ticket."""
+
+from typing import Literal, Protocol, runtime_checkable
+
+import structlog
+
+from codehub.proxy.gate import Forward
+from codehub.proxy.request import RequestHead
+
+log = structlog.get_logger()
+
+
+@runtime_checkable
+class Named(Protocol):
+    def ids(self) -> dict[str, str]:
+        """What a log line says of whose request it was."""
+        ...
+
+
+class AccessLog:
+    def __init__(self, which: Literal["errors", "all"]) -> None:
+        self._least = 400 if which == "errors" else 0
+
+    def note(self, head: RequestHead, forward: Forward | None, status: int) -> None:
+        if status < self._least:
+            return
+        label = None if forward is None else forward.label
+        log.info(
+            "request",
+            request_id=head.request_id.decode("latin-1"),
+            method=head.method.decode("latin-1"),
+            host=head.fields.host.decode("latin-1"),
+            path=head.target.partition(b"?")[0].decode("latin-1"),
+            status=status,
+            route="door" if forward is None else forward.route.name,
+            peer=head.peer.decode("latin-1"),
+            **(label.ids() if isinstance(label, Named) else {}),
+        )

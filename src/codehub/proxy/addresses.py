@@ -1,0 +1,97 @@
+"""Which place a Host names: the platform, a workspace's own host, or a port inside one. Pure, and the only reader of
+the address pattern, so that what we hand out and what we let in cannot differ.
+"""
+
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from codehub.domain.naming import is_slug
+
+_LOOPBACK = frozenset((b"localhost", b"127.0.0.1", b"[::1]"))
+_PORT_LABEL = re.compile(r"([1-9][0-9]{0,4})--(.+)")
+_MOST_REMEMBERED = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """Ours: the API, the dashboard, and workspaces by path."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceHost:
+    slug: str
+    port: int | None = None
+
+
+PLATFORM = Platform()
+Place = Platform | WorkspaceHost | None
+
+
+class Addresses:
+    def __init__(self, workspace_url: str, public_url: str | None = None) -> None:
+        """`workspace_url`: `{slug}` in its host, or `{id}` in its path. `public_url` None: any other host is ours."""
+        pattern = urlsplit(workspace_url)
+        self.scheme = pattern.scheme.encode()
+        self.has_hosts = "{slug}" in pattern.netloc
+        """Workspaces have hosts of their own."""
+        self._netloc = pattern.netloc
+        host, _, port = pattern.netloc.partition(":")
+        self._before, _, self._after = host.lower().partition("{slug}")
+        self._port = f":{port}" if port else ""
+        self._public = urlsplit(public_url) if public_url else None
+        self._remembered: dict[bytes, Place] = {}
+
+    def place(self, host: bytes) -> Place:
+        """None: this Host is nobody's here."""
+        try:
+            return self._remembered[host]
+        except KeyError:
+            if len(self._remembered) >= _MOST_REMEMBERED:
+                self._remembered.clear()
+            found = self._remembered[host] = self._place(host_name(host))
+            return found
+
+    def _place(self, name: bytes) -> Place:
+        label = self._label(name.decode("latin-1"))
+        if label is not None:
+            port = _PORT_LABEL.fullmatch(label)
+            slug = port[2] if port else label
+            if not is_slug(slug) or (port and int(port[1]) > 65535):
+                return None
+            return WorkspaceHost(slug, int(port[1]) if port else None)
+        if self._public is None or name in _LOOPBACK or name == (self._public.hostname or "").encode():
+            return PLATFORM
+        return None
+
+    def _label(self, name: str) -> str | None:
+        """What stands for `{slug}`; a name with another dot in it is no name of ours."""
+        if not self.has_hosts or not (name.startswith(self._before) and name.endswith(self._after)):
+            return None
+        label = name[len(self._before) : len(name) - len(self._after)]
+        return label if label and "." not in label else None
+
+    def workspace_origin(self, host: WorkspaceHost) -> str:
+        """`http://demo-1.localhost:8000`"""
+        label = host.slug if host.port is None else f"{host.port}--{host.slug}"
+        return f"{self.scheme.decode()}://{self._netloc.replace('{slug}', label)}"
+
+    def platform_origin(self) -> str:
+        """Where people sign in."""
+        if self._public is not None:
+            return f"{self._public.scheme}://{self._public.netloc}"
+        base = self._after.lstrip(".-") if self.has_hosts else self._netloc.partition(":")[0]
+        return f"{self.scheme.decode()}://{base}{self._port}"
+
+    def is_of(self, origin: bytes, slug: str) -> bool:
+        """Does this Origin belong to the workspace: its IDE, or one of its ports?"""
+        scheme, _, host = origin.partition(b"://")
+        place = self.place(host)
+        return scheme == self.scheme and isinstance(place, WorkspaceHost) and place.slug == slug
+
+
+def host_name(host: bytes) -> bytes:
+    """Without the port, in lower case."""
+    if host.startswith(b"["):
+        return host.partition(b"]")[0].lower() + b"]"
+    return host.partition(b":")[0].lower()

@@ -1,0 +1,95 @@
+"""One request for a workspace, whatever its address: on a host of its own, or below `/w/{id}/` of the platform's."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+from urllib.parse import parse_qsl
+from uuid import UUID
+
+from codehub.proxy.pages import RESERVED
+from codehub.proxy.request import RequestHead
+from codehub.proxy.texts import Language, language
+from codehub.proxy.visitors import SESSION_COOKIE, VISIT_COOKIE, Credential, credential_of
+
+_MOST_VALUES: Final = 10
+
+
+@dataclass(frozen=True)
+class Call:
+    """`name`: the workspace's slug, or its id. `prefix`: what of the target is ours and not the workspace's."""
+
+    head: RequestHead
+    name: str | UUID
+    port: int | None = None
+    prefix: bytes = b"/"
+
+    @property
+    def target(self) -> bytes:
+        """As the workspace sees it."""
+        return b"/" + self.head.target[len(self.prefix) :]
+
+    @property
+    def reserved(self) -> bytes | None:
+        """What is asked of us and never of the workspace, without its query."""
+        rest = self.head.target[len(self.prefix) :]
+        return rest[len(RESERVED) :].partition(b"?")[0] if rest.startswith(RESERVED) else None
+
+    @cached_property
+    def query(self) -> dict[str, str]:
+        text = self.head.target.partition(b"?")[2].decode("latin-1")
+        try:
+            return dict(parse_qsl(text, max_num_fields=_MOST_VALUES))
+        except ValueError:
+            return {}
+
+    @property
+    def credential(self) -> Credential | None:
+        """By path the platform's own session counts; a host of its own never sees it."""
+        return credential_of(self.head.fields, SESSION_COOKIE if self.by_path else VISIT_COOKIE)
+
+    @property
+    def by_path(self) -> bool:
+        return self.prefix != b"/"
+
+    @property
+    def with_token(self) -> bool:
+        credential = self.credential
+        return credential is not None and credential[0] == "token"
+
+    @property
+    def language(self) -> Language:
+        return spoken(self.head)
+
+    @property
+    def is_navigation(self) -> bool:
+        """Somebody goes there, as far as the browser says; one that says nothing counts by what it accepts."""
+        fields = self.head.fields
+        if self.head.method != b"GET" or fields.upgrade or is_prefetch(self.head):
+            return False
+        mode = fields.header(b"sec-fetch-mode")
+        return mode == b"navigate" if mode is not None else accepts_pages(self.head)
+
+    @property
+    def is_deliberate(self) -> bool:
+        """The address was typed, or followed from the same origin: a person wants this very workspace."""
+        site = self.head.fields.header(b"sec-fetch-site")
+        return self.is_navigation and site in (b"none", b"same-origin")
+
+    @property
+    def from_elsewhere(self) -> bool:
+        """A link led here from another origin. Whether that is fine depends on more than the headers."""
+        return self.head.fields.header(b"sec-fetch-site") in (b"cross-site", b"same-site")
+
+
+def spoken(head: RequestHead) -> Language:
+    return language(head.fields.header(b"accept-language"))
+
+
+def accepts_pages(head: RequestHead) -> bool:
+    return b"text/html" in (head.fields.header(b"accept") or b"").lower()
+
+
+def is_prefetch(head: RequestHead) -> bool:
+    """Asked for by a browser before anybody wanted to go there."""
+    names = (b"sec-purpose", b"purpose", b"x-moz")
+    return any(b"pre" in (head.fields.header(name) or b"").lower() for name in names)

@@ -1,0 +1,44 @@
+"""What a worker tells its supervisor of itself, a line at a time, and the metrics that become of all the lines."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from codehub.proxy.server import ProxyServer
+from codehub.telemetry import PROXY_CONNECTIONS, PROXY_REQUESTS, PROXY_SOCKETS, Metrics
+
+
+def census(server: ProxyServer) -> bytes:
+    told = {
+        "connections": server.connections,
+        "sockets": server.upgraded,
+        "answers": {route.name: route.answers for route in server.routes},
+    }
+    return json.dumps(told).encode() + b"\n"
+
+
+class Census:
+    """Counts only grow, whichever workers come and go."""
+
+    def __init__(self, metrics: Metrics, ready: Callable[[], None]) -> None:
+        """`ready`: told once, when the first worker serves."""
+        self._metrics = metrics
+        self._ready: Callable[[], None] | None = ready
+        self._last: dict[int, Mapping[str, Any]] = {}
+
+    def serves(self) -> None:
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            ready()
+
+    def said(self, pid: int, line: bytes) -> None:
+        told = json.loads(line)
+        before = self._last.get(pid, {}).get("answers", {})
+        for route, answers in told["answers"].items():
+            known = before.get(route, [0] * len(answers))
+            for hundreds, (now, then) in enumerate(zip(answers, known, strict=True)):
+                if now > then:
+                    self._metrics.add(PROXY_REQUESTS, now - then, route=route, status=f"{hundreds}xx")
+        self._last[pid] = told
+        self._metrics.set(PROXY_CONNECTIONS, sum(told["connections"] for told in self._last.values()))
+        self._metrics.set(PROXY_SOCKETS, sum(told["sockets"] for told in self._last.values()))

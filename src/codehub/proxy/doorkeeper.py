@@ -1,0 +1,250 @@
+"""The gate in earnest: session → owner → phase → forward, wait or refuse.
+
+One rule lets requests and sockets in (`Visitor.may_enter`). What it found is kept as a pass on the parsed headers, so
+that a hot request touches neither PostgreSQL nor Redis; events take passes back. GET never wakes: the page that we
+answer with asks for that itself, by a POST from its own origin.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+from uuid import UUID
+
+from codehub.domain.access import Door, doorway
+from codehub.domain.errors import CodeHubError
+from codehub.ports.runtime import Endpoint, Runtime
+from codehub.proxy.activity import Activities
+from codehub.proxy.addresses import Addresses, Platform, WorkspaceHost
+from codehub.proxy.call import Call, accepts_pages
+from codehub.proxy.directory import Directory, Entry
+from codehub.proxy.gate import Failure, Forward, Respond, Route, Verdict, Wait
+from codehub.proxy.handover import BY_PATH, OPEN_PATH, Handover
+from codehub.proxy.pages import RESERVED, answer, asset
+from codehub.proxy.passes import Pass
+from codehub.proxy.presence import ClientPresence, Presence, counts
+from codehub.proxy.reception import ARRIVED_COOKIE, ARRIVED_ONCE, Reception
+from codehub.proxy.request import RequestHead
+from codehub.proxy.responses import plain_failure, problem, redirect, websocket_refusal
+from codehub.proxy.strangers import is_foreign
+from codehub.proxy.view import View, failure_view, no_listener, not_found, unavailable
+from codehub.proxy.visitors import Credential, Visitors, cookie_value
+from codehub.usecases.entrance import Visitor
+
+TRUST_SECONDS: Final = 60.0
+DEAF_SECONDS: Final = 2.0
+"""How long a pass lasts while the bus cannot be heard."""
+SOCKETS_PER_PERSON: Final = 1000
+TRY_AGAIN_LATER: Final = 1013
+_OUR_PATH: Final = b"/" + RESERVED
+_BY_PATH: Final = BY_PATH.encode()
+_OPEN: Final = OPEN_PATH.encode()
+_UUID_LENGTH: Final = 36
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """On whose behalf something is open to a workspace, and what proved it."""
+
+    visitor: Visitor
+    credential: Credential
+    entry: Entry
+
+    def ids(self) -> dict[str, str]:
+        return {"workspace": str(self.entry.workspace.id), "user": str(self.visitor.user.id)}
+
+
+class Doorkeeper:
+    def __init__(
+        self,
+        reception: Reception,
+        handover: Handover,
+        runtime: Runtime,
+        activities: Activities,
+        api: Endpoint,
+        *,
+        by_path: bool,
+        sockets_of: Callable[[object], int],
+    ) -> None:
+        """`by_path`: workspaces are served below `/w/` of the platform's host too. `sockets_of`: how many upgraded ones
+        a person has."""
+        self.now = 0.0
+        """Moved on by whoever ticks."""
+        self._ide, self._port, self._platform_route = self.routes = Route("ide"), Route("port"), Route("api")
+        self._addresses: Addresses = reception.addresses
+        self._directory: Directory = reception.directory
+        self._visitors: Visitors = reception.visitors
+        self._reception = reception
+        self._handover = handover
+        self._runtime = runtime
+        self._activities = activities
+        self._api = Forward(api, route=self._platform_route, ours=True)
+        self._by_path = by_path
+        self._sockets_of = sockets_of
+
+    # ── where to ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def decide(self, head: RequestHead) -> Verdict:
+        given = head.fields.passport
+        if given is not None and given.until > self.now and head.target.startswith(given.prefix):
+            target = head.target
+            if not target.startswith(RESERVED, len(given.prefix)):
+                if counts(head.method, target):
+                    self._activities.seen(given.entry)
+                return given.forward if given.prefix == b"/" else replace(given.forward, target=given.inner(target))
+        place = self._addresses.place(head.fields.host)
+        if isinstance(place, WorkspaceHost):
+            return self._workspace(Call(head, place.slug, place.port))
+        if isinstance(place, Platform):
+            return self._platform(head)
+        return problem(421, f"No site of this name is served here: {_shown(head.fields.host)}.", "unknown_host")
+
+    def _platform(self, head: RequestHead) -> Verdict:
+        path = head.target.partition(b"?")[0]
+        if path.startswith(_BY_PATH) and self._by_path:
+            return self._below(head, path)
+        if path.startswith(_OPEN):
+            return self._handover.serve(head)
+        if path == b"/signin" and head.method in (b"GET", b"HEAD"):
+            return self._handover.sign_in(head)
+        if path.startswith(_OUR_PATH):
+            found = asset(path[len(_OUR_PATH) :], head.fields.header(b"if-none-match"))
+            return found or problem(404, "There is nothing of this name here.", "not_found")
+        return self._api
+
+    def _below(self, head: RequestHead, path: bytes) -> Verdict:
+        name, slash, _ = path[len(_BY_PATH) :].partition(b"/")
+        try:
+            workspace_id = UUID(name.decode()) if len(name) == _UUID_LENGTH else None
+        except ValueError:
+            workspace_id = None
+        if workspace_id is None:
+            return problem(404, "There is no such workspace, or it is not yours.", "not_found")
+        prefix = b"%b%b/" % (_BY_PATH, name)
+        if not slash:
+            return redirect(prefix.decode())
+        return self._workspace(Call(head, workspace_id, prefix=prefix))
+
+    # ── who, and what for ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _workspace(self, call: Call) -> Verdict:
+        name = call.reserved
+        if name is not None:
+            return self._reception.serve(call, name)
+        credential = call.credential
+        if credential is None:
+            return self._nobody(call)
+        visitor, entry = self._visitors.known(credential, self.now), self._directory.known(call.name)
+        if visitor is None or entry is None or call.port is not None:
+            return Wait(self._look(call, credential))
+        return self._admit(call, credential, visitor, entry)
+
+    async def _look(self, call: Call, credential: Credential) -> Forward | Respond:
+        try:
+            visitor = await self._visitors.find(credential, self.now)
+            if visitor is None:
+                return self._nobody(call)
+            entry = await self._directory.find(call.name)
+            if entry is not None and call.port is not None:
+                return await self._admit_to_port(call, credential, visitor, entry, call.port)
+            return self._admit(call, credential, visitor, entry)
+        except CodeHubError:
+            return self._shown(call, unavailable(call.language))
+
+    def _nobody(self, call: Call) -> Respond:
+        """The same whether there is such a workspace or not."""
+        view = self._reception.signed_out(call)
+        if call.is_navigation and accepts_pages(call.head) and view.actions[0].link:
+            return redirect(view.actions[0].link)
+        return self._shown(call, view)
+
+    def _admit(self, call: Call, credential: Credential, visitor: Visitor, entry: Entry | None) -> Forward | Respond:
+        refused = self._refusal(call, visitor, entry)
+        if refused is not None or entry is None:
+            return refused or self._missing(call)
+        if entry.endpoint is None:
+            return self._shown(call, failure_view(Failure.UNREACHABLE, call.language, entry.workspace.name))
+        forward = Forward(
+            entry.endpoint,
+            label=Label(visitor, credential, entry),
+            target=call.target if call.by_path else None,
+            tap=lambda: Presence(lambda: self._activities.seen(entry)),
+            holder=visitor.user.id,
+            route=self._ide,
+        )
+        if not call.from_elsewhere:
+            given = Pass(forward, entry, call.prefix, self.now + self._trust)
+            entry.give(given, self.now)
+            call.head.fields.passport = given
+        if counts(call.head.method, call.target):
+            self._activities.seen(entry)
+        return forward
+
+    async def _admit_to_port(
+        self, call: Call, credential: Credential, visitor: Visitor, entry: Entry, port: int
+    ) -> Forward | Respond:
+        """Asked anew each time: another may listen there by now."""
+        refused = self._refusal(call, visitor, entry)
+        if refused is not None:
+            return refused
+        endpoint = await self._runtime.port_endpoint(entry.workspace.id, port)
+        if endpoint is None:
+            return self._shown(call, no_listener(port, entry.workspace.name, call.language))
+        self._activities.seen(entry)
+        return Forward(
+            endpoint,
+            label=Label(visitor, credential, entry),
+            tap=lambda: ClientPresence(lambda: self._activities.seen(entry)),
+            holder=visitor.user.id,
+            route=self._port,
+        )
+
+    def _refusal(self, call: Call, visitor: Visitor, entry: Entry | None) -> Respond | None:
+        """None: go on to the workspace."""
+        if entry is None or not visitor.may_enter(entry.workspace, call.port):
+            return self._missing(call)
+        if not call.with_token and is_foreign(call, self._addresses, entry.workspace.slug):
+            return problem(403, "Another site asked for this, in your name.", "cross_site")
+        gate = doorway(entry.workspace)
+        if gate.door is Door.NOT_FOUND:
+            return self._missing(call)
+        if gate.door is not Door.FORWARD:
+            return self._explained(call, entry, may_wake=gate.may_wake)
+        if call.head.fields.upgrade and self._sockets_of(visitor.user.id) >= SOCKETS_PER_PERSON:
+            return _later(call, "You have too many sockets open. Close some tabs.")
+        return None
+
+    def _explained(self, call: Call, entry: Entry, *, may_wake: bool) -> Respond:
+        if call.head.fields.upgrade:
+            return _later(call, "The workspace does not run.")
+        arrived = cookie_value(call.head.fields, ARRIVED_COOKIE) is not None
+        wakes = may_wake and (call.is_deliberate or (arrived and call.is_navigation))
+        said = self._shown(call, self._reception.view_of(call, entry.workspace, wakes=wakes))
+        return replace(said, headers=(*said.headers, ARRIVED_ONCE)) if arrived else said
+
+    def _missing(self, call: Call) -> Respond:
+        return self._shown(call, not_found(call.language, self._addresses.platform_origin()))
+
+    def _shown(self, call: Call, view: View) -> Respond:
+        return answer(view, call.head.fields.header(b"accept"), call.language, call.prefix)
+
+    @property
+    def _trust(self) -> float:
+        return TRUST_SECONDS if self._directory.hears and self._visitors.hears else DEAF_SECONDS
+
+    # ── what went wrong ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def failed(self, head: RequestHead, forward: Forward, failure: Failure) -> Respond:
+        if not isinstance(forward.label, Label):
+            return plain_failure(failure)
+        call = Call(head, forward.label.entry.workspace.slug)
+        return self._shown(call, failure_view(failure, call.language, forward.label.entry.workspace.name))
+
+
+def _later(call: Call, why: str) -> Respond:
+    """A socket that is told to come back later does; a sleeping tab's wakes nothing."""
+    key = call.head.fields.header(b"sec-websocket-key")
+    return websocket_refusal(key, TRY_AGAIN_LATER, why) if key else problem(503, why, "not_running")
+
+
+def _shown(host: bytes) -> str:
+    return host[:100].decode("latin-1")

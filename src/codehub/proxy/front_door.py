@@ -1,0 +1,126 @@
+"""The front door put together: the relay, the doorkeeper, and what keeps both current."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from codehub.domain.errors import CodeHubError
+from codehub.ports.runtime import Endpoint, Runtime
+from codehub.ports.signals import Activity, Bus, Clock
+from codehub.ports.views import WorkspaceViews
+from codehub.proxy.access_log import AccessLog
+from codehub.proxy.activity import Activities
+from codehub.proxy.addresses import Addresses
+from codehub.proxy.directory import Directory, Entry
+from codehub.proxy.doorkeeper import Doorkeeper, Label
+from codehub.proxy.gate import Forward
+from codehub.proxy.handover import Handover
+from codehub.proxy.limits import Limits
+from codehub.proxy.reception import Reception
+from codehub.proxy.server import ProxyServer
+from codehub.proxy.visitors import Credential, Visitors
+from codehub.usecases.entrance import Entrance, Visitor
+
+TICK_SECONDS: Final = 0.5
+RECHECK_SECONDS: Final = 60.0
+AT_FIRST_SECONDS: Final = 3.0
+SIGNED_OUT: Final = 1008
+"""Policy: whoever it was may no longer be here."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoorParts:
+    """What the front door is made from. `by_path`: workspaces are served below `/w/` of the platform's host too."""
+
+    entrance: Entrance
+    views: WorkspaceViews
+    runtime: Runtime
+    bus: Bus
+    activity: Activity
+    clock: Clock
+    addresses: Addresses
+    api: Endpoint
+    by_path: bool
+    provider: str | None = None
+    sse_prefix: str = "codehub:sse:"
+    flush_seconds: float = 30.0
+    access: AccessLog | None = None
+
+
+class FrontDoor:
+    def __init__(self, parts: DoorParts, limits: Limits | None = None) -> None:
+        directory = Directory(parts.views, parts.runtime, parts.bus, f"{parts.sse_prefix}*", self._shut)
+        visitors = Visitors(parts.entrance, parts.bus, self._show_out)
+        self.activities = Activities(parts.activity, parts.views, parts.clock, parts.flush_seconds)
+        reception = Reception(parts.entrance, directory, visitors, parts.addresses, self._now)
+        handover = Handover(parts.entrance, directory, visitors, parts.addresses, self._now, parts.provider)
+        self.doorkeeper = Doorkeeper(
+            reception,
+            handover,
+            parts.runtime,
+            self.activities,
+            parts.api,
+            by_path=parts.by_path,
+            sockets_of=self._sockets_of,
+        )
+        scheme = parts.addresses.scheme.decode()
+        self.server = ProxyServer(self.doorkeeper, limits, scheme=scheme, access=parts.access)
+        self._directory = directory
+        self._visitors = visitors
+
+    async def run(self) -> None:
+        """Until cancelled. The server listens when it is told to, before or after."""
+        async with asyncio.TaskGroup() as tasks:
+            for part in (self._directory.run, self._visitors.run, self.activities.run, self._tick, self._recheck):
+                tasks.create_task(part())
+
+    async def hears(self, seconds: float) -> None:
+        """Returns when the bus is heard, or after so long without it: everything works, only slower."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not (self._directory.hears and self._visitors.hears):  # noqa: ASYNC110 - two parts, at the start
+                    await asyncio.sleep(0.01)
+
+    def _sockets_of(self, holder: object) -> int:
+        return self.server.sockets_of(holder)
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def _tick(self) -> None:
+        while True:
+            self.doorkeeper.now = self._now()
+            self.activities.tick()
+            await asyncio.sleep(TICK_SECONDS)
+
+    async def _recheck(self) -> None:
+        """Sockets outlive what let them in: sessions end by themselves, and an announcement may be lost."""
+        while True:
+            await asyncio.sleep(RECHECK_SECONDS)
+            labels = {forward.label for forward in self.server.forwards() if isinstance(forward.label, Label)}
+            for credential in {label.credential for label in labels}:
+                try:
+                    gone = await self._visitors.find(credential, self._now()) is None
+                except CodeHubError:
+                    continue  # nothing is known: nobody is sent away for it
+                if gone:
+                    self._end(_proved_by(credential), SIGNED_OUT)
+
+    def _shut(self, entry: Entry) -> None:
+        self._end(lambda label: label.entry is entry)
+
+    def _show_out(self, gone: Callable[[Visitor], bool]) -> None:
+        self._directory.withdraw_all()
+        self._end(lambda label: gone(label.visitor), SIGNED_OUT)
+
+    def _end(self, which: Callable[[Label], bool], code: int | None = None) -> None:
+        def chosen(forward: Forward) -> bool:
+            return isinstance(forward.label, Label) and which(forward.label)
+
+        self.server.abort_sockets(chosen, *(() if code is None else (code,)))
+
+
+def _proved_by(credential: Credential) -> Callable[[Label], bool]:
+    return lambda label: label.credential == credential

@@ -1,0 +1,174 @@
+"""What is asked of the front door itself on a workspace's host: coming in with a ticket, the state for a page that
+waits, and the wake, which only a POST from our own page or with a token can be.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlencode
+from uuid import UUID
+
+from codehub.domain.access import doorway
+from codehub.domain.errors import CodeHubError, LimitReached, NotFound
+from codehub.domain.workspace import Workspace
+from codehub.proxy.addresses import Addresses
+from codehub.proxy.call import Call, is_prefetch
+from codehub.proxy.directory import Directory, Entry
+from codehub.proxy.gate import Forward, Header, Respond, Verdict, Wait
+from codehub.proxy.handover import ENTER, RESERVED_PATH, open_path, way_in
+from codehub.proxy.pages import answer, asset, state
+from codehub.proxy.responses import problem, redirect
+from codehub.proxy.view import View, limit_view, making_room, no_cookie, not_found, signed_out, unavailable
+from codehub.proxy.visitors import VISIT_COOKIE, Visitors, cookie_value
+from codehub.proxy.workspace_view import view_of
+from codehub.usecases.entrance import Entrance, Visitor
+
+ARRIVED_COOKIE: Final = "__Host-codehub-arrived"
+ARRIVED_SECONDS: Final = 30
+POLL_SECONDS: Final = 25.0
+
+Desk = Callable[[Call], Awaitable[Respond]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reception:
+    entrance: Entrance
+    directory: Directory
+    visitors: Visitors
+    addresses: Addresses
+    now: Callable[[], float]
+
+    def serve(self, call: Call, name: bytes) -> Verdict:
+        found = asset(name, call.head.fields.header(b"if-none-match"))
+        if found is not None:
+            return found
+        desks: Mapping[tuple[bytes, bytes], Desk] = {
+            (b"GET", ENTER): self.enter,
+            (b"GET", b"arrived"): self.arrived,
+            (b"GET", b"state"): self.tell,
+            (b"POST", b"wake"): self.wake,
+        }
+        desk = desks.get((call.head.method, name))
+        if desk is None or is_prefetch(call.head):
+            return problem(404, "There is nothing of this name here.", "not_found")
+        return Wait(self._kindly(desk, call))
+
+    async def _kindly(self, desk: Desk, call: Call) -> Forward | Respond:
+        try:
+            return await desk(call)
+        except NotFound:
+            view = not_found(call.language, self.addresses.platform_origin())
+        except CodeHubError:
+            view = unavailable(call.language)
+        return self.shown(call, view)
+
+    def shown(self, call: Call, view: View) -> Respond:
+        if call.reserved in (b"state", b"wake"):
+            return state(view, view.status)
+        return answer(view, call.head.fields.header(b"accept"), call.language, call.prefix)
+
+    def view_of(self, call: Call, workspace: Workspace, *, wakes: bool = False) -> View:
+        site = self.addresses.platform_origin()
+        return view_of(workspace, doorway(workspace), call.language, wakes=wakes, public_url=site)
+
+    def signed_out(self, call: Call) -> View:
+        to = way_in(call.target.decode("latin-1"))
+        if call.by_path:
+            return signed_out(call.language, f"/signin?{urlencode({'next': call.prefix.decode() + to[1:]})}")
+        return signed_out(call.language, self.addresses.platform_origin() + open_path(str(call.name), call.port, to))
+
+    # ── coming in ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def enter(self, call: Call) -> Respond:
+        """A ticket becomes a cookie of this host alone."""
+        to = way_in(call.query.get("to"))
+        entered = await self.entrance.enter(call.query.get("ticket", ""))
+        entry = await self.directory.find(call.name)
+        place = (entry.workspace.id, call.port) if entry else None
+        if entered is None or (entered[0].workspace_id, entered[0].port) != place:
+            return self._once_more(call, to)
+        ticket, secret = entered
+        cookies = [_cookie(VISIT_COOKIE, secret, int(self.entrance.identity.rules.absolute_seconds))]
+        if ticket.wakes:
+            cookies.append(_cookie(ARRIVED_COOKIE, "1", ARRIVED_SECONDS))
+        return redirect(f"{RESERVED_PATH}arrived?{urlencode({'to': to})}", tuple(cookies))
+
+    def _once_more(self, call: Call, to: str) -> Respond:
+        """A ticket that is used up is no reason to turn away who has come in with it before."""
+        if cookie_value(call.head.fields, VISIT_COOKIE):
+            return redirect(to)
+        return redirect(self.addresses.platform_origin() + open_path(str(call.name), call.port, to))
+
+    async def arrived(self, call: Call) -> Respond:
+        """A browser that did not keep the cookie would be sent in circles: it is told instead."""
+        if cookie_value(call.head.fields, VISIT_COOKIE):
+            return redirect(way_in(call.query.get("to")))
+        return self.shown(call, no_cookie(call.language))
+
+    # ── waiting and waking ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def tell(self, call: Call) -> Respond:
+        """The view, as soon as it differs from what the page has seen."""
+        found = await self._let_in(call)
+        if found is None:
+            return self.shown(call, self.signed_out(call))
+        entry, deadline = found[0], self.now() + POLL_SECONDS
+        while True:
+            changed, view = entry.changed, self.view_of(call, entry.workspace)
+            left = deadline - self.now()
+            if view.version != call.query.get("seen") or left <= 0:
+                return state(view)
+            try:
+                async with asyncio.timeout(left):
+                    await changed.wait()
+            except TimeoutError:
+                return state(view)
+
+    async def wake(self, call: Call) -> Respond:
+        if not call.with_token and not self._from_our_page(call):
+            return problem(403, "A workspace is started by its own page, or with a token.", "cross_site")
+        found = await self._let_in(call)
+        if found is None:
+            return self.shown(call, self.signed_out(call))
+        entry, visitor = found
+        if (instead := call.query.get("instead")) is not None:
+            return await self._make_room(call, entry.workspace, visitor, instead)
+        try:
+            woken = await self.entrance.wake(visitor, entry.workspace.id)
+        except LimitReached:
+            standing = await self.entrance.standing(visitor)
+            view = limit_view(entry.workspace, standing.holders, call.language, limit=standing.max_running)
+            return state(view, view.status)
+        return state(self.view_of(call, woken), 202)
+
+    async def _make_room(self, call: Call, workspace: Workspace, visitor: Visitor, instead: str) -> Respond:
+        try:
+            other = UUID(instead)
+        except ValueError:
+            return problem(422, "`instead` is not a workspace's id.", "invalid")
+        return state(making_room(workspace, await self.entrance.give_way(visitor, other), call.language), 202)
+
+    def _from_our_page(self, call: Call) -> bool:
+        fields = call.head.fields
+        kind = (fields.header(b"content-type") or b"").partition(b";")[0].strip().lower()
+        return kind == b"application/json" and fields.origin == self.addresses.scheme + b"://" + fields.host.lower()
+
+    async def _let_in(self, call: Call) -> tuple[Entry, Visitor] | None:
+        """None if nobody is signed in; NotFound unless the workspace is the visitor's."""
+        credential = call.credential
+        visitor = await self.visitors.find(credential, self.now()) if credential else None
+        if visitor is None:
+            return None
+        entry = await self.directory.find(call.name)
+        if entry is None or not visitor.may_enter(entry.workspace, call.port):
+            raise NotFound("There is no such workspace, or it is not yours.")
+        return entry, visitor
+
+
+def _cookie(name: str, value: str, seconds: int) -> Header:
+    return b"Set-Cookie", f"{name}={value}; Path=/; Max-Age={seconds}; Secure; HttpOnly; SameSite=Lax".encode()
+
+
+ARRIVED_ONCE: Final = _cookie(ARRIVED_COOKIE, "", 0)
+"""Said with the page that has acted on it."""

@@ -1,0 +1,136 @@
+"""Coming in at a workspace's own host: who may, how a signed-in person is handed over, and what they may wish there.
+
+The workspace's host never sees the platform's cookie. A ticket, good once and for seconds, becomes a secret of that
+host alone, which ends with the session or token behind it.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from codehub.domain.access import Door, doorway
+from codehub.domain.errors import NotFound, Unauthenticated
+from codehub.domain.identity import Caller, Role, Scope, User
+from codehub.domain.workspace import Desired, Workspace
+from codehub.ports.accounts import Audit, Ticket, Tickets, Visits
+from codehub.ports.views import Owned, WorkspaceViews
+from codehub.usecases.identity import Identity, actor_of
+from codehub.usecases.limits import RunningSlots, Standing
+from codehub.usecases.new_secrets import digest, new_session_token
+from codehub.usecases.wishes import Wishes
+
+TICKET_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Somebody at the door. `workspace_id`: the only workspace they were let in to, and `port` the only port of it;
+    None: whoever signed in at the platform, or sent a token, goes where their name allows."""
+
+    user: User
+    session_id: str | None = None
+    token_id: UUID | None = None
+    workspace_id: UUID | None = None
+    port: int | None = None
+
+    def may_enter(self, workspace: Workspace, port: int | None) -> bool:
+        """The one rule for requests and sockets alike."""
+        elsewhere = self.workspace_id is not None and (self.workspace_id, self.port) != (workspace.id, port)
+        return not elsewhere and self.owns(workspace)
+
+    def owns(self, workspace: Workspace) -> bool:
+        """An admin stands where the owner stands."""
+        return workspace.owner_id == self.user.owner_id or self.user.role is Role.ADMIN
+
+    @property
+    def caller(self) -> Caller:
+        credential = f"session:{self.session_id}" if self.session_id else f"token:{self.token_id}"
+        return Caller(self.user, credential)
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    identity: Identity
+    tickets: Tickets
+    visits: Visits
+    views: WorkspaceViews
+    wishes: Wishes
+    slots: RunningSlots
+    audit: Audit
+
+    # ── who is there ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def signed_in(self, session_token: str) -> Visitor | None:
+        try:
+            caller = await self.identity.caller(session_token=session_token)
+        except Unauthenticated:
+            return None
+        return Visitor(caller.user, caller.session_id)
+
+    async def with_token(self, bearer: str) -> Visitor | None:
+        """A token opens a workspace only if it may change things: an IDE is more than a look."""
+        try:
+            caller = await self.identity.caller(bearer=bearer)
+        except Unauthenticated:
+            return None
+        token_id = UUID(caller.credential.partition(":")[2])
+        return Visitor(caller.user, token_id=token_id) if caller.may(Scope.WRITE) else None
+
+    async def visiting(self, visit_secret: str) -> Visitor | None:
+        visit = await self.visits.visit(digest(visit_secret), self.identity.rules)
+        if visit is None:
+            return None
+        return Visitor(visit.user, visit.session_id, visit.token_id, visit.workspace_id, visit.port)
+
+    # ── the hand-over ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def ticket(self, visitor: Visitor, slug: str, port: int | None) -> str:
+        """To that workspace's own host; arriving with it wakes nothing. NotFound unless it is the visitor's."""
+        owned = await self.views.by_slug(slug)
+        if owned is None or not visitor.may_enter(owned.workspace, port):
+            raise NotFound("There is no such workspace, or it is not yours.")
+        secret = new_session_token()
+        ticket = Ticket(visitor.user.id, owned.workspace.id, visitor.session_id, port, visitor.token_id)
+        await self.tickets.issue(digest(secret), ticket, TICKET_SECONDS)
+        await self._note_admin(visitor, owned)
+        return secret
+
+    async def enter(self, ticket_secret: str) -> tuple[Ticket, str] | None:
+        """The ticket, and the secret that stands for the visit. None: it is unknown, used or too old."""
+        ticket = await self.tickets.redeem(digest(ticket_secret))
+        if ticket is None:
+            return None
+        secret = new_session_token()
+        lasts = self.identity.rules.absolute_seconds
+        return (ticket, secret) if await self.visits.open(digest(secret), ticket, lasts) else None
+
+    async def _note_admin(self, visitor: Visitor, owned: Owned) -> None:
+        if owned.workspace.owner_id != visitor.user.owner_id:
+            subject = f"workspace:{owned.workspace.id}"
+            await self.audit.append(actor_of(visitor.caller), "issue_ticket", subject, {"owner": owned.owner})
+
+    # ── wishes ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def wake(self, visitor: Visitor, workspace_id: UUID) -> Workspace:
+        """However many ask, it is one start. In ERROR nothing is wished: that takes a recovery. LimitReached."""
+        workspace = await self._own(visitor, workspace_id)
+        broken = doorway(workspace).door is Door.EXPLAIN_ERROR
+        if broken or workspace.desired_state is Desired.RUNNING:
+            return workspace
+        return await self.wishes.want(workspace_id, Desired.RUNNING, actor_of(visitor.caller), reason="opened")
+
+    async def give_way(self, visitor: Visitor, workspace_id: UUID) -> Workspace:
+        """Stop one of the visitor's own, so that another may start."""
+        workspace = await self._own(visitor, workspace_id)
+        if workspace.desired_state is not Desired.RUNNING:
+            return workspace
+        return await self.wishes.want(workspace_id, Desired.STANDBY, actor_of(visitor.caller), reason="gave_way")
+
+    async def standing(self, visitor: Visitor) -> Standing:
+        return await self.slots.of(visitor.user)
+
+    async def _own(self, visitor: Visitor, workspace_id: UUID) -> Workspace:
+        owned = await self.views.get(workspace_id)
+        if owned is None or not visitor.owns(owned.workspace) or doorway(owned.workspace).door is Door.NOT_FOUND:
+            raise NotFound("There is no such workspace, or it is not yours.")
+        return owned.workspace
