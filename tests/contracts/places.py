@@ -25,6 +25,7 @@ from codehub.adapters.process.stragglers import stragglers
 from codehub.ports.archives import Archives
 from codehub.ports.jobs import Jobs
 from codehub.ports.runtime import Runtime
+from tests.contracts.patience import eventually
 
 HERE = Path(__file__).parent
 TOY_IDE = [sys.executable, str(HERE / "toy_ide.py"), "{socket}"]
@@ -48,6 +49,10 @@ class Place(Protocol):
         ...
 
     async def exit_by_itself(self, workspace_id: UUID) -> None: ...
+
+    async def listen(self, workspace_id: UUID, port: int = 0) -> int:
+        """A program in the running workspace listens on loopback; the port it got. 0: any."""
+        ...
 
     def write(self, volume: str, value: int) -> None: ...
 
@@ -79,6 +84,10 @@ class MemoryPlace:
 
     async def exit_by_itself(self, workspace_id: UUID) -> None:
         self.world.kill(workspace_id)
+
+    async def listen(self, workspace_id: UUID, port: int = 0) -> int:
+        self.world.listen(workspace_id, port or 8080)
+        return port or 8080
 
     def write(self, volume: str, value: int) -> None:
         content = self.world.volumes[volume].content
@@ -128,6 +137,19 @@ class ProcessPlace:
         for pid in pids:
             with suppress(ProcessLookupError):  # a sandbox's end is the end of all in it
                 os.kill(pid, signal.SIGKILL)
+
+    async def listen(self, workspace_id: UUID, port: int = 0, host: str = "127.0.0.1", word: str = "hello") -> int:
+        """`word`: what it says to whoever connects, and its socket's options after a slash."""
+        runtime = self.runtime()
+        await eventually(lambda: runtime.answers(workspace_id))
+        endpoint = await runtime.endpoint(workspace_id)
+        assert endpoint
+        reader, writer = await asyncio.open_unix_connection(endpoint.socket)
+        writer.write(f"GET /listen/{host}/{port}/{word} HTTP/1.1\r\n\r\n".encode())
+        body = (await reader.read()).rpartition(b"\r\n\r\n")[2]
+        writer.close()
+        assert body, "it could not listen there"
+        return int(body)
 
     def write(self, volume: str, value: int) -> None:
         home = self.runtime().homes.home(volume)

@@ -62,6 +62,7 @@ async def test_nothing_is_there_at_first(runtime: Runtime, workspace_id: UUID) -
     assert not await runtime.volumes([workspace_id])
     assert not await runtime.answers(workspace_id)
     assert await runtime.endpoint(workspace_id) is None
+    assert await runtime.port_endpoint(workspace_id, 8080) is None
 
 
 async def test_a_volume_is_made_once_and_keeps_its_content(place: Place, runtime: Runtime, spec: ContainerSpec) -> None:
@@ -215,6 +216,41 @@ async def test_started_by_many_at_once_there_is_one(place: Place, spec: Containe
     await asyncio.gather(*(runtime.start_container(spec) for runtime in runtimes))
     seen = {await instance(runtime, spec.workspace_id) for runtime in runtimes}
     assert len(seen) == 1
+
+
+async def test_a_port_is_found_while_somebody_of_the_workspace_listens(
+    place: Place, runtime: Runtime, spec: ContainerSpec
+) -> None:
+    await runtime.start_container(spec)
+    port = await place.listen(spec.workspace_id)
+    found = await runtime.port_endpoint(spec.workspace_id, port)
+    assert found is not None
+    assert (found.port, found.socket, bool(found.host)) == (port, None, True)
+    assert await place.runtime().port_endpoint(spec.workspace_id, port) == found, "whoever looks"
+    assert await runtime.port_endpoint(spec.workspace_id, 1) is None
+    await runtime.remove_container(spec.workspace_id)
+    assert await runtime.port_endpoint(spec.workspace_id, port) is None
+    await runtime.start_container(spec)
+    assert await runtime.port_endpoint(spec.workspace_id, port) is None, "another container"
+
+
+async def test_a_port_goes_with_its_container(place: Place, runtime: Runtime, spec: ContainerSpec) -> None:
+    await runtime.start_container(spec)
+    port = await place.listen(spec.workspace_id)
+    await place.exit_by_itself(spec.workspace_id)
+    await eventually(lambda: stopped(runtime, spec.workspace_id))
+    assert await runtime.port_endpoint(spec.workspace_id, port) is None
+
+
+async def test_a_port_is_not_the_neighbour_s(place: Place, runtime: Runtime, spec: ContainerSpec) -> None:
+    neighbour = uuid4()
+    await runtime.create_volume(neighbour, volume_name(neighbour, 1))
+    for owner, volume in ((spec.workspace_id, spec.volume), (neighbour, volume_name(neighbour, 1))):
+        await runtime.start_container(ContainerSpec(owner, volume, "image"))
+    theirs = await place.listen(neighbour)
+    assert await runtime.port_endpoint(spec.workspace_id, theirs) is None
+    assert await runtime.port_endpoint(neighbour, theirs) is not None
+    assert await runtime.port_endpoint(uuid4(), theirs) is None
 
 
 async def test_hints_name_what_changed(place: Place, runtime: Runtime, spec: ContainerSpec) -> None:

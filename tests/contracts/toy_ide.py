@@ -1,5 +1,8 @@
 """Stands for the IDE: a few lines of HTTP on a unix socket. `python toy_ide.py SOCKET [--deaf | --stubborn | --spawn]`.
 
+Asked for `/listen/HOST/PORT/WORD`, it leaves a program behind that listens there and says WORD to whoever connects; the
+answer is the port. `shared`, `only6` as a further word set the socket's option of that kind.
+
 deaf: listens but never answers. stubborn: does not end when asked. spawn: leaves a daemon that hides in a session of
 its own and ignores being asked.
 """
@@ -22,6 +25,47 @@ def daemon() -> None:
         os._exit(0)
 
 
+def listener(host: str, port: str, word: str, *options: str) -> str:
+    """A daemon's: an orphan in a session of its own."""
+    told, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        if os.fork() == 0:
+            _listen(host, int(port), word.encode(), options, tell)
+        os._exit(0)
+    os.close(tell)
+    os.waitpid(child, 0)
+    with os.fdopen(told) as answer:
+        return answer.read()
+
+
+def _listen(host: str, port: int, word: bytes, options: tuple[str, ...], tell: int) -> None:
+    os.closerange(3, tell)
+    os.closerange(tell + 1, 256)  # else who asked waits for our end
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as server:
+            if "shared" in options:
+                server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            if ":" in host:
+                server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, "only6" in options)
+            server.bind((host, port))
+            server.listen()
+            os.write(tell, str(server.getsockname()[1]).encode())
+            os.close(tell)
+            while True:
+                connection, _ = server.accept()
+                with connection:
+                    connection.sendall(word)
+    finally:
+        os._exit(1)
+
+
+def answer(request: bytes) -> str:
+    path = request.split(b" ")[1].decode() if b" " in request else "/"
+    return listener(*path.split("/")[2:]) if path.startswith("/listen/") else ""
+
+
 def main() -> None:
     options = sys.argv[2:]
     if "--stubborn" in options:
@@ -35,10 +79,11 @@ def main() -> None:
         while True:
             connection, _ = server.accept()
             with connection:
-                connection.recv(4096)
+                body = answer(connection.recv(4096))
                 if "--deaf" in options:
                     time.sleep(600)
-                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+                connection.sendall((head + body).encode())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,206 @@
+"""Whose port it is, on a machine where everybody shares them: real listeners of two workspaces and of a stranger."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from codehub.adapters.process import ProcessRuntime, listeners
+from codehub.adapters.process.sandbox import find_bubblewrap
+from codehub.domain.naming import volume_name
+from codehub.ports.runtime import ContainerSpec, Endpoint
+from tests.contracts.patience import eventually
+from tests.contracts.places import ProcessPlace
+
+pytestmark = pytest.mark.system
+
+NO_IPV6 = not listeners._has_loopback_6()
+only_with_ipv6 = pytest.mark.skipif(NO_IPV6, reason="this machine has no address ::1")
+
+
+@pytest.fixture(params=["process", "sandbox"])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ProcessPlace]:
+    if request.param == "sandbox" and find_bubblewrap() is None:
+        pytest.skip("bubblewrap is not there or does not work")
+    place = ProcessPlace(tmp_path / "root", sandbox=request.param == "sandbox")
+    yield place
+    await place.close()
+
+
+@pytest.fixture
+def runtime(place: ProcessPlace) -> ProcessRuntime:
+    return place.runtime()
+
+
+@pytest.fixture
+async def ours(runtime: ProcessRuntime) -> UUID:
+    return await started(runtime)
+
+
+@pytest.fixture
+async def neighbour(runtime: ProcessRuntime) -> UUID:
+    return await started(runtime)
+
+
+async def started(runtime: ProcessRuntime) -> UUID:
+    workspace_id = uuid4()
+    await runtime.create_volume(workspace_id, volume_name(workspace_id, 1))
+    await runtime.start_container(ContainerSpec(workspace_id, volume_name(workspace_id, 1), "image"))
+    return workspace_id
+
+
+async def said(endpoint: Endpoint) -> bytes:
+    reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+    word = await reader.read()
+    writer.close()
+    return word
+
+
+@contextmanager
+def stranger(host: str, port: int = 0, *, shared: bool = False) -> Iterator[int]:
+    """A listener of the test's own process."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as server:
+        if shared:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if ":" in host:
+            server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        server.bind((host, port))
+        server.listen()
+        yield server.getsockname()[1]
+
+
+def outside_address() -> str:
+    """Of this machine, not loopback. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has no address but loopback")
+        address: str = probe.getsockname()[0]
+        return address
+
+
+@pytest.mark.parametrize(
+    ("listens", "found"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("0.0.0.0", "127.0.0.1"),
+        pytest.param("::ffff:127.0.0.1", "127.0.0.1", marks=only_with_ipv6),
+        pytest.param("::1", "::1", marks=only_with_ipv6),
+        pytest.param("::", "::1", marks=only_with_ipv6),
+    ],
+)
+async def test_the_address_is_where_it_listens(
+    place: ProcessPlace, runtime: ProcessRuntime, ours: UUID, listens: str, found: str
+) -> None:
+    port = await place.listen(ours, host=listens, word="ours")
+    endpoint = await runtime.port_endpoint(ours, port)
+    assert endpoint == Endpoint(host=found, port=port)
+    assert await said(endpoint) == b"ours"
+
+
+async def test_what_listens_on_no_loopback_address_is_not_ours_to_show(
+    place: ProcessPlace, runtime: ProcessRuntime, ours: UUID
+) -> None:
+    address = outside_address()
+    port = await place.listen(ours, host=address)
+    assert await runtime.port_endpoint(ours, port) is None
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "0.0.0.0", pytest.param("::1", marks=only_with_ipv6), pytest.param("::", marks=only_with_ipv6)],
+)
+async def test_a_stranger_s_port_is_not_ours(runtime: ProcessRuntime, ours: UUID, host: str) -> None:
+    await eventually(lambda: runtime.answers(ours))
+    with stranger(host) as port:
+        assert await runtime.port_endpoint(ours, port) is None
+
+
+@only_with_ipv6
+async def test_two_on_one_port_get_each_their_own(
+    place: ProcessPlace, runtime: ProcessRuntime, ours: UUID, neighbour: UUID
+) -> None:
+    port = await place.listen(ours, host="127.0.0.1", word="ours")
+    await place.listen(neighbour, port, host="::1", word="theirs")
+    found, theirs = await runtime.port_endpoint(ours, port), await runtime.port_endpoint(neighbour, port)
+    assert (found, theirs) == (Endpoint(host="127.0.0.1", port=port), Endpoint(host="::1", port=port))
+    assert (await said(Endpoint(host="127.0.0.1", port=port)), await said(Endpoint(host="::1", port=port))) == (
+        b"ours",
+        b"theirs",
+    )
+
+
+@only_with_ipv6
+async def test_where_a_stranger_would_answer_first_we_do_not_go(
+    place: ProcessPlace, runtime: ProcessRuntime, ours: UUID
+) -> None:
+    """Ours on every IPv6 address; a stranger on loopback, the one and then the other."""
+    port = await place.listen(ours, host="::", word="ours/only6/shared")
+    with ExitStack() as strangers:
+        strangers.enter_context(stranger("127.0.0.1", port))
+        endpoint = await runtime.port_endpoint(ours, port)
+        assert endpoint == Endpoint(host="::1", port=port)
+        assert await said(endpoint) == b"ours"
+        strangers.enter_context(stranger("::1", port, shared=True))
+        assert await runtime.port_endpoint(ours, port) is None
+
+
+async def test_a_port_shared_with_a_stranger_is_nobody_s(
+    place: ProcessPlace, runtime: ProcessRuntime, ours: UUID, neighbour: UUID
+) -> None:
+    """The kernel deals the connections out to both."""
+    port = await place.listen(ours, word="ours/shared")
+    assert await runtime.port_endpoint(ours, port) is not None
+    await place.listen(ours, port, word="ours/shared")
+    assert await runtime.port_endpoint(ours, port) is not None, "two workers of one program"
+    await place.listen(neighbour, port, word="theirs/shared")
+    assert await runtime.port_endpoint(ours, port) is None
+    assert await runtime.port_endpoint(neighbour, port) is None
+
+
+@only_with_ipv6
+async def test_without_a_loopback_address_for_ipv6_the_other_one_is_tried(
+    place: ProcessPlace, runtime: ProcessRuntime, ours: UUID, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in many containers: programs listen on `::`, and there is no `::1`."""
+    port = await place.listen(ours, host="::", word="ours")
+    monkeypatch.setattr(listeners, "_ADDRESSES_6", tmp_path / "none")
+    endpoint = await runtime.port_endpoint(ours, port)
+    assert endpoint == Endpoint(host="127.0.0.1", port=port)
+    assert await said(endpoint) == b"ours"
+
+
+async def test_a_kernel_that_does_not_tell_children_is_asked_for_parents(
+    place: ProcessPlace, runtime: ProcessRuntime, ours: UUID, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = await place.listen(ours)
+    monkeypatch.setattr(listeners, "_OWN_CHILDREN", tmp_path / "none")
+    assert await runtime.port_endpoint(ours, port) == Endpoint(host="127.0.0.1", port=port)
+    with stranger("127.0.0.1") as other:
+        assert await runtime.port_endpoint(ours, other) is None
+
+
+async def test_only_the_workspace_s_own_processes_are_looked_at(
+    place: ProcessPlace, runtime: ProcessRuntime, ours: UUID, neighbour: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = await place.listen(ours)
+    looked: list[int] = []
+
+    def noted(pid: int) -> Iterator[str]:
+        looked.append(pid)
+        return original(pid)
+
+    original = listeners._descriptors
+    monkeypatch.setattr(listeners, "_descriptors", noted)
+    assert await runtime.port_endpoint(neighbour, port) is None
+    theirs = runtime._containers.look(neighbour)
+    assert theirs
+    assert set(looked) == set(listeners._tree(theirs.pid))
+    looked.clear()
+    assert await runtime.port_endpoint(neighbour, 1) is None
+    assert looked == [], "nobody listens there: there is nothing to look for"
