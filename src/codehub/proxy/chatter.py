@@ -1,0 +1,60 @@
+"""What a workbench tab says while nobody touches it, as data.
+
+Seen in tabs left alone (tests/proxy/recording makes and keeps the recordings; a new code-server is checked by recording
+anew). What is not listed counts as somebody's work: better one workspace kept too long than one stopped under its user.
+"""
+
+import re
+from typing import Final
+
+CHANNELS: Final = frozenset((b"telemetry", b"logger"))
+"""Of the management socket: calls that tell how it goes, `ping` among them, and never what somebody does."""
+
+CALLS: Final = frozenset(((b"remoteterminal", b"$updateTitle"),))
+"""(channel, method): a terminal's title follows the program in its foreground."""
+
+OWN_FILES: Final = re.compile(rb'"(?:external|path|fsPath)":"[^"]*/User/workspaceStorage/')
+"""In a call of `remoteFilesystem`: the workbench keeps its own state there, some of it every few seconds."""
+
+EVENTS: Final = frozenset(
+    (
+        (b"remoteFilesystem", b"fileChange"),  # an open home changes each second, as the IDE touches files of its own
+        (b"remoteterminal", b"$onDidChangeProperty"),  # titles, and what follows from them
+        (b"remoteterminal", b"$onProcessOrphanQuestion"),
+        (b"remoteterminal", b"$onPtyHostUnresponsiveEvent"),
+        (b"remoteterminal", b"$onPtyHostResponsiveEvent"),
+        (b"logger", b"onDidChangeLoggers"),
+        (b"logger", b"onDidChangeVisibility"),
+    )
+)
+"""(channel, event) of a subscription."""
+
+_SIZE: Final = rb"[\x80-\xff]*[\0-\x7f]"
+EVENT_SHAPES: Final = re.compile(
+    rb"\x04" + _SIZE + rb"\x05" + _SIZE + rb'\{"resource":\{'  # an array of file changes
+    rb"|\x05" + _SIZE + rb'\{"id":\d+,"property":\{'  # a terminal's property
+)
+"""What such events carry, for a socket that was not there when they were subscribed to."""
+
+REQUESTS: Final = frozenset(
+    (
+        b"$onFileEvent",  # the same file changes, passed on to the extensions
+        b"$onFoundNewCandidates",  # ports that something listens on
+        b"$acceptTerminalTitleChange",
+        b"$acceptTerminalShellType",
+        b"$onDidChangeWindowFocus",
+        b"$publicLog",
+        b"$publicLog2",
+    )
+)
+"""Of the extension host's socket, either way."""
+
+REQUEST_SHAPES: Final = (b"$onDidChangeWindowActive\0\0\0\x07[false]",)
+"""With what they carry: the window turns inactive by itself, and active only by a key, a button or a touch."""
+
+HTTP: Final = re.compile(
+    rb"/(?:_static|(?:stable|insider|oss)-[0-9a-f]{40}/static)/"  # the workbench's parts, some only when first needed
+    rb"|/(?:stable|insider|oss)-[0-9a-f]{40}\?reconnectionToken="  # the sockets themselves, which are read
+    rb"|/(?:healthz|manifest\.json|favicon\.ico|mint-key|update/check)(?:\?|$)"
+)
+"""Targets of plain requests."""

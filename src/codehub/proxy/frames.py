@@ -1,0 +1,138 @@
+"""WebSocket frames, read as they pass: where they begin and end, and as much of what is inside as somebody wants.
+
+The bytes come as the network cut them. Nothing of a frame is kept but an unfinished header; a payload is handed on in
+the pieces in which it comes, and what nobody wants of it is not even unmasked.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+CLOSE: Final = 0x8
+_CONTROL: Final = 0x8
+_FINAL: Final = 0x80
+_RESERVED: Final = 0x70
+_OPCODES: Final = frozenset((0x0, 0x1, 0x2, 0x8, 0x9, 0xA))
+_LONGEST_HEADER: Final = 14
+_LONGEST_CONTROL: Final = 125
+_LONGEST: Final = 1 << 63
+_WINDOW: Final = 512
+"""As much is unmasked at once: the reader may want nothing of what follows."""
+
+
+class FrameReader:
+    """One direction of one socket.
+
+    `began` is told of each data frame; `take` gets their payloads, one after the other, and answers how many of the
+    bytes to come it does not want. Once the bytes are no frames, `unreadable` is told of each read, and nothing else.
+    """
+
+    __slots__ = ("_closed", "_data", "_head", "_key", "_left", "_skip", "began", "broken", "take", "unreadable")
+
+    def __init__(self, unreadable: Callable[[], None]) -> None:
+        self.unreadable = unreadable
+        self.began: Callable[[], None] | None = None
+        self.take: Callable[[bytes], int] | None = None
+        self.broken = False
+        self._closed = False
+        self._head = b""
+        self._left = 0
+        self._key = b""
+        self._data = False
+        self._skip = 0
+
+    @property
+    def at_boundary(self) -> bool:
+        """A frame of ours may be put in here: none is under way, and none has said that it was the last."""
+        return not (self._left or self._head or self._closed or self.broken)
+
+    @property
+    def between_frames(self) -> bool:
+        """Also as far as the taker is concerned, who may have said that it wants nothing of the next."""
+        return not (self._left or self._head or self._skip or self.broken)
+
+    def read(self, data: bytes) -> None:
+        at, end = 0, len(data)
+        while at < end and not self.broken:
+            if self._left:
+                at = self._payload(data, at, end)
+            elif not self._head and end - at > 1 and data[at] == 0x82 and data[at + 1] < 126:
+                # Most frames of most servers: short, unmasked and binary.
+                at = self._start(0x82, data[at + 1], b"", at + 2)
+            else:
+                at = self._header(data, at, end)
+        if self.broken:
+            self.unreadable()
+
+    def _header(self, data: bytes, at: int, end: int) -> int:
+        known = len(self._head)
+        head = self._head + data[at : at + _LONGEST_HEADER - known]
+        needed = _header_length(head)
+        if len(head) < needed:
+            self._head = head
+            return end
+        self._head = b""
+        masked = head[1] & 0x80
+        length = head[1] & 0x7F
+        stop = needed - 4 if masked else needed
+        if length > 125:
+            length = int.from_bytes(head[2:stop], "big")
+        if not _possible(head[0], length):
+            self.broken = True
+            return end
+        return self._start(head[0], length, head[stop:needed] if masked else b"", at + needed - known)
+
+    def _start(self, first: int, length: int, key: bytes, at: int) -> int:
+        self._left = length
+        self._key = key
+        self._data = not first & _CONTROL
+        if self._data:
+            if self.began is not None:
+                self.began()
+        elif first & 0xF == CLOSE:
+            self._closed = True
+        return at
+
+    def _payload(self, data: bytes, at: int, end: int) -> int:
+        here = min(self._left, end - at)
+        if self._data and self.take is not None:
+            unwanted = min(self._skip, here)
+            self._skip -= unwanted
+            if unwanted:
+                here = unwanted
+            elif self._key:
+                here = min(here, _WINDOW)
+                self._skip = self.take(unmasked(data[at : at + here], self._key))
+            else:
+                self._skip = self.take(data[at : at + here])
+        self._left -= here
+        if self._key and here & 3:
+            turn = here & 3
+            self._key = self._key[turn:] + self._key[:turn]
+        return at + here
+
+
+def unmasked(piece: bytes, key: bytes) -> bytes:
+    """Also the other way round."""
+    size = len(piece)
+    stream = (key * (size // 4 + 1))[:size]
+    return (int.from_bytes(piece, "big") ^ int.from_bytes(stream, "big")).to_bytes(size, "big")
+
+
+def close_frame(code: int, reason: str = "") -> bytes:
+    """As a server sends it: unmasked. A reason that is too long is cut between characters."""
+    text = reason.encode()[: _LONGEST_CONTROL - 2].decode(errors="ignore").encode()
+    return bytes((_FINAL | CLOSE, 2 + len(text))) + code.to_bytes(2, "big") + text
+
+
+def _header_length(head: bytes) -> int:
+    """Of the header that begins so; as far as it is known when it is too short to tell."""
+    if len(head) < 2:
+        return 2
+    length = head[1] & 0x7F
+    return 2 + (0 if length < 126 else 2 if length == 126 else 8) + (4 if head[1] & 0x80 else 0)
+
+
+def _possible(first: int, length: int) -> bool:
+    if first & _RESERVED or first & 0xF not in _OPCODES or length >= _LONGEST:
+        return False
+    return not first & _CONTROL or (bool(first & _FINAL) and length <= _LONGEST_CONTROL)

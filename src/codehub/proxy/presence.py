@@ -1,0 +1,161 @@
+"""A person at work told from a tab left open, by what passes through an upgraded socket and by plain requests.
+
+The taps read along on the relay's own time, so they rest: for a while after something counted, short frames that come
+whole are only followed, not read. They never lose their place in the stream, and what they cannot read counts.
+"""
+
+from collections.abc import Callable
+from time import monotonic
+from typing import Final
+
+from codehub.proxy import chatter
+from codehub.proxy.frames import FrameReader
+from codehub.proxy.vscode import SUBSCRIPTION, Conversation, OuterFrames
+
+REST_SECONDS: Final = 5.0
+_OF_APPS: Final = (b"/proxy/", b"/absproxy/")
+_BINARY: Final = 0x82
+
+
+def presence_tap(target: bytes, seen: Callable[[], None]) -> "IdePresence | AppPresence":
+    """For an upgraded socket to the IDE, which also passes on to apps behind it."""
+    return AppPresence(seen) if target.startswith(_OF_APPS) else IdePresence(seen)
+
+
+def counts(method: bytes, target: bytes) -> bool:
+    """Whether a plain request to the IDE is somebody's doing. The target is as the workspace sees it."""
+    del method
+    return chatter.HTTP.match(target) is None
+
+
+class _Side(FrameReader):
+    """One direction, and whether it may be followed without being read."""
+
+    __slots__ = ("clock", "even", "opaque", "outer", "until")
+
+    def __init__(self, unreadable: Callable[[], None], outer: OuterFrames | None, clock: Callable[[], float]) -> None:
+        super().__init__(unreadable)
+        self.clock = clock
+        self.outer = outer
+        self.take = outer.take if outer else None
+        self.opaque = outer is None
+        """Frames are all that is known: what is in them follows no rule."""
+        self.even = True
+        """It stands between two frames, those inside included."""
+        self.until = 0.0
+        """Until then nothing need be read."""
+
+    def read(self, data: bytes) -> None:
+        super().read(data)
+        self.even = self.between_frames and not (self.outer is not None and self.outer.unfinished)
+
+    def give_up(self) -> None:
+        """What is in the frames cannot be read: each of them counts."""
+        self.began, self.take, self.outer, self.opaque = self.unreadable, None, None, True
+
+
+class _FromClient(_Side):
+    __slots__ = ()
+
+    def follow(self, data: bytes) -> None:
+        size = len(data)
+        if (
+            self.even
+            and 22 < size < 132
+            and data[1] == size + 122  # masked, this long, all here
+            and data[0] == _BINARY
+            # One outer frame fills it, and is no subscription: the bytes 12 and 16 under the mask's first.
+            and (self.opaque or (data[18] ^ data[2] == size - 19 and data[22] ^ data[2] != SUBSCRIPTION))
+            and self.until > self.clock()
+        ):
+            return
+        self.read(data)
+
+
+class _FromUpstream(_Side):
+    __slots__ = ()
+
+    def follow(self, data: bytes) -> None:
+        size = len(data)
+        if (
+            self.even
+            and 14 < size < 128
+            and data[1] == size - 2
+            and data[0] == _BINARY
+            and (self.opaque or data[14] == size - 15)
+            and self.until > self.clock()
+        ):
+            return
+        self.read(data)
+
+
+class IdePresence:
+    """Tells `seen` of what is not known background chatter of a VS Code tab, either way."""
+
+    __slots__ = ("_client", "_conversation", "_rest", "_seen", "_upstream", "from_client", "from_upstream")
+
+    def __init__(
+        self, seen: Callable[[], None], *, rest: float = REST_SECONDS, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._seen = seen
+        self._rest = rest
+        self._conversation = Conversation()
+        self._client = _FromClient(self._counted, OuterFrames(self._heard_client), clock)
+        self._upstream = _FromUpstream(self._counted, OuterFrames(self._heard_upstream), clock)
+        self.from_client = self._client.follow
+        self.from_upstream = self._upstream.follow
+
+    @property
+    def at_boundary(self) -> bool:
+        """A frame to the client may be put in here."""
+        return self._upstream.at_boundary
+
+    def _heard_client(self, kind: int, message: bytes) -> None:
+        self._judged(self._conversation.from_client(kind, message))
+
+    def _heard_upstream(self, kind: int, message: bytes) -> None:
+        self._judged(self._conversation.from_upstream(kind, message))
+
+    def _judged(self, counts: bool) -> None:  # noqa: FBT001  # the verdict is the argument
+        if counts:
+            self._counted()
+            if self._conversation.lost:
+                self._client.give_up()
+                self._upstream.give_up()
+
+    def _counted(self) -> None:
+        now = self._client.clock()
+        if self._client.until <= now:
+            self._client.until = self._upstream.until = now + self._rest
+            self._seen()
+
+
+class AppPresence:
+    """Tells `seen` of each message from the client, whatever it says. Pings, pongs and closing are no messages."""
+
+    __slots__ = ("_client", "_rest", "_seen", "_upstream", "from_client", "from_upstream")
+
+    def __init__(
+        self, seen: Callable[[], None], *, rest: float = REST_SECONDS, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._seen = seen
+        self._rest = rest
+        self._client = _FromClient(self._counted, None, clock)
+        self._client.began = self._counted
+        self._upstream = FrameReader(_ignored)
+        self.from_client = self._client.follow
+        self.from_upstream = self._upstream.read
+
+    @property
+    def at_boundary(self) -> bool:
+        """A frame to the client may be put in here."""
+        return self._upstream.at_boundary
+
+    def _counted(self) -> None:
+        now = self._client.clock()
+        if self._client.until <= now:
+            self._client.until = now + self._rest
+            self._seen()
+
+
+def _ignored() -> None: ...

@@ -1,0 +1,106 @@
+"""A tap that writes down what passes, as a tape keeps it."""
+
+import re
+import socket
+import time
+
+from codehub.bootstrap import ide_cache_dir
+from codehub.proxy.gate import Verdict
+from codehub.proxy.request import RequestHead
+from codehub.settings import load_settings
+from tests.proxy.doors import Door
+from tests.proxy.recording.tape import Entry, Frame, Mark, Pieces, Request, frames
+
+KEPT = 300
+"""Of each message; more than presence ever looks at."""
+UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+PORT = re.compile(r'"port":\d+')
+SECRET_QUERY = re.compile(r"(reconnectionToken|vscodeWebWorkerExtHostId|parentOrigin|salt|path)=[^&]*")
+
+
+class Recorder:
+    """Of all sockets and requests of one tab."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self._began = time.monotonic()
+        self._sockets = 0
+        cache = ide_cache_dir(load_settings(database_url="postgresql://unused", redis_url="redis://unused"))
+        self._private = [text for text in (str(cache), socket.gethostname()) if text]
+
+    def now(self) -> float:
+        return round(time.monotonic() - self._began, 3)
+
+    def mark(self, doing: str) -> None:
+        self.entries.append(Mark(self.now(), doing))
+
+    def tap(self) -> "Recording":
+        self._sockets += 1
+        return Recording(self, self._sockets)
+
+    def note_requests(self, door: Door) -> None:
+        decide = door.server.decide
+
+        def noted(head: RequestHead) -> Verdict:
+            target = SECRET_QUERY.sub(r"\1=", head.target.decode("latin-1"))
+            self.entries.append(Request(self.now(), head.method.decode(), target))
+            return decide(head)
+
+        door.server.decide = noted
+
+    def neutral(self, text: str) -> str:
+        """Of the same length, without what is only this machine's or this session's."""
+        for private in self._private:
+            text = text.replace(private, "/" + "x" * (len(private) - 1))
+        text = UUID.sub("00000000-0000-0000-0000-000000000000", text)
+        return PORT.sub(lambda found: '"port":' + "1" * (len(found[0]) - 7), text)
+
+
+class Recording:
+    def __init__(self, recorder: Recorder, number: int) -> None:
+        self._recorder, self._number = recorder, number
+        self._buffers = {True: bytearray(), False: bytearray()}
+        self._shorten = {True: Shortening(recorder), False: Shortening(recorder)}
+
+    def from_client(self, data: bytes) -> None:
+        self._feed(data, client=True)
+
+    def from_upstream(self, data: bytes) -> None:
+        self._feed(data, client=False)
+
+    def _feed(self, data: bytes, *, client: bool) -> None:
+        buffer = self._buffers[client]
+        buffer += data
+        for first, payload in frames(buffer):
+            control = first & 8
+            pieces = [(payload.decode("latin-1"), 0)] if control else self._shorten[client].pieces(payload)
+            self._recorder.entries.append(Frame(self._recorder.now(), self._number, client, first, pieces))
+
+
+class Shortening:
+    """Of one direction's stream of outer frames: the beginning of each is kept."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._head = b""
+        self._left = 0
+        self._keep = 0
+
+    def pieces(self, payload: bytes) -> Pieces:
+        found: Pieces = []
+        while payload:
+            if self._left:
+                here, payload = payload[: self._left], payload[self._left :]
+                kept = here[: self._keep]
+                found.append((self._recorder.neutral(kept.decode("latin-1")), len(here) - len(kept)))
+                self._left -= len(here)
+                self._keep -= len(kept)
+                continue
+            needed = 13 - len(self._head)
+            here, payload = payload[:needed], payload[needed:]
+            self._head += here
+            found.append((here.decode("latin-1"), 0))
+            if len(self._head) == 13:
+                self._left, self._keep = int.from_bytes(self._head[9:], "big"), KEPT
+                self._head = b""
+        return found
