@@ -21,7 +21,7 @@ from codehub.proxy.gate import Failure, Forward, Respond, Route, Verdict, Wait
 from codehub.proxy.handover import BY_PATH, OPEN_PATH, Handover
 from codehub.proxy.pages import RESERVED, answer, asset
 from codehub.proxy.passes import Pass
-from codehub.proxy.presence import ClientPresence, Presence, counts
+from codehub.proxy.presence import AppPresence, counts, presence_tap
 from codehub.proxy.reception import ARRIVED_COOKIE, ARRIVED_ONCE, Reception
 from codehub.proxy.request import RequestHead
 from codehub.proxy.responses import plain_failure, problem, redirect, websocket_refusal
@@ -88,15 +88,22 @@ class Doorkeeper:
         if given is not None and given.until > self.now and head.target.startswith(given.prefix):
             target = head.target
             if not target.startswith(RESERVED, len(given.prefix)):
-                if counts(head.method, target):
-                    self._activities.seen(given.entry)
-                return given.forward if given.prefix == b"/" else replace(given.forward, target=given.inner(target))
+                return self._again(head, given)
         place = self._addresses.place(head.fields.host)
         if isinstance(place, WorkspaceHost):
             return self._workspace(Call(head, place.slug, place.port))
         if isinstance(place, Platform):
             return self._platform(head)
         return problem(421, f"No site of this name is served here: {_shown(head.fields.host)}.", "unknown_host")
+
+    def _again(self, head: RequestHead, given: Pass) -> Forward:
+        target, forward = head.target, given.forward
+        if given.prefix != b"/":
+            target = given.inner(target)
+            forward = replace(forward, target=target)
+        if counts(head.method, target):
+            self._activities.seen(given.entry)
+        return forward
 
     def _platform(self, head: RequestHead) -> Verdict:
         path = head.target.partition(b"?")[0]
@@ -167,10 +174,12 @@ class Doorkeeper:
             entry.endpoint,
             label=Label(visitor, credential, entry),
             target=call.target if call.by_path else None,
-            tap=lambda: Presence(lambda: self._activities.seen(entry)),
+            tap=lambda: presence_tap(call.target, lambda: self._activities.seen(entry)),
             holder=visitor.user.id,
             route=self._ide,
         )
+        if call.head.fields.upgrade:
+            return forward  # what passes through it says whether somebody is there
         if not call.from_elsewhere:
             given = Pass(forward, entry, call.prefix, self.now + self._trust)
             entry.give(given, self.now)
@@ -193,7 +202,7 @@ class Doorkeeper:
         return Forward(
             endpoint,
             label=Label(visitor, credential, entry),
-            tap=lambda: ClientPresence(lambda: self._activities.seen(entry)),
+            tap=lambda: AppPresence(lambda: self._activities.seen(entry)),
             holder=visitor.user.id,
             route=self._port,
         )

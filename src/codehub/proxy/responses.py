@@ -6,6 +6,7 @@ from base64 import b64encode
 from hashlib import sha1
 from http import HTTPStatus
 
+from codehub.proxy.frames import close_frame
 from codehub.proxy.gate import Failure, Header, Respond
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -60,12 +61,6 @@ def date_line(seconds: float) -> bytes:
     day, month = _DAYS[at.tm_wday], _MONTHS[at.tm_mon - 1]
     clock = f"{at.tm_hour:02}:{at.tm_min:02}:{at.tm_sec:02}"
     return f"Date: {day}, {at.tm_mday:02} {month} {at.tm_year} {clock} GMT".encode()
-
-
-def close_frame(code: int, why: str = "") -> bytes:
-    """Unmasked, as a server sends it."""
-    payload = code.to_bytes(2, "big") + why.encode()[:120]
-    return bytes((0x88, len(payload))) + payload
 
 
 def redirect(to: str, headers: tuple[Header, ...] = ()) -> Respond:

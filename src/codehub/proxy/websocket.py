@@ -10,8 +10,8 @@ from typing import Protocol
 
 import structlog
 
+from codehub.proxy.frames import close_frame
 from codehub.proxy.gate import Forward, Tap
-from codehub.proxy.responses import close_frame
 
 log = structlog.get_logger()
 
