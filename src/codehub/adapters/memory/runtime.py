@@ -29,7 +29,7 @@ class Container:
     deaf: bool = False
     detail: str = ""
     output: list[str] = field(default_factory=lambda: ["listening"])
-    ide: Endpoint = Endpoint(host="memory", port=1)
+    ide: Endpoint = field(default_factory=lambda: Endpoint(host="memory", port=1))
     """Where it really answers, for those who want to ask it."""
     ports: dict[int, Endpoint] = field(default_factory=dict)
 
