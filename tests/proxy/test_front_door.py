@@ -100,10 +100,10 @@ async def test_a_visit_is_for_its_own_host_alone(hub: Hub) -> None:
 async def test_whoever_is_not_signed_in_is_shown_the_way(hub: Hub) -> None:
     ann = await hub.person()
     demo = await hub.workspace(ann)
-    browser = await hub.get(demo, "/deep/link?folder=/home/ann", headers=DIRECT)
+    browser = await hub.get(demo, "/deep/link?folder=/srv/ann", headers=DIRECT)
     assert browser.status_code == 303
     way = browser.headers["location"]
-    assert way == f"http://{PLATFORM}/open/{demo.slug}?to=%2Fdeep%2Flink%3Ffolder%3D%2Fhome%2Fann"
+    assert way == f"http://{PLATFORM}/open/{demo.slug}?to=%2Fdeep%2Flink%3Ffolder%3D%2Fsrv%2Fann"
     script = await hub.get(demo, "/deep/link")
     assert (script.status_code, problem(script)) == (401, "unauthenticated")
     unknown = await hub.http.get("/deep/link", headers={"host": f"no-such-thing.{BASE}"})
