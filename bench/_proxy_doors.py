@@ -64,8 +64,15 @@ class Doors:
         self._upstream = upstream
 
     def ours(self) -> Door:
-        process = self._stack.enter_context(running([sys.executable, "-m", "bench._proxy_server", str(self._upstream)]))
-        return Door("codehub", int((process.stdout or sys.stdin.buffer).readline()), psutil.Process(process.pid))
+        return self._ours("codehub", "tapped")
+
+    def ours_untapped(self) -> Door:
+        return self._ours("codehub-without-presence", "untapped")
+
+    def _ours(self, name: str, tapped: str) -> Door:
+        command = [sys.executable, "-m", "bench._proxy_server", str(self._upstream), tapped]
+        process = self._stack.enter_context(running(command))
+        return Door(name, int((process.stdout or sys.stdin.buffer).readline()), psutil.Process(process.pid))
 
     def nginx(self) -> Door | None:
         program = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")

@@ -43,7 +43,13 @@ UPGRADE = (
     + COOKIE
     + b"\r\n"
 )
-MESSAGE = b"\x82\xbe" + b"\0\0\0\0" + b"m" * 58  # a masked frame, 64 bytes in all
+GREETING = b"\x82\xc0\0\0\0\0\x02" + bytes(11) + b'\x33{"type":"connectionType","desiredConnectionType":1}'
+MESSAGE = (
+    b"\x82\xba\0\0\0\0\x01"
+    + bytes(11)
+    + b"\x2d\x04\x04\x06\x64\x06\x07\x01\x0eremoteterminal\x01\x06$input\x04\x02\x06\x02\x01\x09make test"
+)
+"""A key in an IDE's terminal as a browser sends it, 64 bytes in all; so are the answers."""
 
 
 class Asking(asyncio.Protocol):
@@ -87,6 +93,8 @@ class Asking(asyncio.Protocol):
         if not self.upgrade:
             self.length = len(first)
         self.first = None
+        if self.upgrade:
+            self.transport.write(GREETING)
         self.ask()
 
 

@@ -2,12 +2,14 @@
 
 import asyncio
 import sys
+import time
 
 import uvloop
 
 from codehub.ports.runtime import Endpoint
-from codehub.proxy.gate import Failure, Forward, Respond, Verdict
+from codehub.proxy.gate import Failure, Forward, Respond, Tap, Verdict
 from codehub.proxy.limits import Limits
+from codehub.proxy.presence import IdePresence
 from codehub.proxy.request import RequestHead
 from codehub.proxy.responses import plain_failure, problem
 from codehub.proxy.server import ProxyServer
@@ -15,19 +17,19 @@ from codehub.proxy.server import ProxyServer
 NAME = b"__Host-codehub_session="
 
 
-class Counting:
-    """A tap that does what any must do at least: be called."""
+class Access:
+    """What presence is told to: the time of the last one."""
 
     at_boundary = False
 
     def __init__(self) -> None:
-        self.seen = 0
+        self.last = 0.0
 
-    def from_client(self, data: bytes) -> None:
-        self.seen += len(data)
+    def seen(self) -> None:
+        self.last = time.monotonic()
 
-    def from_upstream(self, data: bytes) -> None:
-        self.seen += len(data)
+    def tap(self) -> Tap:
+        return IdePresence(self.seen)
 
 
 class SessionGate:
@@ -51,12 +53,12 @@ class SessionGate:
         return plain_failure(failure)
 
 
-async def serve(upstream: int) -> None:
-    forward = Forward(Endpoint(host="127.0.0.1", port=upstream), tap=Counting)
+async def serve(upstream: int, *, tapped: bool) -> None:
+    forward = Forward(Endpoint(host="127.0.0.1", port=upstream), tap=Access().tap if tapped else None)
     server = ProxyServer(SessionGate({b"%d" % n: forward for n in range(1000)}), Limits(per_target=8192))
     print(await server.listen("127.0.0.1", 0), flush=True)
     await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(int(sys.argv[1])))
+    uvloop.run(serve(int(sys.argv[1]), tapped=sys.argv[2] == "tapped"))

@@ -14,11 +14,13 @@ from prometheus_client import generate_latest
 
 from codehub import telemetry
 from codehub.telemetry import (
+    _SECRETS_IN_TEXT,
     MAX_ITEMS,
     MAX_TEXT,
     METRICS,
     REDACTED,
     Metrics,
+    Scrubber,
     configure_logging,
     get_logger,
     log_context,

@@ -19,6 +19,7 @@ PREFIX: Final = 256
 SUBSCRIPTION: Final = 102
 _REGULAR: Final = 1
 _CONTROL: Final = 2
+_WITH_MEANING: Final = frozenset((_REGULAR, _CONTROL))
 _SILENT: Final = frozenset((3, 5, 6, 7, 8, 9))
 """Ack, Disconnect, ReplayRequest, Pause, Resume, KeepAlive: nobody's doing."""
 
@@ -64,7 +65,7 @@ class OuterFrames:
             kind = piece[at]
             length = int.from_bytes(piece[at + 9 : at + HEADER], "big")
             if kind not in _SILENT:
-                wanted = min(length, PREFIX)
+                wanted = min(length, PREFIX) if kind in _WITH_MEANING else 0
                 if end - at - HEADER < wanted:
                     break
                 self._message(kind, piece[at + HEADER : at + HEADER + wanted])
@@ -152,9 +153,6 @@ def requests_work(message: bytes) -> bool:
     if len(message) < 8:
         return len(message) > 1 and message[0] not in _REPLIES
     if message[0] in _REQUESTS:
-        end = 7 + message[6]
-        name = message[7:end]
-        if name in chatter.REQUESTS:
-            return False
-        return not any(message.startswith(shape, 7) for shape in chatter.REQUEST_SHAPES)
+        name = message[7 : 7 + message[6]]
+        return name not in chatter.REQUESTS and chatter.REQUEST_SHAPES.match(message, 7) is None
     return message[0] not in _REPLIES
