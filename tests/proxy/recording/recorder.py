@@ -38,14 +38,14 @@ class Recorder:
         return Recording(self, self._sockets)
 
     def note_requests(self, door: Door) -> None:
-        decide = door.server.decide
+        decide = door.server._decide
 
         def noted(head: RequestHead) -> Verdict:
             target = SECRET_QUERY.sub(r"\1=", head.target.decode("latin-1"))
             self.entries.append(Request(self.now(), head.method.decode(), target))
             return decide(head)
 
-        door.server.decide = noted
+        door.server._decide = noted
 
 
 def neutral(text: str) -> str:
@@ -56,6 +56,8 @@ def neutral(text: str) -> str:
 
 
 class Recording:
+    at_boundary = False
+
     def __init__(self, recorder: Recorder, number: int) -> None:
         self._recorder, self._number = recorder, number
         self._buffers = {True: bytearray(), False: bytearray()}
