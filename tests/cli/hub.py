@@ -22,6 +22,7 @@ from codehub.domain.admission import Limits
 from codehub.domain.identity import Role
 from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import Workspace
+from codehub.ports.accounts import Ticket
 from codehub.telemetry import Metrics
 from tests.api.site import MemorySite
 
@@ -125,6 +126,9 @@ class Hub:
         """Who holds it, until when."""
         held = self.site.worlds.database.world.leases.get(self.rows()[name].id, {})
         return {who: until for who, until in held.items() if until > datetime.now(UTC)}
+
+    def tickets(self) -> list[Ticket]:
+        return [stored.ticket for stored in self.site.worlds.database.world.people.tickets.values()]
 
     def keep(self, name: str, home: dict[bytes, StoredEntry]) -> str:
         """A restore point with these entries; its id."""

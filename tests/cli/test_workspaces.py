@@ -204,8 +204,17 @@ def test_opening(ann: Terminal, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> No
     said = ann("ws", "open", "demo")
     assert said.out.strip() == opened[0]
     assert "No browser could be opened" in said.err
-    ann.done("ws", "open", "demo", "--print")
+    printed = [ann.done("ws", "open", "demo", "--print"), ann.done("ws", "open", "demo", "--print", "--port", "8080")]
     assert len(opened) == 1
+    slug = hub.rows()["demo"].slug
+    for url, host in zip([*opened, *printed], [slug, slug, f"8080--{slug}"], strict=True):
+        assert url.startswith(f"http://{host}.localhost:8000/_codehub/enter?ticket=")
+    tickets = hub.tickets()
+    assert {(ticket.port, ticket.wakes, ticket.token_id is None) for ticket in tickets} == {
+        (None, True, False),
+        (8080, True, False),
+    }
+    assert len(tickets) == 3
 
 
 def test_what_a_terminal_would_obey_is_neutralised(ann: Terminal, hub: Hub) -> None:

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from codehub.api.deps import SIGNED, WITH_BODY, Parts, Signed, WorkspaceId, problems
 from codehub.api.parts import ApiParts
-from codehub.api.rendering import answer, workspace_url
+from codehub.api.rendering import answer
 from codehub.api.schemas import (
     KeepAlive,
     LeaseShown,
@@ -20,6 +20,7 @@ from codehub.api.schemas import (
     Workspace,
 )
 from codehub.api.workspaces import shown, visible
+from codehub.domain.addresses import entry_url
 from codehub.domain.errors import Conflict, Invalid, NotFound
 from codehub.domain.identity import Caller, Scope
 from codehub.domain.workspace import RecoverAction
@@ -137,16 +138,17 @@ async def undelete(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> R
 async def issue_ticket(
     parts: Parts, caller: Signed, workspace_id: WorkspaceId, body: TicketOrder | None = None
 ) -> TicketShown:
-    """Opens the workspace's own host, once: its page can then be signed in without ever seeing our cookie."""
+    """Opens the workspace's own host, once: its page can then be signed in without ever seeing our cookie. Going to
+    `url` is all it takes; a workspace that sleeps may be woken by it."""
     owned = await visible(parts, caller, workspace_id, Scope.WRITE)
-    secret = new_session_token()
-    ticket = Ticket(caller.user.id, workspace_id, caller.session_id, body.port if body else None)
+    order, secret, ws = body or TicketOrder(), new_session_token(), owned.workspace
+    url = entry_url(parts.site.workspace_url, ws.slug, ws.id, secret, order.port, order.path)
+    ticket = Ticket(caller.user.id, ws.id, caller.session_id, order.port, caller.token_id, wakes=True)
     try:
         await parts.tickets.issue(digest(secret), ticket, TICKET_SECONDS)
     except NotFound as ended:
         raise Conflict("This session has just ended. Sign in again.", "session_ended") from ended
     await note_admin(parts, caller, owned, "issue_ticket")
-    url = workspace_url(owned.workspace, parts.site.workspace_url)
     return TicketShown(ticket=secret, url=url, expires_in_seconds=TICKET_SECONDS)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
+from codehub.domain.addresses import workspace_url
 from codehub.domain.errors import ErrorInfo
 from codehub.domain.identity import User
 from codehub.domain.workspace import Operation, Workspace
@@ -22,7 +23,7 @@ def workspace_json(owned: Owned, url_pattern: str) -> dict[str, Any]:
         "template": ws.template,
         "image_ref": ws.image_ref,
         "runtime": ws.runtime,
-        "url": workspace_url(ws, url_pattern),
+        "url": workspace_url(url_pattern, ws.slug, ws.id),
         "phase": ws.phase.value,
         "desired_state": ws.desired_state.value,
         "operation": ws.operation.value,
@@ -40,10 +41,6 @@ def workspace_json(owned: Owned, url_pattern: str) -> dict[str, Any]:
         "updated_at": moment(ws.updated_at),
         "deleted_at": moment(ws.deleted_at),
     }
-
-
-def workspace_url(ws: Workspace, pattern: str) -> str:
-    return pattern.replace("{slug}", ws.slug).replace("{id}", str(ws.id))
 
 
 def settled(ws: Workspace) -> bool:

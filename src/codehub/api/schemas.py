@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, S
 
 from codehub.domain.errors import ErrorReason
 from codehub.domain.identity import Role, Scope
+from codehub.domain.local_path import local_path
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction
 
 T = TypeVar("T")
@@ -28,6 +29,12 @@ def storable(text: str) -> str:
     return text
 
 
+def local(path: str) -> str:
+    if local_path(path) != path:
+        raise ValueError("This is no path: begin with one slash, encode what is not plain, leave the fragment out.")
+    return path
+
+
 Text = Annotated[StrictStr, AfterValidator(storable)]
 Name = Annotated[Text, Field(min_length=1, max_length=100, examples=["demo"])]
 Description = Annotated[Text, Field(max_length=1_000, examples=["The shop's backend"])]
@@ -35,6 +42,13 @@ Memo = Annotated[Text, Field(max_length=10_000, examples=["ask Ann for the test 
 TemplateName = Annotated[Text, Field(min_length=1, max_length=40, examples=["default"])]
 TtlSeconds = Annotated[StrictInt, Field(ge=0, le=LONGEST_TTL, examples=[3600], description="0 = never")]
 GitUrl = Annotated[Text, Field(min_length=1, max_length=1_000, examples=["https://git.example.com/team/shop.git"])]
+LocalPath = Annotated[
+    Text,
+    Field(
+        max_length=2_000, examples=["/?folder=/home/coder/shop"], description="Where to arrive inside the workspace."
+    ),
+    AfterValidator(local),
+]
 Username = Annotated[Text, Field(min_length=1, max_length=64, examples=["ann"])]
 Secret = Annotated[Text, Field(min_length=1, max_length=1_024, examples=["correct horse battery staple"])]
 
@@ -288,11 +302,15 @@ class Restoration(Incoming):
 
 
 class TicketOrder(Incoming):
-    port: Annotated[StrictInt, Field(ge=1, le=65535)] | None = None
+    port: Annotated[StrictInt, Field(ge=1, le=65535)] | None = Field(
+        default=None, description="A port inside the workspace; null = its IDE."
+    )
+    path: LocalPath = "/"
 
 
 class TicketShown(Outgoing):
-    """`ticket` opens the workspace's own host once, within `expires_in_seconds`."""
+    """`url` is where to go: the ticket is in it. `ticket` opens the workspace's own host once, within
+    `expires_in_seconds`. Where workspaces are paths of our own host, `url` needs none."""
 
     ticket: str
     url: str

@@ -195,20 +195,22 @@ def recover(
 @app.command("open")
 def open_workspace(
     workspace: Which,
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="A port inside it, in place of the IDE.")] = None,
     only_print: Annotated[bool, typer.Option("--print", help="Print the address; open no browser.")] = False,
     timeout: Timeout = PATIENCE,
 ) -> None:
-    """Start it if it sleeps, and open it in the browser.
+    """Start it if it sleeps, and open it in the browser. The address lets in once, for a minute.
 
-    Example: `codehub ws open demo`
+    Examples: `codehub ws open demo` · `codehub ws open demo --port 8080`
     """
     with Client(contexts.in_use()) as client:
         ws = find(client, workspace)
         if ws["phase"] != "RUNNING" or ws["desired_state"] != "RUNNING":
             ws = client.patch(f"/workspaces/{ws['id']}", {"desired_state": "RUNNING"})
             ws = wait_until_settled(client, ws, timeout)
-    print(ws["url"])
-    if not only_print and not webbrowser.open(ws["url"]):
+        url = client.post(f"/workspaces/{ws['id']}/ticket", {} if port is None else {"port": port})["url"]
+    print(url)
+    if not only_print and not webbrowser.open(url):
         present.note("No browser could be opened; open the address above.")
 
 

@@ -106,6 +106,12 @@ class Caller:
         kind, _, name = self.credential.partition(":")
         return name if kind == "session" else None
 
+    @property
+    def token_id(self) -> UUID | None:
+        """None for a session."""
+        kind, _, name = self.credential.partition(":")
+        return UUID(name) if kind == "token" else None
+
 
 def session_credential(session: Session) -> str:
     return f"session:{session.id}"
