@@ -5,7 +5,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -26,7 +26,8 @@ def temporary_data_dir() -> Iterator[Path]:
             yield directory
         finally:
             for process in those_of(directory):
-                process.kill()
+                with suppress(psutil.NoSuchProcess):  # it went with another
+                    process.kill()
             psutil.wait_procs(those_of(directory), 10)
 
 
