@@ -247,6 +247,8 @@ async def test_a_door_that_says_running_and_opens_nothing_makes_no_storm(front: 
     await page.evaluate('sessionStorage.removeItem("codehub.reloads")')
     await page.reload()
     await eventually(lambda: front.asked_for(b"GET", b"/") >= 4)
+    front.show(None)
+    await title(page, "The IDE")
 
 
 async def test_a_name_is_text(front: Front, here: Tab) -> None:
