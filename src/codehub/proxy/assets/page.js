@@ -311,7 +311,8 @@ addEventListener("pageshow", (event) => {
 });
 
 if (document.prerendering) await happens("prerenderingchange");
-if (view.retry_seconds !== null) run(probe);
+if (view.name === "running") reload();
+else if (view.retry_seconds !== null) run(probe);
 else if (view.wakes) {
   while (document.hidden) await happens("visibilitychange");
   run((signal) => act("wake", signal));
