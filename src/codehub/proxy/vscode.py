@@ -13,8 +13,8 @@ from typing import Final
 from codehub.proxy import chatter
 
 HEADER: Final = 13
-PREFIX: Final = 256
-"""Of a message: its names, and the beginning of what it carries."""
+PREFIX: Final = 512
+"""Of a message: its names and the beginning of what it carries, which may be a long path."""
 
 SUBSCRIPTION: Final = 102
 _REGULAR: Final = 1
