@@ -13,15 +13,15 @@ from typing import Final
 from codehub.proxy import chatter
 
 HEADER: Final = 13
-PREFIX: Final = 256
-"""Of a message: its names, and the beginning of what it carries."""
+PREFIX: Final = 512
+"""Of a message: its names and the beginning of what it carries, which may be a long path."""
 
 SUBSCRIPTION: Final = 102
 _REGULAR: Final = 1
 _CONTROL: Final = 2
-_WITH_MEANING: Final = frozenset((_REGULAR, _CONTROL))
 _SILENT: Final = frozenset((3, 5, 6, 7, 8, 9))
 """Ack, Disconnect, ReplayRequest, Pause, Resume, KeepAlive: nobody's doing."""
+_KNOWN: Final = _SILENT | {_REGULAR, _CONTROL}
 
 _CONNECTION: Final = re.compile(rb'"desiredConnectionType":([123])\b')
 _MANAGEMENT: Final = b"1"
@@ -44,7 +44,8 @@ _REPLIES: Final = frozenset((5, 6, 7, 8, 9, 10, 11, 12))
 
 
 class OuterFrames:
-    """One direction's stream. `message` gets the type and the beginning of each that may mean something."""
+    """One direction's stream. `message` gets the type and the beginning of each that may mean something, and what is no
+    type at once: nothing that follows it can be read."""
 
     __slots__ = ("_held", "_message")
 
@@ -61,20 +62,23 @@ class OuterFrames:
         if self._held:
             piece = self._held + piece
         at, end = 0, len(piece)
-        while end - at >= HEADER:
+        while at < end:
             kind = piece[at]
+            if kind not in _KNOWN:
+                self._held = b""
+                self._message(kind, b"")
+                return 0
+            if end - at < HEADER:
+                break
             length = int.from_bytes(piece[at + 9 : at + HEADER], "big")
             if kind not in _SILENT:
-                wanted = min(length, PREFIX) if kind in _WITH_MEANING else 0
+                wanted = min(length, PREFIX)
                 if end - at - HEADER < wanted:
                     break
                 self._message(kind, piece[at + HEADER : at + HEADER + wanted])
             at += HEADER + length
-            if at >= end:
-                self._held = b""
-                return at - end
         self._held = piece[at:]
-        return 0
+        return max(at - end, 0)
 
 
 class Conversation:

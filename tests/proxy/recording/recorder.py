@@ -11,7 +11,7 @@ from tests.proxy.doors import Door
 from tests.proxy.recording.tape import Entry, Frame, Mark, Pieces, Request, frames
 
 KEPT = 300
-"""Of each message; more than presence ever looks at."""
+"""Of each message: its names, and the paths of a home that lies where workspaces have theirs."""
 PLACES = (str(Path.home()), str(Path(__file__).parents[3]), socket.gethostname())
 PRIVATE = re.compile("|".join(rf"{re.escape(place)}[\w./+-]*" for place in PLACES if place != "localhost"))
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
