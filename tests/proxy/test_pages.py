@@ -123,6 +123,13 @@ def test_what_no_encoding_can_hold_is_replaced() -> None:
     assert "?" in page(replace(VIEWS["error"], report="half \ud83d"), Language.ENGLISH).body.decode()
 
 
+@pytest.mark.parametrize("language", Language)
+def test_page_without_script_says_that_it_needs_it(language: Language) -> None:
+    for made in (page(VIEWS["asleep"], language), sign_in_page(language)):
+        unscripted = made.body.decode().partition("<noscript>")[2].partition("</noscript>")[0]
+        assert "JavaScript" in Read(unscripted.encode()).text
+
+
 # ── assets ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -122,6 +122,7 @@ def test_files_are_called_safe_only_if_they_were_seen() -> None:
     assert "still in" not in told(row).detail
     there = replace(row.conditions, volume_ready=Condition(status=True, reason="VolumeProvisioned"))
     assert "still in its home directory" in told(replace(row, conditions=there)).detail
+    assert "still in" not in told(replace(row, home=HomeContext(), conditions=there)).detail, "a volume, but no home"
     stored = replace(row.conditions, archive_ready=Condition(status=True, reason="ArchiveUploaded"))
     assert "still in" not in told(replace(row, conditions=stored)).detail, "the live home is the newer one"
     assert "still in the archive" in told(replace(row, home=HomeContext(), conditions=stored)).detail

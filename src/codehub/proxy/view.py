@@ -118,12 +118,12 @@ def limit_view(
     others = [other for other in running if other.id != workspace.id]
     staying = [other for other in others if not _leaving(other)]
     leaving = len(staying) < len(others)
+    kind = Kind.PRIMARY if len(staying) == 1 else Kind.SECONDARY
     actions = [
-        Action(f"{INSTEAD}{other.id}", say(language, "action.instead", name=other.name), Kind.SECONDARY)
-        for other in staying
+        Action(f"{INSTEAD}{other.id}", say(language, "action.instead", name=other.name), kind) for other in staying
     ]
     if limit != 0:
-        actions.append(Action(WAKE, say(language, "action.again")))
+        actions.append(Action(WAKE, say(language, "action.again"), Kind.SECONDARY if staying else Kind.PRIMARY))
     choices = ["limit.leaving"] if leaving else []
     choices += ["limit.choose"] if staying and limit != 0 else []
     if not choices and limit != 0:

@@ -6,11 +6,14 @@ const part = (id) => document.getElementById(id);
 const texts = JSON.parse(page.dataset.texts);
 const base = page.dataset.base;
 let view = JSON.parse(page.dataset.view);
+let seen = view.version; // of the workspace's state; what a refused wish is answered with is not that
+let aside = false; // such an answer is being shown
 
 const SELDOM = 30_000;
 const PATIENCE = 45_000; // the server answers a long question after 25 s
 const STILL = 1_000; // after an answer that was no news
 const AT_LEAST = 300; // between two questions
+const MOVING = ["waiting", "running"];
 const ROOM_TRIES = 5; // before a limit that nobody is about to lift is believed
 
 // ── showing ──
@@ -145,7 +148,7 @@ async function ask(path, options, signal) {
     ...options,
   });
   const said = await answer.json().catch(() => null);
-  if (said && typeof said.title === "string" && Array.isArray(said.actions)) return said;
+  if (said && typeof said.title === "string" && Array.isArray(said.actions)) return { ...said, granted: answer.ok };
   if (answer.status >= 400 && answer.status < 500) throw new Refused(said?.detail ?? texts.failed);
   throw new Error(`${answer.status}`);
 }
@@ -176,9 +179,12 @@ async function follow(signal) {
     if (view.settled && document.hidden) await happens("visibilitychange", signal);
     const asked = performance.now();
     try {
-      const next = await insist(`state?seen=${encodeURIComponent(view.version ?? "")}`, {}, signal);
-      const same = next.version === view.version;
-      show(next);
+      const next = await insist(`state?seen=${encodeURIComponent(seen)}`, {}, signal);
+      const same = next.version === seen;
+      seen = next.version;
+      // Why a wish was refused stays until there is news: the state as it was then is none.
+      if (!aside || MOVING.includes(next.name)) show(next);
+      aside = false;
       if (next.name === "running") return;
       if (same) await pause(next.settled ? SELDOM : STILL, signal);
     } catch (error) {
@@ -239,9 +245,11 @@ async function act(id, signal) {
   const instead = id.startsWith("instead:") ? id.slice("instead:".length) : null;
   hold(true);
   try {
-    const answer = await post(instead, signal);
-    if (instead !== null && waitsForRoom(answer, 0)) await makeRoom(answer, signal);
-    else show(answer);
+    let answer = await post(instead, signal);
+    if (instead !== null) answer = await makeRoom(answer, signal);
+    show(answer);
+    aside = !answer.granted;
+    seen = aside ? "" : answer.version;
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     note(error.message);
@@ -266,14 +274,14 @@ function waitsForRoom(answer, tries) {
 
 // The other workspace was asked to stop. Its place is free when it has.
 async function makeRoom(answer, signal) {
-  for (let tries = 1; waitsForRoom(answer, tries); tries += 1) {
+  for (let tries = 0; waitsForRoom(answer, tries); tries += 1) {
     const room = { title: texts.room_title, text: texts.room_text };
     const words = answer.name === "making_room" ? answer : { ...answer, ...room, name: "making_room" };
     show({ ...words, emblem: "busy", detail: "", report: "", progress: null, steps: [], actions: [] });
     await pause(1000, signal);
     answer = await post(null, signal);
   }
-  show(answer);
+  return answer;
 }
 
 part("actions").addEventListener("click", (event) => {
@@ -303,7 +311,8 @@ addEventListener("pageshow", (event) => {
 });
 
 if (document.prerendering) await happens("prerenderingchange");
-if (view.retry_seconds !== null) run(probe);
+if (view.name === "running") reload();
+else if (view.retry_seconds !== null) run(probe);
 else if (view.wakes) {
   while (document.hidden) await happens("visibilitychange");
   run((signal) => act("wake", signal));

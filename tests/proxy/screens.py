@@ -1,0 +1,135 @@
+"""The front door's pages as pictures in docs/screens: `python -m tests.proxy.screens` takes them anew.
+
+One sheet for each kind of screen, from real pages in a real browser.
+"""
+
+import asyncio
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+from uuid import UUID
+
+from playwright.async_api import Browser
+
+from codehub.domain.access import doorway
+from codehub.domain.errors import ErrorReason
+from codehub.domain.workspace import Condition, Conditions, Desired, Operation, Phase, Progress, Workspace
+from codehub.proxy.gate import Failure
+from codehub.proxy.view import failure_view, limit_view, making_room, no_listener, not_found, signed_out
+from codehub.proxy.workspace_view import view_of
+from tests import rows
+from tests.proxy.browser import chromium
+from tests.proxy.front import Front, Tell
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "screens"
+HOME_THERE = Conditions(volume_ready=Condition(status=True, reason="VolumeProvisioned"))
+
+
+@dataclass(frozen=True)
+class Sheet:
+    name: str
+    locale: str
+    scheme: Literal["light", "dark"]
+    width: int
+    height: int
+    columns: int
+    scale: float
+
+
+SHEETS = (
+    Sheet("pages-light", "en-GB", "light", 900, 660, 4, 0.5),
+    Sheet("pages-dark-korean", "ko-KR", "dark", 900, 660, 4, 0.5),
+    Sheet("pages-phone-light-korean", "ko-KR", "light", 390, 720, 6, 0.6),
+    Sheet("pages-phone-dark", "en-GB", "dark", 390, 720, 6, 0.6),
+)
+
+
+def of(row: Workspace, *, wakes: bool = False) -> Tell:
+    return lambda language: view_of(row, doorway(row), language, wakes=wakes)
+
+
+def pages() -> Iterator[Tell | None]:
+    """None: the sign-in page."""
+    wanted = rows.with_home(desired_state=Desired.RUNNING, name="blog")
+    others = [
+        rows.workspace(id=UUID(int=n), name=name, phase=Phase.RUNNING, desired_state=Desired.RUNNING)
+        for n, name in enumerate(("shop", "data-pipeline"), 1)
+    ]
+    restoring = rows.busy(rows.archived(desired_state=Desired.RUNNING, name="blog"), Operation.RESTORING)
+    message = "STARTING failed 3 times; the last time: the container ended before it answered: exit code 137"
+    broken = rows.broken(
+        rows.with_home(name="blog", conditions=HOME_THERE), error_info=rows.error_info(message=message)
+    )
+    yield None
+    yield of(rows.with_home(desired_state=Desired.STANDBY, name="blog"))
+    yield of(rows.busy(wanted, Operation.STARTING))
+    yield of(rows.archived(desired_state=Desired.ARCHIVED, name="blog"))
+    yield lambda language: view_of(
+        row := rows.busy(restoring, Operation.RESTORING, op_progress=Progress(1_240_000_000, 18_300, 3_400_000_000)),
+        doorway(row),
+        language,
+        wakes=False,
+    )
+    yield of(rows.workspace(name="blog"))
+    yield of(broken)
+    yield of(rows.broken(rows.workspace(name="blog"), ErrorReason.DATA_LOST))
+    yield partial(limit_view, wanted, others)
+    yield partial(making_room, wanted, others[0])
+    yield partial(signed_out, sign_in="/signin")
+    yield not_found
+    yield partial(no_listener, 3000, "blog")
+    yield lambda language: failure_view(Failure.UNREACHABLE, language, "blog")
+    yield of(
+        rows.busy(rows.with_home(phase=Phase.RUNNING, desired_state=Desired.STANDBY, name="blog"), Operation.STOPPING)
+    )
+    yield of(rows.with_home(desired_state=Desired.STANDBY, name="a-workspace-with-quite-a-long-name-" * 2))
+
+
+async def taken(browser: Browser, sheet: Sheet) -> list[bytes]:
+    shots = []
+    context = await browser.new_context(
+        locale=sheet.locale,
+        color_scheme=sheet.scheme,
+        reduced_motion="reduce",
+        viewport={"width": sheet.width, "height": sheet.height},
+        device_scale_factor=1,
+    )
+    async with Front() as front:
+        front.provider = "Example ID"
+        for tell in pages():
+            front.show(tell)
+            page = await context.new_page()
+            await page.goto(front.url + ("/signin" if tell is None else "/"))
+            await page.wait_for_function("document.fonts.status === 'loaded'")
+            shots.append(await page.screenshot(animations="disabled"))
+            await page.close()
+    await context.close()
+    return shots
+
+
+async def put_together(browser: Browser, sheet: Sheet, shots: list[bytes]) -> bytes:
+    width = round(sheet.width * sheet.scale)
+    images = "".join(
+        f'<img width={width} src="data:image/png;base64,{base64.b64encode(shot).decode()}">' for shot in shots
+    )
+    page = await browser.new_page(viewport={"width": sheet.columns * (width + 8) + 8, "height": 100})
+    await page.set_content(f"<body style='margin:8px;display:flex;flex-wrap:wrap;gap:8px;background:#888'>{images}")
+    picture = await page.screenshot(full_page=True)
+    await page.close()
+    return picture
+
+
+async def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    async with chromium() as browser:
+        for sheet in SHEETS:
+            picture = await put_together(browser, sheet, await taken(browser, sheet))
+            (FOLDER / f"{sheet.name}.png").write_bytes(picture)
+            print(f"docs/screens/{sheet.name}.png: {len(picture) // 1000} kB")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,388 @@
+"""The pages in a real browser, before a real front door: they stay true, act once, and are calm when things fail."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
+from uuid import UUID
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from codehub.domain.access import doorway
+from codehub.domain.local_path import local_path
+from codehub.domain.workspace import Desired, Operation, Phase, Progress, Workspace
+from codehub.proxy.gate import Respond
+from codehub.proxy.responses import problem
+from codehub.proxy.texts import Language
+from codehub.proxy.view import limit_view, making_room, no_listener, not_found
+from codehub.proxy.workspace_view import view_of
+from tests import rows
+from tests.proxy.browser import Tab, chromium, tab
+from tests.proxy.doors import eventually
+from tests.proxy.front import RUNNING, Front, Tell
+
+pytestmark = pytest.mark.system
+
+NASTY = "<img src=x onerror=alert(1)>"
+ASLEEP = rows.with_home(desired_state=Desired.STANDBY)
+WANTED = rows.with_home(desired_state=Desired.RUNNING)
+STARTING = rows.busy(WANTED, Operation.STARTING)
+RESTORING = rows.busy(rows.archived(desired_state=Desired.RUNNING), Operation.RESTORING)
+OTHER = rows.workspace(id=UUID(int=1), name="other", phase=Phase.RUNNING, desired_state=Desired.RUNNING)
+DEEP = "/?folder=/home/coder/project&x=1#L10"
+
+expect.set_options(timeout=30_000)
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+async def front() -> AsyncIterator[Front]:
+    async with Front() as front:
+        yield front
+
+
+@pytest.fixture
+async def here(browser: Browser, front: Front) -> AsyncIterator[Tab]:
+    async with tab(browser, base_url=front.url) as here:
+        yield here
+
+
+def of(row: Workspace, *, wakes: bool = False) -> Tell:
+    return lambda language: view_of(row, doorway(row), language, wakes=wakes, public_url="")
+
+
+def started(front: Front, _instead: str | None = None) -> tuple[int, Tell]:
+    front.show(of(STARTING))
+    return 202, of(STARTING)
+
+
+async def title(page: Page, text: str) -> None:
+    await expect(page.locator("h1")).to_have_text(text)
+
+
+async def test_waiting_is_live_and_ends_at_the_deep_link(front: Front, here: Tab) -> None:
+    page = here.page
+    front.show(of(RESTORING))
+    await page.goto(DEEP)
+    await expect(page.locator("#text")).to_have_text("Your files are being brought back from the archive.")
+    await expect(page.get_by_role("progressbar")).to_be_hidden()
+    for done, fraction in ((1_200_000_000, "0.5"), (1_800_000_000, "0.75")):
+        front.show(of(replace(RESTORING, op_progress=Progress(done, 5, 2_400_000_000))))
+        await expect(page.locator("#bar p")).to_have_text(f"{done / 1e9:.1f} of 2.4 GB")
+        await expect(page.get_by_role("progressbar")).to_have_js_property("value", float(fraction))
+    front.show(of(STARTING))
+    await expect(page.get_by_role("progressbar")).to_be_hidden()
+    await expect(page.locator("#steps li[aria-current=step]")).to_have_text("Start")
+    await expect(page.get_by_role("status")).to_contain_text("It is starting now.")
+    front.show(None)
+    await title(page, "The IDE")
+    assert page.url == front.url + DEEP
+    assert front.woken == []
+
+
+async def test_sleeper_is_started_by_a_click(front: Front, here: Tab) -> None:
+    page = here.page
+    front.wake = partial(started, front)
+    front.show(of(ASLEEP))
+    await page.goto(DEEP)
+    await front.polled()
+    assert front.woken == [], "GET wakes nobody, and neither does looking at it"
+    await page.get_by_role("button", name="Start").focus()
+    await page.keyboard.press("Enter")
+    await title(page, "Starting demo")
+    await expect(page.locator("h1")).to_be_focused()
+    assert await page.title() == "Starting demo · CodeHub"
+    assert front.woken == [None]
+    front.show(None)
+    await title(page, "The IDE")
+    assert page.url == front.url + DEEP
+
+
+async def test_page_wakes_by_itself_once(front: Front, here: Tab) -> None:
+    page = here.page
+    front.wake = partial(started, front)
+    front.show(of(ASLEEP, wakes=True))
+    await page.goto("/")
+    await title(page, "Starting demo")
+    await front.polled()
+    front.show(of(ASLEEP, wakes=True))  # somebody stopped it: that is no reason to wake it again
+    await title(page, "Waking demo")
+    front.show(of(ASLEEP))
+    await title(page, "demo is asleep")
+    assert front.woken == [None]
+
+
+async def test_page_that_nobody_sees_wakes_nobody(front: Front, here: Tab) -> None:
+    page = here.page
+    await page.add_init_script("""
+        let hidden = true;
+        Object.defineProperty(document, "hidden", { get: () => hidden });
+        window.appear = () => { hidden = false; document.dispatchEvent(new Event("visibilitychange")); };
+    """)
+    front.wake = partial(started, front)
+    front.show(of(ASLEEP, wakes=True))
+    await page.goto("/")
+    await page.wait_for_load_state("networkidle")
+    assert front.woken == []
+    await page.evaluate("appear()")
+    await title(page, "Starting demo")
+    assert front.woken == [None]
+
+
+async def test_prerendered_page_wakes_nobody(front: Front, here: Tab) -> None:
+    page = here.page
+    await page.add_init_script("""
+        let prerendering = true;
+        Object.defineProperty(document, "prerendering", { get: () => prerendering });
+        window.appear = () => { prerendering = false; document.dispatchEvent(new Event("prerenderingchange")); };
+    """)
+    front.wake = partial(started, front)
+    front.show(of(ASLEEP, wakes=True))
+    await page.goto("/")
+    await page.wait_for_load_state("networkidle")
+    assert (front.woken, front.polls) == ([], 0)
+    await page.evaluate("appear()")
+    await title(page, "Starting demo")
+    assert front.woken == [None]
+
+
+@pytest.mark.parametrize("first", ["limit", "making_room"])
+async def test_another_is_stopped_to_make_room(front: Front, here: Tab, first: str) -> None:
+    page = here.page
+    full = partial(limit_view, WANTED, [OTHER])
+    leaving = partial(limit_view, WANTED, [replace(OTHER, desired_state=Desired.STANDBY)])
+
+    def wake(instead: str | None) -> tuple[int, Tell]:
+        if instead:
+            return (429, full) if first == "limit" else (202, partial(making_room, WANTED, OTHER))
+        if len(front.woken) <= 2:
+            return 429, full
+        return (429, leaving) if len(front.woken) < 6 else started(front)
+
+    front.wake = wake
+    front.show(of(ASLEEP))
+    await page.goto("/")
+    await page.get_by_role("button", name="Start").click()
+    await title(page, "No room to start demo")
+    await front.polled()
+    front.show(lambda language: replace(of(ASLEEP)(language), detail="Other news."))
+    await expect(page.locator("#detail")).to_have_text("Other news.")
+    await page.get_by_role("button", name="Start").click()
+    await page.get_by_role("button", name="Stop other and start this one").click()
+    await expect(page.locator("h1")).to_contain_text("Making room")
+    await title(page, "Starting demo")
+    assert front.woken == [None, None, str(OTHER.id), None, None, None]
+
+
+async def test_room_that_others_took_is_told(front: Front, here: Tab) -> None:
+    page = here.page
+    front.wake = lambda instead: (202, partial(making_room, WANTED, OTHER)) if instead else (429, full)
+    full: Tell = partial(limit_view, WANTED, [])
+    front.show(partial(limit_view, WANTED, [OTHER]))
+    await page.goto("/")
+    await page.get_by_role("button", name="Stop other and start this one").click()
+    await expect(page.locator("#text")).to_have_text(full(Language.ENGLISH).text)
+    assert 3 < len(front.woken) < 8
+
+
+async def test_lost_connection_is_said_and_found_again(front: Front, here: Tab) -> None:
+    page = here.page
+    front.show(of(replace(RESTORING, op_progress=Progress(1, 1, 2))))
+    await page.goto("/")
+    await expect(page.get_by_role("progressbar")).to_be_visible()
+    await front.go_away()
+    await expect(page.get_by_role("alert")).to_have_text("Connection lost. Trying again …")
+    await expect(page.get_by_role("progressbar")).to_be_hidden()
+    front.show(of(STARTING))
+    await front.come_back()
+    await expect(page.get_by_role("alert")).to_be_hidden()
+    await expect(page.locator("#text")).to_have_text("Your files are in place. It is starting now.")
+
+
+async def test_a_start_survives_a_lost_connection(front: Front, here: Tab) -> None:
+    page = here.page
+    front.wake = partial(started, front)
+    front.show(of(ASLEEP))
+    await page.goto("/")
+    await front.go_away()
+    await page.get_by_role("button", name="Start").click()
+    await expect(page.get_by_role("alert")).to_be_visible()
+    front.show(of(STARTING))
+    await front.come_back()
+    await title(page, "Starting demo")
+    assert front.woken == [None]
+
+
+async def test_what_does_not_answer_is_tried_again_without_a_reload(front: Front, here: Tab) -> None:
+    page = here.page
+    tell: Tell = partial(no_listener, 3000, "demo")
+    front.show(tell)
+    await page.goto("/app?x=1")
+    await page.evaluate("window.stayed = true")
+    await eventually(lambda: front.asked_for(b"HEAD", b"/app?x=1") >= 2)
+    assert await page.evaluate("window.stayed")
+    assert front.polls == 0
+    front.show(None)
+    await title(page, "The IDE")
+    assert page.url == f"{front.url}/app?x=1"
+
+
+async def test_a_door_that_says_running_and_opens_nothing_makes_no_storm(front: Front, here: Tab) -> None:
+    page = here.page
+    front.show(of(STARTING))
+    await page.goto("/")
+    await front.polled()
+    recently = 'sessionStorage.setItem("codehub.reloads", JSON.stringify(Array(9).fill(Date.now() + 1000)))'
+    await page.evaluate(recently)
+    front.show(lambda _: RUNNING)
+    await title(page, "demo is running")
+    await page.wait_for_load_state("networkidle")
+    assert front.asked_for(b"GET", b"/") == 1
+    await page.evaluate('sessionStorage.removeItem("codehub.reloads")')
+    await page.reload()
+    await eventually(lambda: front.asked_for(b"GET", b"/") >= 4)
+    front.show(None)
+    await title(page, "The IDE")
+
+
+async def test_a_name_is_text(front: Front, here: Tab) -> None:
+    page = here.page
+    page.on("dialog", lambda dialog: here.complaints.append(dialog.message))
+    front.show(of(replace(ASLEEP, name=NASTY)))
+    await page.goto("/")
+    await title(page, f"{NASTY} is asleep")
+    front.show(partial(limit_view, replace(WANTED, name=NASTY), [replace(OTHER, name=NASTY)]))
+    await expect(page.get_by_role("button", name=f"Stop {NASTY} and start this one")).to_be_visible()
+    front.show(of(rows.broken(replace(ASLEEP, name=NASTY), error_info=rows.error_info(message=NASTY))))
+    await expect(page.locator("blockquote")).to_have_text(NASTY)
+    assert await page.locator("main img").count() == 0
+
+
+async def test_page_speaks_the_browser_s_language(front: Front, browser: Browser) -> None:
+    front.show(of(ASLEEP))
+    async with tab(browser, base_url=front.url, locale="ko-KR") as here:
+        await here.page.goto("/")
+        await title(here.page, "demo 워크스페이스가 쉬고 있습니다")
+        await expect(here.page.get_by_role("button", name="시작")).to_be_visible()
+        front.show(of(STARTING))
+        await title(here.page, "demo 워크스페이스를 시작하는 중입니다")
+
+
+async def test_settled_page_looks_again_when_somebody_returns_to_it(front: Front, here: Tab) -> None:
+    page = here.page
+    front.show(not_found)
+    await page.goto("/")
+    await front.polled()
+    front.tell = of(STARTING)  # without news of it
+    await page.evaluate('document.dispatchEvent(new Event("visibilitychange"))')
+    await title(page, "Starting demo")
+
+
+# ── signing in ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def fill(page: Page) -> None:
+    await page.get_by_label("Username").fill("ann")
+    await page.get_by_label("Password", exact=True).fill("correct horse")
+
+
+async def test_sign_in_goes_where_one_wanted_to_go(front: Front, here: Tab) -> None:
+    page = here.page
+    bodies: list[dict[str, str]] = []
+
+    def sign_in(body: dict[str, str]) -> Respond:
+        bodies.append(body)
+        return Respond(201, ((b"Content-Type", b"application/json"),), b"{}")
+
+    front.sign_in = sign_in
+    await page.goto("/signin?next=%2Fworkspaces%2F1%3Ftab%3Devents")
+    await expect(page.get_by_label("Username")).to_be_focused()
+    await fill(page)
+    await page.keyboard.press("Enter")
+    await title(page, "The IDE")
+    assert page.url == f"{front.url}/workspaces/1?tab=events"
+    assert bodies == [{"username": "ann", "password": "correct horse"}]
+
+
+async def test_sign_in_stays_on_this_site(front: Front, here: Tab) -> None:
+    page = here.page
+    front.sign_in = lambda _: Respond(201, (), b"{}")
+    front.provider = "Example <b>"
+    for bad in (
+        "https://evil.example/",
+        "//evil.example",
+        "/%5Cevil.example",
+        "javascript:alert(1)",
+        "/\t/evil.example",
+    ):
+        await page.goto(f"/signin?next={bad.replace('%', '%25')}")
+        assert await page.get_by_role("link", name="Sign in with Example <b>").get_attribute("href") == (
+            "/api/v1/session/oidc?next=%2F"
+        )
+        await fill(page)
+        await page.get_by_role("button", name="Sign in", exact=True).click()
+        await title(page, "The IDE")
+        assert page.url == f"{front.url}/"
+
+
+async def test_failed_sign_in_is_explained(front: Front, here: Tab) -> None:
+    page = here.page
+    await page.goto("/signin")
+    submit, alert = page.get_by_role("button", name="Sign in", exact=True), page.get_by_role("alert")
+    await submit.click()
+    await expect(alert).to_have_text("Please fill in both the username and the password.")
+    await expect(page.get_by_label("Username")).to_be_focused()
+    front.sign_in = lambda _: problem(401, "wrong", "unauthenticated")
+    await fill(page)
+    await submit.click()
+    await expect(alert).to_have_text("That username and password do not belong together.")
+    await expect(page.get_by_label("Password", exact=True)).to_have_attribute("aria-invalid", "true")
+    front.sign_in = lambda _: replace(problem(429, "too many", "too_many_tries"), headers=((b"Retry-After", b"2"),))
+    await submit.click()
+    await expect(alert).to_contain_text("Too many failed tries.")
+    await expect(submit).to_have_attribute("aria-disabled", "true")
+    await expect(alert).to_have_text("You can try again now.")
+    await expect(submit).not_to_have_attribute("aria-disabled", "true")
+    front.sign_in = lambda _: problem(500, "oops")
+    await submit.click()
+    await expect(alert).to_have_text("Something went wrong on our side. Please try again.")
+    await front.go_away()
+    await submit.click()
+    await expect(alert).to_contain_text("CodeHub does not answer.")
+    await front.come_back()
+
+
+async def test_password_can_be_shown_and_hidden(front: Front, here: Tab) -> None:
+    page = here.page
+    await page.goto("/signin")
+    await fill(page)
+    secret = page.locator("#password")
+    await page.get_by_role("button", name="Show password").click()
+    await expect(secret).to_have_attribute("type", "text")
+    await page.get_by_role("button", name="Hide password").click()
+    await expect(secret).to_have_attribute("type", "password")
+    await expect(secret).to_have_value("correct horse")
+
+
+PATHS = (
+    "/", "", "/a/b?c=d/e?f#g", "//evil", "/a//b", "\\\\evil", "/\\evil", "/%2f/evil", "/%5cevil", "/a%0d", "/a%7F",
+    "/a%",
+    "/a%zz", "https://evil", "javascript:alert(1)", "a/b", "/a b", "/a\n", "/é", "/a?b=%0d", "/a?x=//evil", "?a", "#a",
+    "/" + "a" * 1999, "/" + "a" * 2000, "/a/?", "/@evil", "/.//evil", "/;/x", "/%E4%BD%A0", "/\u2028", "/a\r", "/🙂",
+)  # fmt: skip
+
+
+async def test_both_rules_for_local_paths_agree(front: Front, here: Tab) -> None:
+    await here.page.goto("/signin")
+    script = """async (paths) => {
+        const { localPath } = await import("/_codehub/local_path.js");
+        return [localPath(null), ...paths.map(localPath)];
+    }"""
+    found = await here.page.evaluate(script, list(PATHS))
+    assert json.dumps(found) == json.dumps([local_path(None), *map(local_path, PATHS)])
