@@ -1,0 +1,72 @@
+"""Who may no longer be there is shown out, and who never might is told nothing."""
+
+import asyncio
+from uuid import uuid4
+
+import pytest
+from playwright.async_api import Browser, Response
+
+from tests.browser.door.installation import Installation, Person, Workspace
+from tests.browser.door.visitor import Visitor, arrived, until
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+
+SECONDS = 30.0
+"""Less than the minute after which sockets are looked at anyway."""
+SIGN_OUT = """fetch("/api/v1/session", {method: "DELETE", headers: {"Content-Type": "application/json"}})
+    .then(said => said.status)"""
+THEIR_OWN = {"date", "x-request-id"}
+
+
+@pytest.fixture(scope="module")
+def desk(ann: Person) -> Workspace:
+    return asyncio.run(ann.workspace("desk", "RUNNING"))
+
+
+@pytest.mark.parametrize("mode", ["subdomain", "path"])
+async def test_signing_out_ends_what_is_open(
+    mode: str, desk: Workspace, hub: Installation, browser: Browser, ann: Person
+) -> None:
+    address = f"{desk.url if mode == 'subdomain' else desk.by_path}?folder=/home/coder"
+    async with Visitor.at(browser, hub) as visitor:
+        platform = await visitor.signs_in(ann)
+        tab = await visitor.opens(address)
+        await tab.open_terminal()
+        sockets = [one for one in visitor.sockets[tab.page] if not one.is_closed()]
+        assert len(sockets) >= 2
+
+        await platform.goto(f"{hub.url}/signin")  # a page of ours that may ask the API
+        assert await platform.evaluate(SIGN_OUT) == 204
+        await until(lambda: all(one.is_closed() for one in sockets), "the end of the sockets", SECONDS)
+        assert await tab.page.evaluate("fetch('./', {redirect: 'manual'}).then(said => said.status)") in (0, 401)
+
+        page, _ = await visitor.goes(address)
+        assert page.url.startswith(f"{hub.url}/signin?next=")
+        await visitor.fills_in(page, ann)
+        await arrived(page)
+        assert page.url == address
+
+
+async def test_somebody_else_cannot_tell_it_from_nothing(desk: Workspace, hub: Installation, browser: Browser) -> None:
+    nowhere = desk.url.replace(desk.slug, "desk-000000")
+    async with Visitor.at(browser, hub) as visitor:
+        await visitor.signs_in(hub.person())
+        page, theirs = await visitor.goes(desk.url)
+        assert theirs.status == 404
+        assert await page.inner_text("#title") == "There is nothing here"
+        _, none = await visitor.goes(nowhere)
+        assert await seen(theirs) == await seen(none)
+
+        page, theirs = await visitor.goes(desk.by_path)
+        assert theirs.status == 404
+        assert await page.inner_text("#title") == "There is nothing here"
+        unknown = str(uuid4())
+        _, none = await visitor.goes(desk.by_path.replace(desk.id, unknown))
+        assert await seen(theirs, desk.id) == await seen(none, unknown)
+
+
+async def seen(answer: Response, own_id: str = "") -> tuple[int, dict[str, str], bytes]:
+    """All of it, but for what tells one answer from the next."""
+    headers = {name: value for name, value in answer.headers.items() if name not in THEIR_OWN}
+    body = await answer.body()
+    return answer.status, headers, body.replace(own_id.encode(), b"ID") if own_id else body
