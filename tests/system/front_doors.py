@@ -118,7 +118,7 @@ class FrontDoors:
             "CODEHUB_WORKSPACE_URL": f"http://{{slug}}.localhost:{port}/",
             "CODEHUB_API_UPSTREAM": f"127.0.0.1:{free_port()}",
         }
-        door = Door(self.site._start("proxy", **given, **more), port, status_port)
+        door = Door(self.site._start("proxy", **(given | more)), port, status_port)
 
         async def serves() -> bool:
             assert door.process.process.poll() is None, door.process.log.read_text()

@@ -103,6 +103,7 @@ async def test_renewal_under_load_fails_no_request(doors: FrontDoors, door: Door
     async def browse(browser: Browser) -> None:
         while not over.is_set():
             seen.append((await browser.get(f"/file-{len(seen)}")).status)
+            await asyncio.sleep(0.02)
 
     browsing = [asyncio.ensure_future(browse(visit.browser())) for _ in range(6)]
     door.send(signal.SIGHUP)
@@ -282,7 +283,7 @@ async def test_activity_reaches_the_row_and_survives_a_killed_worker(doors: Fron
 
     socket = await visit.socket()
     before = (await doors.row(visit.workspace.id)).last_access_at
-    assert await socket.echoed(b"typing")
+    assert await socket.echoed(b"\x01" + bytes(11) + b"\x05typed")  # as a workbench sends it
     await eventually(lambda: is_newer_than(before), PATIENCE)
 
     for worker in door.workers:

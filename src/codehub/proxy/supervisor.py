@@ -29,7 +29,7 @@ class Supervisor:
         host: str,
         port: int,
         *,
-        ready_seconds: float = 30.0,
+        ready_seconds: float = 120.0,
         drain_seconds: float = 60.0,
         environment: Mapping[str, str] | None = None,
         news: "News | None" = None,
