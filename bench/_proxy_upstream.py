@@ -1,10 +1,12 @@
-"""A fast upstream for the proxy's benchmark: the answers are ready-made, those to WebSocket messages too."""
+"""A fast upstream for the proxy's benchmark: the answers are ready-made, and each WebSocket message comes back."""
 
 import asyncio
 import sys
 from typing import cast
 
 import uvloop
+
+from bench._proxy_load import WORK
 
 BODY = b"x" * 1024
 HEAD = (
@@ -15,14 +17,8 @@ SMALL = HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
 SWITCH = (
     b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n"
 )
-QUESTION = b"\x82\xba\0\0\0\0"
-OUTPUT = (
-    b"\x82\x3e\x01"
-    + bytes(11)
-    + b"\x31\x04\x02\x06\xcc\x01\x06\x07\x05\x27"
-    + b'{"id":2,"event":"tick 2 tick 2 tick 2\n"}'
-)
-"""Terminal output as an IDE sends it, 64 bytes in all."""
+ECHO = b"\x82\x3a" + WORK
+"""As a server sends it: unmasked."""
 PIECE = b"y" * (1 << 18)
 
 
@@ -36,8 +32,7 @@ class Answering(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.upgraded:
-            if count := data.count(QUESTION):
-                self.transport.write(OUTPUT * count)
+            self.transport.write(ECHO)
         elif data.startswith(b"GET /big/"):
             self.left = int(data[9 : data.index(b" ", 9)])
             self.transport.write(HEAD + b"Content-Length: %d\r\n\r\n" % self.left)

@@ -25,9 +25,9 @@ def presence_tap(target: bytes, seen: Callable[[], None]) -> "IdePresence | AppP
 
 
 def counts(method: bytes, target: bytes) -> bool:
-    """Whether a plain request to the IDE is somebody's doing. The target is as the workspace sees it."""
-    del method
-    return chatter.HTTP.match(target) is None
+    """Whether a plain request to the IDE is somebody's doing. The target is as the workspace sees it. HEAD is what our
+    own pages ask with, to see whether something else answers by now."""
+    return method != b"HEAD" and chatter.HTTP.match(target) is None
 
 
 class _Side(FrameReader):
