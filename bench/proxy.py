@@ -22,7 +22,7 @@ from bench._proxy_doors import Door, Doors, running
 from bench._proxy_load import SITES
 
 CONNECTIONS = 64
-NAMES = ("nginx", "configurable-http-proxy", "codehub", "codehub-without-presence")
+NAMES = ("nginx", "configurable-http-proxy", "codehub")
 
 
 @dataclass
@@ -105,7 +105,6 @@ class Bench:
         aim("requests/s at least 5 × configurable-http-proxy", "configurable-http-proxy", "requests", least=5.0)
         aim("requests/s with new heads at least 0.5 × nginx", "nginx", "heads", least=0.5)
         aim("messages/s at least 0.8 × nginx", "nginx", "messages", least=0.8)
-        aim("messages/s at least 0.9 × itself without presence", "codehub-without-presence", "messages", least=0.9)
         aim("200 MB download at least 0.8 × nginx", "nginx", "download_mb", least=0.8)
         aim("p99 at most 2 × nginx", "nginx", "p99_ms", most=2.0)
         return found
@@ -146,9 +145,7 @@ def measure(bench: Bench, rounds: int, names: Sequence[str]) -> None:
         upstream = stack.enter_context(running([sys.executable, "-m", "bench._proxy_upstream"]))
         assert upstream.stdout
         doors = Doors(stack, Path(directory), int(upstream.stdout.readline()))
-        starts = dict(
-            zip(NAMES, (doors.nginx, doors.configurable_http_proxy, doors.ours, doors.ours_untapped), strict=True)
-        )
+        starts = dict(zip(NAMES, (doors.nginx, doors.configurable_http_proxy, doors.ours), strict=True))
         tried = {name: starts[name]() for name in NAMES if name in names}
         found = [door for door in tried.values() if door is not None]
         os.environ[SITES] = json.dumps(doors.sites)  # for the load's processes
