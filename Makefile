@@ -12,13 +12,16 @@ PYTEST := $(BIN)/pytest
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-fast test-system test-long check sim sim-mutants bench bench-api bench-archive bench-controller bench-proxy docs format clean
+.PHONY: help up images test test-fast test-system test-long check sim sim-mutants bench bench-api bench-archive bench-controller bench-proxy docs format clean
 
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: $(STAMP) ## Run a whole CodeHub on this machine (PORT=9000: elsewhere than 8000)
 	@$(BIN)/codehub up $(if $(PORT),--port $(PORT))
+
+images: $(STAMP) ## Build the images of workspaces and of CodeHub itself, if they are not up to date
+	@$(BIN)/python deploy/images/build.py
 
 test: check test-fast ## All that CI runs: check, fast tests, simulation, system tests
 	@$(MAKE) --no-print-directory sim

@@ -29,6 +29,7 @@ class Container:
     deaf: bool = False
     detail: str = ""
     output: list[str] = field(default_factory=lambda: ["listening"])
+    spec: ContainerSpec | None = None
 
 
 @dataclass(slots=True)
@@ -143,6 +144,7 @@ class MemoryRuntime:
             f"instance-{world.started}",
             spec.volume,
             ready_at=world.now() + world.boot_seconds,
+            spec=spec,
         )
         if spec.workspace_id in world.dies_after_start:
             world.kill(spec.workspace_id)
