@@ -55,6 +55,14 @@ class Walls:
         code, said = await self._run(firewall.check(self._site.bridge, self._site.reachable))
         return "" if code == 0 else said.strip() or f"exit code {code}"
 
+    async def gateway(self) -> str:
+        """The engine's machine, as a workspace sees it."""
+        await self.stand()
+        with doing("the network cannot be looked at"):
+            docker = await self._engine.docker()
+            found = await (await docker.networks.get(self._site.network)).show()
+        return str(found["IPAM"]["Config"][0]["Gateway"])
+
     async def take_down(self) -> None:
         """The filter's rules and the network, once nothing is on it any more."""
         await self._run(firewall.take_down(self._site.bridge))
