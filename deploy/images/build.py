@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,9 +70,9 @@ def sources(*places: str) -> tuple[Path, ...]:
 
 
 def codehub_image(name: str) -> Image:
-    pins = (ROOT / "pyproject.toml", ROOT / "constraints.txt")
     everything = sources("**/*.py", "**/*.sql", "**/*.mako", "dashboard/**/*")
-    return Image(name, IMAGES / "codehub" / "Dockerfile", (*everything, *pins), (*sources("job/*.py"), *pins))
+    pins = (json.dumps(requirements()), (ROOT / "constraints.txt").read_text())
+    return Image(name, IMAGES / "codehub" / "Dockerfile", everything, sources("job/*.py"), pins)
 
 
 def workspace_image(name: str) -> Image:
@@ -141,9 +141,16 @@ def requirements() -> list[str]:
     return [one for one in declared if one not in EMBEDDED]
 
 
-def fetch(wanted: Iterable[str], place: Path) -> None:
-    place.mkdir()
-    _pip("download", "--only-binary=:all:", *PYTHON, "--dest", str(place), *wanted)
+def fetch(wanted: Sequence[str], place: Path) -> None:
+    """Once for the same pins: they are kept in the environment that runs this."""
+    key = hashlib.sha256("\n".join([*wanted, (ROOT / "constraints.txt").read_text()]).encode()).hexdigest()[:16]
+    kept = Path(sys.prefix) / "wheels" / key
+    if not kept.is_dir():
+        unfinished = kept.with_suffix(".new")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        _pip("download", "--only-binary=:all:", *PYTHON, "--dest", str(unfinished), *wanted)
+        unfinished.rename(kept)
+    shutil.copytree(kept, place)
 
 
 def _pip(verb: str, *words: str) -> None:

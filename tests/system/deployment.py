@@ -158,7 +158,7 @@ class Deployment:
         if url is None:
             return {}
         named = ("CODEHUB_S3_ENDPOINT", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
-        return {"CODEHUB_ARCHIVE_URL": url} | {name: os.environ[name] for name in named}
+        return {"CODEHUB_ARCHIVE_URL": url} | {name: os.environ[name] for name in named if name in os.environ}
 
     # ── the witness ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -183,9 +183,10 @@ class Deployment:
     def wishes(self) -> Wishes:
         return self.services.wishes
 
-    async def create(self, desired: Desired, **more: str) -> UUID:
+    async def create(self, desired: Desired, template: str = "default", image_ref: str = "") -> UUID:
         key = uuid4()
-        await self.wishes.create(NewWorkspace(f"demo {key}", "ann", desired, **more), key, ANN, datetime.now(UTC))
+        new = NewWorkspace(f"demo {key}", "ann", desired, template=template, image_ref=image_ref)
+        await self.wishes.create(new, key, ANN, datetime.now(UTC))
         return key
 
     async def want(self, key: UUID, desired: Desired) -> None:

@@ -121,7 +121,7 @@ def _settings(
         data_dir=directory,
         archive_url=archive_url,
         max_running_per_user=100,
-        **{name: value for name, value in given.items()},
+        **given,
     )
 
 

@@ -1,4 +1,4 @@
-"""Workspaces in containers on real PostgreSQL, Redis, S3 and Docker: a whole life, and what an operator does by hand."""
+"""Workspaces in containers on real PostgreSQL, Redis, S3 and Docker: a life, and what an operator does by hand."""
 
 import subprocess
 from collections.abc import AsyncIterator

@@ -23,7 +23,7 @@ SOCKET = "unix:///var/run/docker.sock"
 OLDEST, NEWEST = (1, 40), (1, 47)
 """API versions this is written for; within them, the engine's own."""
 
-NOT_FOUND, CONFLICT = 404, 409
+BAD_REQUEST, NOT_FOUND, CONFLICT = 400, 404, 409
 _NO_CONNECTION = 900  # aiodocker's own
 _TIMEOUT = aiohttp.ClientTimeout(total=45, sock_connect=5)
 _LONGEST_MESSAGE = 500
@@ -164,7 +164,7 @@ class Engine:
             try:
                 await (await self.docker()).images.inspect(name)
             except DockerError as error:
-                if error.status == NOT_FOUND:
+                if error.status in {NOT_FOUND, BAD_REQUEST}:  # the latter: no image could have such a name
                     return False
                 raise
         return True

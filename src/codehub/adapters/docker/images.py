@@ -11,7 +11,7 @@ from typing import Any
 
 from aiodocker import DockerError
 
-from codehub.adapters.docker.engine import NOT_FOUND, Engine, looking
+from codehub.adapters.docker.engine import BAD_REQUEST, NOT_FOUND, Engine, looking
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable
 from codehub.ports.runtime import Pulling
 
@@ -23,7 +23,6 @@ _ANSWERS = re.compile(
 _NO_WAY = re.compile(
     r"dial tcp|no such host|server misbehaving|connection refused|timeout|TLS|EOF|certificate", re.IGNORECASE
 )
-_BAD_REQUEST = 400
 MIB = 1 << 20
 
 
@@ -80,7 +79,7 @@ class Pulls:
 
 
 def pull_failure(image: str, status: int, words: str) -> BackendError:
-    answered = status in {NOT_FOUND, _BAD_REQUEST} or _ANSWERS.search(words)
+    answered = status in {NOT_FOUND, BAD_REQUEST} or _ANSWERS.search(words)
     if answered and not _NO_WAY.search(words):
         message = f"image {image!r} cannot be had: {words}"
         return BackendError(message, reason=ErrorReason.IMAGE_PULL_FAILED, image=image)
