@@ -26,7 +26,7 @@ from codehub.settings import Settings, load_settings
 from tests.docker_engine import CODEHUB_IMAGE, TOY_IMAGE, WORKSPACE_IMAGE, sweep
 from tests.system.deployment import Deployment
 
-ENGINE_BYTES = 1600 << 20
+ENGINE_BYTES = 900 << 20
 
 
 @dataclass
@@ -91,7 +91,8 @@ async def docker_deployed(
         "CODEHUB_INSTALL_ID": install,
         "CODEHUB_IMAGE": TOY_IMAGE if engine else CODEHUB_IMAGE,
         "CODEHUB_WORKSPACE_IMAGE": TOY_IMAGE if engine else WORKSPACE_IMAGE,
-        "CODEHUB_WORKSPACE_MEMORY_BYTES": str(1 << 30),
+        # What is written to a disk in memory counts as the writer's memory.
+        "CODEHUB_WORKSPACE_MEMORY_BYTES": str(4 << 30 if engine else 1 << 30),
         **({"DOCKER_HOST": engine.host} if engine else {}),
     }
     with tempfile.TemporaryDirectory(prefix="codehub-test-") as name:

@@ -1,5 +1,6 @@
-"""What happens to the engine itself: restarted, standing still, its disk full. Workspaces are unknown for a while, never
-lost, and nothing is started twice. Each on an engine of the test's own."""
+"""What happens to the engine itself: restarted, standing still, its disk full. Workspaces are unknown for a while,
+never lost, and nothing is started twice. Each on an engine of the test's own.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
