@@ -1,7 +1,7 @@
 """A real coordinator over a real Docker engine; and an engine of a test's own, to be restarted, paused and filled up.
 
-That engine lives in a network namespace of its own, with all its data in memory, so that whatever is done to it, other
-tests' containers do not notice.
+That engine lives in a network namespace of its own and on a small disk of its own, so that whatever is done to it,
+other tests' containers do not notice.
 """
 
 import asyncio
@@ -91,8 +91,7 @@ async def docker_deployed(
         "CODEHUB_INSTALL_ID": install,
         "CODEHUB_IMAGE": TOY_IMAGE if engine else CODEHUB_IMAGE,
         "CODEHUB_WORKSPACE_IMAGE": TOY_IMAGE if engine else WORKSPACE_IMAGE,
-        # What is written to a disk in memory counts as the writer's memory.
-        "CODEHUB_WORKSPACE_MEMORY_BYTES": str(4 << 30 if engine else 1 << 30),
+        "CODEHUB_WORKSPACE_MEMORY_BYTES": str(1 << 30),
         **({"DOCKER_HOST": engine.host} if engine else {}),
     }
     with tempfile.TemporaryDirectory(prefix="codehub-test-") as name:
@@ -195,10 +194,13 @@ class OwnEngine:
 
 @contextmanager
 def own_engine() -> Iterator[OwnEngine]:
-    """With the toys' image; all it keeps is on a mount of ENGINE_BYTES."""
-    with tempfile.TemporaryDirectory(prefix="codehub-engine-") as name:
-        size = f"size={ENGINE_BYTES}"
-        subprocess.run(["mount", "-t", "tmpfs", "-o", size, "codehub-test-engine", name], check=True)
+    """With the toys' image; all it keeps is on a file system of ENGINE_BYTES."""
+    with tempfile.TemporaryDirectory(prefix="codehub-engine-") as kept, tempfile.TemporaryDirectory() as name:
+        disk = Path(kept, "disk")
+        with disk.open("wb") as file:
+            file.truncate(ENGINE_BYTES)
+        subprocess.run(["mkfs.ext4", "-q", str(disk)], check=True)
+        subprocess.run(["mount", "-o", "loop", str(disk), name], check=True)
         engine = OwnEngine(Path(name))
         try:
             engine.start()
@@ -226,4 +228,4 @@ async def seconds_until(check: object, patience: float = 60.0) -> float:
 
 
 def has_tools() -> bool:
-    return all(shutil.which(tool) for tool in ("dockerd", "unshare", "nsenter", "ip"))
+    return all(shutil.which(tool) for tool in ("dockerd", "unshare", "nsenter", "ip", "mkfs.ext4"))

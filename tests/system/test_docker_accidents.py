@@ -24,7 +24,7 @@ async def fragile(
     docker_house: DockerHouse, witnessed_database: str, fresh_redis: str
 ) -> AsyncIterator[tuple[DockerDeployment, OwnEngine]]:
     if not has_tools():
-        pytest.skip("dockerd, unshare, nsenter or ip is not there")
+        pytest.skip("dockerd, unshare, nsenter, ip or mkfs.ext4 is not there")
     with own_engine() as engine:
         async with docker_deployed(witnessed_database, fresh_redis, engine=engine) as site:
             site.start()
@@ -96,7 +96,7 @@ async def test_the_disk_is_full(fragile: tuple[DockerDeployment, OwnEngine]) -> 
     assert site.inside(key, "echo more > another 2>/dev/null; cat note") == "precious"
     await site.settled(other, Phase.RUNNING)
 
-    # It can still be put to sleep, which frees the disk, and its archive holds all of it.
+    # It can still be put to sleep, which frees the disk, and its archive holds what is there.
     await site.brought_to(key, Desired.ARCHIVED)
     site.inside(other, "echo fits > again && cat again")
     await site.brought_to(key, Desired.RUNNING)
