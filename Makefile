@@ -12,7 +12,7 @@ PYTEST := $(BIN)/pytest
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help up images test test-fast test-system test-long check sim sim-mutants bench bench-api bench-archive bench-controller bench-proxy docs format clean
+.PHONY: help up images test test-fast test-system test-long check sim sim-mutants bench bench-api bench-archive bench-controller bench-proxy bench-start docs format clean
 
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ bench-controller: $(STAMP) ## The controller's passes at 1 k, 10 k and 100 k wor
 
 bench-proxy: $(STAMP) ## The front door beside nginx and configurable-http-proxy
 	@$(BIN)/python -m bench.proxy
+
+bench-start: $(STAMP) ## From a wish to RUNNING in Docker, against a bare docker run
+	@$(BIN)/python -m bench.start
 
 docs: $(STAMP) ## Write docs/reference anew from the code
 	@$(BIN)/python docs/generate.py
