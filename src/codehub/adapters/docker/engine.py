@@ -154,10 +154,13 @@ class Engine:
 
     async def volume(self, name: str) -> Mapping[str, Any] | None:
         with looking():
-            docker = await self.docker()
-            # A list, because the look at one by its name must read its error's text to tell "gone" from "broken".
-            found = await docker.volumes.list(filters={"name": [f"^{name}$"]})
-        return next((volume for volume in found["Volumes"] or () if volume["Name"] == name), None)
+            try:
+                found: Mapping[str, Any] = await DockerVolume(await self.docker(), name).show()
+            except DockerError as error:
+                if error.status == NOT_FOUND:
+                    return None
+                raise
+        return found
 
     async def has_image(self, name: str) -> bool:
         with looking():
