@@ -71,6 +71,11 @@ class Engine:
         try:
             yield client
         finally:
+            # A stream that broke would break the closing too, and leave the connection open.
+            broken, client.events.task = client.events.task, None
+            if broken is not None:
+                broken.cancel()
+                await asyncio.gather(broken, return_exceptions=True)
             await client.close()
 
     async def version(self) -> str:
