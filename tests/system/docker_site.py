@@ -83,6 +83,7 @@ async def docker_deployed(
     *,
     archive_url: str | None = None,
     engine: "OwnEngine | None" = None,
+    kind: type[DockerDeployment] = DockerDeployment,
 ) -> AsyncIterator[DockerDeployment]:
     """On a database that is migrated. Nobody coordinates yet. With an engine of its own it has toys for images."""
     install = f"test-{uuid4().hex[:12]}"
@@ -101,7 +102,7 @@ async def docker_deployed(
         settings = _settings(given, database_url, redis_url, directory, archive_url)
         async with open_services(settings) as services:
             prefix = engine.enter if engine else ()
-            site = DockerDeployment(directory, services, database_url, redis_url, given=given, prefix=prefix)
+            site = kind(directory, services, database_url, redis_url, given=given, prefix=prefix)
             try:
                 yield site
             except BaseException:
