@@ -12,13 +12,16 @@ PYTEST := $(BIN)/pytest
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-fast test-system test-long check sim sim-mutants bench bench-api bench-archive bench-controller bench-proxy docs format clean
+.PHONY: help up images test test-fast test-system test-long check sim sim-mutants bench bench-api bench-archive bench-controller bench-proxy bench-start docs format clean
 
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: $(STAMP) ## Run a whole CodeHub on this machine (PORT=9000: elsewhere than 8000)
 	@$(BIN)/codehub up $(if $(PORT),--port $(PORT))
+
+images: $(STAMP) ## Build the images of workspaces and of CodeHub itself, if they are not up to date
+	@$(BIN)/python deploy/images/build.py
 
 test: check test-fast ## All that CI runs: check, fast tests, simulation, system tests
 	@$(MAKE) --no-print-directory sim
@@ -61,6 +64,9 @@ bench-controller: $(STAMP) ## The controller's passes at 1 k, 10 k and 100 k wor
 
 bench-proxy: $(STAMP) ## The front door beside nginx and configurable-http-proxy
 	@$(BIN)/python -m bench.proxy --json -
+
+bench-start: $(STAMP) ## From a wish to RUNNING in Docker, against a bare docker run
+	@$(BIN)/python -m bench.start
 
 docs: $(STAMP) ## Write docs/reference anew from the code
 	@$(BIN)/python docs/generate.py

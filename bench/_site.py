@@ -73,7 +73,7 @@ class Site:
 
 async def settled_site(servers: Servers, place: Path, workspaces: int, people: int) -> tuple[Site, list[Person]]:
     site = Site(servers, place, await servers.database())
-    known = await _register(site.url, people, Role.USER)
+    known = await register(site.url, people, Role.USER)
     async with connected(site.url) as connection:
         await Fleet(owners=[person.owner_id for person in known]).grow(connection, workspaces)
     return site, known
@@ -82,17 +82,17 @@ async def settled_site(servers: Servers, place: Path, workspaces: int, people: i
 async def changing_site(servers: Servers, place: Path, workspaces: int, people: int) -> tuple[Site, list[Person]]:
     """Workspaces that a real coordinator has nothing to do for, whatever its runtime holds."""
     site = Site(servers, place, await servers.database())
-    known = await _register(site.url, people, Role.USER)
+    known = await register(site.url, people, Role.USER)
     async with connected(site.url) as connection:
         await insert(connection, list(pending(workspaces, [person.owner_id for person in known])))
     return site, known
 
 
 async def admins(site: Site, count: int) -> list[Person]:
-    return await _register(site.url, count, Role.ADMIN)
+    return await register(site.url, count, Role.ADMIN)
 
 
-async def _register(url: str, count: int, role: Role) -> list[Person]:
+async def register(url: str, count: int, role: Role) -> list[Person]:
     actor, found = Actor("bench"), []
     async with await PostgresDatabase.open(url) as database:
         accounts = database.accounts()

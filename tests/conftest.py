@@ -9,7 +9,7 @@ from collections.abc import Generator
 import hypothesis
 import pytest
 
-pytest_plugins = ["tests.real_services"]
+pytest_plugins = ["tests.real_services", "tests.docker_engine"]
 
 NO_SKIPS = os.environ.get("CODEHUB_NO_SKIPS") == "1"
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import UUID
 
 from fastapi import FastAPI
 
@@ -29,7 +30,7 @@ from codehub.adapters.objects import ObjectArchives
 from codehub.adapters.oidc import HttpOpenIdProvider, OpenIdClient
 from codehub.adapters.passwords import Argon2Passwords
 from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch, check_schema, migrate
-from codehub.adapters.process import ProcessJobs, ProcessRuntime
+from codehub.adapters.process import ProcessRuntime
 from codehub.adapters.redis import RedisConnection
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.app import create_app
@@ -44,6 +45,7 @@ from codehub.domain.idle import IdlePolicy
 from codehub.domain.plan import Policy
 from codehub.domain.protection import Retention
 from codehub.domain.workspace import Operation
+from codehub.housing import Housing, docker_runtime, jobs, processes
 from codehub.job.store_address import parse_store
 from codehub.ports.accounts import SessionRules
 from codehub.ports.collector import CollectorView
@@ -77,6 +79,9 @@ __all__ = [
 ]
 
 
+NOBODY = UUID(int=0)
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """One process's connections, opened once."""
@@ -84,7 +89,7 @@ class Services:
     settings: Settings
     database: PostgresDatabase
     redis: RedisConnection
-    runtime: ProcessRuntime
+    runtime: Housing
     archives: ObjectArchives
     metrics: Metrics
     install: str
@@ -92,6 +97,10 @@ class Services:
     @property
     def wishes(self) -> Wishes:
         return Wishes(self.database.specs(), limits(self.settings))
+
+    @property
+    def processes(self) -> ProcessRuntime:
+        return processes(self.runtime)
 
     @property
     def collector(self) -> CollectorView:
@@ -128,12 +137,13 @@ class Services:
             bus=self.redis.bus(),
             activity=self.redis.activity(),
             runtime=self.runtime,
-            jobs=ProcessJobs(self.runtime, archive_url(settings)),
+            jobs=jobs(self.runtime, archive_url(settings)),
             archives=self.archives,
             notifier=WebhookNotifier(webhook.get_secret_value(), self.metrics) if webhook else LogNotifier(),
             clock=clock,
             ids=RandomIds(),
             metrics=self.metrics,
+            templates=self.database.templates(),
             records=Records(
                 self.database.accounts(),
                 self.database.audit(),
@@ -155,11 +165,19 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         install = settings.install_id or (await database.installation_id()).hex
         archives = open_archives(settings)
         stack.callback(archives.close)
-        command, readable = ide(settings)
-        place, (kept, _) = private_data_dir(settings), parse_store(archive_url(settings))
-        hidden = [place, *([] if kept is None else [kept])]
-        runtime = ProcessRuntime(place / "runtime", install, command, readable=readable, hidden=hidden)
+        runtime: Housing
+        if settings.runtime == "docker":
+            runtime = await stack.enter_async_context(docker_runtime(settings, install))
+        else:
+            runtime = process_runtime(settings, install)
         yield Services(settings, database, redis, runtime, archives, Metrics(), install)
+
+
+def process_runtime(settings: Settings, install: str) -> ProcessRuntime:
+    command, readable = ide(settings)
+    place, (kept, _) = private_data_dir(settings), parse_store(archive_url(settings))
+    hidden = [place, *([] if kept is None else [kept])]
+    return ProcessRuntime(place / "runtime", install, command, readable=readable, hidden=hidden)
 
 
 async def leader_of(database: PostgresDatabase) -> Leader | None:
@@ -225,7 +243,7 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
             "postgresql": Check(views.now, required=True),
             "redis": Check(lambda: bus.publish("codehub:readiness", {})),
             "archives": Check(lambda: services.archives.look(probe)),
-            "runtime": Check(lambda: services.runtime.containers([])),
+            "runtime": Check(lambda: services.runtime.containers([NOBODY])),
         },
         site=Site(settings.public_url, settings.workspace_url, settings.runtime, settings.redis_channel_sse_prefix),
     )
@@ -363,8 +381,8 @@ def ide_cache_dir(settings: Settings) -> Path:
 
 
 async def install_ide(settings: Settings, progress: Progress) -> InstalledIde | None:
-    """None if the settings name another IDE. Returns at once, and says nothing, if it is installed."""
-    if settings.ide_command:
+    """None if the settings name another IDE, or images have it. Returns at once, and says nothing, if it is there."""
+    if settings.ide_command or settings.runtime != "process":
         return None
     return await ensure_code_server(ide_cache_dir(settings), progress)
 

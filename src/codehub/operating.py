@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from codehub.adapters.backup import InUse, Manifest, back_up, checked_manifest, inspect, restore, settings_of
+from codehub.adapters.docker import DockerRuntime
 from codehub.adapters.embedded import embedded_postgres
 from codehub.adapters.ide import InstalledIde, code_server, is_installed
 from codehub.adapters.postgres import PostgresDatabase, check_schema
@@ -28,11 +29,30 @@ __all__ = ["InUse", "Manifest", "check_schema", "checked_manifest", "find_bubble
 
 async def probe(services: Services) -> Probe:
     """What `codehub doctor --probe` sends the whole way."""
-    runtime, settings = services.runtime, services.settings
+    runtime = services.runtime
 
     async def inside(ws: Workspace, argv: Sequence[str]) -> tuple[int, str]:
         return await runtime.run_inside(ContainerSpec(ws.id, ws.home_store_key or "", ws.image_ref), argv)
 
+    def home_of(ws: Workspace) -> str:
+        if isinstance(runtime, DockerRuntime):
+            return f"/var/lib/docker/volumes/{ws.home_store_key}/_data"
+        return str(runtime.homes.home(ws.home_store_key or ""))
+
+    return Probe(
+        wishes=services.wishes,
+        views=services.database.views(),
+        runtime=runtime,
+        archives=services.archives,
+        ids=RandomIds(),
+        inside=inside,
+        home_of=home_of,
+        surroundings=await surroundings(services),
+    )
+
+
+async def surroundings(services: Services) -> Surroundings:
+    runtime, settings = services.runtime, services.settings
     hidden = secret_places(data_dir(settings))
     kept, _ = parse_store(archive_url(settings))
     if kept is not None and kept.is_dir():
@@ -43,16 +63,30 @@ async def probe(services: Services) -> Probe:
             hidden[endpoint.socket] = "another workspace's socket"
     if socket_path := database_socket(settings):
         hidden[socket_path] = "the database's socket"
-    return Probe(
-        wishes=services.wishes,
-        views=services.database.views(),
-        runtime=runtime,
-        archives=services.archives,
-        ids=RandomIds(),
-        inside=inside,
-        home_of=lambda ws: str(runtime.homes.home(ws.home_store_key or "")),
-        surroundings=Surroundings(hidden, await runtime.isolates()),
-    )
+    if not isinstance(runtime, DockerRuntime):
+        return Surroundings(hidden, await runtime.isolates())
+    hidden |= {"/var/run/docker.sock": "the Docker engine", "/run/docker.sock": "the Docker engine"}
+    gateway = await runtime.walls.gateway()
+    return Surroundings(hidden, await runtime.isolates(), walled=True, addresses=platform_addresses(settings, gateway))
+
+
+def platform_addresses(settings: Settings, gateway: str) -> dict[tuple[str, int], str]:
+    """Where a workspace would find us: what listens on the engine's machine is there at the network's gateway."""
+    store = os.environ.get("CODEHUB_S3_ENDPOINT", "")
+    named = {
+        f"//{settings.api_address}": "CodeHub's API",
+        settings.database_url.get_secret_value(): "the database",
+        settings.redis_url.get_secret_value(): "Redis",
+        store: "the object store",
+    }
+    found = {(gateway, port): "the Docker engine" for port in (2375, 2376)} | {(gateway, 22): "the engine's machine"}
+    for address, what in named.items():
+        parts = urlsplit(address)
+        port = parts.port or {"postgresql": 5432, "redis": 6379, "http": 80, "https": 443}.get(parts.scheme)
+        if parts.hostname and port:
+            local = parts.hostname in {"localhost", "127.0.0.1", "::1", "0.0.0.0"}  # noqa: S104 - read, not bound
+            found[gateway if local else parts.hostname, port] = what
+    return found
 
 
 def secret_places(directory: Path) -> dict[str, str]:

@@ -127,9 +127,21 @@ Guests = Annotated[
 Proxies = Annotated[
     str, AfterValidator(_addresses), Must("IP addresses or networks, with commas between", "10.0.0.7, 10.1.0.0/16")
 ]
-Runtime = Annotated[Literal["process"], Must("process", "process")]
 PathMode = Annotated[Literal["auto", "on", "off"], Must("auto, on or off", "off")]
 AccessLog = Annotated[Literal["off", "errors", "all"], Must("off, errors or all", "all")]
+Runtime = Annotated[Literal["process", "docker"], Must("process or docker", "docker")]
+Firewall = Annotated[Literal["ours", "operator"], Must("ours or operator", "ours")]
+EngineAddress = Annotated[
+    str, Field(pattern=r"^(unix:///|tcp://)\S+$"), Must("a Docker engine's address", "tcp://engine.example.com:2376")
+]
+ImageName = Annotated[str, Field(pattern=r"^[^\s]+$"), Must("an image's name", "registry.example.com/codehub:1")]
+NetworkName = Annotated[
+    str,
+    Field(max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"),
+    Must("a network's name", "codehub-workspaces"),
+]
+Switch = Annotated[bool, Must("0 or 1", "1")]
+Cores = Annotated[float, Field(gt=0, allow_inf_nan=False), Must("a number of cores above 0", "2")]
 LogFormat = Annotated[Literal["auto", "json", "console"], Must("auto, json or console", "json")]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], Must("debug, info, warning or error", "info")]
 
@@ -168,6 +180,65 @@ class Settings(BaseSettings):
         description="Before every archive's key, for a bucket that is shared.",
     )
     runtime: Runtime = Field("process", validation_alias="CODEHUB_RUNTIME", description="What runs the workspaces.")
+    docker_host: EngineAddress | None = Field(
+        None,
+        validation_alias="DOCKER_HOST",
+        description="The docker runtime's engine. Unset: this machine's, at /var/run/docker.sock.",
+    )
+    docker_tls_verify: Switch = Field(
+        False,
+        validation_alias="DOCKER_TLS_VERIFY",
+        description="A `tcp://` engine is spoken to by TLS, both ways proven.",
+    )
+    docker_cert_path: Directory | None = Field(
+        None,
+        validation_alias="DOCKER_CERT_PATH",
+        description="Where ca.pem, cert.pem and key.pem for that are. Unset: `~/.docker`.",
+    )
+    workspace_image: ImageName = Field(
+        "codehub-workspace:latest",
+        validation_alias="CODEHUB_WORKSPACE_IMAGE",
+        description="What a container runs whose template names no image. `make images` builds it.",
+    )
+    codehub_image: ImageName = Field(
+        "codehub:latest",
+        validation_alias="CODEHUB_IMAGE",
+        description="Our own image, which runs the storage jobs in containers and puts up the walls around workspaces.",
+    )
+    docker_network: NetworkName | None = Field(
+        None,
+        validation_alias="CODEHUB_DOCKER_NETWORK",
+        description="The network of workspaces, which we make. Unset: `codehub-` and our install id.",
+    )
+    docker_walls: Firewall = Field(
+        "ours",
+        validation_alias="CODEHUB_DOCKER_WALLS",
+        description="Who keeps workspaces from private networks and the engine's machine: `ours` puts rules into its "
+        "packet filter, without which nothing starts; `operator` leaves that to you.",
+    )
+    docker_reachable: Proxies | None = Field(
+        None,
+        validation_alias="CODEHUB_DOCKER_REACHABLE",
+        description="Private networks that workspaces may reach all the same, such as your own git server's.",
+    )
+    docker_job_network: NetworkName = Field(
+        "host",
+        validation_alias="CODEHUB_DOCKER_JOB_NETWORK",
+        description="Where storage jobs reach the object store from; they have none if the archives are a directory.",
+    )
+    workspace_cpu: Cores = Field(
+        2, validation_alias="CODEHUB_WORKSPACE_CPU", description="Cores of a container whose template says nothing."
+    )
+    workspace_memory_bytes: Count = Field(
+        2 << 30,
+        validation_alias="CODEHUB_WORKSPACE_MEMORY_BYTES",
+        description="Memory of a container whose template says nothing.",
+    )
+    workspace_pids: Count = Field(
+        512,
+        validation_alias="CODEHUB_WORKSPACE_PIDS",
+        description="Processes and threads of a container whose template says nothing.",
+    )
     ide_command: CommandLine | None = Field(
         None,
         validation_alias="CODEHUB_IDE_COMMAND",

@@ -148,7 +148,7 @@ async def test_a_whole_life_over_http(site: RealSite) -> None:
         assert (why["why_up"]["actor"], why["becomes"]) == ("ann", "STANDBY")
         row = await site.services.database.specs().get(UUID(made["id"]))
         assert row is not None
-        home = site.services.runtime.homes.home(row.home_store_key or "")
+        home = site.services.processes.homes.home(row.home_store_key or "")
         (home / "kept.txt").write_text("still here")
         await http.patch(path, json={"desired_state": "ARCHIVED"})
         await reaches("ARCHIVED")

@@ -7,13 +7,18 @@ import asyncio
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 from uuid import UUID
 
+from codehub.adapters.docker import DockerJobs, DockerRuntime, Engine, Site
+from codehub.adapters.docker.jobs import PROGRAM as JOB_PROGRAM
+from codehub.adapters.docker.jobs import job_store
 from codehub.adapters.memory import MemoryArchives, MemoryJobs, MemoryRuntime
 from codehub.adapters.memory.archives import ArchiveWorld
 from codehub.adapters.memory.jobs import JobWorld
@@ -26,6 +31,7 @@ from codehub.ports.archives import Archives
 from codehub.ports.jobs import Jobs
 from codehub.ports.runtime import Runtime
 from tests.contracts.patience import eventually
+from tests.docker_engine import DockerHouse, sweep
 
 HERE = Path(__file__).parent
 TOY_IDE = [sys.executable, str(HERE / "toy_ide.py"), "{socket}"]
@@ -171,6 +177,72 @@ class ProcessPlace:
             await jobs.clear(workspace_id)
         self._archives.close()
         shutil.rmtree(runtime._sockets._directory)  # below a long root it is elsewhere
+
+
+class DockerPlace:
+    """Each view has an engine's connection of its own, as each coordinator has."""
+
+    def __init__(self, house: DockerHouse, directory: Path, site: Site | None = None) -> None:
+        self.house = house
+        self.site = site or house.site()
+        self._store = directory / "archives"
+        self._archives = ObjectArchives(self._store.as_uri(), "", make_directory=True)
+        self._engines: list[Engine] = []
+        self._runtimes: list[DockerRuntime] = []
+
+    def engine(self) -> Engine:
+        self._engines.append(Engine.of_environment())
+        return self._engines[-1]
+
+    def runtime(self, site: Site | None = None, grace_seconds: int = 1) -> DockerRuntime:
+        self._runtimes.append(self.house.runtime(self.engine(), site or self.site, grace_seconds))
+        return self._runtimes[-1]
+
+    def archives(self) -> ObjectArchives:
+        return self._archives
+
+    def jobs(self, *program: str, site: Site | None = None) -> DockerJobs:
+        store = job_store(self._store.as_uri(), os.environ)
+        return DockerJobs(self.runtime(site), store, program=program or JOB_PROGRAM)
+
+    def slow_jobs(self) -> DockerJobs:
+        toys = replace(self.site, codehub_image=self.site.workspace_image)
+        return self.jobs("/usr/local/lib/codehub/bin/python", "/toys/slow_job.py", site=toys)
+
+    async def exit_by_itself(self, workspace_id: UUID) -> None:
+        engine = self.engine()
+        seen = (await self.runtime().containers([workspace_id]))[workspace_id]
+        await (await engine.docker()).containers.container(seen.instance).kill()
+
+    async def listen(self, workspace_id: UUID, port: int = 0) -> int:
+        runtime = self.runtime()
+        await eventually(lambda: runtime.answers(workspace_id))
+        endpoint = await runtime.endpoint(workspace_id)
+        assert endpoint
+        reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+        writer.write(f"GET /listen/0.0.0.0/{port}/hello HTTP/1.1\r\n\r\n".encode())
+        body = (await reader.read()).rpartition(b"\r\n\r\n")[2]
+        writer.close()
+        return int(body)
+
+    def mountpoint(self, volume: str) -> Path:
+        asked = ["docker", "volume", "inspect", "--format", "{{.Mountpoint}}", volume]
+        return Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
+
+    def write(self, volume: str, value: int) -> None:
+        home = self.mountpoint(volume)
+        (home / f"{len(self.content(volume))}.txt").write_text(str(value))
+
+    def content(self, volume: str) -> list[int]:
+        return [int(path.read_text()) for path in sorted(self.mountpoint(volume).glob("*.txt"))]
+
+    async def close(self) -> None:
+        await sweep(self.engine(), self.site.install_id)
+        for runtime in self._runtimes:
+            await runtime.close()
+        for engine in self._engines:
+            await engine.close()
+        self._archives.close()
 
 
 def environments() -> Iterator[tuple[int, bytes]]:

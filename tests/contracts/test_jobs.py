@@ -1,4 +1,4 @@
-"""The Jobs port's promises, kept alike in memory and by the real storage job in processes of this machine."""
+"""The Jobs port's promises, kept alike in memory and by the real storage job in processes and in containers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,12 +12,18 @@ from codehub.domain.judge import ArchiveState
 from codehub.domain.naming import archive_key, volume_name
 from codehub.ports.jobs import JobKind, Jobs, JobSeen, JobSpec, JobState
 from tests.contracts.patience import eventually
-from tests.contracts.places import MemoryPlace, Place, ProcessPlace
+from tests.contracts.places import DockerPlace, MemoryPlace, Place, ProcessPlace
+
+KINDS = ["memory", *(pytest.param(kind, marks=pytest.mark.system) for kind in ("process", "docker"))]
 
 
-@pytest.fixture(params=["memory", pytest.param("process", marks=pytest.mark.system)])
+@pytest.fixture(params=KINDS)
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    place: Place = MemoryPlace() if request.param == "memory" else ProcessPlace(tmp_path / "root")
+    place: Place = MemoryPlace()
+    if request.param == "docker":
+        place = DockerPlace(request.getfixturevalue("docker_house"), tmp_path)
+    elif request.param == "process":
+        place = ProcessPlace(tmp_path / "root")
     yield place
     await place.close()
 

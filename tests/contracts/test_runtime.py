@@ -1,4 +1,4 @@
-"""The Runtime port's promises, kept alike in memory, by plain processes and by processes in a sandbox."""
+"""The Runtime port's promises, kept alike in memory, by processes, by processes in a sandbox and by containers."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -12,9 +12,9 @@ from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec, Runtime
 from tests.contracts.patience import eventually
-from tests.contracts.places import MemoryPlace, Place, ProcessPlace, names
+from tests.contracts.places import DockerPlace, MemoryPlace, Place, ProcessPlace, names
 
-KINDS = ["memory", pytest.param("process", marks=pytest.mark.system), pytest.param("sandbox", marks=pytest.mark.system)]
+KINDS = ["memory", *(pytest.param(kind, marks=pytest.mark.system) for kind in ("process", "sandbox", "docker"))]
 
 
 @pytest.fixture(params=KINDS)
@@ -22,7 +22,9 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     if request.param == "sandbox" and find_bubblewrap() is None:
         pytest.skip("bubblewrap is not there or does not work")
     place: Place = MemoryPlace()
-    if request.param != "memory":
+    if request.param == "docker":
+        place = DockerPlace(request.getfixturevalue("docker_house"), tmp_path)
+    elif request.param != "memory":
         place = ProcessPlace(tmp_path / "root", sandbox=request.param == "sandbox")
     yield place
     await place.close()
@@ -42,7 +44,7 @@ def workspace_id() -> UUID:
 async def spec(runtime: Runtime, workspace_id: UUID) -> ContainerSpec:
     volume = volume_name(workspace_id, 1)
     await runtime.create_volume(workspace_id, volume)
-    return ContainerSpec(workspace_id, volume, "image")
+    return ContainerSpec(workspace_id, volume, "")
 
 
 async def instance(runtime: Runtime, workspace_id: UUID) -> str:
@@ -145,7 +147,7 @@ async def test_an_exited_container_is_seen_and_replaced(place: Place, runtime: R
 
 async def test_no_container_without_its_volume_and_no_volume_by_the_way(runtime: Runtime, workspace_id: UUID) -> None:
     with pytest.raises(BackendError) as refused:
-        await runtime.start_container(ContainerSpec(workspace_id, volume_name(workspace_id, 1), "image"))
+        await runtime.start_container(ContainerSpec(workspace_id, volume_name(workspace_id, 1), ""))
     assert refused.value.reason is ErrorReason.MISMATCH
     assert not await runtime.volumes()
     assert not await runtime.containers()

@@ -1,4 +1,4 @@
-"""Stands for the IDE: a few lines of HTTP on a unix socket. `python toy_ide.py SOCKET [--deaf | --stubborn | --spawn]`.
+"""Stands for the IDE: a few lines of HTTP. `python toy_ide.py SOCKET|PORT [--deaf | --stubborn | --spawn]`.
 
 Asked for `/listen/HOST/PORT/WORD`, it leaves a program behind that listens there and says WORD to whoever connects; the
 answer is the port. `shared`, `only6` as a further word set the socket's option of that kind.
@@ -72,8 +72,9 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if "--spawn" in options:
         daemon()
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(sys.argv[1])
+    where = sys.argv[1]
+    with socket.socket(socket.AF_INET if where.isdigit() else socket.AF_UNIX) as server:
+        server.bind(("", int(where)) if where.isdigit() else where)
         server.listen()
         print("listening", flush=True)
         while True:

@@ -89,7 +89,7 @@ class Deployment:
         log = self.directory / f"{name}-{number}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [CODEHUB, "coordinator"],
+                self.command(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -99,6 +99,9 @@ class Deployment:
         started = Coordinator(name, process, log)
         self.coordinators.append(started)
         return started
+
+    def command(self) -> list[str]:
+        return [str(CODEHUB), "coordinator"]
 
     async def start_two(self) -> tuple[Coordinator, Coordinator]:
         """(the leader, the one that stands by)"""
@@ -155,7 +158,7 @@ class Deployment:
         if url is None:
             return {}
         named = ("CODEHUB_S3_ENDPOINT", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
-        return {"CODEHUB_ARCHIVE_URL": url} | {name: os.environ[name] for name in named}
+        return {"CODEHUB_ARCHIVE_URL": url} | {name: os.environ[name] for name in named if name in os.environ}
 
     # ── the witness ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -180,9 +183,10 @@ class Deployment:
     def wishes(self) -> Wishes:
         return self.services.wishes
 
-    async def create(self, desired: Desired) -> UUID:
+    async def create(self, desired: Desired, template: str = "default", image_ref: str = "") -> UUID:
         key = uuid4()
-        await self.wishes.create(NewWorkspace(f"demo {key}", "ann", desired), key, ANN, datetime.now(UTC))
+        new = NewWorkspace(f"demo {key}", "ann", desired, template=template, image_ref=image_ref)
+        await self.wishes.create(new, key, ANN, datetime.now(UTC))
         return key
 
     async def want(self, key: UUID, desired: Desired) -> None:
@@ -236,7 +240,7 @@ class Deployment:
     async def home(self, key: UUID) -> Path:
         name = (await self.row(key)).home_store_key
         assert name is not None
-        return self.services.runtime.homes.home(name)
+        return self.services.processes.homes.home(name)
 
     async def filled(self, key: UUID) -> Snapshot:
         """Something to lose."""
@@ -271,9 +275,9 @@ class Deployment:
         """All that an actuator could have touched, by the identity of each thing."""
         volumes = await self.services.runtime.volumes()
         inodes = {
-            name: self.services.runtime.homes.home(name).stat().st_ino for some in volumes.values() for name in some
+            name: self.services.processes.homes.home(name).stat().st_ino for some in volumes.values() for name in some
         }
-        jobs = {key: self.services.runtime.jobs.look(key) for key in volumes}
+        jobs = {key: self.services.processes.jobs.look(key) for key in volumes}
         objects = sorted((found.key, found.modified_at) for found in await self.services.archives.objects())
         return await self.containers(), inodes, jobs, objects
 
@@ -281,7 +285,7 @@ class Deployment:
 
     async def job(self, key: UUID) -> psutil.Process:
         """The running storage job, as soon as there is one."""
-        lock = self.services.runtime.jobs.lock(key)
+        lock = self.services.processes.jobs.lock(key)
         async with asyncio.timeout(PATIENCE):
             while True:
                 pid = holder(lock) or 0
@@ -300,7 +304,7 @@ class Deployment:
                 coordinator.process.wait()
         for gate in self.gates.iterdir():
             gate.unlink()
-        runtime = self.services.runtime
+        runtime = self.services.processes
         jobs = ProcessJobs(runtime, archive_url(self.services.settings))
         for key in await jobs.find():
             await jobs.clear(key)

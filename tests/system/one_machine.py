@@ -71,7 +71,7 @@ def up(directory: Path, port: int, environment: dict[str, str]) -> Iterator[Up]:
         tempfile.TemporaryFile("w+") as errors,
         subprocess.Popen(
             [CODEHUB, "up", "--data-dir", str(directory), "--port", str(port)],
-            env=environment,
+            env={"CODEHUB_RUNTIME": "process", **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,

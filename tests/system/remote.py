@@ -149,7 +149,7 @@ class Outside:
 
     async def home(self, ws: Remote) -> Path:
         name = await self.database.fetchval("SELECT home_store_key FROM workspaces WHERE id = $1", ws.id)
-        return self.site.services.runtime.homes.home(name)
+        return self.site.services.processes.homes.home(name)
 
     async def work(self, ws: Remote) -> str | None:
         kept = await self.home(ws) / "work"

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.docker_engine import DockerHouse
+
 pytestmark = pytest.mark.system
 
 ROOT = Path(__file__).parents[2]
@@ -33,3 +35,14 @@ def test_the_api_s_benchmark_runs_and_every_listener_hears_every_change(tmp_path
     assert [(row["missed"], row["cut"]) for row in found["listening"]] == [(0, 0), (0, 0)]
     assert all(row[who]["per_second"] > 0 for row in found["calls"] for who in ("ours", "framework", "sql"))
     assert "from COMMIT to the bytes" in done.stdout
+
+
+def test_the_start_s_benchmark_runs(docker_house: DockerHouse, tmp_path: Path) -> None:
+    numbers = tmp_path / "numbers.json"
+    command = [sys.executable, "-m", "bench.start", "--quick", "--json", str(numbers)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(numbers.read_text())["rows"]
+    assert [row["starts"] for row in rows] == [2, 2, 2, 2]
+    assert all(0 < row["p50_ms"] <= row["p99_ms"] for row in rows)
+    assert "overhead at p50" in done.stdout

@@ -86,7 +86,7 @@ class Stranger:
             row = await services.database.specs().get(workspace_id)
             assert row is not None
             assert row.home_store_key is not None
-            return services.runtime.homes.home(row.home_store_key)
+            return services.processes.homes.home(row.home_store_key)
 
 
 @pytest.fixture(params=["bubblewrap", "no bubblewrap"])

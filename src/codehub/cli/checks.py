@@ -128,9 +128,44 @@ async def archive_store(settings: "Settings") -> Finding:
     return ok("archives", "a probe was written, read back and deleted")
 
 
-async def sandbox(_settings: "Settings") -> Finding:
+async def engine(settings: "Settings") -> Finding:
+    from codehub.housing import engine_of, why_not_docker
+
+    if settings.runtime != "docker":
+        return ok("engine", "not needed: workspaces are processes (CODEHUB_RUNTIME)")
+    reason = await why_not_docker(settings)
+    if reason is not None:
+        return fail("engine", reason, "Start the engine, build the images; DOCKER_HOST says where it is.")
+    found = engine_of(settings)
+    try:
+        return ok("engine", f"Docker {await found.version()} at {found.host}, with both images")
+    finally:
+        await found.close()
+
+
+async def walls(settings: "Settings") -> Finding:
+    from codehub.housing import walls_missing
+    from codehub.operating import open_database
+
+    if settings.runtime != "docker":
+        return ok("walls", "not needed: workspaces are processes (CODEHUB_RUNTIME)")
+    if settings.docker_walls != "ours":
+        advice = "`codehub doctor --probe` tries from inside whether your own firewall holds."
+        return warn("walls", "left to the operator (CODEHUB_DOCKER_WALLS)", advice)
+    async with open_database(settings) as database:
+        install = settings.install_id or (await database.installation_id()).hex
+    missing = await walls_missing(settings, install)
+    if missing:
+        advice = "They are put up before the next workspace starts; if they stay away, what removes them?"
+        return warn("walls", f"not up: {'; '.join(missing.splitlines()[:3])}", advice)
+    return ok("walls", "workspaces are kept from this machine, private networks, metadata and each other")
+
+
+async def sandbox(settings: "Settings") -> Finding:
     from codehub.operating import find_bubblewrap
 
+    if settings.runtime != "process":
+        return ok("sandbox", "not needed: workspaces are containers")
     if await asyncio.to_thread(find_bubblewrap) is not None:
         return ok("sandbox", "bubblewrap works: workspaces do not see each other")
     there = shutil.which("bwrap") is not None
@@ -144,6 +179,8 @@ async def ide(settings: "Settings") -> Finding:
     from codehub.bootstrap import ide_cache_dir
     from codehub.operating import installed_ide
 
+    if settings.runtime != "process":
+        return ok("ide", "not needed: it is in the workspaces' image")
     if settings.ide_command:
         program = settings.ide_command.split()[0]
         if shutil.which(program) is None:
@@ -229,6 +266,7 @@ MACHINE: dict[str, Check] = {
     "data directory": data_directory,
     "disk": disk,
     "open files": open_files,
+    "engine": engine,
     "sandbox": sandbox,
     "ide": ide,
     "names": names,
@@ -239,6 +277,7 @@ SERVICES: dict[str, Check] = {
     "postgresql": postgresql,
     "redis": redis,
     "archives": archive_store,
+    "walls": walls,
     "controller": leader,
     "last pass": last_pass,
     "api": api,

@@ -42,7 +42,7 @@ def operators_settings() -> "Settings":
             f"no database is named (CODEHUB_DATABASE_URL), and no `codehub up` runs on {directory} "
             "(CODEHUB_DATA_DIR names another directory)"
         )
-    given = {name: found[name] for name in ("database_url", "redis_url", "api_address") if name in found}
+    given = {name: found[name] for name in ("database_url", "redis_url", "api_address", "runtime") if name in found}
     return load_settings(**given, data_dir=directory)
 
 

@@ -31,6 +31,10 @@ def up(
         Path | None, typer.Option(help="Where everything is kept.", show_default="~/.local/share/codehub")
     ] = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Where to listen, on this machine alone.")] = PORT,
+    runtime: Annotated[
+        str | None,
+        typer.Option(metavar="docker|process", help="What runs the workspaces.", show_default="docker if it can"),
+    ] = None,
 ) -> None:
     """Run everything on this machine: its own PostgreSQL and Redis, the coordinator, the API, the front door.
 
@@ -41,6 +45,7 @@ def up(
     """
     from codehub.bootstrap import embedded_databases
     from codehub.bootstrap import migrate as bring_up
+    from codehub.housing import keep_to
     from codehub.settings import load_settings
 
     given: dict[str, object] = {} if data_dir is None else {"data_dir": data_dir}
@@ -50,22 +55,37 @@ def up(
     if not os.environ.get("CODEHUB_LOG_LEVEL"):
         given["log_level"] = "warning"  # a person watches
     # Everything else is checked before anything is started or made.
+    if runtime is not None:
+        given["runtime"] = runtime
     settings = load_settings(database_url="postgresql://ours", redis_url="unix://ours", **given)
     directory = settings.data_dir.absolute()
 
     async def run() -> None:
         _must_be_free(port)
+        given["runtime"] = await _runtime(settings, runtime)
         print(f"Starting PostgreSQL and Redis in {directory} …", flush=True)
         async with embedded_databases(directory) as databases:
             await bring_up(databases.addresses["database_url"])
+            keep_to(directory, str(given["runtime"]))
+            found_by = {"api_address": f"127.0.0.1:{port}", "runtime": str(given["runtime"])}
             with (
-                announced(directory, databases.addresses | {"api_address": f"127.0.0.1:{port}"}),
+                announced(directory, databases.addresses | found_by),
                 tempfile.TemporaryDirectory(prefix="codehub-") as private,
             ):
                 place = {**databases.addresses, **given, "api_upstream": f"unix:{private}/api"}
                 await _serve(load_settings(**place), place, databases, port)
 
     asyncio.run(until_signalled(run))
+
+
+async def _runtime(settings: "Settings", asked: str | None) -> str:
+    """And why, in one line."""
+    from codehub.housing import choose_runtime
+
+    asked = asked or os.environ.get("CODEHUB_RUNTIME") or None
+    chosen, why = await choose_runtime(settings, asked, settings.data_dir.absolute())
+    print(f"{why[0].upper()}{why[1:]}.", flush=True)
+    return chosen
 
 
 def _must_be_free(port: int) -> None:

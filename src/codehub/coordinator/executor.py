@@ -16,8 +16,9 @@ from codehub.domain.judge import ArchiveState, Facts
 from codehub.domain.plan import Policy, wants_volume_gone
 from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import NO_VOLUME, Operation, Progress, Workspace
+from codehub.ports.accounts import Templates
 from codehub.ports.jobs import JobKind, JobResult, JobSeen, JobSpec, JobState
-from codehub.ports.runtime import ContainerSpec
+from codehub.ports.runtime import ContainerSpec, Share
 from codehub.ports.stores import Actor, WorkspaceStatuses
 from codehub.usecases.wishes import Wishes
 
@@ -25,9 +26,18 @@ STARTED = Progress(step="started")
 
 
 class Executor:
+    """`templates`: what a container gets besides its image; None is nothing."""
+
     def __init__(
-        self, backends: Backends, statuses: WorkspaceStatuses, wishes: Wishes, robot: Actor, policy: Policy
+        self,
+        backends: Backends,
+        statuses: WorkspaceStatuses,
+        wishes: Wishes,
+        robot: Actor,
+        policy: Policy,
+        templates: Templates | None = None,
     ) -> None:
+        self.templates = templates
         self.backends = backends
         self.statuses = statuses
         self.wishes = wishes
@@ -48,6 +58,7 @@ class Step:
         self._wishes = executor.wishes
         self._robot = executor.robot
         self._policy = executor.policy
+        self._templates = executor.templates
         self.row = ws
         self._facts = facts
         self._now = now
@@ -104,13 +115,22 @@ class Step:
 
     async def _start_container(self) -> None:
         """That it was started is recorded, so that one which exits at once is a failed try and not a leftover."""
-        env = {"CODEHUB_GIT_URL": self.row.git_url} if self.row.git_url else {}
-        spec = ContainerSpec(self.row.id, self._volume, self.row.image_ref, env)
-        pulling = await self._backends.start_container(spec)
+        pulling = await self._backends.start_container(await self._container_spec())
         if pulling is not None:
             await self._progressed(Progress(step=pulling.detail), excuse=True)
         elif self.row.op_progress != STARTED:
             await self._record(replace(self.row, op_progress=STARTED), "started")
+
+    async def _container_spec(self) -> ContainerSpec:
+        """Variables and limits are the template's of today: what an admin mends is there at the next start."""
+        template = await self._templates.get(self.row.template) if self._templates else None
+        share, env = Share(), {}
+        if template is not None:
+            share = Share(template.cpu, template.memory_bytes, template.disk_bytes, template.pids)
+            env = dict(template.env)
+        if self.row.git_url:
+            env["CODEHUB_GIT_URL"] = self.row.git_url
+        return ContainerSpec(self.row.id, self._volume, self.row.image_ref, env, share)
 
     async def _archive(self) -> None:
         if await self._container_remains():

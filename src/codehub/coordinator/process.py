@@ -30,6 +30,7 @@ from codehub.domain.errors import CodeHubError, Stale
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.plan import Policy
 from codehub.domain.protection import Retention
+from codehub.ports.accounts import Templates
 from codehub.ports.archives import Archives
 from codehub.ports.collector import CollectorMarks, CollectorView
 from codehub.ports.jobs import Jobs
@@ -83,6 +84,8 @@ class Outside:
     metrics: Metrics
     records: Records | None = None
     """None: nothing is ever forgotten."""
+    templates: Templates | None = None
+    """None: a container gets its image and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +177,7 @@ class Reign:
         backends = Backends(outside.runtime, outside.jobs, outside.archives, term, clock, breakers, tuning.call_seconds)
         self.queue = WorkQueue(clock)
         self.observer = Observer(backends, self._statuses, self.queue, clock, tuning.policy, tuning.inventory_interval)
-        executor = Executor(backends, self._statuses, wishes, robot, tuning.policy)
+        executor = Executor(backends, self._statuses, wishes, robot, tuning.policy, outside.templates)
         self._reconciler = Reconciler(
             self._statuses,
             outside.specs,

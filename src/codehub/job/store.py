@@ -3,6 +3,7 @@
 `file:///dir` and `s3://bucket` behave alike through obstore; store_address.py says how they are found.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -84,6 +85,7 @@ class ArchiveStore:
 
     def writer(self, most_bytes: int) -> "AbstractContextManager[WritableFile]":
         """Complete when the block ends well, aborted when it does not; never half there."""
+        self._make_place()
         self._remove_leftovers()
         size = part_size(most_bytes)
         parallel = max(1, UPLOAD_MEMORY // size - 1)
@@ -115,6 +117,17 @@ class ArchiveStore:
     def delete_meta(self) -> None:
         with translated("removing .meta"):
             obstore.delete(self.store, self.key + SUFFIX)
+
+    def _make_place(self) -> None:
+        """The directories belong to whoever the store belongs to, though a container's root writes into them."""
+        if self.directory is None or not self.directory.is_dir():
+            return
+        owner = self.directory.stat()
+        missing = [place for place in (self.directory / self.key).parents if not place.exists()]
+        for place in reversed(missing):
+            place.mkdir(exist_ok=True)
+            if os.geteuid() == 0:
+                os.chown(place, owner.st_uid, owner.st_gid)
 
     def _remove_leftovers(self) -> None:
         """A killed upload into a directory leaves its file; nobody else would remove it."""

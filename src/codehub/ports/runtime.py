@@ -13,11 +13,33 @@ from codehub.domain.judge import ContainerSeen
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """How much of the machine a workspace may take, as its template says; None is the runtime's own. A runtime that
+    cannot limit something does not."""
+
+    cpu: float | None = None
+    memory_bytes: int | None = None
+    disk_bytes: int | None = None
+    pids: int | None = None
+
+    def filled(self, own: "Share") -> "Share":
+        return Share(
+            self.cpu or own.cpu,
+            self.memory_bytes or own.memory_bytes,
+            self.disk_bytes or own.disk_bytes,
+            self.pids or own.pids,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerSpec:
+    """`image_ref` empty: the runtime's own image."""
+
     workspace_id: UUID
     volume: str
     image_ref: str
     env: Mapping[str, str] = field(default_factory=dict)
+    share: Share = Share()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ could not be deleted is named.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from codehub.domain.errors import CodeHubError
+from codehub.domain.naming import container_name
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.archives import Archives
 from codehub.ports.runtime import Runtime
@@ -32,6 +33,23 @@ POWERS = {
 }
 """A script that succeeds inside, and what that would mean."""
 
+CAN_TRY = "bash -c '</dev/tcp/127.0.0.1/9' 2>&1 | grep -q refused"
+CONNECTS = 'timeout 3 bash -c "</dev/tcp/$1/$2"'
+BEYOND = {
+    """\
+most=$(cat /sys/fs/cgroup/pids.max /sys/fs/cgroup/pids/pids.max 2>/dev/null | head -n 1)
+case $most in ''|max) exit 0 ;; esac
+i=0; while [ $i -le $most ] && [ $i -lt 5000 ]; do sleep 9 & i=$((i+1)); done
+""": "more processes than its share",
+    """\
+most=$(cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null | head -n 1)
+case $most in ''|max) exit 0 ;; esac
+[ $most -lt 1000000000000 ] || exit 0
+head -c $((most + most / 4)) /dev/zero | tail -n 1 | wc -c | grep -q -v '^0$'
+""": "more memory than its share",
+}
+"""Each reads its limit first, and succeeds only if there is none or it does not hold."""
+
 Inside = Callable[[Workspace, Sequence[str]], Awaitable[tuple[int, str]]]
 """Run a command as the workspace would, confined as it is: exit code and output."""
 
@@ -50,10 +68,12 @@ class StepFailed(Exception):
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a workspace must not reach. `hidden`: what each path is, for people. `isolates`: does the runtime promise
-    it at all?"""
+    it at all? `walled`: it also promises a network of their own and limits; `addresses`: what is where on it."""
 
     hidden: Mapping[str, str]
     isolates: bool
+    walled: bool = False
+    addresses: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +102,9 @@ class Probe:
 
     async def _steps(self, made: list[UUID], tell: Tell) -> None:
         probe = await self._create(made, Desired.RUNNING)
-        neighbour = await self._create(made, Desired.STANDBY)
-        await self._settled(neighbour, Phase.STANDBY)
+        beside = Desired.RUNNING if self.surroundings.walled else Desired.STANDBY
+        neighbour = await self._create(made, beside)
+        await self._settled(neighbour, Phase(beside.value))
         ws = await self._settled(probe, Phase.RUNNING)
         tell(ok("probe: start", "created, its home made, its IDE answers"))
         tell(await self._look_around(ws, await self._row(neighbour)))
@@ -101,13 +122,35 @@ class Probe:
         await self._in_home(neighbour, f"printf %s secret > {NOTE}")
         hidden = {**self.surroundings.hidden, self.home_of(neighbour): "another workspace's home"}
         reached = [what for path, what in hidden.items() if await self._reaches(ws, path)]
-        reached += [what for script, what in POWERS.items() if (await self.inside(ws, ["sh", "-c", script]))[0] == 0]
+        reached += await self._succeeding(ws, POWERS)
+        tried = set(hidden.values())
+        if self.surroundings.walled:
+            addresses = await self._addresses(neighbour)
+            reached += [what for (host, port), what in addresses.items() if await self._connects(ws, host, port)]
+            reached += await self._succeeding(ws, BEYOND)
+            tried |= {*addresses.values(), *BEYOND.values()}
         if not reached:
-            return ok("probe: isolation", f"from inside out of reach: {', '.join(sorted(set(hidden.values())))}")
+            return ok("probe: isolation", f"from inside out of reach: {', '.join(sorted(tried))}")
         seen = f"from inside in reach: {', '.join(sorted(set(reached)))}"
         if self.surroundings.isolates:
             return fail("probe: isolation", seen, "Let nobody else in until this is closed, and report it.")
         return warn("probe: isolation", seen, "Without bubblewrap only one person may use this machine's CodeHub.")
+
+    async def _succeeding(self, ws: Workspace, scripts: Mapping[str, str]) -> list[str]:
+        return [what for script, what in scripts.items() if (await self.inside(ws, ["sh", "-c", script]))[0] == 0]
+
+    async def _addresses(self, neighbour: Workspace) -> Mapping[tuple[str, int], str]:
+        endpoint = await self.runtime.endpoint(neighbour.id)
+        if endpoint is None or endpoint.host is None or endpoint.port is None:
+            raise StepFailed("the neighbour has no address", "Did it end just now? See its log.")
+        what = "another workspace's IDE"
+        by_name = (container_name(neighbour.id), endpoint.port)
+        return {**self.surroundings.addresses, (endpoint.host, endpoint.port): what, by_name: what}
+
+    async def _connects(self, ws: Workspace, host: str, port: int) -> bool:
+        if (await self.inside(ws, ["sh", "-c", CAN_TRY]))[0] != 0:
+            raise StepFailed("the network cannot be tried from inside", "The image needs bash, grep and timeout.")
+        return (await self.inside(ws, ["sh", "-c", CONNECTS, "sh", host, str(port)]))[0] == 0
 
     async def _reaches(self, ws: Workspace, path: str) -> bool:
         code, _output = await self.inside(ws, ["sh", "-c", REACHES, "sh", path])

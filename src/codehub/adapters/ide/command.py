@@ -1,4 +1,4 @@
-"""The command line that runs an installed code-server: a template for the process runtime.
+"""The command line that runs an installed code-server: a template for the process runtime and for images.
 
 Everything that a person changes is below the home and sleeps and wakes with it. `code-server FILE` in a terminal
 opens that file, for which the shell finds node by a variable. A repository that was asked for is cloned once, beside
@@ -7,6 +7,7 @@ code-server's is read: who may come in and where it listens is not the workspace
 """
 
 import json
+from collections.abc import Sequence
 
 from codehub.adapters.ide.cache import InstalledIde
 
@@ -28,12 +29,17 @@ exec "$@"
 """
 
 
-def ide_command(installed: InstalledIde) -> list[str]:
+SOCKET = ("--socket", "{socket}", "--socket-mode", "600", "--session-socket", "{socket}.cli")
+TCP = ("--bind-addr", "0.0.0.0:8080")
+"""In a container: its address is its own, and who may come there is the network's business."""
+
+
+def ide_command(installed: InstalledIde, listening: Sequence[str] = SOCKET) -> list[str]:
     return [
         *("sh", "-c", _LAUNCH, "codehub-ide", DATA, FIRST_SETTINGS),
         *(str(installed.node), str(installed.entry)),
         *("--config", str(installed.configuration)),
-        *("--socket", "{socket}", "--socket-mode", "600", "--session-socket", "{socket}.cli"),
+        *listening,
         *("--auth", "none"),
         *("--user-data-dir", DATA, "--extensions-dir", f"{DATA}/extensions"),
         "--disable-telemetry",

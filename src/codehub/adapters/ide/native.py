@@ -51,6 +51,8 @@ async def _compile(programs: Programs, module: Path, compiler: str) -> str:
     """Empty if it loads now, else why not."""
     given = {
         "CXX": compiler,
+        # A module's build file asks `node` where its headers are, and this machine may have no other.
+        "PATH": f"{programs.tools.node.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         # By variable, because node-gyp lets variables win over its own options.
         "npm_config_nodedir": str(programs.tools.root),
         "npm_config_devdir": str(programs.scratch / "node-gyp"),

@@ -32,6 +32,7 @@ class Container:
     ide: Endpoint = field(default_factory=lambda: Endpoint(host="memory", port=1))
     """Where it really answers, for those who want to ask it."""
     ports: dict[int, Endpoint] = field(default_factory=dict)
+    spec: ContainerSpec | None = None
 
 
 @dataclass(slots=True)
@@ -150,6 +151,7 @@ class MemoryRuntime:
             f"instance-{world.started}",
             spec.volume,
             ready_at=world.now() + world.boot_seconds,
+            spec=spec,
         )
         if spec.workspace_id in world.dies_after_start:
             world.kill(spec.workspace_id)

@@ -4,30 +4,26 @@ What it prints is kept beside its record; whoever looks later reads progress and
 """
 
 import asyncio
-import json
 import os
 import shutil
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
+from codehub.adapters.job_output import JobOutput
 from codehub.adapters.process import shim
 from codehub.adapters.process.runtime import VOLUME_LABEL, ProcessRuntime
 from codehub.adapters.process.table import Command, Entry
-from codehub.domain.errors import BackendError, ErrorReason, JobConflict
+from codehub.domain.errors import BackendError, JobConflict
 from codehub.domain.naming import OPERATION_LABEL
-from codehub.domain.workspace import Progress
-from codehub.job.exit_codes import outcome_of
-from codehub.ports.jobs import JobKind, JobResult, JobSeen, JobSpec, JobState
+from codehub.ports.jobs import JobKind, JobSeen, JobSpec
 
 KIND_LABEL = "codehub.job"
 PROGRAM = (sys.executable, "-I", "-m", "codehub.job")
 
 _PASSED_ON = ("AWS_", "CODEHUB_S3_", "SSL_CERT_", "LC_", "LD_LIBRARY_PATH", "PATH", "LANG", "TZ", "TMPDIR")
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-_LONGEST_MESSAGE = 1000
 
 
 class ProcessJobs:
@@ -89,40 +85,8 @@ def job_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _seen(entry: Entry) -> JobSeen:
     op_id, kind = UUID(entry.labels[OPERATION_LABEL]), JobKind(entry.labels[KIND_LABEL])
-    last: dict[str, dict[str, Any]] = {str(line.get("event")): line for line in _lines(entry.output())}
-    progress = _progress(last["progress"]) if "progress" in last else None
+    said = JobOutput(op_id, kind, entry.output())
     if entry.running:
-        return JobSeen(op_id, kind, JobState.RUNNING, progress)
-    if entry.exit_code == 0 and "done" in last:
-        done = last["done"]
-        result = JobResult(done["key"], done["sha256"], done["bytes"], done["files"])
-        return JobSeen(op_id, kind, JobState.SUCCEEDED, progress, result)
-    reason, message = _failure(entry, last.get("failed", {}))
-    return JobSeen(op_id, kind, JobState.FAILED, progress, None, reason, message)
-
-
-def _failure(entry: Entry, failed: Mapping[str, Any]) -> tuple[ErrorReason, str]:
-    """The job's own words if it had any; else its exit code's, and the last line it wrote on the way down."""
-    outcome = outcome_of(1 if entry.exit_code is None else entry.exit_code)
-    reason = failed.get("reason") or outcome.reason
-    if failed.get("message"):
-        message = str(failed["message"])
-    else:
-        message = ": ".join([f"the job {entry.ending()}", *entry.errors().strip().splitlines()[-1:]])
-    known = {known.value: known for known in ErrorReason}
-    return known.get(str(reason), ErrorReason.ACTION_FAILED), message[:_LONGEST_MESSAGE]
-
-
-def _progress(line: Mapping[str, Any]) -> Progress:
-    return Progress(line["bytes"], line["files"], line.get("total_bytes"), line.get("step", ""))
-
-
-def _lines(output: str) -> Iterator[dict[str, Any]]:
-    """The output's tail may begin, and while the job runs end, within a line."""
-    for text in output.splitlines():
-        try:
-            line = json.loads(text)
-        except ValueError:
-            continue
-        if isinstance(line, dict):
-            yield line
+        return said.running()
+    code = entry.exit_code
+    return said.succeeded(code) or said.failed(code, entry.ending(), entry.errors())

@@ -1,0 +1,273 @@
+"""From the wish to RUNNING on the event stream, against a bare `docker run` until the same page answers.
+
+Both start the same image with the same walls on a home that has been used before, one after the other in turns, then
+many at once. What lies between is what recording first, looking and telling cost: it should be under 150 ms, and at
+once no more than 1.2 times as long.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import httpx
+import uvloop
+
+from bench._site import Person, Site, register
+from bench.controller import Servers, say
+from codehub.adapters.docker import DockerRuntime
+from codehub.adapters.embedded import embedded_postgres, embedded_redis
+from codehub.bootstrap import Services, open_services
+from codehub.domain.identity import Role
+from codehub.domain.workspace import Desired, Phase
+from codehub.housing import why_not_docker
+from codehub.ports.stores import Actor
+from codehub.settings import load_settings
+from codehub.telemetry import configure_logging
+from codehub.usecases.wishes import NewWorkspace
+
+PATIENCE_SECONDS = 180.0
+LOOK_SECONDS = 0.005
+AIM_MS, AIM_AT_ONCE = 150.0, 1.2
+
+
+@dataclass(frozen=True)
+class Row:
+    what: str
+    starts: int
+    p50_ms: float
+    p99_ms: float
+
+
+@dataclass(frozen=True)
+class DockerSite(Site):
+    install: str = ""
+
+    def _environment(self, port: int) -> dict[str, str]:
+        more = {"CODEHUB_RUNTIME": "docker", "CODEHUB_INSTALL_ID": self.install}
+        more |= {name: os.environ[name] for name in ("CODEHUB_WORKSPACE_IMAGE", "CODEHUB_IMAGE") if name in os.environ}
+        # Many start at once here; no more than the machine is asked of bare containers.
+        return super()._environment(port) | more | {"MAX_RUNNING_PER_USER": "1000", "MAX_RUNNING_GLOBAL": "1000"}
+
+
+class Stream:
+    """The person's own events: who is where, as soon as it is told."""
+
+    def __init__(self, port: int, person: Person) -> None:
+        self._address = f"http://127.0.0.1:{port}/api/v1/events"
+        self._headers = {"Authorization": f"Bearer {person.token}"}
+        self._at: dict[tuple[UUID, Phase], asyncio.Event] = {}
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator["Stream"]:
+        connected = asyncio.Event()
+        task = asyncio.create_task(self._listen(connected))
+        try:
+            await asyncio.wait_for(connected.wait(), PATIENCE_SECONDS)
+            yield self
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def expect(self, key: UUID, phase: Phase) -> asyncio.Event:
+        """From now on."""
+        self._at[key, phase] = told = asyncio.Event()
+        return told
+
+    async def _listen(self, connected: asyncio.Event) -> None:
+        async with (
+            httpx.AsyncClient(timeout=httpx.Timeout(60), trust_env=False) as client,
+            client.stream("GET", self._address, headers=self._headers) as answer,
+        ):
+            event = ""
+            async for line in answer.aiter_lines():
+                name, _, value = line.partition(": ")
+                if name == "event":
+                    event = value
+                    connected.set()
+                elif name == "data" and event == "workspace_updated":
+                    self._hear(json.loads(value))
+
+    def _hear(self, seen: dict[str, object]) -> None:
+        at_rest = seen["operation"] == "NONE"
+        told = self._at.get((UUID(str(seen["id"])), Phase(str(seen["phase"]))))
+        if told is not None and at_rest:
+            told.set()
+
+
+class Bench:
+    def __init__(self, services: Services, stream: Stream, person: Person) -> None:
+        assert isinstance(services.runtime, DockerRuntime)
+        self._services = services
+        self._runtime = services.runtime
+        self._stream = stream
+        self._owner = person.owner_id
+
+    async def workspace(self) -> UUID:
+        """Asleep, with a home that has been used."""
+        key = uuid4()
+        running = self._stream.expect(key, Phase.RUNNING)
+        new = NewWorkspace(f"bench {key}", self._owner, Desired.RUNNING, runtime="docker")
+        await self._services.wishes.create(new, key, Actor("bench"), datetime.now(UTC))
+        await asyncio.wait_for(running.wait(), PATIENCE_SECONDS)
+        await self.wished(key, Desired.STANDBY)
+        return key
+
+    async def wished(self, key: UUID, desired: Desired) -> float:
+        """The seconds until its phase is told."""
+        told = self._stream.expect(key, Phase(desired.value))
+        began = time.perf_counter()
+        await self._services.wishes.want(key, desired, Actor("bench"))
+        await asyncio.wait_for(told.wait(), PATIENCE_SECONDS)
+        return time.perf_counter() - began
+
+    async def bare(self, volume: str) -> float:
+        site, name = self._runtime.site, f"bench-{uuid4().hex[:12]}"
+        memory, pids = site.share.memory_bytes, site.share.pids
+        walls = ["--cap-drop=ALL", "--security-opt=no-new-privileges:true", "--read-only", "--tmpfs=/tmp", "--init"]
+        limits = [f"--memory={memory}", f"--memory-swap={memory}", f"--pids-limit={pids}", f"--cpus={site.share.cpu}"]
+        place = [f"--network={site.network}", f"--volume={volume}:/home/coder", f"--name={name}"]
+        began = time.perf_counter()
+        await _docker("run", "--detach", *walls, *limits, *place, site.workspace_image)
+        address = await _docker("inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", name)
+        await _until_it_answers(address)
+        seconds = time.perf_counter() - began
+        await _docker("rm", "--force", name)
+        return seconds
+
+
+async def _docker(*words: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        "docker", *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    output, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    return output.decode().strip()
+
+
+async def _until_it_answers(address: str) -> None:
+    async with httpx.AsyncClient(trust_env=False, timeout=5) as client, asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            try:
+                await client.get(f"http://{address}:8080/healthz")
+            except httpx.HTTPError:
+                await asyncio.sleep(LOOK_SECONDS)
+            else:
+                return
+
+
+async def measure(rounds: int, at_once: int) -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="codehub-bench-") as directory:
+        place = Path(directory)
+        async with embedded_postgres(place) as postgres, embedded_redis(place) as redis:
+            servers = Servers(postgres.url, redis.url)
+            site = DockerSite(servers, place, await servers.database(), install=f"bench-{uuid4().hex[:8]}")
+            [person] = await register(site.url, 1, Role.USER)
+            settings = load_settings(
+                database_url=site.url,
+                redis_url=servers.redis_url,
+                data_dir=place / "data",
+                runtime="docker",
+                install_id=site.install,
+                max_running_per_user=1000,
+                max_running_global=1000,
+            )
+            async with (
+                site.coordinator(),
+                site.api() as (port, _),
+                open_services(settings) as services,
+                Stream(port, person).listening() as stream,
+            ):
+                bench = Bench(services, stream, person)
+                try:
+                    return await _rows(bench, rounds, at_once)
+                finally:
+                    await _sweep(bench)
+
+
+async def _rows(bench: Bench, rounds: int, at_once: int) -> list[Row]:
+    ours, bare = [], []
+    key, volume = await bench.workspace(), f"bench-{uuid4().hex[:12]}"
+    await bench.bare(volume)
+    for number in range(rounds):
+        say(f"start {number + 1} of {rounds}")
+        bare.append(await bench.bare(volume))
+        ours.append(await bench.wished(key, Desired.RUNNING))
+        await bench.wished(key, Desired.STANDBY)
+    keys = [await bench.workspace() for _ in range(at_once)]
+    volumes = [f"{volume}-{number}" for number in range(at_once)]
+    for name in volumes:
+        await bench.bare(name)
+    say(f"{at_once} at once")
+    together_bare = await asyncio.gather(*(bench.bare(name) for name in volumes))
+    together = await asyncio.gather(*(bench.wished(one, Desired.RUNNING) for one in keys))
+    for name in (volume, *volumes):
+        await _docker("volume", "rm", name)
+    return [
+        _row("docker run, one by one", bare),
+        _row("wish to RUNNING, one by one", ours),
+        _row(f"docker run, {at_once} at once", together_bare),
+        _row(f"wish to RUNNING, {at_once} at once", together),
+    ]
+
+
+def _row(what: str, seconds: Sequence[float]) -> Row:
+    cuts = statistics.quantiles(seconds, n=100, method="inclusive")
+    return Row(what, len(seconds), cuts[49] * 1000, cuts[98] * 1000)
+
+
+async def _sweep(bench: Bench) -> None:
+    runtime = bench._runtime  # noqa: SLF001 - it is ours
+    for key in await runtime.containers():
+        await runtime.remove_container(key)
+    for key, names in (await runtime.volumes()).items():
+        for name in names:
+            await runtime.delete_volume(key, name)
+    await runtime.walls.take_down()
+
+
+def show(rows: Sequence[Row]) -> None:
+    print(f"{'':34}{'starts':>7}{'p50 ms':>10}{'p99 ms':>10}")
+    for row in rows:
+        print(f"{row.what:34}{row.starts:7}{row.p50_ms:10.0f}{row.p99_ms:10.0f}")
+    bare, ours, bare_at_once, at_once = rows
+    print(f"\noverhead at p50: {ours.p50_ms - bare.p50_ms:.0f} ms (aim: under {AIM_MS:.0f})")
+    ratio = at_once.p99_ms / bare_at_once.p99_ms
+    print(f"until the last of {at_once.starts}: {ratio:.2f} times as long (aim: at most {AIM_AT_ONCE})")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small numbers: does it work at all?")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--at-once", type=int, default=20)
+    chosen = parser.parse_args()
+    if chosen.quick:
+        chosen.rounds, chosen.at_once = 2, 2
+    configure_logging(level="warning")
+    unused = load_settings(database_url="postgresql://unused", redis_url="redis://unused")
+    reason = asyncio.run(why_not_docker(unused))
+    if reason is not None:
+        print(f"not measured: {reason}")
+        return 0
+    rows = uvloop.run(measure(chosen.rounds, chosen.at_once))
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
+    show(rows)
+    if chosen.json:
+        chosen.json.write_text(json.dumps({"bench": "start", "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,239 @@
+"""The connection to a Docker engine: where it is, which API version both know, and what its failures mean to us.
+
+An engine that does not answer a look leaves the truth unknown; one that refuses an effect has failed it.
+"""
+
+import asyncio
+import json
+import os
+import ssl
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiodocker import Docker, DockerError
+from aiodocker.containers import DockerContainer
+from aiodocker.volumes import DockerVolume
+
+from codehub.domain.errors import BackendError, Unreachable
+
+SOCKET = "unix:///var/run/docker.sock"
+OLDEST, NEWEST = (1, 40), (1, 47)
+"""API versions this is written for; within them, the engine's own."""
+
+BAD_REQUEST, NOT_FOUND, CONFLICT = 400, 404, 409
+_NO_CONNECTION = 900  # aiodocker's own
+_TIMEOUT = aiohttp.ClientTimeout(total=45, sock_connect=5)
+_LONGEST_MESSAGE = 500
+_GONE_SECONDS = 30.0
+_LOOK_AGAIN_SECONDS = 0.05
+_ALL_LINES = 10_000
+
+
+class Engine:
+    """`host` as DOCKER_HOST names it; `certificates`: a directory with ca.pem, cert.pem and key.pem makes it TLS.
+    Nothing is asked before the first call, so an engine that is down does not keep us from starting."""
+
+    def __init__(self, host: str | None = None, certificates: Path | None = None) -> None:
+        self.host = host or SOCKET
+        self._certificates = certificates
+        self._docker: Docker | None = None
+
+    @classmethod
+    def of_environment(cls, environ: Mapping[str, str] = os.environ) -> "Engine":
+        """What the `docker` command would use."""
+        path = environ.get("DOCKER_CERT_PATH") or "~/.docker"
+        secured = environ.get("DOCKER_TLS_VERIFY") and environ.get("DOCKER_HOST", "").startswith("tcp://")
+        return cls(environ.get("DOCKER_HOST") or None, Path(path).expanduser() if secured else None)
+
+    async def close(self) -> None:
+        docker, self._docker = self._docker, None
+        if docker is not None:
+            await docker.close()
+
+    async def docker(self) -> Docker:
+        """The client, its version agreed on. Call it inside `looking` or `doing`."""
+        if self._docker is None:
+            self._docker = self._client()
+        if self._docker.api_version == "auto":
+            said = await self._docker.version()
+            self._docker.api_version = agreed_version(said["ApiVersion"])
+        return self._docker
+
+    @asynccontextmanager
+    async def own_client(self) -> AsyncIterator[Docker]:
+        """Another connection, for what takes one up, such as the stream of events."""
+        version = (await self.docker()).api_version
+        client = self._client()
+        client.api_version = version
+        try:
+            yield client
+        finally:
+            # A stream that broke would break the closing too, and leave the connection open.
+            broken, client.events.task = client.events.task, None
+            if broken is not None:
+                broken.cancel()
+                await asyncio.gather(broken, return_exceptions=True)
+            await client.close()
+
+    async def version(self) -> str:
+        with looking():
+            said = await (await self.docker()).version()
+        return str(said["Version"])
+
+    async def info(self) -> Mapping[str, Any]:
+        with looking():
+            found: Mapping[str, Any] = await (await self.docker()).system.info()
+        return found
+
+    async def containers(self, labels: Sequence[str], names: Sequence[str] = ()) -> list[Mapping[str, Any]]:
+        """All of them, also those that have ended; with `names`, any of those."""
+        filters = {"label": list(labels)} | ({"name": [f"^/{name}$" for name in names]} if names else {})
+        with looking():
+            found = await (await self.docker()).containers.list(all=1, filters=json.dumps(filters))
+        return [listed(container) for container in found]
+
+    async def container(self, name: str) -> Mapping[str, Any] | None:
+        """By name or id, in full."""
+        with looking():
+            try:
+                return await (await self.docker()).containers.container(name).show()
+            except DockerError as error:
+                if error.status == NOT_FOUND:
+                    return None
+                raise
+
+    async def output(self, key: str, tail: int, *, stdout: bool = True, stderr: bool = True) -> str:
+        """The last lines that it printed; empty if it is gone."""
+        with looking():
+            docker = await self.docker()
+            try:
+                return "".join(await docker.containers.container(key).log(stdout=stdout, stderr=stderr, tail=tail))
+            except DockerError as error:
+                if error.status in {NOT_FOUND, CONFLICT}:
+                    return ""
+                raise
+
+    async def end(self, key: str, grace_seconds: int = 0) -> None:
+        """Ended, gracefully and then not, and removed. When this returns, nothing of it runs. Gone is success."""
+        with doing("the container cannot be removed"):
+            container = (await self.docker()).containers.container(key)
+            try:
+                if grace_seconds:
+                    await container.stop(t=grace_seconds)
+                await container.delete(force=True)
+            except DockerError as error:
+                if error.status == CONFLICT:  # somebody else is at it
+                    await self._until_gone(key)
+                elif error.status != NOT_FOUND:
+                    raise
+
+    async def run(self, payload: Mapping[str, Any], name: str, seconds: float) -> tuple[int, str]:
+        """To its end: its exit code and what it printed. Nothing of it is left."""
+        with doing(f"container {name} cannot be run"):
+            made = await (await self.docker()).containers.create(dict(payload), name=name)
+        try:
+            async with asyncio.timeout(seconds):
+                with doing(f"container {name} cannot be run"):
+                    await made.start()
+                    ended = await made.wait()
+            return int(ended["StatusCode"]), await self.output(made.id, _ALL_LINES)
+        finally:
+            await asyncio.shield(self.end(made.id))
+
+    async def _until_gone(self, key: str) -> None:
+        async with asyncio.timeout(_GONE_SECONDS):
+            while await self.container(key) is not None:  # noqa: ASYNC110 - the engine sets no event
+                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+
+    async def volumes(self, labels: Sequence[str]) -> list[Mapping[str, Any]]:
+        with looking():
+            found = await (await self.docker()).volumes.list(filters={"label": list(labels)})
+        return list(found["Volumes"] or ())
+
+    async def delete_volume(self, name: str) -> None:
+        """Call it inside `doing`."""
+        await DockerVolume(await self.docker(), name).delete()
+
+    async def volume(self, name: str) -> Mapping[str, Any] | None:
+        with looking():
+            try:
+                found: Mapping[str, Any] = await DockerVolume(await self.docker(), name).show()
+            except DockerError as error:
+                if error.status == NOT_FOUND:
+                    return None
+                raise
+        return found
+
+    async def has_image(self, name: str) -> bool:
+        with looking():
+            try:
+                await (await self.docker()).images.inspect(name)
+            except DockerError as error:
+                if error.status in {NOT_FOUND, BAD_REQUEST}:  # the latter: no image could have such a name
+                    return False
+                raise
+        return True
+
+    def _client(self) -> Docker:
+        # Not the docker command's contexts: what we use is said by our own environment alone.
+        if self._certificates is None:
+            return Docker(self.host, timeout=_TIMEOUT)
+        address = self.host.replace("tcp://", "https://", 1)
+        return Docker(address, timeout=_TIMEOUT, ssl_context=_secured(self._certificates))
+
+
+def _secured(place: Path) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=str(place / "ca.pem"))
+        context.load_cert_chain(place / "cert.pem", place / "key.pem")
+    except OSError as error:
+        message = f"the certificates in {place} (ca.pem, cert.pem, key.pem) cannot be used: {error}"
+        raise BackendError(message) from error
+    return context
+
+
+def agreed_version(offered: str) -> str:
+    version = tuple(int(part) for part in offered.split("."))
+    if version < OLDEST:
+        needed = ".".join(str(part) for part in OLDEST)
+        raise BackendError(f"the Docker engine speaks API {offered}; it must be {needed} or newer: update the engine")
+    return "v" + ".".join(str(part) for part in min(version, NEWEST))
+
+
+def listed(container: DockerContainer) -> Mapping[str, Any]:
+    return {key: container[key] for key in ("Id", "Names", "Labels", "State", "Status", "Mounts", "NetworkSettings")}
+
+
+@contextmanager
+def looking() -> Iterator[None]:
+    """Whatever goes wrong with a look, we do not know."""
+    try:
+        yield
+    except DockerError as error:
+        raise Unreachable(f"the Docker engine did not answer: {_words(error)}") from error
+    except (OSError, aiohttp.ClientError, TimeoutError) as error:
+        raise _unreachable(error) from error
+
+
+@contextmanager
+def doing(what: str) -> Iterator[None]:
+    """`what` could not be done."""
+    try:
+        yield
+    except DockerError as error:
+        if error.status == _NO_CONNECTION:
+            raise Unreachable(f"the Docker engine did not answer: {_words(error)}") from error
+        raise BackendError(f"{what}: {_words(error)}") from error
+    except (OSError, aiohttp.ClientError, TimeoutError) as error:
+        raise _unreachable(error) from error
+
+
+def _unreachable(error: Exception) -> Unreachable:
+    return Unreachable(f"the Docker engine did not answer: {str(error) or type(error).__name__}")
+
+
+def _words(error: DockerError) -> str:
+    return str(error.message).strip()[:_LONGEST_MESSAGE]

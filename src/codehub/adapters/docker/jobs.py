@@ -1,0 +1,124 @@
+"""The Jobs port on a Docker engine: the storage job as a container of CodeHub's own image, found again by its name.
+
+It outlives the coordinator; what it printed stays with it until it is cleared. Workspaces never see the archive store:
+its directory or its credentials are in this container alone.
+"""
+
+import asyncio
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from aiodocker import DockerError
+
+from codehub.adapters.docker import payloads
+from codehub.adapters.docker.engine import CONFLICT, Engine, doing
+from codehub.adapters.docker.payloads import JOB, KIND_LABEL, JobStore, Site
+from codehub.adapters.docker.runtime import DockerRuntime, listed_by_workspace
+from codehub.adapters.job_output import JobOutput
+from codehub.domain.errors import BackendError, ErrorReason, JobConflict
+from codehub.domain.naming import OPERATION_LABEL, job_name
+from codehub.job.store_address import parse_store
+from codehub.ports.jobs import JobKind, JobSeen, JobSpec
+
+PROGRAM = ("/usr/local/lib/codehub/bin/python", "-I", "-m", "codehub.job")
+
+_PASSED_ON = ("AWS_", "CODEHUB_S3_")
+_NOT_THERE = ("AWS_CA_BUNDLE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE")
+"""Files of this machine, which the container does not have."""
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+_EXITED = re.compile(r"Exited \((\d+)\)")
+_TAIL = 40
+_SETTLE_SECONDS = 3.0
+_LOOK_AGAIN_SECONDS = 0.05
+
+
+class DockerJobs:
+    def __init__(self, runtime: DockerRuntime, store: JobStore, *, program: Sequence[str] = PROGRAM) -> None:
+        self._runtime = runtime
+        self._engine: Engine = runtime.engine
+        self._site: Site = runtime.site
+        self._store = store
+        self._program = list(program)
+
+    async def find(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, JobSeen]:
+        found = await self._listed(ids)
+        # One that was made and never started is not there: the next start goes on with it.
+        begun = {key: job for key, job in found.items() if job["State"] != "created"}
+        return dict(zip(begun, await asyncio.gather(*(self._seen(job) for job in begun.values())), strict=True))
+
+    async def start(self, spec: JobSpec) -> None:
+        if not await self._engine.has_image(self._site.codehub_image):
+            message = f"the image {self._site.codehub_image} of storage jobs is not there: build it (`make images`)"
+            raise BackendError(message, reason=ErrorReason.ACTION_FAILED)
+        present = await self._settled(spec.workspace_id)
+        if present is None or present["State"] == "created":
+            present = await self._make(spec, present)
+        if present["Labels"][OPERATION_LABEL] != str(spec.op_id):
+            raise JobConflict(f"a job of operation {present['Labels'][OPERATION_LABEL]} is still there")
+        if present["State"] == "created":
+            with doing("the job cannot be started"):
+                await (await self._engine.docker()).containers.container(present["Id"]).start()
+
+    async def clear(self, workspace_id: UUID) -> None:
+        found = (await self._listed([workspace_id])).get(workspace_id)
+        if found is not None:
+            await self._engine.end(found["Id"])
+
+    async def _listed(self, ids: Collection[UUID] | None) -> dict[UUID, Mapping[str, Any]]:
+        return await listed_by_workspace(self._engine, self._site, JOB, ids, job_name)
+
+    async def _settled(self, workspace_id: UUID) -> Mapping[str, Any] | None:
+        """Whoever made one starts it at once. One that stays as it was made is what somebody who died has left."""
+        waited = 0.0
+        while True:
+            found = (await self._listed([workspace_id])).get(workspace_id)
+            if found is None or found["State"] != "created" or waited > _SETTLE_SECONDS:
+                return found
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            waited += _LOOK_AGAIN_SECONDS
+
+    async def _make(self, spec: JobSpec, leftover: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        if leftover is not None:
+            await self._engine.end(leftover["Id"])
+        there = await self._runtime.owns_volume(spec.workspace_id, spec.volume)
+        payload = payloads.job(self._site, spec, self._program, self._store, volume_is_there=there)
+        with doing("the job cannot be made"):
+            try:
+                docker = await self._engine.docker()
+                made = await docker.containers.create(payload, name=job_name(spec.workspace_id))
+            except DockerError as error:
+                if error.status != CONFLICT:
+                    raise
+                other = await self._settled(spec.workspace_id)
+                if other is None:
+                    raise BackendError(f"the job of {spec.workspace_id} came and went") from error
+                return other
+        return {"Id": made.id, "State": "created", "Labels": payload["Labels"]}
+
+    async def _seen(self, job: Mapping[str, Any]) -> JobSeen:
+        op_id, kind = UUID(job["Labels"][OPERATION_LABEL]), JobKind(job["Labels"][KIND_LABEL])
+        said = JobOutput(op_id, kind, await self._engine.output(job["Id"], _TAIL, stderr=False))
+        if job["State"] != "exited":
+            return said.running()
+        exited = _EXITED.match(job["Status"])
+        code = int(exited[1]) if exited else None
+        seen = said.succeeded(code)
+        if seen is not None:
+            return seen
+        errors = await self._engine.output(job["Id"], _TAIL, stdout=False)
+        return said.failed(code, f"ended with exit code {code}", errors)
+
+
+def job_store(url: str, environ: Mapping[str, str], most_bytes: int = 0) -> JobStore:
+    """A directory is mounted; a bucket is reached with the credentials of `environ`, and nothing else of it."""
+    directory, _bucket = parse_store(url)
+    if directory is not None:
+        return JobStore("file:///archives", str(directory), most_bytes=most_bytes)
+    env = {
+        name: value
+        for name, value in environ.items()
+        if (name.startswith(_PASSED_ON) and name not in _NOT_THERE) or name.upper() in _PROXIES
+    }
+    return JobStore(url, None, env, most_bytes)

@@ -1,0 +1,213 @@
+"""What the engine is asked for, as pure values: a workspace's container, a job's, a volume, the network.
+
+All that keeps a workspace in its place is here in one view: no capability, no new privileges, a read-only root, the
+engine's own seccomp profile, an unprivileged user, and a share of the machine.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from codehub.domain.naming import INSTALL_LABEL, OPERATION_LABEL, WORKSPACE_LABEL
+from codehub.ports.jobs import JobKind, JobSpec
+from codehub.ports.runtime import ContainerSpec, Share
+
+Payload = dict[str, Any]
+
+VOLUME_LABEL = "codehub.volume"
+KIND_LABEL = "codehub.job"
+ROLE_LABEL = "codehub.role"
+MARK_LABEL = "codehub.mark"
+"""This very volume's, for as long as it lives."""
+SPEC_LABEL = "codehub.spec"
+STRAY_LABEL = "codehub.stray"
+"""On a volume that the engine made by itself, because the one that a container names had just gone."""
+
+WORKSPACE, JOB, PROBE, WALLS = "workspace", "job", "probe", "walls"
+
+HOME = "/home/coder"
+PORT = 8080
+USER = "1000:1000"
+GIB, MIB = 1 << 30, 1 << 20
+OWN_SHARE = Share(cpu=2.0, memory_bytes=2 * GIB, pids=512)
+_JOB_SHARE = Share(cpu=2.0, memory_bytes=GIB // 2, pids=64)
+_JOB_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETFCAP")
+"""What it takes to pack and unpack files of any owner, and nothing else of root's."""
+_LOGS = {"Type": "json-file", "Config": {"max-size": "5m", "max-file": "2"}}
+_DIES_FIRST = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What all containers of an installation have in common. `share`: what a template leaves open."""
+
+    install_id: str
+    workspace_image: str
+    codehub_image: str
+    network: str
+    share: Share = OWN_SHARE
+    job_network: str = "host"
+    reachable: tuple[str, ...] = field(default=())
+
+    @property
+    def bridge(self) -> str:
+        """The network's interface on the engine's machine: at most 15 characters, and the same whenever it is made."""
+        return "ch-" + hashlib.sha256(self.network.encode()).hexdigest()[:10]
+
+
+def labels(site: Site, workspace_id: UUID, role: str) -> dict[str, str]:
+    return {INSTALL_LABEL: site.install_id, WORKSPACE_LABEL: str(workspace_id), ROLE_LABEL: role}
+
+
+def volume(site: Site, workspace_id: UUID, name: str, mark: str) -> Payload:
+    own = {INSTALL_LABEL: site.install_id, WORKSPACE_LABEL: str(workspace_id), MARK_LABEL: mark}
+    return {"Name": name, "Driver": "local", "Labels": own}
+
+
+def network(site: Site) -> Payload:
+    return {
+        "Name": site.network,
+        "Driver": "bridge",
+        "CheckDuplicate": True,
+        "EnableIPv6": False,
+        "Labels": {INSTALL_LABEL: site.install_id},
+        "Options": {
+            "com.docker.network.bridge.name": site.bridge,
+            "com.docker.network.bridge.enable_icc": "false",
+        },
+    }
+
+
+def workspace(site: Site, spec: ContainerSpec) -> Payload:
+    payload = _confined(site, spec, WORKSPACE)
+    payload["ExposedPorts"] = {f"{PORT}/tcp": {}}
+    payload["Labels"][SPEC_LABEL] = digest(payload)
+    return payload
+
+
+def probe(site: Site, spec: ContainerSpec, argv: Sequence[str]) -> Payload:
+    """A command confined exactly as the workspace's IDE is."""
+    payload = _confined(site, spec, PROBE)
+    return {**payload, "Entrypoint": list(argv[:1]), "Cmd": list(argv[1:])}
+
+
+def _confined(site: Site, spec: ContainerSpec, role: str) -> Payload:
+    share = spec.share.filled(site.share)
+    memory = share.memory_bytes or 2 * GIB
+    scratch = f"rw,nosuid,nodev,mode=1777,size={memory // 2}"
+    return {
+        "Image": spec.image_ref or site.workspace_image,
+        "Hostname": "workspace",
+        "User": USER,
+        "WorkingDir": HOME,
+        "Env": [f"{name}={value}" for name, value in sorted({**spec.env, "HOME": HOME}.items())],
+        "Labels": {**labels(site, spec.workspace_id, role), VOLUME_LABEL: spec.volume},
+        "HostConfig": {
+            "NetworkMode": site.network,
+            "Mounts": [_home(spec.volume)],
+            "Tmpfs": {"/tmp": scratch, "/var/tmp": scratch, "/run": scratch},  # noqa: S108 - inside the container
+            "ReadonlyRootfs": True,
+            **_walls(),
+            **_limits(share),
+        },
+    }
+
+
+def job(site: Site, spec: JobSpec, program: Sequence[str], store: "JobStore", *, volume_is_there: bool) -> Payload:
+    """Without its volume it runs all the same, and says in its own words what it did not find."""
+    place = HOME if volume_is_there else f"/volumes/{spec.volume}"
+    mounts = [_home(spec.volume)] if volume_is_there else []
+    arguments = [spec.kind.value, "--volume", place, "--store", store.url, "--key", spec.key]
+    if spec.kind is JobKind.RESTORE:
+        arguments += ["--op-id", str(spec.op_id), "--max-bytes", str(store.most_bytes)]
+    own = {OPERATION_LABEL: str(spec.op_id), KIND_LABEL: spec.kind.value, VOLUME_LABEL: spec.volume}
+    return {
+        "Image": site.codehub_image,
+        "User": "0:0",
+        "WorkingDir": "/",
+        "Entrypoint": list(program[:1]),
+        "Cmd": [*program[1:], *arguments],
+        "Env": [f"{name}={value}" for name, value in sorted(store.env.items())],
+        "Labels": {**labels(site, spec.workspace_id, JOB), **own},
+        "HostConfig": {
+            "NetworkMode": "none" if store.directory else site.job_network,
+            "Mounts": [*mounts, *store.mounts],
+            "Tmpfs": {"/tmp": f"rw,nosuid,nodev,size={64 * MIB}"},  # noqa: S108 - inside the container
+            "ReadonlyRootfs": True,
+            "CapAdd": list(_JOB_CAPABILITIES),
+            **_walls(),
+            **_limits(_JOB_SHARE),
+        },
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class JobStore:
+    """The archive store as a job's container sees it. `directory`: on the engine's machine, if it is one there.
+    `env`: the object store's address and credentials. `most_bytes`: what a restored home may hold; 0 is any."""
+
+    url: str
+    directory: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    most_bytes: int = 0
+
+    @property
+    def mounts(self) -> list[Payload]:
+        if self.directory is None:
+            return []
+        return [{"Type": "bind", "Source": self.directory, "Target": "/archives"}]
+
+
+def walls(site: Site, script: str) -> Payload:
+    """Put up by us on the engine's machine: its network, and of root's powers the one over the packet filter."""
+    return {
+        "Image": site.codehub_image,
+        "User": "0:0",
+        "Entrypoint": ["sh"],
+        "Cmd": ["-c", script],
+        "Labels": {INSTALL_LABEL: site.install_id, ROLE_LABEL: WALLS},
+        "HostConfig": {
+            "NetworkMode": "host",
+            "Tmpfs": {"/run": f"rw,nosuid,nodev,size={MIB}"},
+            "ReadonlyRootfs": True,
+            "CapAdd": ["NET_ADMIN", "NET_RAW"],
+            **_walls(),
+            **_limits(Share(cpu=1.0, memory_bytes=128 * MIB, pids=32)),
+        },
+    }
+
+
+def digest(payload: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _home(name: str) -> Payload:
+    # Never by the way: what the engine makes on its own is known by this label, and is thrown away.
+    return {"Type": "volume", "Source": name, "Target": HOME, "VolumeOptions": {"Labels": {STRAY_LABEL: "1"}}}
+
+
+def _walls() -> Payload:
+    return {
+        "CapDrop": ["ALL"],
+        "SecurityOpt": ["no-new-privileges:true"],
+        "Privileged": False,
+        "IpcMode": "private",
+        "Init": True,
+        "RestartPolicy": {"Name": "no"},
+        "LogConfig": _LOGS,
+        "OomScoreAdj": _DIES_FIRST,
+    }
+
+
+def _limits(share: Share) -> Payload:
+    limits: Payload = {}
+    if share.cpu is not None:
+        limits["NanoCpus"] = round(share.cpu * 1e9)
+    if share.memory_bytes is not None:
+        limits["Memory"] = limits["MemorySwap"] = share.memory_bytes
+    if share.pids is not None:
+        limits["PidsLimit"] = share.pids
+    return limits

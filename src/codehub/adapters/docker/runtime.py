@@ -1,0 +1,279 @@
+"""The Runtime port on a Docker engine.
+
+Effects name what they touch by the engine's own id, never by a name that may have passed to another meanwhile. A
+container that was made and not started, by whoever died in between, is started if it is the one that is wanted now.
+"""
+
+import re
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+from uuid import UUID, uuid4
+
+from aiodocker import DockerError
+
+from codehub.adapters.docker import payloads
+from codehub.adapters.docker.engine import CONFLICT, NOT_FOUND, Engine, doing
+from codehub.adapters.docker.hints import Hints
+from codehub.adapters.docker.http_probe import accepts, answers_http
+from codehub.adapters.docker.images import Pulls
+from codehub.adapters.docker.payloads import (
+    JOB,
+    MARK_LABEL,
+    PORT,
+    ROLE_LABEL,
+    SPEC_LABEL,
+    STRAY_LABEL,
+    VOLUME_LABEL,
+    WORKSPACE,
+    Payload,
+    Site,
+)
+from codehub.adapters.docker.walls import Walls
+from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
+from codehub.domain.judge import ContainerSeen
+from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL, container_name, job_name
+from codehub.ports.runtime import ContainerSpec, Endpoint, Pulling
+
+_FEW = 50
+"""Up to so many are looked up by name; above, all are listed: one question either way."""
+_ALIVE = {"running", "paused", "restarting"}
+_EXITED = re.compile(r"Exited \((\d+)\)")
+_TRIES = 5
+_GONE_SECONDS = 20.0
+_LONGEST_DETAIL = 300
+_LAST_WORDS = 3
+
+
+class DockerRuntime:
+    name = "docker"
+
+    def __init__(self, engine: Engine, site: Site, *, walls: Walls | None = None, grace_seconds: int = 10) -> None:
+        self.engine = engine
+        self.site = site
+        self.walls = walls or Walls(engine, site)
+        self._grace = grace_seconds
+        self._pulls = Pulls(engine)
+        self._hints = Hints(engine, site.install_id)
+        self._endings: dict[str, str] = {}
+
+    async def close(self) -> None:
+        await self._pulls.close()
+        await self.walls.close()
+
+    async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
+        found = await self._listed(WORKSPACE, ids, container_name)
+        seen = {key: await self._seen(container) for key, container in found.items()}
+        if ids is None:
+            there = {one.instance for one in seen.values()}
+            self._endings = {key: words for key, words in self._endings.items() if key in there}
+        return seen
+
+    async def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, Mapping[str, str]]:
+        if ids is not None and not ids:
+            return {}
+        label = f"{INSTALL_LABEL}={self.site.install_id}"
+        wanted = [f"{WORKSPACE_LABEL}={next(iter(ids))}"] if ids is not None and len(ids) == 1 else []
+        found: dict[UUID, dict[str, str]] = {}
+        for volume in await self.engine.volumes([label, *wanted]):
+            owner, mark = _owner(volume["Labels"]), volume["Labels"].get(MARK_LABEL)
+            if owner is not None and mark and (ids is None or owner in ids):
+                found.setdefault(owner, {})[volume["Name"]] = mark
+        return found
+
+    async def answers(self, workspace_id: UUID) -> bool:
+        endpoint = await self.endpoint(workspace_id)
+        return endpoint is not None and await answers_http(endpoint)
+
+    async def endpoint(self, workspace_id: UUID) -> Endpoint | None:
+        container = (await self._listed(WORKSPACE, [workspace_id], container_name)).get(workspace_id)
+        if container is None or container["State"] not in _ALIVE:
+            return None
+        attached = container["NetworkSettings"]["Networks"].get(self.site.network) or {}
+        address = attached.get("IPAddress")
+        return Endpoint(host=address, port=PORT) if address else None
+
+    async def port_endpoint(self, workspace_id: UUID, port: int) -> Endpoint | None:
+        """At the container's own address, which nobody else has; what listens on its loopback alone is not there."""
+        ide = await self.endpoint(workspace_id)
+        if ide is None:
+            return None
+        found = Endpoint(host=ide.host, port=port)
+        return found if await accepts(found) else None
+
+    async def logs(self, workspace_id: UUID, tail: int) -> str:
+        container = (await self._listed(WORKSPACE, [workspace_id], container_name)).get(workspace_id)
+        return await self.engine.output(container["Id"], tail) if container else ""
+
+    async def create_volume(self, workspace_id: UUID, name: str) -> None:
+        with doing(f"volume {name} cannot be made"):
+            docker = await self.engine.docker()
+            await docker.volumes.create(payloads.volume(self.site, workspace_id, name, uuid4().hex))
+        # One that was there before stays as it was, whoever's it is.
+        if not await self.owns_volume(workspace_id, name):
+            raise BackendError(f"volume {name} is there and is not ours: rename or remove it")
+
+    async def delete_volume(self, workspace_id: UUID, name: str) -> None:
+        for _ in range(2):
+            if not await self.owns_volume(workspace_id, name):
+                return
+            if await self._deleted(name):
+                return
+            if not await self._release_ended_job(workspace_id, name):
+                break
+        raise VolumeInUse(f"volume {name} is in use")
+
+    async def start_container(self, spec: ContainerSpec) -> Pulling | None:
+        payload = payloads.workspace(self.site, spec)
+        present = (await self._listed(WORKSPACE, [spec.workspace_id], container_name)).get(spec.workspace_id)
+        if present is not None and present["State"] in _ALIVE:
+            return None
+        if not await self.engine.has_image(payload["Image"]):
+            pulling = self._pulls.ask(payload["Image"])
+            if pulling is not None:
+                return pulling
+        if not await self.owns_volume(spec.workspace_id, spec.volume):
+            raise _no_volume(spec.volume)
+        await self.walls.stand()
+        for _ in range(_TRIES):
+            if await self._try_to_start(spec, payload, present):
+                return None
+            present = (await self._listed(WORKSPACE, [spec.workspace_id], container_name)).get(spec.workspace_id)
+        raise BackendError(f"container {container_name(spec.workspace_id)} comes and goes: who else starts it?")
+
+    async def remove_container(self, workspace_id: UUID) -> None:
+        found = (await self._listed(WORKSPACE, [workspace_id], container_name)).get(workspace_id)
+        if found is not None:
+            await self.engine.end(found["Id"], self._grace)
+
+    async def isolates(self) -> bool:
+        return True
+
+    def hints(self) -> AsyncIterator[UUID]:
+        return self._hints.listen()
+
+    async def run_inside(self, spec: ContainerSpec, argv: Sequence[str], seconds: float = 60.0) -> tuple[int, str]:
+        """A command confined exactly as the workspace's IDE is: its exit code and output."""
+        await self.walls.stand()
+        payload = payloads.probe(self.site, spec, argv)
+        return await self.engine.run(payload, f"{container_name(spec.workspace_id)}-probe-{uuid4().hex[:8]}", seconds)
+
+    async def _listed(
+        self, role: str, ids: Collection[UUID] | None, name_of: Callable[[UUID], str]
+    ) -> dict[UUID, Mapping[str, Any]]:
+        return await listed_by_workspace(self.engine, self.site, role, ids, name_of)
+
+    async def _seen(self, container: Mapping[str, Any]) -> ContainerSeen:
+        running = container["State"] in _ALIVE
+        detail = "" if running else await self._ending(container)
+        return ContainerSeen(container["Id"], running, container["Labels"].get(VOLUME_LABEL, ""), detail=detail)
+
+    async def _ending(self, container: Mapping[str, Any]) -> str:
+        """Asked once of each: how it ended does not change."""
+        known = self._endings.get(container["Id"])
+        if known is not None:
+            return known
+        exited = _EXITED.match(container["Status"])
+        if exited is None:
+            return f"is {container['State']}"
+        found = await self.engine.container(container["Id"]) or {}
+        state = found.get("State", {})
+        words = [f"exit code {exited[1]}"]
+        if state.get("OOMKilled"):
+            words.append("it took more memory than its share")
+        last = (await self.engine.output(container["Id"], _LAST_WORDS)).strip().splitlines()[-1:]
+        self._endings[container["Id"]] = detail = ": ".join([*words, *last])[:_LONGEST_DETAIL]
+        return detail
+
+    async def owns_volume(self, workspace_id: UUID, name: str) -> bool:
+        volume = await self.engine.volume(name)
+        labels = (volume or {}).get("Labels") or {}
+        return labels.get(INSTALL_LABEL) == self.site.install_id and _owner(labels) == workspace_id
+
+    async def _deleted(self, name: str) -> bool:
+        with doing(f"volume {name} cannot be deleted"):
+            try:
+                await self.engine.delete_volume(name)
+            except DockerError as error:
+                if error.status == CONFLICT:
+                    return False
+                if error.status != NOT_FOUND:
+                    raise
+        return True
+
+    async def _release_ended_job(self, workspace_id: UUID, name: str) -> bool:
+        """The engine counts a container that has ended as a holder; a job that has ended needs its volume no more."""
+        job = (await self._listed(JOB, [workspace_id], job_name)).get(workspace_id)
+        if job is None or job["State"] != "exited" or job["Labels"].get(VOLUME_LABEL) != name:
+            return False
+        await self.engine.end(job["Id"])
+        return True
+
+    async def _try_to_start(self, spec: ContainerSpec, payload: Payload, present: Mapping[str, Any] | None) -> bool:
+        """False: somebody else was quicker; look again."""
+        if present is not None and present["State"] in _ALIVE:
+            return True
+        made = present is not None and present["State"] == "created"
+        if present is not None and not (made and present["Labels"].get(SPEC_LABEL) == payload["Labels"][SPEC_LABEL]):
+            await self.engine.end(present["Id"])
+            present = None
+        with doing("the container cannot be made"):
+            try:
+                key = present["Id"] if present else await self._create(spec, payload)
+            except DockerError as error:
+                if error.status == CONFLICT:
+                    return False
+                if error.status == NOT_FOUND and "network" in str(error.message):
+                    await self.walls.stand(afresh=True)
+                    return False
+                raise
+        if await self._stray(spec):
+            await self.engine.end(key)
+            with doing("a stray volume cannot be removed"), suppress(DockerError):
+                await self.engine.delete_volume(spec.volume)
+            raise _no_volume(spec.volume)
+        return await self._start(key)
+
+    async def _create(self, spec: ContainerSpec, payload: Payload) -> str:
+        docker = await self.engine.docker()
+        made = await docker.containers.create(payload, name=container_name(spec.workspace_id))
+        return made.id
+
+    async def _start(self, key: str) -> bool:
+        with doing("the container cannot be started"):
+            try:
+                await (await self.engine.docker()).containers.container(key).start()
+            except DockerError as error:
+                if error.status == NOT_FOUND and "No such container" in str(error.message):
+                    return False
+                if "network" in str(error.message) and "not found" in str(error.message):
+                    await self.walls.stand(afresh=True)
+                raise
+        return True
+
+    async def _stray(self, spec: ContainerSpec) -> bool:
+        """The volume went between our look and the container's making, and the engine made an empty one by itself."""
+        volume = await self.engine.volume(spec.volume)
+        return volume is None or STRAY_LABEL in (volume["Labels"] or {})
+
+
+async def listed_by_workspace(
+    engine: Engine, site: Site, role: str, ids: Collection[UUID] | None, name_of: Callable[[UUID], str]
+) -> dict[UUID, Mapping[str, Any]]:
+    if ids is not None and not ids:
+        return {}
+    names = [name_of(key) for key in ids] if ids is not None and len(ids) <= _FEW else []
+    found = await engine.containers([f"{INSTALL_LABEL}={site.install_id}", f"{ROLE_LABEL}={role}"], names)
+    owners = {owner: container for container in found if (owner := _owner(container["Labels"])) is not None}
+    return {owner: container for owner, container in owners.items() if ids is None or owner in ids}
+
+
+def _owner(labels: Mapping[str, str]) -> UUID | None:
+    try:
+        return UUID(labels.get(WORKSPACE_LABEL, ""))
+    except ValueError:
+        return None
+
+
+def _no_volume(name: str) -> BackendError:
+    return BackendError(f"volume {name} does not exist", reason=ErrorReason.MISMATCH)

@@ -1,0 +1,61 @@
+"""What a storage job said, read back from its output and exit code: the same lines whatever ran it.
+
+The last line of each kind counts. The output's tail may begin, and while the job runs end, within a line.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+from uuid import UUID
+
+from codehub.domain.errors import ErrorReason
+from codehub.domain.workspace import Progress
+from codehub.job.exit_codes import outcome_of
+from codehub.ports.jobs import JobKind, JobResult, JobSeen, JobState
+
+_LONGEST_MESSAGE = 1000
+
+
+class JobOutput:
+    def __init__(self, op_id: UUID, kind: JobKind, output: str) -> None:
+        self._op_id = op_id
+        self._kind = kind
+        self._last = {str(line.get("event")): line for line in _lines(output)}
+        said = self._last.get("progress")
+        self._progress = _progress(said) if said else None
+
+    def running(self) -> JobSeen:
+        return JobSeen(self._op_id, self._kind, JobState.RUNNING, self._progress)
+
+    def succeeded(self, exit_code: int | None) -> JobSeen | None:
+        """None: it did not."""
+        if exit_code != 0 or "done" not in self._last:
+            return None
+        done = self._last["done"]
+        result = JobResult(done["key"], done["sha256"], done["bytes"], done["files"])
+        return JobSeen(self._op_id, self._kind, JobState.SUCCEEDED, self._progress, result)
+
+    def failed(self, exit_code: int | None, ending: str, errors: str) -> JobSeen:
+        """The job's own words if it had any; else its exit code's, and the last line it wrote on the way down."""
+        said = self._last.get("failed", {})
+        outcome = outcome_of(1 if exit_code is None else exit_code)
+        message = str(said.get("message") or ": ".join([f"the job {ending}", *errors.strip().splitlines()[-1:]]))
+        known = {known.value: known for known in ErrorReason}
+        reason = known.get(str(said.get("reason") or outcome.reason), ErrorReason.ACTION_FAILED)
+        return JobSeen(
+            self._op_id, self._kind, JobState.FAILED, self._progress, None, reason, message[:_LONGEST_MESSAGE]
+        )
+
+
+def _progress(line: Mapping[str, Any]) -> Progress:
+    return Progress(line["bytes"], line["files"], line.get("total_bytes"), line.get("step", ""))
+
+
+def _lines(output: str) -> Iterator[dict[str, Any]]:
+    for text in output.splitlines():
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict):
+            yield line

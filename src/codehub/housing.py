@@ -1,0 +1,128 @@
+"""What houses workspaces: processes of this machine or a Docker engine, with the site and the jobs that settings name.
+
+Below bootstrap, which chooses. A data directory keeps to what it was begun with: volumes of one runtime are nothing
+that another could see, and a home that is not seen would be taken for lost.
+"""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from codehub.adapters.docker import DockerJobs, DockerRuntime, Engine, Site
+from codehub.adapters.docker.jobs import job_store
+from codehub.adapters.docker.walls import Walls
+from codehub.adapters.process import ProcessJobs, ProcessRuntime
+from codehub.domain.errors import BackendError, CodeHubError
+from codehub.ports.jobs import Jobs
+from codehub.ports.runtime import Share
+from codehub.settings import Settings, SettingsError
+
+Housing = ProcessRuntime | DockerRuntime
+
+_KIND = "runtime.kind"
+
+
+def engine_of(settings: Settings) -> Engine:
+    host, place = settings.docker_host, settings.docker_cert_path or Path("~/.docker").expanduser()
+    secured = settings.docker_tls_verify and (host or "").startswith("tcp://")
+    return Engine(host, place if secured else None)
+
+
+def docker_site(settings: Settings, install: str) -> Site:
+    return Site(
+        install_id=install,
+        workspace_image=settings.workspace_image,
+        codehub_image=settings.codehub_image,
+        network=settings.docker_network or f"codehub-{install[:12]}",
+        share=Share(
+            cpu=settings.workspace_cpu, memory_bytes=settings.workspace_memory_bytes, pids=settings.workspace_pids
+        ),
+        job_network=settings.docker_job_network,
+        reachable=tuple(network.strip() for network in (settings.docker_reachable or "").split(",") if network.strip()),
+    )
+
+
+@asynccontextmanager
+async def docker_runtime(settings: Settings, install: str) -> AsyncIterator[DockerRuntime]:
+    engine, site = engine_of(settings), docker_site(settings, install)
+    runtime = DockerRuntime(engine, site, walls=Walls(engine, site, ours=settings.docker_walls == "ours"))
+    try:
+        yield runtime
+    finally:
+        await runtime.close()
+        await engine.close()
+
+
+def jobs(runtime: Housing, archive_url: str) -> Jobs:
+    """What a job needs besides is the object store's, and stands in the environment."""
+    if isinstance(runtime, DockerRuntime):
+        return DockerJobs(runtime, job_store(archive_url, os.environ))
+    return ProcessJobs(runtime, archive_url)
+
+
+def processes(runtime: Housing) -> ProcessRuntime:
+    """For what only they have, such as homes that are directories here."""
+    if not isinstance(runtime, ProcessRuntime):
+        raise BackendError(f"workspaces are not processes of this machine, but {runtime.name}'s")
+    return runtime
+
+
+async def why_not_docker(settings: Settings) -> str | None:
+    """In one line, for people. None: an engine answers and has what workspaces need."""
+    engine = engine_of(settings)
+    try:
+        await engine.version()
+        for image in (settings.workspace_image, settings.codehub_image):
+            if not await engine.has_image(image):
+                return f"the Docker engine at {engine.host} has no image {image} (`make images` builds it)"
+    except BackendError as error:
+        return str(error)
+    finally:
+        await engine.close()
+    return None
+
+
+async def choose_runtime(settings: Settings, asked: str | None, directory: Path) -> tuple[str, str]:
+    """For a data directory: which runtime, and why, for people. What was asked for must fit what is there."""
+    begun = _begun_with(directory)
+    if begun is not None:
+        if asked is not None and asked != begun:
+            raise SettingsError(
+                f"the homes of {directory} are {begun}'s, and {asked} would not see them: archive every workspace "
+                f"first (`codehub ws archive`), then remove {directory / _KIND}; or choose another --data-dir"
+            )
+        return begun, f"workspaces are {_words(begun)}, as this data directory was begun"
+    reason = None if asked == "process" else await why_not_docker(settings)
+    if asked == "docker" and reason is not None:
+        raise SettingsError(f"--runtime docker: {reason}")
+    if asked != "process" and reason is None:
+        return "docker", "workspaces are Docker containers"
+    return "process", "workspaces are processes" + (f": {reason}" if reason else "")
+
+
+def keep_to(directory: Path, runtime: str) -> None:
+    (directory / _KIND).write_text(runtime + "\n")
+
+
+def _begun_with(directory: Path) -> str | None:
+    """Those that are older than this choice have processes."""
+    try:
+        return (directory / _KIND).read_text().strip()
+    except FileNotFoundError:
+        return "process" if any((directory / "runtime" / "volumes").glob("ws-*")) else None
+
+
+def _words(runtime: str) -> str:
+    return "Docker containers" if runtime == "docker" else "processes"
+
+
+async def walls_missing(settings: Settings, install: str) -> str:
+    """What of the walls around workspaces is not up; empty if nothing, or if they are the operator's own."""
+    if settings.docker_walls != "ours":
+        return ""
+    async with docker_runtime(settings, install) as runtime:
+        try:
+            return await runtime.walls.missing()
+        except CodeHubError as error:
+            return str(error)

@@ -1,0 +1,77 @@
+"""The compose file: whole, without a password of its own, and with no port open that need not be."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from codehub.adapters.docker.firewall import PRIVATE
+from tests.house.project import ROOT
+
+COMPOSE = ROOT / "deploy" / "compose"
+TEXT = (COMPOSE / "compose.yaml").read_text()
+SECRETS = ("POSTGRES_PASSWORD", "REDIS_PASSWORD", "S3_KEY_ID", "S3_SECRET", "DOCKER_GID")
+
+
+def config(**variables: str) -> subprocess.CompletedProcess[str]:
+    if shutil.which("docker-compose") is None:
+        pytest.skip("docker-compose is not there")
+    return subprocess.run(
+        ["docker-compose", "--file", str(COMPOSE / "compose.yaml"), "config"],
+        env={"PATH": os.environ["PATH"], **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+
+
+@pytest.mark.system
+def test_docker_compose_takes_it() -> None:
+    done = config(**dict.fromkeys(SECRETS, "given"))
+    assert done.returncode == 0, done.stderr
+    assert "postgresql://codehub:given@172.30.77.2/codehub" in done.stdout
+    assert not re.search(r"^\s+ports:", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("missing", SECRETS)
+def test_without_a_secret_nothing_starts(missing: str) -> None:
+    done = config(**{name: "given" for name in SECRETS if name != missing})
+    assert done.returncode != 0
+    assert "run ./init first" in done.stderr
+
+
+def test_no_secret_has_a_default_and_no_port_is_published() -> None:
+    assert re.findall(r"\$\{(\w*(?:PASSWORD|SECRET|KEY)\w*):?-", TEXT) == []
+    assert not re.search(r"^\s+ports:", TEXT, re.MULTILINE)
+
+
+def test_the_databases_are_where_workspaces_may_not_go() -> None:
+    addresses = set(re.findall(r"172\.30\.77\.\d+", TEXT))
+    assert {"172.30.77.2", "172.30.77.3", "172.30.77.4"} <= addresses
+    assert "172.16.0.0/12" in PRIVATE
+
+
+def test_the_engines_socket_is_codehubs_alone() -> None:
+    assert TEXT.count("docker.sock") == 2  # one mount, both its sides
+    assert TEXT.index("docker.sock") < TEXT.index("\nservices:")
+
+
+def test_init_writes_secrets_once_for_its_owner_alone(tmp_path: Path) -> None:
+    shutil.copy(COMPOSE / "init", tmp_path / "init")
+    script = (tmp_path / "init").read_text().replace("/var/run/docker.sock", str(tmp_path))
+    (tmp_path / "init").write_text(script)
+    first = subprocess.run([tmp_path / "init"], capture_output=True, text=True, check=True)
+    written = (tmp_path / ".env").read_text()
+    values = dict(line.split("=", 1) for line in written.splitlines())
+    assert set(values) == set(SECRETS)
+    assert len(set(values.values())) == len(SECRETS)
+    assert all(len(values[name]) >= 16 for name in ("POSTGRES_PASSWORD", "REDIS_PASSWORD", "S3_KEY_ID", "S3_SECRET"))
+    assert (tmp_path / ".env").stat().st_mode & 0o077 == 0
+    assert "first-admin" in first.stdout
+    again = subprocess.run([tmp_path / "init"], capture_output=True, text=True, check=False)
+    assert (again.returncode, (tmp_path / ".env").read_text()) == (1, written)

@@ -1,0 +1,73 @@
+"""Which runtime a data directory gets, and that it keeps it: homes of another runtime would be taken for lost."""
+
+from pathlib import Path
+
+import pytest
+
+from codehub.adapters.docker import DockerRuntime
+from codehub.housing import choose_runtime, docker_runtime, docker_site, engine_of, keep_to, processes
+from codehub.ports.runtime import Share
+from codehub.settings import Settings, SettingsError, load_settings
+
+NOWHERE = "unix:///nowhere/docker.sock"
+
+
+def settings(**given: object) -> Settings:
+    return load_settings(database_url="postgresql://unused", redis_url="redis://unused", docker_host=NOWHERE, **given)
+
+
+async def test_without_an_engine_they_are_processes_and_it_says_why(tmp_path: Path) -> None:
+    chosen, why = await choose_runtime(settings(), None, tmp_path)
+    assert chosen == "process"
+    assert why.startswith("workspaces are processes: the Docker engine did not answer: ")
+    assert "\n" not in why
+
+
+async def test_docker_that_was_asked_for_and_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="--runtime docker: the Docker engine did not answer"):
+        await choose_runtime(settings(), "docker", tmp_path)
+
+
+async def test_processes_that_were_asked_for_ask_no_engine(tmp_path: Path) -> None:
+    assert await choose_runtime(settings(), "process", tmp_path) == ("process", "workspaces are processes")
+
+
+@pytest.mark.parametrize("begun", ["docker", "process"])
+async def test_a_data_directory_keeps_to_what_it_was_begun_with(tmp_path: Path, begun: str) -> None:
+    """Also while the engine is away: its homes are unknown then, and must not be looked for elsewhere."""
+    keep_to(tmp_path, begun)
+    assert (await choose_runtime(settings(), None, tmp_path))[0] == begun
+    assert (await choose_runtime(settings(), begun, tmp_path))[0] == begun
+    other = "process" if begun == "docker" else "docker"
+    with pytest.raises(SettingsError, match=f"homes of .* are {begun}'s, and {other} would not see them: archive"):
+        await choose_runtime(settings(), other, tmp_path)
+
+
+async def test_homes_that_are_older_than_the_choice_are_processes(tmp_path: Path) -> None:
+    (tmp_path / "runtime" / "volumes" / "ws-1-home").mkdir(parents=True)
+    assert (await choose_runtime(settings(), None, tmp_path))[0] == "process"
+    with pytest.raises(SettingsError, match="are process's"):
+        await choose_runtime(settings(), "docker", tmp_path)
+
+
+def test_the_site_is_what_the_settings_say() -> None:
+    given = settings(docker_reachable="10.1.0.0/16, 10.2.0.0/16", workspace_cpu=1, workspace_pids=99)
+    site = docker_site(given, "0123456789abcdef")
+    assert site.network == "codehub-0123456789ab"
+    assert site.reachable == ("10.1.0.0/16", "10.2.0.0/16")
+    assert site.share == Share(cpu=1.0, memory_bytes=2 << 30, pids=99)
+    assert (site.workspace_image, site.codehub_image) == ("codehub-workspace:latest", "codehub:latest")
+
+
+def test_tls_is_for_engines_elsewhere(tmp_path: Path) -> None:
+    far = {"docker_host": "tcp://far:2376", "docker_tls_verify": True, "docker_cert_path": tmp_path}
+    unused = {"database_url": "postgresql://unused", "redis_url": "redis://unused"}
+    assert engine_of(load_settings(**unused, **far))._certificates == tmp_path
+    assert engine_of(load_settings(**unused, **(far | {"docker_host": NOWHERE})))._certificates is None
+
+
+async def test_what_only_processes_have_is_not_asked_of_containers() -> None:
+    async with docker_runtime(settings(), "here") as runtime:
+        assert isinstance(runtime, DockerRuntime)
+        with pytest.raises(Exception, match="not processes of this machine, but docker's"):
+            processes(runtime)

@@ -1,0 +1,163 @@
+"""What the engine is asked for, whole and by equality: a wall that is left out shows here first."""
+
+from uuid import UUID
+
+from codehub.adapters.docker.payloads import JobStore, Site, job, network, probe, volume, walls, workspace
+from codehub.ports.jobs import JobKind, JobSpec
+from codehub.ports.runtime import ContainerSpec, Share
+
+KEY, OP = UUID("11111111-2222-3333-4444-555555555555"), UUID("99999999-8888-7777-6666-555555555555")
+SITE = Site("here", "ide:1", "codehub:1", "codehub-net")
+GIB, MIB = 1 << 30, 1 << 20
+HOME_MOUNT = {
+    "Type": "volume",
+    "Source": "ws-home",
+    "Target": "/home/coder",
+    "VolumeOptions": {"Labels": {"codehub.stray": "1"}},
+}
+CONFINED = {
+    "CapDrop": ["ALL"],
+    "SecurityOpt": ["no-new-privileges:true"],
+    "Privileged": False,
+    "IpcMode": "private",
+    "Init": True,
+    "RestartPolicy": {"Name": "no"},
+    "LogConfig": {"Type": "json-file", "Config": {"max-size": "5m", "max-file": "2"}},
+    "OomScoreAdj": 500,
+    "ReadonlyRootfs": True,
+}
+
+
+def test_a_workspace() -> None:
+    share = Share(cpu=0.5, memory_bytes=GIB, pids=100)
+    spec = ContainerSpec(KEY, "ws-home", "theirs:2", {"B": "2", "A": "1", "HOME": "/elsewhere"}, share)
+    payload = workspace(SITE, spec)
+    digest = payload["Labels"].pop("codehub.spec")
+    assert len(digest) == 16
+    scratch = f"rw,nosuid,nodev,mode=1777,size={GIB // 2}"
+    assert payload == {
+        "Image": "theirs:2",
+        "Hostname": "workspace",
+        "User": "1000:1000",
+        "WorkingDir": "/home/coder",
+        "Env": ["A=1", "B=2", "HOME=/home/coder"],
+        "ExposedPorts": {"8080/tcp": {}},
+        "Labels": {
+            "codehub.install": "here",
+            "codehub.workspace": str(KEY),
+            "codehub.role": "workspace",
+            "codehub.volume": "ws-home",
+        },
+        "HostConfig": {
+            **CONFINED,
+            "NetworkMode": "codehub-net",
+            "Mounts": [HOME_MOUNT],
+            "Tmpfs": {"/tmp": scratch, "/var/tmp": scratch, "/run": scratch},
+            "NanoCpus": 500_000_000,
+            "Memory": GIB,
+            "MemorySwap": GIB,
+            "PidsLimit": 100,
+        },
+    }
+
+
+def test_what_a_template_leaves_open_is_the_runtimes_own() -> None:
+    payload = workspace(SITE, ContainerSpec(KEY, "ws-home", ""))
+    host = payload["HostConfig"]
+    assert payload["Image"] == "ide:1"
+    assert (host["NanoCpus"], host["Memory"], host["PidsLimit"]) == (2_000_000_000, 2 * GIB, 512)
+
+
+def test_another_spec_has_another_digest() -> None:
+    specs = [ContainerSpec(KEY, "ws-home", image, env) for image in ("", "b") for env in ({}, {"A": "1"})]
+    digests = [workspace(SITE, spec)["Labels"]["codehub.spec"] for spec in specs]
+    assert len(set(digests)) == 4
+    assert workspace(SITE, specs[0])["Labels"]["codehub.spec"] == digests[0]
+
+
+def test_a_probe_is_confined_as_the_workspace_is() -> None:
+    spec = ContainerSpec(KEY, "ws-home", "")
+    probing, real = probe(SITE, spec, ["sh", "-c", "id"]), workspace(SITE, spec)
+    assert probing["HostConfig"] == real["HostConfig"]
+    assert (probing["Entrypoint"], probing["Cmd"]) == (["sh"], ["-c", "id"])
+    assert probing["Labels"]["codehub.role"] == "probe"
+    assert probing["User"] == real["User"]
+
+
+def test_a_job_that_archives_into_a_directory() -> None:
+    spec = JobSpec(KEY, OP, JobKind.ARCHIVE, "ws-home", "a/b/home.tar.zst")
+    store = JobStore("file:///archives", "/srv/archives")
+    assert job(SITE, spec, ["python", "-m", "codehub.job"], store, volume_is_there=True) == {
+        "Image": "codehub:1",
+        "User": "0:0",
+        "WorkingDir": "/",
+        "Entrypoint": ["python"],
+        "Cmd": [
+            *("-m", "codehub.job", "archive", "--volume", "/home/coder"),
+            *("--store", "file:///archives", "--key", "a/b/home.tar.zst"),
+        ],
+        "Env": [],
+        "Labels": {
+            "codehub.install": "here",
+            "codehub.workspace": str(KEY),
+            "codehub.role": "job",
+            "codehub.operation": str(OP),
+            "codehub.job": "archive",
+            "codehub.volume": "ws-home",
+        },
+        "HostConfig": {
+            **CONFINED,
+            "NetworkMode": "none",
+            "Mounts": [HOME_MOUNT, {"Type": "bind", "Source": "/srv/archives", "Target": "/archives"}],
+            "Tmpfs": {"/tmp": f"rw,nosuid,nodev,size={64 * MIB}"},
+            "CapAdd": ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETFCAP"],
+            "NanoCpus": 2_000_000_000,
+            "Memory": GIB // 2,
+            "MemorySwap": GIB // 2,
+            "PidsLimit": 64,
+        },
+    }
+
+
+def test_a_job_that_restores_from_a_bucket() -> None:
+    spec = JobSpec(KEY, OP, JobKind.RESTORE, "ws-home", "a/b/home.tar.zst")
+    payload = job(SITE, spec, ["p"], JobStore("s3://homes", None, {"B": "2", "A": "1"}, 7), volume_is_there=True)
+    assert payload["Cmd"][-4:] == ["--op-id", str(OP), "--max-bytes", "7"]
+    assert payload["Env"] == ["A=1", "B=2"]
+    assert payload["HostConfig"]["NetworkMode"] == "host"
+    assert payload["HostConfig"]["Mounts"] == [HOME_MOUNT]
+
+
+def test_a_job_whose_volume_is_gone_gets_none() -> None:
+    spec = JobSpec(KEY, OP, JobKind.ARCHIVE, "ws-home", "key")
+    payload = job(SITE, spec, ["p"], JobStore("s3://homes"), volume_is_there=False)
+    assert payload["HostConfig"]["Mounts"] == []
+    assert payload["Cmd"][1:3] == ["--volume", "/volumes/ws-home"]
+
+
+def test_a_volume_and_the_network() -> None:
+    assert volume(SITE, KEY, "ws-home", "mark") == {
+        "Name": "ws-home",
+        "Driver": "local",
+        "Labels": {"codehub.install": "here", "codehub.workspace": str(KEY), "codehub.mark": "mark"},
+    }
+    assert network(SITE) == {
+        "Name": "codehub-net",
+        "Driver": "bridge",
+        "CheckDuplicate": True,
+        "EnableIPv6": False,
+        "Labels": {"codehub.install": "here"},
+        "Options": {
+            "com.docker.network.bridge.name": SITE.bridge,
+            "com.docker.network.bridge.enable_icc": "false",
+        },
+    }
+    assert len(SITE.bridge) <= 15  # the kernel's limit
+
+
+def test_whoever_puts_up_the_walls_has_that_power_and_no_other() -> None:
+    payload = walls(SITE, "script")
+    assert payload["HostConfig"]["CapAdd"] == ["NET_ADMIN", "NET_RAW"]
+    assert payload["HostConfig"]["NetworkMode"] == "host"
+    assert CONFINED.items() <= payload["HostConfig"].items()
+    assert "Mounts" not in payload["HostConfig"]

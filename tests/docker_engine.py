@@ -1,0 +1,110 @@
+"""A real Docker engine with our images, for any test that asks; without one the test is skipped and says why.
+
+One network and one set of walls per pytest process. An installation's id is each test's own, so tests do not see each
+other's containers.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from codehub.adapters.docker import DockerRuntime, Engine, Site
+from codehub.adapters.docker.walls import Walls
+from codehub.domain.naming import INSTALL_LABEL
+from tests.real_services import ServiceLoop
+
+ROOT = Path(__file__).resolve().parents[1]
+CODEHUB_IMAGE = os.environ.get("CODEHUB_IMAGE", "codehub:latest")
+WORKSPACE_IMAGE = os.environ.get("CODEHUB_WORKSPACE_IMAGE", "codehub-workspace:latest")
+TOY_IMAGE = "codehub-test-toys:latest"
+_TOYS = f"""\
+FROM {CODEHUB_IMAGE}
+COPY toy_ide.py slow_job.py /toys/
+USER 1000:1000
+ENTRYPOINT ["/usr/local/lib/codehub/bin/python", "/toys/toy_ide.py", "8080"]
+CMD []
+"""
+
+
+@cache
+def why_not() -> str | None:
+    """Why there are no Docker tests here."""
+    if not Path("/var/run/docker.sock").exists() and not os.environ.get("DOCKER_HOST"):
+        return "no Docker engine answers"
+    if os.geteuid() != 0:
+        return "looking into the engine's volumes takes root"
+    answered = subprocess.run(["docker", "version"], capture_output=True, check=False, timeout=60)
+    if answered.returncode != 0:
+        return "no Docker engine answers"
+    images = [sys.executable, str(ROOT / "deploy/images/build.py"), "--check"]
+    images += ["--codehub", CODEHUB_IMAGE, "--workspace", WORKSPACE_IMAGE]
+    checked = subprocess.run(images, capture_output=True, text=True, check=False, timeout=60)
+    return checked.stderr.strip() or None
+
+
+@dataclass(frozen=True)
+class DockerHouse:
+    """A network with its walls. `site()`: another installation on it."""
+
+    here: Site
+
+    def site(self, image: str = TOY_IMAGE) -> Site:
+        return replace(self.here, install_id=f"test-{uuid4().hex[:12]}", workspace_image=image)
+
+    def runtime(self, engine: Engine, site: Site, grace_seconds: int = 1) -> DockerRuntime:
+        standing = Walls(engine, self.here, ours=False)
+        return DockerRuntime(engine, site, walls=standing, grace_seconds=grace_seconds)
+
+
+@pytest.fixture(scope="session")
+def docker_house(service_loop: ServiceLoop) -> Iterator[DockerHouse]:
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    _build_toys()
+    name = f"codehub-test-{os.getpid()}"
+    here = Site(name, TOY_IMAGE, CODEHUB_IMAGE, name)
+    service_loop.run(_walls(here, up=True))
+    yield DockerHouse(here)
+    service_loop.run(_walls(here, up=False))
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[Engine]:
+    engine = Engine.of_environment()
+    yield engine
+    await engine.close()
+
+
+async def sweep(engine: Engine, install_id: str) -> None:
+    """Everything of that installation."""
+    label = f"{INSTALL_LABEL}={install_id}"
+    for container in await engine.containers([label]):
+        await engine.end(container["Id"])
+    for volume in await engine.volumes([label]):
+        await engine.delete_volume(volume["Name"])
+
+
+async def _walls(site: Site, *, up: bool) -> None:
+    engine = Engine.of_environment()
+    try:
+        walls = Walls(engine, site)
+        await (walls.stand() if up else walls.take_down())
+    finally:
+        await engine.close()
+
+
+def _build_toys() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        for toy in ("toy_ide.py", "slow_job.py"):
+            Path(name, toy).write_bytes((ROOT / "tests" / "contracts" / toy).read_bytes())
+        Path(name, "Dockerfile").write_text(_TOYS)
+        subprocess.run(["docker", "build", "--quiet", "--tag", TOY_IMAGE, name], check=True, capture_output=True)

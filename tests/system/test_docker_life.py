@@ -1,0 +1,186 @@
+"""Workspaces in containers on real PostgreSQL, Redis, S3 and Docker: a life, and what an operator does by hand."""
+
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import UUID
+
+import httpx
+import pytest
+
+from codehub.domain.errors import ErrorReason
+from codehub.domain.naming import container_name
+from codehub.domain.template import Template
+from codehub.domain.workspace import Desired, Phase, RecoverAction
+from tests.contracts import s3
+from tests.contracts.patience import eventually
+from tests.docker_engine import DockerHouse
+from tests.job.trees import assert_same
+from tests.system.conftest import Tell
+from tests.system.deployment import ANN, PATIENCE
+from tests.system.docker_site import DockerDeployment, docker_deployed, seconds_until
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+async def site(
+    docker_house: DockerHouse, witnessed_database: str, fresh_redis: str, tmp_path: Path
+) -> AsyncIterator[DockerDeployment]:
+    with s3.rclone(tmp_path / "s3") as endpoint, s3.credentials(endpoint):
+        async with docker_deployed(witnessed_database, fresh_redis, archive_url=f"s3://{s3.BUCKET}") as site:
+            site.start()
+            yield site
+
+
+async def running(site: DockerDeployment) -> UUID:
+    key = await site.create(Desired.RUNNING)
+    await site.settled(key, Phase.RUNNING)
+    return key
+
+
+async def page(site: DockerDeployment, key: UUID) -> httpx.Response:
+    endpoint = await site.runtime.endpoint(key)
+    assert endpoint is not None
+    async with httpx.AsyncClient(trust_env=False, follow_redirects=True) as client:
+        return await client.get(f"http://{endpoint.host}:{endpoint.port}/")
+
+
+async def test_a_whole_life_with_code_server(site: DockerDeployment) -> None:
+    key = await running(site)
+    answer = await page(site, key)
+    assert (answer.status_code, "workbench" in answer.text) == (200, True)
+    assert site.inside(key, "id -u; id -g; pwd").split() == ["1000", "1000", "/home/coder"]
+    site.inside(key, "mkdir -p src && echo 'print(42)' > src/main.py && git -c init.defaultBranch=main init -q src")
+    first = await site.filled(key)
+
+    await site.brought_to(key, Desired.STANDBY)
+    assert await site.runtime.containers() == {}
+    asleep = await site.kept(key)
+    row = await site.brought_to(key, Desired.ARCHIVED)
+    assert row.archive_key is not None
+    assert await site.runtime.volumes() == {}
+    row = await site.brought_to(key, Desired.RUNNING)
+    assert row.home_store_key == f"ws-{key}-home-2"
+    assert (await page(site, key)).status_code == 200
+    back = await site.kept(key)
+    for name in ("project", "src", "data.bin", "run.sh", "current"):
+        mine = {path: seen for path, seen in first.items() if path.split(b"/")[0] == name.encode()}
+        assert mine
+        for tree in (asleep, back):
+            assert_same(mine, {path: seen for path, seen in tree.items() if path.split(b"/")[0] == name.encode()})
+    assert site.inside(key, "cat src/main.py && touch new") == "print(42)"
+
+    await site.want(key, Desired.DELETED)
+    await site.settled(key, Phase.DELETED)
+    assert (await site.runtime.containers(), await site.runtime.volumes()) == ({}, {})
+
+
+async def test_never_started_it_sleeps_and_wakes_as_its_users_own(site: DockerDeployment) -> None:
+    key = await site.create(Desired.STANDBY)
+    await site.settled(key, Phase.STANDBY)
+    await site.brought_to(key, Desired.ARCHIVED)
+    await site.brought_to(key, Desired.RUNNING)
+    assert site.inside(key, "touch mine && stat -c %u:%g . mine").split() == ["1000:1000", "1000:1000"]
+    empty = await site.create(Desired.ARCHIVED)
+    await site.settled(empty, Phase.ARCHIVED)
+    await site.brought_to(empty, Desired.RUNNING)
+    assert site.inside(empty, "touch mine && stat -c %u:%g . mine").split() == ["1000:1000", "1000:1000"]
+
+
+async def test_removed_by_hand_it_is_seen_at_once_and_comes_back(site: DockerDeployment, tell: Tell) -> None:
+    key = await running(site)
+    before = await site.instance(key)
+    site.inside(key, "echo mine > note")
+    site.docker("rm", "-f", container_name(key))
+
+    async def is_seen() -> bool:
+        return (await site.row(key)).phase is not Phase.RUNNING
+
+    seen = await seconds_until(is_seen)
+    await site.settled(key, Phase.RUNNING)
+    assert await site.instance(key) != before
+    assert site.inside(key, "cat note") == "mine"
+    tell(f"docker rm -f: seen {seen:.2f} s after the command had returned")
+
+
+async def test_killed_from_inside_it_comes_back(site: DockerDeployment) -> None:
+    key = await running(site)
+    before = await site.instance(key)
+    site.docker("kill", container_name(key))
+
+    async def is_another() -> bool:
+        seen = (await site.runtime.containers()).get(key)
+        return seen is not None and seen.running and seen.instance != before
+
+    await eventually(is_another, PATIENCE)
+    await site.settled(key, Phase.RUNNING)
+
+
+async def test_a_volume_removed_by_hand_is_told_and_recovered(site: DockerDeployment) -> None:
+    key = await running(site)
+    kept = await site.filled(key)
+    await site.brought_to(key, Desired.ARCHIVED)
+    row = await site.brought_to(key, Desired.STANDBY)
+    archive = row.archive_key
+    site.docker("volume", "rm", str(row.home_store_key))
+
+    async def is_lost() -> bool:
+        return (await site.row(key)).phase is Phase.ERROR
+
+    await eventually(is_lost, PATIENCE)
+    row = await site.row(key)
+    assert row.error_reason is ErrorReason.DATA_LOST
+    assert row.error_info is not None
+    assert "volume" in row.error_info.message
+    points = await site.services.database.views().restore_points(key)
+    assert [point.key for point in points] == [archive], "the archive is kept"
+
+    await site.wishes.recover(key, RecoverAction.USE_ARCHIVE, ANN)
+    await site.settled(key, Phase.STANDBY)
+    back = await site.kept(key)
+    assert {path: seen for path, seen in back.items() if path.startswith(b"project")} == {
+        path: seen for path, seen in kept.items() if path.startswith(b"project")
+    }
+
+
+async def test_a_volume_made_again_by_hand_is_not_taken_for_the_home(site: DockerDeployment) -> None:
+    key = await site.create(Desired.STANDBY)
+    row = await site.settled(key, Phase.STANDBY)
+    site.docker("volume", "rm", str(row.home_store_key))
+    site.docker("volume", "create", str(row.home_store_key))
+
+    async def is_lost() -> bool:
+        row = await site.row(key)
+        return row.phase is Phase.ERROR and row.error_reason is ErrorReason.DATA_LOST
+
+    await eventually(is_lost, PATIENCE)
+    subprocess.run(["docker", "volume", "rm", str(row.home_store_key)], check=True, capture_output=True)
+
+
+async def test_what_the_template_says_reaches_the_container(site: DockerDeployment) -> None:
+    small = Template("small", env={"GREETING": "hello"}, cpu=0.5, memory_bytes=512 << 20, pids=222)
+    await site.services.database.templates().put(small, ANN)
+    key = await site.create(Desired.STANDBY, template="small")
+    await site.brought_to(key, Desired.RUNNING)
+    limits = "{{.HostConfig.NanoCpus}} {{.HostConfig.Memory}} {{.HostConfig.PidsLimit}}"
+    assert site.docker("inspect", "--format", limits, container_name(key)).split() == [
+        "500000000",
+        str(512 << 20),
+        "222",
+    ]
+    assert site.inside(key, "echo $GREETING") == "hello"
+
+
+async def test_an_image_that_is_not_to_be_had_is_told(site: DockerDeployment) -> None:
+    wrong = Template("wrong", image_ref="UPPER/case:is:no:name")
+    await site.services.database.templates().put(wrong, ANN)
+    key = await site.create(Desired.RUNNING, template="wrong", image_ref=wrong.image_ref)
+
+    async def is_told() -> bool:
+        return (await site.row(key)).error_reason is ErrorReason.IMAGE_PULL_FAILED
+
+    await eventually(is_told, PATIENCE)
+    info = (await site.row(key)).error_info
+    assert info is not None
+    assert wrong.image_ref in info.message

@@ -1,0 +1,168 @@
+"""An engine elsewhere: TLS with proof on both sides, and a stream of events with a gap in it."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from codehub.adapters.docker import Engine
+from codehub.adapters.docker.hints import Hints
+from codehub.domain.errors import Unreachable
+from codehub.domain.naming import volume_name
+from tests.contracts.patience import eventually
+from tests.docker_engine import DockerHouse, sweep
+
+pytestmark = pytest.mark.system
+
+SOCKET = "/var/run/docker.sock"
+
+
+class Authority:
+    """Signs for the engine's side and for ours."""
+
+    def __init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self.certificate = self._signed("authority", self._key.public_key(), is_authority=True)
+
+    def write(self, directory: Path, name: str) -> Path:
+        directory.mkdir()
+        key = ec.generate_private_key(ec.SECP256R1())
+        pem = serialization.Encoding.PEM
+        (directory / "ca.pem").write_bytes(self.certificate.public_bytes(pem))
+        (directory / "cert.pem").write_bytes(self._signed(name, key.public_key()).public_bytes(pem))
+        private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        (directory / "key.pem").write_bytes(private)
+        return directory
+
+    def _signed(self, name: str, public: ec.EllipticCurvePublicKey, *, is_authority: bool = False) -> x509.Certificate:
+        now, subject = datetime.now(UTC), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        issuer = subject if is_authority else x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(issuer)
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(hours=1))
+            .not_valid_after(now + timedelta(hours=1))
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+
+
+@asynccontextmanager
+async def served(secured: ssl.SSLContext | None = None) -> AsyncIterator[tuple[str, set[asyncio.Task[None]]]]:
+    """The engine's socket at a port, as a remote engine serves it; its conversations can be cut."""
+    talks: set[asyncio.Task[None]] = set()
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talk = asyncio.current_task()
+        assert talk is not None
+        talks.add(talk)
+        inner_reader, inner_writer = await asyncio.open_unix_connection(SOCKET)
+        try:
+            with suppress(OSError, asyncio.CancelledError):
+                await asyncio.wait(
+                    [
+                        asyncio.ensure_future(_pump(reader, inner_writer)),
+                        asyncio.ensure_future(_pump(inner_reader, writer)),
+                    ],
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+        finally:
+            talks.discard(talk)
+            for one in (writer, inner_writer):
+                one.transport.abort()
+
+    server = await asyncio.start_server(relay, "localhost", 0, ssl=secured)
+    try:
+        yield f"tcp://localhost:{server.sockets[0].getsockname()[1]}", talks
+    finally:
+        server.close()
+        for talk in list(talks):
+            talk.cancel()
+        await asyncio.gather(*talks, return_exceptions=True)
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+
+
+async def test_an_engine_is_spoken_to_by_tls_and_both_sides_are_proven(
+    docker_house: DockerHouse, tmp_path: Path
+) -> None:
+    authority = Authority()
+    theirs, ours = authority.write(tmp_path / "theirs", "engine"), authority.write(tmp_path / "ours", "codehub")
+    stranger = Authority().write(tmp_path / "stranger", "codehub")
+    demanding = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(theirs / "ca.pem"))
+    demanding.load_cert_chain(theirs / "cert.pem", theirs / "key.pem")
+    demanding.verify_mode = ssl.CERT_REQUIRED
+    async with served(demanding) as (host, _):
+        engine = Engine(host, ours)
+        site = docker_house.site()
+        key = uuid4()
+        try:
+            assert await engine.version()
+            runtime = docker_house.runtime(engine, site)
+            await runtime.create_volume(key, volume_name(key, 1))
+            assert set(await runtime.volumes()) == {key}
+        finally:
+            await sweep(engine, site.install_id)
+            await engine.close()
+        for wrong in (Engine(host, stranger), Engine(host.replace("tcp:", "http:"))):
+            with pytest.raises(Unreachable):
+                await wrong.version()
+            await wrong.close()
+
+
+async def test_after_a_gap_the_events_go_on_where_they_were_left(docker_house: DockerHouse, engine: Engine) -> None:
+    site = docker_house.site()
+    runtime = docker_house.runtime(engine, site)
+    first, missed = uuid4(), uuid4()
+    heard: list[UUID] = []
+
+    async def listen(hints: Hints) -> None:
+        async for key in hints.listen():
+            heard.append(key)  # noqa: PERF401 - one by one, as they come
+
+    async with served() as (host, talks):
+        far = Engine(host)
+        hints = Hints(far, site.install_id)
+        listening = asyncio.create_task(listen(hints))
+        try:
+            await asyncio.sleep(0.5)
+            await runtime.create_volume(first, volume_name(first, 1))
+            await eventually(_has(heard, first))
+            for talk in list(talks):
+                talk.cancel()
+            with pytest.raises(Unreachable):
+                await asyncio.wait_for(listening, 20)
+            await runtime.create_volume(missed, volume_name(missed, 1))
+            assert missed not in heard
+            listening = asyncio.create_task(listen(hints))
+            await eventually(_has(heard, missed))
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+            await sweep(engine, site.install_id)
+            await far.close()
+
+
+def _has(heard: list[UUID], key: UUID) -> Callable[[], Awaitable[bool]]:
+    async def it_does() -> bool:
+        return key in heard
+
+    return it_does

@@ -1,0 +1,185 @@
+"""From inside a workspace: the engine, the platform's ports, another workspace, more privileges, more than its share.
+Each fails, and the others live. What is tried does listen: the same attempt from outside succeeds.
+"""
+
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from uuid import UUID, uuid4
+
+import pytest
+
+from codehub.adapters.docker import DockerRuntime, Engine
+from codehub.adapters.docker.firewall import NEVER, PRIVATE
+from codehub.adapters.docker.walls import Walls
+from codehub.domain.naming import container_name, volume_name
+from codehub.ports.runtime import ContainerSpec, Share
+from tests.contracts.patience import eventually
+from tests.docker_engine import WORKSPACE_IMAGE, DockerHouse, sweep
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+
+SHARE = Share(cpu=1.0, memory_bytes=256 << 20, pids=100)
+CONNECT = 'timeout 3 bash -c "</dev/tcp/$0/$1"'
+
+
+class Neighbourhood:
+    """Two workspaces beside each other, with the image that people get."""
+
+    def __init__(self, runtime: DockerRuntime, walls: Walls) -> None:
+        self.runtime = runtime
+        self.walls = walls
+        self.mine, self.theirs = uuid4(), uuid4()
+
+    async def settle(self) -> None:
+        for key in (self.mine, self.theirs):
+            await self.runtime.create_volume(key, volume_name(key, 1))
+            await self.runtime.start_container(self.spec(key))
+        for key in (self.mine, self.theirs):
+            await eventually(lambda key=key: self.runtime.answers(key), 60)  # type: ignore[misc]
+
+    def spec(self, key: UUID) -> ContainerSpec:
+        return ContainerSpec(key, volume_name(key, 1), "", {}, SHARE)
+
+    async def tries(self, *argv: str) -> int:
+        """In a container that is confined as the workspace's own is: the exit code."""
+        code, _output = await self.runtime.run_inside(self.spec(self.mine), argv, 120)
+        return code
+
+    async def says(self, script: str) -> str:
+        _code, output = await self.runtime.run_inside(self.spec(self.mine), ["sh", "-c", script], 120)
+        return output.strip()
+
+    async def connects(self, host: str, port: int) -> bool:
+        return await self.tries("sh", "-c", CONNECT, host, str(port)) == 0
+
+    async def all_live(self) -> bool:
+        return await self.runtime.answers(self.mine) and await self.runtime.answers(self.theirs)
+
+
+@pytest.fixture
+async def here(docker_house: DockerHouse, engine: Engine) -> AsyncIterator[Neighbourhood]:
+    site = docker_house.site(WORKSPACE_IMAGE)
+    runtime = docker_house.runtime(engine, site)
+    place = Neighbourhood(runtime, Walls(engine, docker_house.here))
+    try:
+        await place.settle()
+        yield place
+    finally:
+        await sweep(engine, site.install_id)
+        await runtime.close()
+
+
+@contextmanager
+def listening(host: str) -> Iterator[int]:
+    """A port of this machine that answers whoever reaches it."""
+    with socket.create_server((host, 0)) as server:
+        server.settimeout(0.1)
+        over = threading.Event()
+
+        def accept() -> None:
+            while not over.is_set():
+                try:
+                    server.accept()[0].close()
+                except TimeoutError:
+                    continue
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        try:
+            yield server.getsockname()[1]
+        finally:
+            over.set()
+            thread.join()
+
+
+def machines_own_addresses() -> list[str]:
+    """Those by which other machines would find this one, whatever they are."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # documentation's; nothing is sent
+        except OSError:
+            return []
+        return [probe.getsockname()[0]]
+
+
+async def test_the_machine_and_the_platforms_ports_are_out_of_reach(here: Neighbourhood) -> None:
+    gateway = await here.walls.gateway()
+    with listening("0.0.0.0") as port:
+        for address in (gateway, "172.17.0.1", *machines_own_addresses()):
+            if address != "172.17.0.1":
+                socket.create_connection((address, port), 5).close()  # it does listen there
+            assert not await here.connects(address, port), f"{address}:{port} was reached from inside"
+    assert await here.all_live()
+
+
+async def test_another_workspace_is_out_of_reach_by_address_and_by_name(here: Neighbourhood) -> None:
+    endpoint = await here.runtime.endpoint(here.theirs)
+    assert endpoint is not None
+    assert endpoint.host is not None
+    assert endpoint.port is not None
+    socket.create_connection((endpoint.host, endpoint.port), 5).close()
+    assert not await here.connects(endpoint.host, endpoint.port)
+    assert not await here.connects(container_name(here.theirs), endpoint.port)
+
+
+async def test_a_try_from_inside_can_succeed(here: Neighbourhood) -> None:
+    """Else the others would prove nothing."""
+    script = "python3 -m http.server 9999 & sleep 2; timeout 3 bash -c '</dev/tcp/127.0.0.1/9999' && echo reached"
+    assert "reached" in await here.says(script)
+
+
+async def test_there_is_no_engine_and_no_privilege_inside(here: Neighbourhood) -> None:
+    assert await here.tries("test", "-e", "/var/run/docker.sock") != 0
+    assert await here.says("grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status | tr -s '\\t' ' '") == (
+        "CapEff: 0000000000000000\nCapBnd: 0000000000000000\nNoNewPrivs: 1\nSeccomp: 2"
+    )
+    assert await here.says("id -u") == "1000"
+    for forbidden in (
+        "touch /usr/bin/mine",
+        "mount -t tmpfs none /mnt",
+        "unshare --user --map-root-user true",
+        "chown 0:0 /home/coder",
+        "mknod /tmp/disk b 8 0",
+        "test -w /proc/sys/kernel/core_pattern",
+        "find / -xdev -perm /6000 -type f 2>/dev/null | grep .",
+        "ip link set eth0 down",
+    ):
+        assert await here.tries("sh", "-c", forbidden) != 0, f"{forbidden!r} worked"
+    assert await here.tries("sh", "-c", "touch /tmp/fine /home/coder/fine") == 0
+
+
+async def test_its_share_is_all_it_gets_and_the_others_live(here: Neighbourhood) -> None:
+    read = "cat /sys/fs/cgroup/pids.max /sys/fs/cgroup/pids/pids.max 2>/dev/null | head -n 1"
+    assert await here.says(read) == "100"
+    read = "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null | head -n 1"
+    assert await here.says(read) == str(256 << 20)
+    many = "i=0; while [ $i -lt 1000 ]; do sleep 20 & i=$((i+1)); done; echo all of them"
+    assert "all of them" not in await here.says(many)
+    assert await here.tries("sh", "-c", f"head -c {600 << 20} /dev/zero | tail -n 1 | wc -c | grep -v '^0$'") != 0
+    assert await here.all_live()
+
+
+async def test_the_rules_for_what_is_beyond_this_machine_stand(here: Neighbourhood, docker_house: DockerHouse) -> None:
+    """Metadata services and private networks elsewhere: the rules are read, no packet is sent."""
+    assert await here.walls.missing() == ""
+    assert "169.254.0.0/16" in NEVER
+    assert {"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"} <= set(PRIVATE)
+
+
+async def test_walls_that_somebody_took_down_are_missed_and_put_up_again(
+    docker_house: DockerHouse, engine: Engine
+) -> None:
+    own = Walls(engine, replace(docker_house.site(), network=f"codehub-test-{uuid4().hex[:8]}"))
+    try:
+        await own.stand()
+        assert await own.missing() == ""
+        await own._run(f"iptables -F {own._site.bridge}-HOST")
+        assert f"missing: -A {own._site.bridge}-HOST -j DROP" in await own.missing()
+        await own.stand(afresh=True)
+        await own.stand(afresh=True)
+        assert await own.missing() == ""
+    finally:
+        await own.take_down()
