@@ -134,6 +134,15 @@ class GcReport(Outgoing):
     refusals: list[GcRefusal]
 
 
+class LeaderShown(Outgoing):
+    """All null: no coordinator has ever led."""
+
+    holder: str | None = Field(examples=["node-1:4711"])
+    epoch: int | None = Field(description="Counts the terms; every write of a leader carries it.")
+    renewed_at: datetime | None
+    age_seconds: float | None
+
+
 # ── health ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

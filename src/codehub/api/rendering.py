@@ -22,6 +22,7 @@ def workspace_json(owned: Owned, url_pattern: str) -> dict[str, Any]:
         "template": ws.template,
         "image_ref": ws.image_ref,
         "runtime": ws.runtime,
+        "git_url": ws.git_url,
         "url": workspace_url(ws, url_pattern),
         "phase": ws.phase.value,
         "desired_state": ws.desired_state.value,
@@ -39,6 +40,7 @@ def workspace_json(owned: Owned, url_pattern: str) -> dict[str, Any]:
         "created_at": moment(ws.created_at),
         "updated_at": moment(ws.updated_at),
         "deleted_at": moment(ws.deleted_at),
+        "purged_at": moment(ws.purged_at),
     }
 
 
