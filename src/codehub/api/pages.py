@@ -13,21 +13,20 @@ from codehub.api.errors import problem
 
 router = APIRouter(include_in_schema=False)
 
-POLICY: Final = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self'",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'self'",
-        "frame-ancestors 'none'",
-        # Text can become markup nowhere, not even by a mistake of ours.
-        "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
-    )
-)
+_RULES: Final = {
+    "default-src": "'none'",
+    "script-src": "'self'",
+    "style-src": "'self'",
+    "img-src": "'self'",
+    "connect-src": "'self'",
+    "base-uri": "'none'",
+    "form-action": "'self'",
+    "frame-ancestors": "'none'",
+    # Text can become markup nowhere, not even by a mistake of ours.
+    "require-trusted-types-for": "'script'",
+    "trusted-types": "'none'",
+}
+POLICY: Final = "; ".join(f"{what} {who}" for what, who in _RULES.items())
 _TYPES: Final = {
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",

@@ -146,8 +146,7 @@ def _recovery(action: RecoverAction) -> dict[str, Any]:
 def _actions() -> dict[str, Any]:
     entered = [phase.value for phase in Phase if doorway_of_phase(phase).door in _ENTERED_BY]
     wishes = {
-        name: {"label": label, "wish": wish.value, "phases": phases_for(wish)}
-        for name, (label, wish) in WISHES.items()
+        name: {"label": label, "wish": wish.value, "phases": phases_for(wish)} for name, (label, wish) in WISHES.items()
     }
     return {
         "open": {"label": "Open", "wish": None, "phases": entered},

@@ -80,3 +80,12 @@ export function moment(at, language) {
 export function day(at, language) {
   return new Intl.DateTimeFormat(language, { weekday: "long", day: "numeric", month: "long" }).format(new Date(at));
 }
+
+export function date(at, language) {
+  return new Intl.DateTimeFormat(language, { dateStyle: "medium" }).format(new Date(at));
+}
+
+/** To the second. */
+export function time(at, language) {
+  return new Intl.DateTimeFormat(language, { timeStyle: "medium", hourCycle: "h23" }).format(new Date(at));
+}

@@ -22,6 +22,8 @@ function preferred() {
 }
 
 export const language = preferred();
+/** Dates and numbers as the person's own region writes them, if it speaks this language. */
+export const locale = navigator.languages?.find((tag) => tag.slice(0, 2).toLowerCase() === language) ?? language;
 
 export function chooseLanguage(chosen) {
   try {
@@ -47,10 +49,12 @@ export function problemText(problem) {
   return knows(key) ? t(key) : problem.message;
 }
 
-export const bytes = (count) => format.bytes(count, language);
-export const number = (count) => format.number(count, language);
-export const duration = (seconds) => format.duration(seconds, language);
-export const ago = (at) => format.ago(at, now(), language);
-export const clock = (at) => format.clock(at, now(), language);
-export const moment = (at) => format.moment(at, language);
-export const day = (at) => format.day(at, language);
+export const bytes = (count) => format.bytes(count, locale);
+export const number = (count) => format.number(count, locale);
+export const duration = (seconds) => format.duration(seconds, locale);
+export const ago = (at) => format.ago(at, now(), locale);
+export const clock = (at) => format.clock(at, now(), locale);
+export const moment = (at) => format.moment(at, locale);
+export const day = (at) => format.day(at, locale);
+export const date = (at) => format.date(at, locale);
+export const time = (at) => format.time(at, locale);

@@ -79,6 +79,7 @@ export class Router {
     replace(this.#main, page.node);
     document.title = page.title ? `${page.title} · CodeHub` : "CodeHub";
     this.onOpened(location.pathname);
+    for (const tab of this.#main.querySelectorAll(".tab[aria-current]")) tab.parentNode.scrollLeft = tab.offsetLeft - 40;
     if (focus) {
       scrollTo(0, 0);
       const heading = this.#main.querySelector("h1");

@@ -309,7 +309,7 @@ export const REASONS = {
   },
   "ArchiveAccessError": {
     "meaning": "The archive cannot be read: it is missing, expired or damaged.",
-    "whatToDo": "It clears itself when the object returns; else choose another restore point or 'forget_archive'.",
+    "whatToDo": "It clears itself when the object returns; else take another ('use_archive') or 'forget_archive'.",
     "clearsItself": true,
     "recoveries": [
       "use_archive",

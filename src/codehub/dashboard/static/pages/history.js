@@ -3,7 +3,7 @@
 import { get, query } from "../core/api.js";
 import { element, show } from "../core/element.js";
 import { KINDS, OPERATIONS, PHASES, RECOVERIES } from "../core/states.js";
-import { clock, day, knows, moment, t } from "../core/language.js";
+import { clock, day, knows, moment, t, time } from "../core/language.js";
 import { complain } from "../parts/toasts.js";
 
 const STEP = 50;
@@ -65,7 +65,7 @@ function line(entry) {
     element(
       "div",
       { class: "event-line" },
-      element("time", { datetime: entry.at, title: moment(entry.at) }, new Date(entry.at).toLocaleTimeString(document.documentElement.lang, { hourCycle: "h23" })),
+      element("time", { datetime: entry.at, title: moment(entry.at) }, time(entry.at)),
       element("span", { class: "event-dot", "aria-hidden": "true" }),
       element(
         "div",
@@ -98,5 +98,5 @@ function word(value) {
 
 function reason(entry) {
   const key = `why.${entry.reason}`;
-  return knows(key) ? t(key) : "";
+  return entry.reason !== "asked" && knows(key) ? t(key) : "";
 }

@@ -101,13 +101,16 @@ function heading(app, ws) {
     state.update(now, words);
     progress.update(words);
     text(why, words.detail);
+    show(why, now.phase !== "ERROR");
     const main = primary(now);
-    const names = [main === "recover" ? null : main, allows("stop", now) ? "stop" : null].filter(Boolean);
+    const names = [main === "recover" ? null : main, allows("stop", now) && now.desired_state === "RUNNING" ? "stop" : null].filter(Boolean);
+    show(more, others(now).length > 0);
     const key = names.join();
     if (key === drawn) return;
     drawn = key;
+    const focused = buttons.contains(document.activeElement);
     replace(buttons, names.map((action, place) => button(app, ws, action, place === 0)));
-    show(more, others(now).length > 0);
+    if (focused) buttons.querySelector("button")?.focus();
   }
 
   return { node, update };

@@ -141,10 +141,13 @@ export class Actions {
   }
 }
 
-/** The one thing most people want now. */
+/** The one thing most people want now. What comes up can be waited for at its own address; what goes down is called back. */
 export function primary(ws) {
   if (ws.phase === "ERROR") return "recover";
-  return ["open", "start", "undelete"].find((name) => allows(name, ws)) ?? null;
+  if (ws.phase === "DELETED") return "undelete";
+  if (ws.desired_state === "RUNNING") return "open";
+  const isLeaving = ws.desired_state !== ws.phase;
+  return ["open", "start"].find((name) => allows(name, ws) && !(isLeaving && name === "open")) ?? null;
 }
 
 export const others = (ws) => ["start", "stop", "archive", "delete"].filter((name) => name !== primary(ws) && allows(name, ws));

@@ -58,7 +58,7 @@ export function card(app, id, find, how = {}) {
       text(mainWords, t(`action.${action}`));
     }
     attribute(main, "aria-label", action && t("card.act", { action: t(`action.${action}`), name: now.name }));
-    show(stop, allows("stop", now) && action !== "stop");
+    show(stop, allows("stop", now) && now.desired_state === "RUNNING");
     attribute(stop, "aria-label", t("card.act", { action: t("action.stop"), name: now.name }));
     attribute(more.firstChild, "aria-label", t("card.more", { name: now.name }));
   }

@@ -4,13 +4,13 @@ import { drawing } from "../core/element.js";
 
 const PATHS = {
   open: "M14 4h6v6M20 4l-9 9M18 14v5a1 1 0 0 1-1 1H5a1 1 0 0 1-1-1V7a1 1 0 0 1 1-1h5",
-  start: "M7 5v14l11-7z",
-  stop: "M7 7h10v10H7z",
+  start: "M7 4v16l13-8z",
+  stop: "M7.5 6h9A1.500 1.500 0 0 1 18 7.500v9a1.500 1.500 0 0 1-1.500 1.500h-9A1.500 1.500 0 0 1 6 16.500v-9A1.500 1.500 0 0 1 7.500 6z",
   archive: "M4 5h16v4H4zM6 9v10h12V9M10 13h4",
   delete: "M5 7h14M10 7V5h4v2M7 7l1 12h8l1-12M10.5 11v5M13.5 11v5",
   undelete: "M9 14 4 9l5-5M4 9h10a6 6 0 0 1 0 12h-3",
   recover: "M20 11a8 8 0 1 0-2.3 6.3M20 5v6h-6",
-  more: "M5 12h.01M12 12h.01M19 12h.01",
+  more: "M7 12a2 2 0 1 1-4 0 2 2 0 0 1 4 0zM14 12a2 2 0 1 1-4 0 2 2 0 0 1 4 0zM21 12a2 2 0 1 1-4 0 2 2 0 0 1 4 0z",
   plus: "M12 5v14M5 12h14",
   search: "M11 4a7 7 0 1 1 0 14 7 7 0 0 1 0-14zM20 20l-4-4",
   clock: "M12 4a8 8 0 1 1 0 16 8 8 0 0 1 0-16zM12 8v4l3 2",
@@ -29,7 +29,7 @@ const PATHS = {
 };
 
 export function icon(name) {
-  const filled = name === "start" || name === "stop";
+  const filled = ["start", "stop", "more"].includes(name);
   return drawing(
     "svg",
     { class: filled ? "icon filled" : "icon", viewBox: "0 0 24 24", "aria-hidden": "true", focusable: "false" },

@@ -6,7 +6,7 @@ import { isBusy, tone, way } from "../core/machine_way.js";
 import { t } from "../core/language.js";
 
 const NARROW = matchMedia("(max-width: 700px)");
-const BOX = { width: 124, height: 52 };
+const BOX = { width: 136, height: 52 };
 
 /** Those with a level stand in a line, from nothing to running; the rest below. */
 const LINE = Object.keys(PHASES)
@@ -41,8 +41,8 @@ function caption(ws) {
 function places(narrow) {
   const found = {};
   if (narrow) {
-    [...LINE].reverse().forEach((name, place) => (found[name] = { x: 92, y: 40 + place * 104 }));
-    ASIDE.forEach((name, place) => (found[name] = { x: 268, y: 40 + (LINE.length - 1 - place * 2) * 104 }));
+    [...LINE].reverse().forEach((name, place) => (found[name] = { x: 104, y: 34 + place * 104 }));
+    ASIDE.forEach((name, place) => (found[name] = { x: 276, y: 34 + (LINE.length - 1 - place * 2) * 104 }));
   } else {
     LINE.forEach((name, place) => (found[name] = { x: 80 + place * 232, y: 70 }));
     ASIDE.forEach((name, place) => (found[name] = { x: 80 + 116 + place * 464, y: 218 }));
@@ -53,7 +53,7 @@ function places(narrow) {
 function picture(ws, narrow) {
   const at = places(narrow);
   const steps = way(ws.phase, ws.desired_state);
-  const size = narrow ? [340, 92 + (LINE.length - 1) * 104] : [160 + (LINE.length - 1) * 232, 262];
+  const size = narrow ? [352, 68 + (LINE.length - 1) * 104] : [160 + (LINE.length - 1) * 232, 262];
   return drawing(
     "svg",
     { viewBox: `0 0 ${size[0]} ${size[1]}`, "aria-hidden": "true", focusable: "false" },
@@ -140,7 +140,8 @@ function aside(from, to, narrow) {
   }
   if (narrow) {
     const direction = Math.sign(to.x - from.x);
-    return { path: `M${from.x + (direction * BOX.width) / 2},${from.y} L${to.x - direction * (BOX.width / 2 + 2)},${to.y}`, label: null };
+    const bottom = to.y - BOX.height / 2 - 2;
+    return { path: `M${from.x + (direction * BOX.width) / 2},${from.y} C${to.x - 40},${from.y} ${to.x - 40},${from.y + 20} ${to.x - 40},${bottom}`, label: null };
   }
   const direction = Math.sign(to.y - from.y);
   const drift = Math.max(-40, Math.min(40, (to.x - from.x) / 3));

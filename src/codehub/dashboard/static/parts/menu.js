@@ -14,7 +14,7 @@ export function menu(label, items, face = icon("more"), look = "icon-button bord
   const list = element("div", { class: "menu", id, role: "menu", popover: "auto", "aria-label": label });
   const button = element(
     "button",
-    { type: "button", class: look, "aria-label": look.includes("icon-button") ? label : null, "aria-haspopup": "menu", "aria-expanded": "false", "aria-controls": id },
+    { type: "button", class: look, "aria-label": label, "aria-haspopup": "menu", "aria-expanded": "false", "aria-controls": id },
     face,
   );
   button.addEventListener("click", () => (list.matches(":popover-open") ? list.hidePopover() : open()));

@@ -24,7 +24,7 @@ export function shell(app) {
     element(
       "div",
       { class: "top-inside" },
-      element("a", { class: "brand", href: "/" }, mark(), element("span", {}, "CodeHub")),
+      element("a", { class: "brand", href: "/", "aria-label": "CodeHub" }, mark(), element("span", {}, "CodeHub")),
       element("nav", { "aria-label": t("nav.label") }, links.map(({ link }) => link)),
       element("span", { class: "spacer" }),
       account(app),
@@ -59,7 +59,7 @@ function account(app) {
   const { username } = app.session.user;
   const face = element("span", { class: "account" }, icon("user"), element("span", { class: "account-name" }, username));
   return menu(
-    t("nav.account"),
+    `${username}: ${t("nav.account")}`,
     () => [
       { label: t("account.title"), icon: "user", act: () => app.router.go("/account") },
       ...Object.entries(LANGUAGES)

@@ -4,7 +4,7 @@ import { element, attribute, show, text } from "../core/element.js";
 import { describe } from "../core/describe.js";
 import { tone } from "../core/machine_way.js";
 import { now } from "../core/clock.js";
-import { language, t } from "../core/language.js";
+import { locale, t } from "../core/language.js";
 
 export function pill() {
   const words = element("span", {});
@@ -39,5 +39,5 @@ export function bar() {
 /** @returns what to say of it now */
 export function said(app, ws) {
   const at = now();
-  return describe(ws, { t, language, now: at, left: app.pace.left(ws, at), lifecycle: app.lifecycles.of(ws) });
+  return describe(ws, { t, language: locale, now: at, left: app.pace.left(ws, at), lifecycle: app.lifecycles.of(ws) });
 }

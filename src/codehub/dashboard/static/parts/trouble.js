@@ -31,7 +31,7 @@ function content(app, ws) {
   const context = Object.entries(error?.context ?? {});
   return [
     element("h2", { id: "trouble-title" }, icon("warning"), known ? t(`reason.${reason}.meaning`) : t("phase.ERROR")),
-    element("p", {}, known ? t(`reason.${reason}.do`) : t("phase.ERROR.meaning")),
+    element("p", {}, known ? advice(reason) : t("phase.ERROR.meaning")),
     error && element("blockquote", { class: "said" }, error.message),
     error &&
       element(
@@ -48,6 +48,11 @@ function content(app, ws) {
       ),
     element("div", { class: "buttons" }, (known ? REASONS[reason].recoveries : ["retry"]).map((action, place) => way(app, ws, action, place === 0))),
   ];
+}
+
+/** The advice names actions as programs do; here they have buttons. */
+export function advice(reason) {
+  return t(`reason.${reason}.do`).replace(/'(\w+)'/g, (whole, action) => (action in RECOVERIES ? `“${t(`recovery.${action}`)}”` : whole));
 }
 
 function way(app, ws, action, first) {

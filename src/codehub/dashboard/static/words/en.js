@@ -207,7 +207,7 @@ export default {
   "actor.controller": "The controller",
   "actor.coordinator": "The coordinator",
   "actor.collector": "The garbage collector",
-  "why.asked": "somebody asked",
+  "why.asked": "it was asked for",
   "why.created": "it was created",
   "why.idle": "no activity",
   "why.lease_ended": "the time it was kept for is over",

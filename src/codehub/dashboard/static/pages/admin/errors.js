@@ -5,6 +5,7 @@ import { element, replace } from "../../core/element.js";
 import { REASONS, RECOVERIES } from "../../core/states.js";
 import { ago, number, t } from "../../core/language.js";
 import { confirmed } from "../../parts/dialog.js";
+import { advice } from "../../parts/trouble.js";
 import { complain, toast } from "../../parts/toasts.js";
 
 export function errorsSection(app) {
@@ -25,7 +26,7 @@ export function errorsSection(app) {
       "section",
       { class: "panel trouble-group" },
       element("div", { class: "panel-head" }, element("h2", {}, t(`reason.${group.reason}.meaning`)), element("span", { class: "badge bad" }, number(group.count))),
-      element("p", { class: "muted" }, t(`reason.${group.reason}.do`)),
+      element("p", { class: "muted" }, advice(group.reason)),
       element("div", { class: "buttons" }, ways.map((action) => bulk(group, action))),
       element("ul", { class: "plain rows" }, held.map(row)),
     );

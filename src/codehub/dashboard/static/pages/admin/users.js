@@ -2,7 +2,7 @@
 
 import { get, patch, post, query } from "../../core/api.js";
 import { element, replace } from "../../core/element.js";
-import { day, t } from "../../core/language.js";
+import { date, t } from "../../core/language.js";
 import { dialog, field, form, input, select } from "../../parts/dialog.js";
 import { icon } from "../../parts/icons.js";
 import { menu } from "../../parts/menu.js";
@@ -22,7 +22,7 @@ export function usersSection(app) {
       element("span", {}, element("strong", {}, user.username), " ", user.disabled_at && element("span", { class: "badge bad" }, t("users.disabled")), !user.has_password && user.issuer && element("span", { class: "badge" }, t("users.provider"))),
       t(`role.${user.role}`),
       user.max_running ?? element("span", { class: "muted" }, t("users.ordinary")),
-      day(user.created_at),
+      date(user.created_at),
       menu(t("card.more", { name: user.username }), () => items(app, user, table)),
     ],
   });
