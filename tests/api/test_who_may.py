@@ -80,6 +80,7 @@ ROUTES = [
     Route("GET", "/api/v1/admin/audit", "admin"),
     Route("GET", "/api/v1/admin/gc", "admin"),
     Route("GET", "/api/v1/admin/leader", "admin"),
+    Route("GET", "/api/v1/admin/history", "admin"),
     Route("GET", "/metrics", "admin"),
 ]
 OPEN = {

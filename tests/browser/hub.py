@@ -40,7 +40,6 @@ NETWORK_CHANGED = "ERR_NETWORK_CHANGED"
 PASSWORD = "correct horse battery"
 PATIENCE_MS = 45_000
 DESKTOP = {"width": 1280, "height": 860}
-PHONE = {"width": 390, "height": 844}
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -14,10 +15,13 @@ from playwright.async_api import Page
 
 from codehub.domain.errors import ErrorReason
 from codehub.domain.identity import Role
-from codehub.domain.ledger import Kind
+from codehub.domain.ledger import Entry, Kind
 from codehub.domain.workspace import Desired, Operation, Phase
-from tests.browser.hub import DESKTOP, PHONE, Visitor, chromium
+from tests.browser.hub import Visitor, chromium
 from tests.browser.stage import Stage, archiving, failure, staged
+
+DESKTOP = {"width": 1140, "height": 700}
+PHONE = {"width": 375, "height": 667}
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "screens" / "dashboard"
 
@@ -97,9 +101,30 @@ async def play(stage: Stage) -> Cast:
         op_id=uuid4(),
         op_progress=archiving(412_000_000, 655_000_000, 4_120)["op_progress"],
     )
+    _busy_day(stage)
     for number, owner in enumerate(("bob", "bob", "chris")):
         stage.put(owner, f"service-{number + 1}", (Phase.RUNNING, Phase.STANDBY, Phase.ARCHIVED)[number])
     return Cast(running.id, broken, archived.id, point)
+
+
+def _busy_day(stage: Stage) -> None:
+    """Office hours, as a ledger remembers them."""
+    random = Random(7)
+    ledger = stage.worlds.database.world.ledger
+    for _ in range(46):
+        key, began = uuid4(), random.triangular(2, 15, 9) * 60
+        took, lasted = random.triangular(2, 14, 3), random.uniform(20, 110)
+        ended = max(began - lasted, 1)
+        for minutes, kind, before, after in (
+            (began + took / 60, Kind.OPERATION_BEGAN, Operation.NONE, Operation.STARTING),
+            (began, Kind.PHASE, Phase.STANDBY, Phase.RUNNING),
+            (ended, Kind.PHASE, Phase.RUNNING, Phase.STANDBY),
+        ):
+            ledger.append(Entry(stage.ago(minutes=minutes), key, "controller", kind, before, after, "", None, ""))
+    ledger.sort(key=lambda entry: entry.at)
+    other = stage.put("chris", "paper", Phase.ARCHIVED, created_at=stage.ago(days=60))
+    for hours in (3, 4.5, 6, 7, 7.5, 9, 11, 14):
+        stage.point(other, hours / 24, int(random.uniform(2e8, 3e9)), 4_000)
 
 
 def _broken(stage: Stage) -> UUID:

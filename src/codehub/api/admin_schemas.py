@@ -143,6 +143,25 @@ class LeaderShown(Outgoing):
     age_seconds: float | None
 
 
+class HistoryStep(Outgoing):
+    """`at`: where it ends. `running`: then. The rest: within it; seconds are null without a start."""
+
+    at: datetime
+    running: int
+    starts: int
+    start_seconds_median: float | None
+    start_seconds_worst: float | None
+    archives: int
+    archived_bytes: int
+
+
+class HistoryShown(Outgoing):
+    """The last day, oldest first."""
+
+    step_seconds: int
+    items: list[HistoryStep]
+
+
 # ── health ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

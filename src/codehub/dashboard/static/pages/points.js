@@ -22,7 +22,7 @@ export function pointsTab(app, first) {
     replace(list, points.length ? points.map((point) => row(point)) : element("li", { class: "row muted" }, t("points.none")));
     const search = new URLSearchParams(location.search);
     const open = points.find((point) => point.op_id === search.get("point"));
-    if (open && !place.hasChildNodes()) browse(open, search.get("path") ?? "");
+    if (open && !place.hasChildNodes()) browse(open, search.get("path") ?? "", false);
   }
 
   function row(point) {
@@ -39,7 +39,7 @@ export function pointsTab(app, first) {
       element(
         "div",
         { class: "buttons" },
-        element("button", { type: "button", class: "button small", "aria-label": t("points.browse_of", { label }), on: { click: () => browse(point, "") } }, icon("folder"), t("points.browse")),
+        element("button", { type: "button", class: "button small", "aria-label": t("points.browse_of", { label }), on: { click: () => browse(point, "", true) } }, icon("folder"), t("points.browse")),
         ws.phase !== "DELETED" &&
           ws.phase !== "ERROR" &&
           element("button", { type: "button", class: "button small", "aria-label": t("points.restore_of", { label }), on: { click: () => restore(point).catch(complain) } }, icon("recover"), t("points.restore")),
@@ -47,11 +47,11 @@ export function pointsTab(app, first) {
     );
   }
 
-  function browse(point, path) {
-    const browser = fileBrowser(ws, point, path, (at) => app.router.note({ point: at === null ? "" : point.op_id, path: at ?? "" }));
+  function browse(point, path, byHand) {
+    const browser = fileBrowser(ws, point, path, byHand, (at) => app.router.note({ point: at === null ? "" : point.op_id, path: at ?? "" }));
     replace(place, browser.node);
     browser.closed.then(() => replace(place));
-    browser.node.scrollIntoView({ block: "nearest" });
+    if (byHand) browser.node.scrollIntoView({ block: "nearest" });
   }
 
   async function restore(point) {

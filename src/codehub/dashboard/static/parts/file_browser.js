@@ -8,8 +8,11 @@ import { complain } from "./toasts.js";
 
 const ICONS = { folder: "folder", link: "link" };
 
-/** @param {(path: string | null) => void} moved told where one is, null when it is closed */
-export function fileBrowser(ws, point, start, moved) {
+/**
+ * @param {boolean} byHand somebody pressed a button for it, and the focus goes there
+ * @param {(path: string | null) => void} moved told where one is, null when it is closed
+ */
+export function fileBrowser(ws, point, start, byHand, moved) {
   const address = `workspaces/${ws.id}/archives/${point.op_id}`;
   const crumbs = element("nav", { class: "crumbs", "aria-label": t("files.where") });
   const body = element("tbody", {});
@@ -74,7 +77,7 @@ export function fileBrowser(ws, point, start, moved) {
     );
   }
 
-  open(start, false).catch(complain);
+  open(start, byHand).catch(complain);
   return { node, closed };
 }
 

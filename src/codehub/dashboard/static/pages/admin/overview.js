@@ -4,11 +4,13 @@ import { call, get } from "../../core/api.js";
 import { everySecond } from "../../core/clock.js";
 import { element, replace, text } from "../../core/element.js";
 import { PHASES } from "../../core/states.js";
-import { ago, number, t } from "../../core/language.js";
+import { ago, bytes, duration, number, t } from "../../core/language.js";
+import { chart } from "../../parts/chart.js";
 import { icon } from "../../parts/icons.js";
 import { complain } from "../../parts/toasts.js";
 
 const EVERY_SECONDS = 5;
+const HISTORY_SECONDS = 60;
 const ORDER = ["RUNNING", "STANDBY", "ARCHIVED", "PENDING", "ERROR"];
 
 export function overviewSection(app) {
@@ -16,11 +18,13 @@ export function overviewSection(app) {
   const slots = element("p", { class: "muted" });
   const checks = element("ul", { class: "plain checks" });
   const leader = element("dl", { class: "facts" });
+  const charts = element("div", { class: "charts" });
   const node = element(
     "div",
     { class: "page" },
     element("header", { class: "page-head" }, element("div", {}, element("h1", {}, t("admin.overview")), slots)),
     element("ul", { class: "plain tiles" }, [...tiles.values()].map((one) => one.node)),
+    element("section", { class: "panel charts-panel" }, element("h2", {}, t("chart.title")), charts),
     element(
       "div",
       { class: "columns even" },
@@ -42,16 +46,30 @@ export function overviewSection(app) {
     text(slots, t("slots.global", { running: number(limits.running_global), most: number(limits.max_running_global) }));
   }
 
+  async function draw() {
+    const { items } = await get("admin/history");
+    const of = (name) => items.map((step) => ({ at: step.at, value: step[name] }));
+    replace(
+      charts,
+      chart({ title: t("chart.running"), points: of("running"), shape: "line", say: number }),
+      chart({ title: t("chart.starts"), points: of("starts"), shape: "bars", say: number }),
+      chart({ title: t("chart.seconds"), points: of("start_seconds_median"), shape: "bars", say: duration }),
+      chart({ title: t("chart.archived"), points: of("archived_bytes"), shape: "bars", say: bytes }),
+    );
+  }
+
   let seconds = 0;
   const stops = [
     app.store.listen(count),
     everySecond(() => {
       seconds += 1;
       if (seconds % EVERY_SECONDS === 0) ask().catch(() => null);
+      if (seconds % HISTORY_SECONDS === 0) draw().catch(() => null);
     }),
   ];
   count();
   ask().catch(complain);
+  draw().catch(complain);
   return { node, dispose: () => stops.forEach((stop) => stop()) };
 }
 
