@@ -225,3 +225,41 @@ async def test_an_admin_manages_people_and_templates(stage: Stage) -> None:
     await page.get_by_text("There is no garbage.").wait_for()
     await visitor.goes("/admin/audit")
     await page.get_by_text("create_user").first.wait_for()
+
+
+async def test_settings_are_saved_and_what_is_wrong_is_said_beside_its_field(stage: Stage) -> None:
+    visitor = await stage.visitor("ann")
+    row = stage.put("ann", "shop", Phase.STANDBY)
+    page = visitor.page
+    await visitor.goes(f"/workspaces/{row.id}/settings")
+    await page.get_by_label("Git repository").fill("no address")
+    await page.get_by_label("Name").fill("store")
+    await page.get_by_role("button", name="Save").click()
+    await page.locator(".field-wrong:not(:empty)").wait_for()
+    await expect(page.get_by_label("Git repository")).to_be_focused()
+    await expect(page.get_by_label("Name")).to_have_value("store")
+    assert stage.worlds.database.world.rows[row.id].name == "shop"
+    await page.get_by_label("Git repository").fill("https://git.example.com/shop.git")
+    await page.get_by_label("Falls asleep").select_option("0")
+    await page.get_by_role("button", name="Save").click()
+    await page.get_by_text("Saved.").wait_for()
+    await page.get_by_role("heading", name="store", level=1).wait_for()
+    saved = stage.worlds.database.world.rows[row.id]
+    assert (saved.name, saved.standby_ttl_seconds, saved.git_url) == ("store", 0, "https://git.example.com/shop.git")
+    visitor.expect_complaints("422")
+
+
+async def test_the_logs_are_shown_as_they_come(stage: Stage) -> None:
+    visitor = await stage.visitor("ann")
+    row = stage.put("ann", "shop", Phase.STANDBY)
+    await visitor.goes(f"/workspaces/{row.id}/logs")
+    await visitor.page.get_by_text("the editor is off").wait_for()
+
+
+async def test_an_address_that_leads_nowhere_says_so(stage: Stage) -> None:
+    visitor = await stage.visitor("ann")
+    await visitor.goes("/workspaces/6f1c2b54-8d0e-4a7b-9f57-0c1d6b0f2a11")
+    await visitor.page.get_by_role("heading", name="There is nothing here").wait_for()
+    await visitor.page.get_by_role("link", name="To the workspaces").click()
+    await visitor.page.get_by_role("heading", name="Make your first workspace").wait_for()
+    visitor.expect_complaints("404")

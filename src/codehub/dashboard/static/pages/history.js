@@ -15,6 +15,7 @@ export function historyTab(app, ws) {
   const known = new Set();
   let cursor = null;
   let timer = 0;
+  let seen = "";
 
   async function load() {
     const page = await get(`workspaces/${ws.id}/events${query({ limit: STEP, cursor })}`);
@@ -48,7 +49,10 @@ export function historyTab(app, ws) {
   load().catch(complain);
   return {
     node,
-    update() {
+    update(fresh) {
+      const key = JSON.stringify([fresh.phase, fresh.operation, fresh.op_id, fresh.desired_state, fresh.error, fresh.archive_key, fresh.deleted_at]);
+      if (key === seen) return;
+      seen = key;
       clearTimeout(timer);
       timer = setTimeout(() => refresh().catch(() => null), 400);
     },

@@ -23,6 +23,7 @@ export function overviewTab(app, ws) {
     section(t("facts.title"), facts),
   );
   let conditions = "";
+  let known = "";
 
   function update(fresh) {
     drawn.update(fresh);
@@ -32,7 +33,11 @@ export function overviewTab(app, ws) {
       conditions = key;
       replace(checks, Object.keys(CONDITIONS).map((name) => check(name, fresh.conditions[name])));
     }
-    replace(facts, factsOf(fresh).map(([name, value]) => [element("dt", {}, t(`facts.${name}`)), element("dd", {}, value)]));
+    // Only when they differ: somebody may be copying one of them.
+    const rows = factsOf(fresh);
+    if (JSON.stringify(rows) === known) return;
+    known = JSON.stringify(rows);
+    replace(facts, rows.map(([name, value]) => [element("dt", {}, t(`facts.${name}`)), element("dd", {}, value)]));
   }
 
   return { node, update, tick: (fresh) => life.update(fresh), dispose: drawn.dispose };

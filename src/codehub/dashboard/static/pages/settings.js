@@ -24,8 +24,13 @@ export function settingsTab(app, first) {
     .then(({ items }) => place.append(settingsForm(app, () => ws, items)))
     .catch(complain);
 
+  let drawn = "";
+
   function update(fresh) {
     ws = fresh;
+    const key = [ws.phase, ws.desired_state].join();
+    if (key === drawn) return;
+    drawn = key;
     replace(
       danger,
       allows("archive", ws) && button(t("action.archive"), "archive", "button", () => app.actions.perform("archive", ws)),

@@ -45,7 +45,7 @@ export function card(app, id, find, how = {}) {
     const now = ws();
     const words = said(app, now);
     text(name, now.name);
-    text(about, [how.owner ? now.owner : "", now.description || now.template, used(now)].filter(Boolean).join(" · "));
+    text(about, [how.owner ? now.owner : "", now.description || now.template, used(now, app.lifecycles.of(now))].filter(Boolean).join(" · "));
     state.update(now, words);
     progress.update(words);
     text(why, words.detail);
@@ -67,9 +67,11 @@ export function card(app, id, find, how = {}) {
   return { node, update };
 }
 
-function used(ws) {
-  const at = ws.deleted_at ?? ws.last_access_at ?? ws.created_at;
-  return t(ws.deleted_at ? "card.deleted" : ws.last_access_at ? "card.used" : "card.created", { ago: ago(at) });
+/** What somebody did inside reaches the lifecycle before it changes anything else. */
+function used(ws, lifecycle) {
+  if (ws.deleted_at) return t("card.deleted", { ago: ago(ws.deleted_at) });
+  const at = [ws.last_access_at, lifecycle?.last_activity_at].filter(Boolean).sort((a, b) => Date.parse(b) - Date.parse(a))[0];
+  return at ? t("card.used", { ago: ago(at) }) : t("card.created", { ago: ago(ws.created_at) });
 }
 
 function items(app, ws, act) {

@@ -6,6 +6,8 @@ import { isSettled } from "../core/machine_way.js";
 import { duration, t } from "../core/language.js";
 import { complain, say, toast } from "./toasts.js";
 
+const NEW_MS = 60_000;
+
 export function watchNews(app) {
   const mine = (ws) => ws?.owner === app.session.user.username;
   app.store.onChange((before, after) => {
@@ -32,7 +34,8 @@ function tell(app, before, after) {
     const text = t("news.error", { name: after.name, meaning: after.error ? t(`reason.${after.error.reason}.meaning`) : "" });
     toast(text, { tone: "bad", actions: look, lasts: 20_000, key: `${id}:error` });
   } else if (!before) {
-    toast(t("news.created", { name: after.name }), { actions: look, lasts: 6_000, key: `${id}:news` });
+    const isNew = now() - Date.parse(after.created_at) < NEW_MS;
+    toast(t(isNew ? "news.created" : "news.back", { name: after.name }), { actions: look, lasts: 6_000, key: `${id}:news` });
   } else if (!after) {
     const undo = [[t("undo"), () => app.actions.undo(before, before.desired_state)]];
     toast(t("news.gone", { name: before.name }), { actions: undo, key: `${id}:news` });

@@ -112,6 +112,7 @@ export default {
 
   "news.now": "{name}: {phase}",
   "news.created": "“{name}” was created elsewhere.",
+  "news.back": "“{name}” is back.",
   "news.gone": "“{name}” was deleted.",
   "news.error": "“{name}” needs attention. {meaning}",
   "news.look": "Look",

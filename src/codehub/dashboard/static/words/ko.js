@@ -174,6 +174,7 @@ export default {
 
   "news.now": "{name}: {phase}",
   "news.created": "다른 곳에서 ‘{name}’을(를) 만들었습니다.",
+  "news.back": "‘{name}’이(가) 돌아왔습니다.",
   "news.gone": "‘{name}’이(가) 삭제되었습니다.",
   "news.error": "‘{name}’을(를) 확인해 주세요. {meaning}",
   "news.look": "보기",
