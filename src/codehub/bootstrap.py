@@ -38,6 +38,7 @@ from codehub.api.parts import ApiParts, Check, Site
 from codehub.coordinator.gc_report import Survey
 from codehub.coordinator.process import Coordinator, Outside, Tuning, survey
 from codehub.coordinator.retention_runner import RecordAges, Records
+from codehub.dashboard.files import dashboard
 from codehub.domain.admission import Limits
 from codehub.domain.envelope import Envelope
 from codehub.domain.errors import BackendError
@@ -246,6 +247,7 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
             "runtime": Check(lambda: services.runtime.containers([NOBODY])),
         },
         site=Site(settings.public_url, settings.workspace_url, settings.runtime, settings.redis_channel_sse_prefix),
+        pages=dashboard(),
     )
 
 

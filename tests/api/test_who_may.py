@@ -79,6 +79,8 @@ ROUTES = [
     Route("DELETE", "/api/v1/admin/templates/default", "admin", writes=True),
     Route("GET", "/api/v1/admin/audit", "admin"),
     Route("GET", "/api/v1/admin/gc", "admin"),
+    Route("GET", "/api/v1/admin/leader", "admin"),
+    Route("GET", "/api/v1/admin/history", "admin"),
     Route("GET", "/metrics", "admin"),
 ]
 OPEN = {

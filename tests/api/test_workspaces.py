@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from codehub.adapters.system import SystemClock
 from codehub.api.schemas import Workspace as Shape
 from codehub.domain.admission import Limits
 from codehub.domain.workspace import Desired, Operation, Phase, Progress
@@ -19,7 +20,7 @@ FIELDS = {
     *("id", "name", "description", "memo", "owner", "template", "image_ref", "runtime", "url", "phase"),
     *("desired_state", "operation", "op_id", "op_started_at", "progress", "conditions", "archive_key", "error"),
     *("last_access_at", "phase_changed_at", "standby_ttl_seconds", "archive_ttl_seconds", "created_at", "updated_at"),
-    "deleted_at",
+    *("deleted_at", "purged_at", "git_url"),
 }
 
 
@@ -437,3 +438,29 @@ async def test_a_lifecycle_explains_itself(site: MemorySite, ann: Person) -> Non
 async def test_a_fresh_world_is_empty() -> None:
     async with memory_site(Worlds.fresh()) as site:
         assert await names(await site.person("ann")) == []
+
+
+async def test_one_s_own_deleted_ones_are_listed_apart(site: MemorySite, ann: Person, bob: Person) -> None:
+    kept, gone = await ann.create("kept"), await ann.create("gone")
+    theirs = await bob.create("theirs")
+    for made in (gone, theirs):
+        site.controller_writes(made["id"], deleted_at=datetime.now(UTC), phase=Phase.DELETED)
+    living = (await ann.http.get("/api/v1/workspaces")).json()["items"]
+    deleted = (await ann.http.get("/api/v1/workspaces", params={"deleted": True})).json()["items"]
+    assert [ws["id"] for ws in living] == [kept["id"]]
+    assert [(ws["id"], ws["purged_at"]) for ws in deleted] == [(gone["id"], None)]
+
+
+async def test_it_says_where_it_was_cloned_from(ann: Person) -> None:
+    made = await ann.create(git_url="https://git.example.com/team/shop.git")
+    assert made["git_url"] == "https://git.example.com/team/shop.git"
+
+
+async def test_an_admin_sees_who_leads(site: MemorySite, admin: Person) -> None:
+    nobody = (await admin.http.get("/api/v1/admin/leader")).json()
+    assert nobody == {"holder": None, "epoch": None, "renewed_at": None, "age_seconds": None}
+    term = await site.worlds.database.leadership(SystemClock()).campaign("hub-1:4711")
+    told = (await admin.http.get("/api/v1/admin/leader")).json()
+    assert (told["holder"], told["epoch"]) == ("hub-1:4711", 1)
+    assert told["age_seconds"] < 60
+    await term.resign()

@@ -12,7 +12,7 @@ from codehub.adapters.postgres import PostgresDatabase
 from codehub.domain.admission import Limits, Slots, admit
 from codehub.domain.errors import ErrorReason, LimitReached
 from codehub.domain.ledger import Kind
-from codehub.domain.workspace import Desired, Phase, Workspace
+from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.accounts import Accounts, NewUser
 from codehub.ports.stores import Actor
 from codehub.ports.views import Position, Sought, WorkspaceViews
@@ -184,3 +184,24 @@ async def test_restore_points_and_leases(database: Database, views: WorkspaceVie
     await statuses.record(row, replace(row, archive_key="k1"), point=point)
     assert list(await views.restore_points(row.id)) == [point]
     assert list(await views.restore_points(uuid4())) == []
+
+
+async def test_a_day_holds_what_its_history_is_made_from(database: Database, views: WorkspaceViews) -> None:
+    row = await stored(database, owner_id="ann")
+    epoch = await epoch_of(database)
+    statuses = database.statuses(epoch)
+    begins = replace(row, operation=Operation.STARTING, op_id=uuid4(), op_started_at=row.created_at)
+    begun = await statuses.record(row, begins, reason="test")
+    await statuses.record(
+        begun, replace(begun, operation=Operation.NONE, op_started_at=None, phase=Phase.RUNNING), reason="test"
+    )
+    await stored(database, owner_id="ann")
+    day = await views.day()
+    assert day.running == 1
+    assert [(found.kind, found.before, found.after) for found in day.happenings] == [
+        (Kind.OPERATION_BEGAN, "NONE", "STARTING"),
+        (Kind.PHASE, "PENDING", "RUNNING"),
+    ]
+    assert [found.workspace_id for found in day.happenings] == [row.id, row.id]
+    assert day.archived == []
+    assert all(day.now - found.at < timedelta(minutes=5) for found in day.happenings)

@@ -1,10 +1,12 @@
 """A setting that nothing reads and a metric that nothing feeds are lies to the operator."""
 
 import ast
+import json
+import re
 
 from codehub import telemetry
 from codehub.settings import Settings
-from tests.house.project import SOURCE, python_files, tree
+from tests.house.project import ROOT, SOURCE, python_files, tree
 
 WIRED = (SOURCE / "bootstrap.py").exists()
 """Before there is a bootstrap, nothing reads settings."""
@@ -35,3 +37,15 @@ def test_every_setting_and_metric_is_explained() -> None:
     assert [
         metric.name for metric in telemetry.METRICS if not metric.help or not metric.name.startswith("codehub_")
     ] == []
+
+
+def test_the_grafana_board_asks_for_metrics_that_exist() -> None:
+    board = json.loads((ROOT / "deploy" / "grafana" / "codehub.json").read_text())
+    asked = {
+        re.sub(r"_(bucket|sum|count)$", "", name)
+        for panel in board["panels"]
+        for target in panel["targets"]
+        for name in re.findall(r"codehub_\w+", target["expr"])
+    }
+    assert len(asked) > 10
+    assert asked - {metric.name for metric in telemetry.METRICS} == set()

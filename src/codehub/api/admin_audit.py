@@ -1,4 +1,5 @@
-"""What an admin looks at: who changed what, and what the garbage collector would take."""
+"""What an admin looks at: who changed what, who leads, what the last day was like, and what the garbage collector
+would take."""
 
 from typing import Annotated
 
@@ -6,9 +7,10 @@ from fastapi import APIRouter, Query
 from pydantic import AfterValidator
 
 from codehub.api import cursors
-from codehub.api.admin_schemas import AuditShown, GcReport
+from codehub.api.admin_schemas import AuditShown, GcReport, HistoryShown, HistoryStep, LeaderShown
 from codehub.api.deps import SIGNED, Admin, Cursor, Limit, Parts, problems
 from codehub.api.schemas import Page, storable
+from codehub.domain.history import STEP, history
 
 router = APIRouter(prefix="/admin", tags=["admin"])
 
@@ -35,3 +37,20 @@ async def list_audit(
 async def report_garbage(parts: Parts, _caller: Admin) -> GcReport:
     """A dry run: nothing is deleted."""
     return GcReport.model_validate(await parts.gc_report())
+
+
+@router.get("/leader", operation_id="showLeader", responses=problems(*SIGNED))
+async def show_leader(parts: Parts, _caller: Admin) -> LeaderShown:
+    """The coordinator that moves the workspaces. `age_seconds`: since its last sign of life."""
+    leader = await parts.leader()
+    if leader is None:
+        return LeaderShown(holder=None, epoch=None, renewed_at=None, age_seconds=None)
+    return LeaderShown.model_validate(leader)
+
+
+@router.get("/history", operation_id="showHistory", responses=problems(*SIGNED))
+async def show_history(parts: Parts, _caller: Admin) -> HistoryShown:
+    """What ran, what started and how fast, what was archived: the last day in steps."""
+    steps = history(await parts.views.day())
+    items = [HistoryStep.model_validate(step) for step in steps]
+    return HistoryShown(step_seconds=int(STEP.total_seconds()), items=items)

@@ -134,6 +134,34 @@ class GcReport(Outgoing):
     refusals: list[GcRefusal]
 
 
+class LeaderShown(Outgoing):
+    """All null: no coordinator has ever led."""
+
+    holder: str | None = Field(examples=["node-1:4711"])
+    epoch: int | None = Field(description="Counts the terms; every write of a leader carries it.")
+    renewed_at: datetime | None
+    age_seconds: float | None
+
+
+class HistoryStep(Outgoing):
+    """`at`: where it ends. `running`: then. The rest: within it; seconds are null without a start."""
+
+    at: datetime
+    running: int
+    starts: int
+    start_seconds_median: float | None
+    start_seconds_worst: float | None
+    archives: int
+    archived_bytes: int
+
+
+class HistoryShown(Outgoing):
+    """The last day, oldest first."""
+
+    step_seconds: int
+    items: list[HistoryStep]
+
+
 # ── health ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -17,6 +17,7 @@ from codehub.api import (
     events,
     health,
     lifecycle,
+    pages,
     session,
     templates,
     tokens,
@@ -95,6 +96,7 @@ def _application(lifespan: Lifespan[FastAPI] | None) -> FastAPI:
         api.include_router(room.router)
     app.include_router(api)
     app.include_router(health.router)
+    app.include_router(pages.router)
     _describe_problems(app)
     return app
 

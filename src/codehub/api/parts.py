@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from codehub.ports.accounts import Audit, Templates, Tickets
@@ -49,6 +50,19 @@ class Check:
     required: bool = False
 
 
+class Pages(Protocol):
+    """The dashboard, whatever it is made of. `files`: by their names below `/assets/{version}/`."""
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def index(self) -> bytes: ...
+
+    @property
+    def files(self) -> Mapping[str, bytes]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ApiParts:
     identity: Identity
@@ -72,3 +86,4 @@ class ApiParts:
     gc_report: Callable[[], Awaitable[Mapping[str, object]]]
     checks: Mapping[str, Check] = field(default_factory=dict)
     site: Site = field(default_factory=Site)
+    pages: Pages | None = None

@@ -23,6 +23,7 @@ def workspace_json(owned: Owned, url_pattern: str) -> dict[str, Any]:
         "template": ws.template,
         "image_ref": ws.image_ref,
         "runtime": ws.runtime,
+        "git_url": ws.git_url,
         "url": workspace_url(url_pattern, ws.slug, ws.id),
         "phase": ws.phase.value,
         "desired_state": ws.desired_state.value,
@@ -40,6 +41,7 @@ def workspace_json(owned: Owned, url_pattern: str) -> dict[str, Any]:
         "created_at": moment(ws.created_at),
         "updated_at": moment(ws.updated_at),
         "deleted_at": moment(ws.deleted_at),
+        "purged_at": moment(ws.purged_at),
     }
 
 

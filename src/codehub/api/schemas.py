@@ -223,6 +223,7 @@ class Workspace(Outgoing):
     template: str = Field(examples=["default"])
     image_ref: str
     runtime: str = Field(examples=["process"])
+    git_url: str | None
     url: str = Field(examples=["http://demo-0f2a11.localhost:8000/"])
     phase: Phase
     desired_state: Desired
@@ -240,6 +241,7 @@ class Workspace(Outgoing):
     created_at: datetime
     updated_at: datetime
     deleted_at: datetime | None
+    purged_at: datetime | None = Field(description="Gone for good since then; null = it can be brought back.")
 
 
 class LedgerEntry(Outgoing):

@@ -52,13 +52,16 @@ IdempotencyKey = Annotated[
 async def list_workspaces(
     parts: Parts,
     caller: Reader,
+    *,
     q: SearchText = "",
     phase: Annotated[Phase | None, Query()] = None,
+    deleted: Annotated[bool, Query(description="The deleted ones alone.")] = False,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
     """One's own, newest first."""
-    return await workspace_page(parts, Sought(caller.user.owner_id, q, phase), "workspaces", limit, cursor)
+    sought = Sought(caller.user.owner_id, q, phase, deleted=deleted)
+    return await workspace_page(parts, sought, "workspaces", limit, cursor)
 
 
 async def workspace_page(parts: ApiParts, sought: Sought, kind: str, limit: int, cursor: str | None) -> Response:

@@ -32,6 +32,12 @@ _BY_PHASE: Mapping[Phase, Doorway] = {
     Phase.DELETED: Doorway(Door.NOT_FOUND, may_wake=False, http_status=404),
 }
 
+
+def doorway_of_phase(phase: Phase) -> Doorway:
+    """Of one that is settled there."""
+    return _BY_PHASE[phase]
+
+
 _ON_ITS_WAY = Doorway(Door.WAIT, may_wake=False, http_status=200)
 
 

@@ -106,7 +106,7 @@ REASONS: Mapping[ErrorReason, ReasonRule] = MappingProxyType(
             True,
             True,
             "The archive cannot be read: it is missing, expired or damaged.",
-            "It clears itself when the object returns; else choose another restore point or 'forget_archive'.",
+            "It clears itself when the object returns; else take another ('use_archive') or 'forget_archive'.",
         ),
     },
 )

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+from codehub.domain.history import Day
 from codehub.domain.ledger import Entry, Kind
 from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import Phase, Workspace
@@ -79,6 +80,10 @@ class WorkspaceViews(Protocol):
 
     async def lease_until(self, workspace_id: UUID) -> datetime | None:
         """The latest end of the leases that still hold."""
+        ...
+
+    async def day(self) -> Day:
+        """What the last day's history is made from, seen at one moment."""
         ...
 
     async def now(self) -> datetime:

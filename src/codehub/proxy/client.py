@@ -142,8 +142,7 @@ class Client(asyncio.Protocol):
             self._refuse(refused)
             return b""
         head.peer = self._peer
-        if not head.request_id:
-            head.request_id = server.new_id()
+        head.request_id = head.request_id or server.new_id()
         self.head = head
         self.busy = True
         self._head_begun = False
@@ -300,19 +299,18 @@ class Client(asyncio.Protocol):
     def cut_off(self) -> None:
         """The answer broke off. The client must be able to tell, so it gets no regular end."""
         self.upstream = None
-        self._reset_if_old()
         self._closing = True
-        self.transport.close()
+        self._reset_if_old().close()
 
     def abort(self) -> None:
         """Whatever is under way ends now, and can be told from a regular end."""
-        self._reset_if_old()
-        self.transport.abort()
+        self._reset_if_old().abort()
 
-    def _reset_if_old(self) -> None:
+    def _reset_if_old(self) -> asyncio.Transport:
         if self.busy and not self.head.version_1_1:
             # The end of the connection would pass for the end of the body; a reset does not.
             reset_on_close(self.transport)
+        return self.transport
 
     def finished(self) -> None:
         """The answer is out: on to the next request, or the end."""

@@ -8,9 +8,10 @@ from uuid import UUID
 
 from codehub.adapters.memory.wire import Wire
 from codehub.domain.admission import holds_slot
+from codehub.domain.history import SPAN, Day
 from codehub.domain.ledger import Entry, Kind
 from codehub.domain.protection import RestorePoint
-from codehub.domain.workspace import Workspace
+from codehub.domain.workspace import Operation, Phase, Workspace
 from codehub.ports.stores import KEPT_ENTRIES
 from codehub.ports.views import Owned, Position, Sought
 
@@ -86,6 +87,19 @@ class MemoryViews:
 
         return await self._wire.call("views.lease_until", read)
 
+    async def day(self) -> Day:
+        def read() -> Day:
+            now = self._world.now()
+            points = (point for some in self._world.points.values() for point in some)
+            return Day(
+                now,
+                sum(row.phase is Phase.RUNNING and row.deleted_at is None for row in self._world.rows.values()),
+                [entry for entry in self._world.ledger if entry.at > now - SPAN and _tells_of_running(entry)],
+                [(point.created_at, point.bytes) for point in points if point.created_at > now - SPAN],
+            )
+
+        return await self._wire.call("views.day", read)
+
     async def now(self) -> datetime:
         return await self._wire.call("views.now", self._world.now)
 
@@ -105,6 +119,12 @@ def _fits(row: Workspace, sought: Sought) -> bool:
         and sought.phase in (None, row.phase)
         and sought.error_reason in (None, row.error_reason)
     )
+
+
+def _tells_of_running(entry: Entry) -> bool:
+    if entry.kind is Kind.PHASE:
+        return Phase.RUNNING in (entry.before, entry.after)
+    return entry.kind is Kind.OPERATION_BEGAN and entry.after == Operation.STARTING
 
 
 class MemoryLedger:

@@ -42,4 +42,15 @@ WHERE workspace_id = $1 AND ($2::bigint IS NULL OR id < $2) AND ($3::text[] IS N
 ORDER BY id DESC LIMIT $4
 """
 
+RUNNING: Final = "SELECT count(*) FROM workspaces WHERE phase = 'RUNNING' AND deleted_at IS NULL"
+
+# Oldest first. A day's ledger is read along its index on time.
+HAPPENINGS: Final = f"""
+SELECT {ENTRY_COLUMNS} FROM workspace_events WHERE at > $1 AND (
+    (kind = 'phase' AND (before = 'RUNNING' OR after = 'RUNNING')) OR (kind = 'operation_began' AND after = 'STARTING')
+) ORDER BY id
+"""
+
+ARCHIVED: Final = "SELECT created_at, bytes FROM archives WHERE created_at > $1"
+
 LEASE_UNTIL: Final = "SELECT max(until) FROM leases WHERE workspace_id = $1 AND until > clock_timestamp()"

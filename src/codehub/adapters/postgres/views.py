@@ -12,6 +12,7 @@ from codehub.adapters.postgres import view_statements as views
 from codehub.adapters.postgres.readable import readable
 from codehub.adapters.postgres.sessions import Sessions
 from codehub.domain.admission import holds_slot
+from codehub.domain.history import SPAN, Day
 from codehub.domain.ledger import Entry, Kind
 from codehub.domain.naming import is_slug
 from codehub.domain.protection import RestorePoint
@@ -73,6 +74,14 @@ class PostgresViews:
         async with self._sessions.reading() as connection:
             until: datetime | None = await connection.fetchval(views.LEASE_UNTIL, workspace_id)
         return until
+
+    async def day(self) -> Day:
+        async with self._sessions.snapshot() as connection:
+            now: datetime = await connection.fetchval(sql.NOW)
+            running: int = await connection.fetchval(views.RUNNING)
+            happenings = [rows.entry(record) for record in await connection.fetch(views.HAPPENINGS, now - SPAN)]
+            archived = [(at, size) for at, size in await connection.fetch(views.ARCHIVED, now - SPAN)]
+        return Day(now, running, happenings, archived)
 
     async def now(self) -> datetime:
         async with self._sessions.reading() as connection:

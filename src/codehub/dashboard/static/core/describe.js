@@ -1,0 +1,85 @@
+/** What a workspace is doing and why, in a few words. Pure: words and time are arguments. */
+
+import { OPERATIONS } from "./states.js";
+import { isBusy, isSettled, way } from "./machine_way.js";
+import { bytesOf, clock, duration, number } from "./format.js";
+
+/**
+ * @param {Object} ws
+ * @param {{t: Function, language: string, now: number, left?: number | null, lifecycle?: Object | null}} how
+ * @returns {{label: string, detail: string, fraction: number | null | undefined}} `fraction`: undefined without a bar,
+ *   null for one that only shows that something goes on.
+ */
+export function describe(ws, how) {
+  const { t } = how;
+  if (ws.phase === "DELETED") return { label: t("phase.DELETED"), detail: t("phase.DELETED.meaning"), fraction: undefined };
+  if (isBusy(ws)) return busy(ws, how);
+  if (ws.phase === "ERROR") return { label: t("phase.ERROR"), detail: failure(ws, t), fraction: undefined };
+  if (!isSettled(ws)) return waiting(ws, how);
+  return { label: t(`phase.${ws.phase}`), detail: settled(ws, how), fraction: undefined };
+}
+
+function failure(ws, t) {
+  return ws.error ? t(`reason.${ws.error.reason}.meaning`) : t("phase.ERROR.meaning");
+}
+
+function busy(ws, how) {
+  const { t } = how;
+  const parts = [progressText(ws, how), thenText(ws, t)];
+  if (ws.error) parts.unshift(t("doing.retry", { message: ws.error.message }));
+  const { progress } = ws;
+  const known = progress?.total_bytes && OPERATIONS[ws.operation].hasBytes;
+  return {
+    label: t("doing.now", { operation: t(`operation.${ws.operation}`) }),
+    detail: parts.filter(Boolean).join(" · "),
+    fraction: known ? Math.min(1, progress.bytes / progress.total_bytes) : null,
+  };
+}
+
+function progressText(ws, { t, language, left }) {
+  const { progress } = ws;
+  if (!progress) return "";
+  if (!OPERATIONS[ws.operation].hasBytes) return progress.step === "started" ? "" : progress.step;
+  const said = [];
+  if (progress.total_bytes) {
+    const [done, total] = bytesOf(progress.bytes, progress.total_bytes, language);
+    said.push(t("doing.bytes", { done, total }));
+  }
+  if (progress.files) said.push(t("doing.files", { files: number(progress.files, language) }));
+  if (left !== null && left !== undefined) said.push(t("doing.left", { time: duration(left, language) }));
+  return said.join(" · ");
+}
+
+/** "then starting": what follows when this is done. */
+function thenText(ws, t) {
+  const place = way(ws.phase, ws.desired_state).findIndex((step) => step.operation === ws.operation);
+  const steps = way(ws.phase, ws.desired_state).slice(place + 1);
+  if (place < 0) return ws.desired_state === ws.phase ? t("doing.back", { phase: t(`phase.${ws.phase}`) }) : "";
+  if (!steps.length) return "";
+  return t("doing.then", { operation: t(`operation.${steps.at(-1).operation}`).toLowerCase() });
+}
+
+function waiting(ws, { t }) {
+  const [step] = way(ws.phase, ws.desired_state);
+  const operation = step ? t(`operation.${step.operation}`) : t(`phase.${ws.desired_state}`);
+  const detail = ws.error ? t("doing.retry", { message: ws.error.message }) : t("doing.soon");
+  return { label: t("doing.now", { operation }), detail, fraction: null };
+}
+
+function settled(ws, { t, language, now, lifecycle }) {
+  if (!lifecycle) return t(`phase.${ws.phase}.meaning`);
+  const lease = lifecycle.blocked_by.find((obstacle) => obstacle.kind === "lease" && Date.parse(obstacle.until) > now);
+  if (lease) return t("idle.kept", { time: clock(lease.until, now, language) });
+  if (lifecycle.stops_at) return stopping(lifecycle, { t, language, now });
+  if (lifecycle.blocked_by.some((obstacle) => obstacle.kind === "never")) return t(`idle.never.${ws.phase}`);
+  return t(`phase.${ws.phase}.meaning`);
+}
+
+function stopping(lifecycle, { t, language, now }) {
+  const seconds = (Date.parse(lifecycle.stops_at) - now) / 1_000;
+  const since = lifecycle.last_activity_at ? clock(lifecycle.last_activity_at, now, language) : "";
+  const time = duration(seconds, language);
+  if (lifecycle.becomes === "ARCHIVED") return t("idle.archives", { time });
+  if (lifecycle.stop_reason === "max_lifetime") return t("idle.lifetime", { time });
+  return t(since ? "idle.stops" : "idle.stops.bare", { time, since });
+}

@@ -1,0 +1,49 @@
+/** Who changed what. */
+
+import { get, query } from "../../core/api.js";
+import { element } from "../../core/element.js";
+import { moment, t } from "../../core/language.js";
+import { pagedTable } from "../../parts/table.js";
+import { complain } from "../../parts/toasts.js";
+
+export function auditSection(app) {
+  const search = new URLSearchParams(location.search);
+  const filter = (name, label) => {
+    const node = element("input", { type: "search", class: "input", placeholder: label, "aria-label": label, value: search.get(name) ?? "" });
+    node.addEventListener("change", () => {
+      app.router.note({ [name]: node.value });
+      table.load().catch(complain);
+    });
+    return node;
+  };
+  const actor = filter("actor", t("audit.actor"));
+  const subject = filter("subject", t("audit.subject"));
+  const table = pagedTable({
+    caption: t("admin.audit"),
+    columns: [t("audit.at"), t("audit.actor"), t("audit.action"), t("audit.subject"), t("audit.address")],
+    empty: t("audit.none"),
+    page: (cursor) => get(`admin/audit${query({ limit: 100, cursor, actor: actor.value, subject: subject.value })}`),
+    row: (entry) => [
+      moment(entry.at),
+      entry.actor,
+      element("div", {}, element("code", {}, entry.action), details(entry.details)),
+      element("code", { class: "break" }, entry.subject),
+      element("span", { class: "muted" }, entry.address),
+    ],
+  });
+  table.load().catch(complain);
+  return {
+    node: element(
+      "div",
+      { class: "page" },
+      element("header", { class: "page-head" }, element("div", {}, element("h1", {}, t("admin.audit")), element("p", { class: "muted" }, t("audit.text")))),
+      element("div", { class: "tools" }, actor, subject),
+      table.node,
+    ),
+  };
+}
+
+function details(values) {
+  const told = Object.entries(values).map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`);
+  return told.length ? element("p", { class: "muted small" }, told.join(" · ")) : null;
+}

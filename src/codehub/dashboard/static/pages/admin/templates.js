@@ -1,0 +1,107 @@
+/** What workspaces are made from: the only images that may run. */
+
+import { get, put, remove } from "../../core/api.js";
+import { element } from "../../core/element.js";
+import { bytes, number, t } from "../../core/language.js";
+import { dialog, field, form, input } from "../../parts/dialog.js";
+import { icon } from "../../parts/icons.js";
+import { menu } from "../../parts/menu.js";
+import { pagedTable } from "../../parts/table.js";
+import { complain, toast } from "../../parts/toasts.js";
+
+const GIGA = 1_000_000_000;
+
+export function templatesSection() {
+  const table = pagedTable({
+    caption: t("admin.templates"),
+    columns: [t("field.name"), t("templates.image"), t("templates.limits"), ""],
+    empty: t("templates.none"),
+    page: () => get("admin/templates"),
+    row: (template) => [
+      element("div", {}, element("strong", {}, template.name), " ", template.disabled_at && element("span", { class: "badge bad" }, t("users.disabled")), element("p", { class: "muted small" }, template.description)),
+      template.image_ref ? element("code", {}, template.image_ref) : element("span", { class: "muted" }, t("facts.own")),
+      limits(template) || element("span", { class: "muted" }, t("facts.own")),
+      menu(t("card.more", { name: template.name }), () => items(template, table)),
+    ],
+  });
+  const create = element("button", { type: "button", class: "button primary", on: { click: () => edit(null).then(() => table.load(), complain) } }, icon("plus"), t("templates.create"));
+  table.load().catch(complain);
+  return {
+    node: element(
+      "div",
+      { class: "page" },
+      element("header", { class: "page-head" }, element("div", {}, element("h1", {}, t("admin.templates")), element("p", { class: "muted" }, t("templates.text"))), create),
+      table.node,
+    ),
+  };
+}
+
+function limits({ cpu, memory_bytes: memory, disk_bytes: disk, pids }) {
+  return [
+    cpu && t("templates.cpu", { count: number(cpu) }),
+    memory && t("templates.memory", { size: bytes(memory) }),
+    disk && t("templates.disk", { size: bytes(disk) }),
+    pids && t("templates.pids", { count: number(pids) }),
+  ]
+    .filter(Boolean)
+    .join(" · ");
+}
+
+function items(template, table) {
+  const disable = () => remove(`admin/templates/${template.name}`).then(() => table.load(), complain);
+  const enable = () => put(`admin/templates/${template.name}`, bodyOf(template)).then(() => table.load(), complain);
+  return [
+    { label: t("users.edit"), icon: "settings", act: () => edit(template).then(() => table.load(), complain) },
+    template.disabled_at ? { label: t("users.enable"), icon: "check", act: enable } : { label: t("users.disable"), icon: "close", danger: true, act: disable },
+  ];
+}
+
+function bodyOf({ description, image_ref: image, env, cpu, memory_bytes: memory, disk_bytes: disk, pids }) {
+  return { description, image_ref: image, env, cpu, memory_bytes: memory, disk_bytes: disk, pids };
+}
+
+async function edit(template) {
+  await dialog(template ? template.name : t("templates.create"), (close) =>
+    form({
+      label: t("save"),
+      fields: [
+        !template && field(t("field.name"), input("name", { required: true, maxlength: 40, pattern: "[a-z0-9]([a-z0-9\\-]{0,38}[a-z0-9])?", "data-first": "" }), t("templates.name.hint")),
+        field(t("field.description"), input("description", { maxlength: 500, value: template?.description ?? "" })),
+        field(t("templates.image"), input("image_ref", { maxlength: 500, value: template?.image_ref ?? "" }), t("templates.image.hint")),
+        field(t("templates.env"), element("textarea", { name: "env", class: "input mono", rows: 3, value: environment(template?.env ?? {}) }), t("templates.env.hint")),
+        element(
+          "div",
+          { class: "fields-pair" },
+          field(t("templates.cpu.label"), input("cpu", { type: "number", min: 0.1, step: 0.1, value: template?.cpu ?? "" })),
+          field(t("templates.memory.label"), input("memory", { type: "number", min: 0.1, step: 0.1, value: template?.memory_bytes ? template.memory_bytes / GIGA : "" })),
+          field(t("templates.disk.label"), input("disk", { type: "number", min: 0.1, step: 0.1, value: template?.disk_bytes ? template.disk_bytes / GIGA : "" })),
+          field(t("templates.pids.label"), input("pids", { type: "number", min: 1, value: template?.pids ?? "" })),
+        ),
+      ],
+      send: async (values) => {
+        await put(`admin/templates/${encodeURIComponent(template?.name ?? values.name)}`, {
+          description: values.description,
+          image_ref: values.image_ref,
+          env: parsed(values.env),
+          cpu: values.cpu ? Number(values.cpu) : null,
+          memory_bytes: values.memory ? Math.round(Number(values.memory) * GIGA) : null,
+          disk_bytes: values.disk ? Math.round(Number(values.disk) * GIGA) : null,
+          pids: values.pids ? Number(values.pids) : null,
+          disabled: Boolean(template?.disabled_at),
+        });
+        toast(t("saved"));
+        close();
+      },
+    }),
+  );
+}
+
+const environment = (env) =>
+  Object.entries(env)
+    .map(([name, value]) => `${name}=${value}`)
+    .join("\n");
+
+function parsed(text) {
+  const lines = text.split("\n").filter((line) => line.trim());
+  return Object.fromEntries(lines.map((line) => [line.split("=", 1)[0].trim(), line.slice(line.indexOf("=") + 1)]));
+}

@@ -1,0 +1,95 @@
+/** Accounts: who may come in, as what, and how much they may run at once. */
+
+import { get, patch, post, query } from "../../core/api.js";
+import { element, replace } from "../../core/element.js";
+import { date, t } from "../../core/language.js";
+import { dialog, field, form, input, select } from "../../parts/dialog.js";
+import { icon } from "../../parts/icons.js";
+import { menu } from "../../parts/menu.js";
+import { secret } from "../../parts/secret.js";
+import { pagedTable } from "../../parts/table.js";
+import { complain, toast } from "../../parts/toasts.js";
+
+const roles = () => ["user", "admin"].map((role) => [role, t(`role.${role}`)]);
+
+export function usersSection(app) {
+  const table = pagedTable({
+    caption: t("admin.users"),
+    columns: [t("field.username"), t("users.role"), t("users.limit"), t("users.since"), ""],
+    empty: t("users.none"),
+    page: (cursor) => get(`admin/users${query({ limit: 100, cursor })}`),
+    row: (user) => [
+      element("span", {}, element("strong", {}, user.username), " ", user.disabled_at && element("span", { class: "badge bad" }, t("users.disabled")), !user.has_password && user.issuer && element("span", { class: "badge" }, t("users.provider"))),
+      t(`role.${user.role}`),
+      user.max_running ?? element("span", { class: "muted" }, t("users.ordinary")),
+      date(user.created_at),
+      menu(t("card.more", { name: user.username }), () => items(app, user, table)),
+    ],
+  });
+  const create = element("button", { type: "button", class: "button primary", on: { click: () => createUser().then(() => table.load(), complain) } }, icon("plus"), t("users.create"));
+  table.load().catch(complain);
+  return {
+    node: element(
+      "div",
+      { class: "page" },
+      element("header", { class: "page-head" }, element("div", {}, element("h1", {}, t("admin.users")), element("p", { class: "muted" }, t("users.text"))), create),
+      table.node,
+    ),
+  };
+}
+
+function items(app, user, table) {
+  const isSelf = user.id === app.session.user.id;
+  const found = [{ label: t("users.edit"), icon: "settings", act: () => edit(user).then(() => table.load(), complain) }];
+  if (user.has_password) found.push({ label: t("users.reset"), icon: "recover", act: () => reset(user).catch(complain) });
+  if (!isSelf) {
+    const label = t(user.disabled_at ? "users.enable" : "users.disable");
+    found.push({ label, icon: user.disabled_at ? "check" : "close", danger: !user.disabled_at, act: () => patch(`admin/users/${user.id}`, { disabled: !user.disabled_at }).then(() => table.load(), complain) });
+  }
+  return found;
+}
+
+const limitOf = (text) => (text === "" ? null : Number(text));
+
+async function createUser() {
+  await dialog(t("users.create"), (close) => {
+    const place = element("div", {});
+    place.append(
+      form({
+        label: t("users.create"),
+        fields: [
+          field(t("field.username"), input("username", { required: true, maxlength: 64, "data-first": "" })),
+          field(t("users.role"), select("role", roles(), "user")),
+          field(t("users.limit"), input("max_running", { type: "number", min: 0, max: 10_000 }), t("users.limit.hint")),
+        ],
+        send: async ({ username, role, max_running: limit }) => {
+          const made = await post("admin/users", { username, role, max_running: limitOf(limit) });
+          replace(place, secret(t("users.once", { name: made.username }), made.password, close));
+        },
+      }),
+    );
+    return place;
+  });
+}
+
+async function edit(user) {
+  await dialog(user.username, (close) =>
+    form({
+      label: t("save"),
+      fields: [
+        field(t("users.role"), select("role", roles(), user.role)),
+        field(t("users.limit"), input("max_running", { type: "number", min: 0, max: 10_000, value: user.max_running ?? "" }), t("users.limit.hint")),
+      ],
+      send: async ({ role, max_running: limit }) => {
+        await patch(`admin/users/${user.id}`, { role, max_running: limitOf(limit) });
+        toast(t("saved"));
+        close();
+      },
+    }),
+  );
+}
+
+async function reset(user) {
+  const { password } = await patch(`admin/users/${user.id}`, { reset_password: true });
+  await dialog(user.username, (close) => secret(t("users.once", { name: user.username }), password, close));
+}

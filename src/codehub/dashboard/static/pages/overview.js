@@ -1,0 +1,130 @@
+/** Where it is in its life, why it is there, and what is known of it. */
+
+import { element, replace, text } from "../core/element.js";
+import { CONDITIONS } from "../core/states.js";
+import { ago, clock, duration, knows, moment, t } from "../core/language.js";
+import { now } from "../core/clock.js";
+import { icon } from "../parts/icons.js";
+import { machine } from "../parts/machine.js";
+
+const HOLDS = [3_600, 4 * 3_600, 12 * 3_600];
+
+export function overviewTab(app, ws) {
+  const drawn = machine();
+  const life = lifeCard(app, ws);
+  const checks = element("ul", { class: "plain checks" });
+  const facts = element("dl", { class: "facts" });
+  const node = element(
+    "div",
+    { class: "columns" },
+    section(t("machine.title"), [element("p", { class: "muted" }, t("machine.text")), drawn.node], "wide"),
+    life.node,
+    section(t("conditions.title"), checks),
+    section(t("facts.title"), facts),
+  );
+  let conditions = "";
+  let known = "";
+
+  function update(fresh) {
+    drawn.update(fresh);
+    life.update(fresh);
+    const key = JSON.stringify(fresh.conditions);
+    if (key !== conditions) {
+      conditions = key;
+      replace(checks, Object.keys(CONDITIONS).map((name) => check(name, fresh.conditions[name])));
+    }
+    // Only when they differ: somebody may be copying one of them.
+    const rows = factsOf(fresh);
+    if (JSON.stringify(rows) === known) return;
+    known = JSON.stringify(rows);
+    replace(facts, rows.map(([name, value]) => [element("dt", {}, t(`facts.${name}`)), element("dd", {}, value)]));
+  }
+
+  return { node, update, tick: (fresh) => life.update(fresh), dispose: drawn.dispose };
+}
+
+function section(title, content, look = "") {
+  return element("section", { class: `panel ${look}` }, element("h2", {}, title), content);
+}
+
+function check(name, condition) {
+  const state = condition?.status === true ? "yes" : condition?.status === false ? "no" : "unknown";
+  const reason = condition?.reason ?? "";
+  const key = `because.${reason}`;
+  return element(
+    "li",
+    { class: "check", data: { state: name === "policy.healthy" && state === "no" ? "bad" : state } },
+    element("span", { class: "check-mark", "aria-hidden": "true" }, state === "yes" ? icon("check") : state === "no" ? "–" : "?"),
+    element(
+      "div",
+      {},
+      element("p", { class: "check-name" }, t(`condition.${name}`), element("span", { class: "unseen" }, `: ${t(`status.${state}`)}`)),
+      element("p", { class: "muted small" }, [knows(key) ? t(key) : reason, condition?.message, condition?.last_transition_time && ago(condition.last_transition_time)].filter(Boolean).join(" · ")),
+    ),
+  );
+}
+
+function factsOf(ws) {
+  return [
+    ["created", moment(ws.created_at)],
+    ["used", ws.last_access_at ? ago(ws.last_access_at) : t("facts.never")],
+    ["template", ws.template],
+    ["image", ws.image_ref || t("facts.own")],
+    ["runtime", ws.runtime],
+    ["git", ws.git_url || t("facts.none")],
+    ["address", ws.url],
+    ["id", ws.id],
+  ];
+}
+
+/** Why it is up, when it will stop, what holds it, and why it stopped last. */
+function lifeCard(app, first) {
+  const lines = element("dl", { class: "facts" });
+  const holds = element(
+    "div",
+    { class: "buttons" },
+    HOLDS.map((seconds) =>
+      element("button", { type: "button", class: "button small", on: { click: () => app.actions.keep(app.store.get(first.id) ?? first, seconds) } }, duration(seconds)),
+    ),
+    element("button", { type: "button", class: "button small quiet", on: { click: () => app.actions.keep(app.store.get(first.id) ?? first, 0) } }, t("keep.let_go")),
+  );
+  const keep = element("div", { class: "keep" }, element("p", { class: "keep-title" }, icon("keep"), t("keep.title")), holds);
+  const quiet = element("p", { class: "muted" });
+  const node = section(t("life.title"), [quiet, lines, keep]);
+  let drawn = "";
+
+  function update(ws) {
+    const told = app.lifecycles.of(ws);
+    const rows = told ? rowsOf(told) : [];
+    text(quiet, told ? "" : t(`phase.${ws.phase}.meaning`));
+    const canKeep = ws.phase === "RUNNING" || ws.phase === "STANDBY";
+    if (keep.hidden === canKeep) keep.hidden = !canKeep;
+    const key = JSON.stringify(rows);
+    if (key === drawn) return;
+    drawn = key;
+    replace(lines, rows.map(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
+  }
+
+  return { node, update };
+}
+
+function rowsOf(told) {
+  const rows = [];
+  if (told.why_up) rows.push([t("life.why"), cause(told.why_up)]);
+  if (told.last_activity_at) rows.push([t("life.activity"), ago(told.last_activity_at)]);
+  if (told.stops_at) {
+    const left = duration((Date.parse(told.stops_at) - now()) / 1_000);
+    rows.push([t(told.becomes === "ARCHIVED" ? "life.archives" : "life.stops"), t("life.at", { left, time: clock(told.stops_at) })]);
+  }
+  for (const obstacle of told.blocked_by) {
+    const key = `obstacle.${obstacle.kind}`;
+    rows.push([t("life.held"), knows(key) ? t(key, { until: obstacle.until ? clock(obstacle.until) : "" }) : obstacle.message]);
+  }
+  if (told.last_stop) rows.push([t("life.last"), cause(told.last_stop)]);
+  return rows;
+}
+
+function cause({ reason, actor, at }) {
+  const key = `why.${reason}`;
+  return t("life.cause", { reason: knows(key) ? t(key) : reason, actor, time: clock(at) });
+}

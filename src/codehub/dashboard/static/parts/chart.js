@@ -1,0 +1,57 @@
+/** A small chart of a day: one line or one row of bars, drawn without a library, with its gist in words. */
+
+import { drawing, element } from "../core/element.js";
+import { clock, t } from "../core/language.js";
+
+const WIDTH = 480;
+const HEIGHT = 120;
+const FOOT = 18;
+
+/**
+ * @param {{title: string, points: {at: string, value: number | null}[], shape: "line" | "bars", say: (value: number) => string}} how
+ *   `say`: a value in words
+ */
+export function chart({ title, points, shape, say }) {
+  const values = points.map(({ value }) => value ?? 0);
+  const most = Math.max(...values, 0);
+  const top = most || 1;
+  const last = points.at(-1)?.value ?? null;
+  const gist = most ? t("chart.gist", { now: last === null ? "–" : say(last), most: say(most) }) : t("chart.nothing");
+  const step = WIDTH / points.length;
+  const y = (value) => HEIGHT - (value / top) * (HEIGHT - 10);
+  const shapes = shape === "line" ? line(values, step, y) : bars(points, step, y);
+  return element(
+    "figure",
+    { class: "chart" },
+    element("figcaption", {}, element("span", { class: "chart-title" }, title), element("span", { class: "muted small" }, gist)),
+    drawing(
+      "svg",
+      { viewBox: `0 0 ${WIDTH} ${HEIGHT + FOOT}`, "aria-hidden": "true", focusable: "false" },
+      drawing("path", { class: "chart-ground", d: `M0 ${HEIGHT}H${WIDTH}` }),
+      shapes,
+      marks(points, step),
+    ),
+  );
+}
+
+function line(values, step, y) {
+  const at = (value, place) => `${((place + 0.5) * step).toFixed(1)} ${y(value).toFixed(1)}`;
+  const path = values.map(at).join("L");
+  const area = `M${(0.5 * step).toFixed(1)} ${HEIGHT}L${path}L${((values.length - 0.5) * step).toFixed(1)} ${HEIGHT}Z`;
+  return [drawing("path", { class: "chart-area", d: area }), drawing("path", { class: "chart-line", d: `M${path}` })];
+}
+
+function bars(points, step, y) {
+  return points.map(({ value }, place) =>
+    value ? drawing("rect", { class: "chart-bar", x: place * step + 0.7, y: y(value), width: Math.max(1, step - 1.4), height: HEIGHT - y(value), rx: 1.2 }) : null,
+  );
+}
+
+/** Four times of day are enough to find one's way. */
+function marks(points, step) {
+  const every = Math.floor(points.length / 4);
+  return points
+    .map((point, place) => ({ ...point, place }))
+    .filter(({ place }) => place % every === every - 1 && place < points.length - 1)
+    .map(({ at, place }) => drawing("text", { x: (place + 1) * step, y: HEIGHT + 14, "text-anchor": "middle" }, clock(at).split(" ").at(-1)));
+}

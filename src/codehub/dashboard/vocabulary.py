@@ -1,0 +1,156 @@
+"""What people read for each state, and what they may do in it: the domain's table, in words.
+
+docs/generate.py writes it to `static/core/states.js`, the only place from which the pages know a state. Which actions a
+phase allows is computed from the transitions, so the two cannot disagree; a state without words fails the generation.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from codehub.domain.access import Door, doorway_of_phase
+from codehub.domain.errors import REASONS, ErrorReason
+from codehub.domain.identity import Scope
+from codehub.domain.ledger import Kind
+from codehub.domain.transitions import OPERATIONS, RUNS_A_JOB, TABLE, transition
+from codehub.domain.workspace import CONDITION_NAMES, LEVEL, Desired, Operation, Phase, RecoverAction
+
+PHASE_WORDS: Final[Mapping[Phase, tuple[str, str, str]]] = {
+    Phase.RUNNING: ("Running", "good", "The editor is up. Open it any time."),
+    Phase.STANDBY: ("Asleep", "rest", "The editor is off and the files are on disk. It wakes in seconds."),
+    Phase.ARCHIVED: ("Archived", "cold", "The files are safe in the archive. They come back when it starts."),
+    Phase.PENDING: ("Empty", "idle", "Nothing has been made for it yet."),
+    Phase.ERROR: ("Needs attention", "bad", "Something went wrong, and nothing is touched until it is recovered."),
+    Phase.DELETED: ("Deleted", "gone", "Kept for a while, in case it was a mistake."),
+}
+"""label, tone, meaning"""
+
+OPERATION_WORDS: Final[Mapping[Operation, str]] = {
+    Operation.PROVISIONING: "Preparing",
+    Operation.CREATE_EMPTY_ARCHIVE: "Preparing",
+    Operation.RESTORING: "Restoring",
+    Operation.STARTING: "Starting",
+    Operation.STOPPING: "Stopping",
+    Operation.ARCHIVING: "Archiving",
+    Operation.DISCARDING: "Discarding",
+    Operation.DELETING: "Deleting",
+}
+
+WISHES: Final[Mapping[str, tuple[str, Desired]]] = {
+    "start": ("Start", Desired.RUNNING),
+    "stop": ("Stop", Desired.STANDBY),
+    "archive": ("Archive", Desired.ARCHIVED),
+    "delete": ("Delete", Desired.DELETED),
+}
+"""Actions that are nothing but a wish."""
+
+RECOVERY_WORDS: Final[Mapping[RecoverAction, tuple[str, str, bool]]] = {
+    RecoverAction.RETRY: ("Try again", "Does what failed once more. Nothing is lost by it.", False),
+    RecoverAction.USE_ARCHIVE: (
+        "Go back to a restore point",
+        "Brings the files back from the restore point you choose.",
+        False,
+    ),
+    RecoverAction.FORGET_ARCHIVE: (
+        "Forget the archive",
+        "Goes on without this archive. What only it holds is given up.",
+        True,
+    ),
+    RecoverAction.REMOVE_CONTAINER: ("Remove the container", "Ends the container that has no home any more.", False),
+    RecoverAction.EMPTY_HOME: ("Begin with an empty home", "Gives up what was in the home and begins anew.", True),
+}
+"""label, what it does, whether something is given up"""
+
+RECOVERIES: Final[Mapping[ErrorReason, tuple[RecoverAction, ...]]] = {
+    ErrorReason.MISMATCH: (RecoverAction.RETRY,),
+    ErrorReason.UNREACHABLE: (RecoverAction.RETRY,),
+    ErrorReason.ACTION_FAILED: (RecoverAction.RETRY,),
+    ErrorReason.TIMEOUT: (RecoverAction.RETRY,),
+    ErrorReason.RETRY_EXCEEDED: (RecoverAction.RETRY,),
+    ErrorReason.DATA_LOST: (RecoverAction.USE_ARCHIVE, RecoverAction.EMPTY_HOME),
+    ErrorReason.IMAGE_PULL_FAILED: (RecoverAction.RETRY,),
+    ErrorReason.CONTAINER_WITHOUT_VOLUME: (RecoverAction.REMOVE_CONTAINER,),
+    ErrorReason.ARCHIVE_CORRUPTED: (RecoverAction.USE_ARCHIVE, RecoverAction.FORGET_ARCHIVE),
+    ErrorReason.ARCHIVE_ACCESS_ERROR: (RecoverAction.USE_ARCHIVE, RecoverAction.FORGET_ARCHIVE),
+}
+"""The ways out that each reason's own advice names."""
+
+CONDITION_WORDS: Final[Mapping[str, str]] = {
+    "storage.volume_ready": "Files on disk",
+    "storage.archive_ready": "Files in the archive",
+    "infra.container_ready": "Editor",
+    "policy.healthy": "Health",
+}
+
+_ENTERED_BY: Final = frozenset({Door.FORWARD, Door.WAIT})
+
+
+def phases_for(wish: Desired) -> list[str]:
+    """Where this wish is a way out: the table knows the way, and it is not up for a stop nor down for a start."""
+    up = wish is Desired.RUNNING
+
+    def sensible(phase: Phase) -> bool:
+        return phase not in LEVEL or (LEVEL[wish] > LEVEL[phase]) is up
+
+    return [phase.value for phase in Phase if transition(phase, wish) is not None and sensible(phase)]
+
+
+def states() -> dict[str, Any]:
+    """Everything, by the names that the pages import."""
+    return {
+        "PHASES": {phase.value: _phase(phase) for phase in Phase},
+        "OPERATIONS": {
+            operation.value: {
+                "label": OPERATION_WORDS[operation],
+                "hasBytes": operation in RUNS_A_JOB,
+                "deadlineSeconds": OPERATIONS[operation].deadline_seconds,
+            }
+            for operation in Operation
+            if operation is not Operation.NONE
+        },
+        "TRANSITIONS": [
+            {
+                "phase": row.phase.value,
+                "wishes": [wish.value for wish in row.desired],
+                "operation": row.operation.value,
+                "leadsTo": row.leads_to.value,
+            }
+            for row in TABLE
+        ],
+        "ACTIONS": _actions(),
+        "REASONS": {
+            reason.value: {
+                "meaning": rule.meaning,
+                "whatToDo": rule.what_to_do,
+                "clearsItself": rule.clears_itself,
+                "recoveries": [action.value for action in RECOVERIES[reason]],
+            }
+            for reason, rule in REASONS.items()
+        },
+        "RECOVERIES": {action.value: _recovery(action) for action in RecoverAction},
+        "CONDITIONS": {name: {"label": CONDITION_WORDS[name]} for name in CONDITION_NAMES},
+        "KINDS": [kind.value for kind in Kind],
+        "SCOPES": [scope.value for scope in Scope],
+    }
+
+
+def _phase(phase: Phase) -> dict[str, Any]:
+    label, tone, meaning = PHASE_WORDS[phase]
+    return {"label": label, "tone": tone, "meaning": meaning, "level": LEVEL.get(phase)}
+
+
+def _recovery(action: RecoverAction) -> dict[str, Any]:
+    label, meaning, gives_up = RECOVERY_WORDS[action]
+    return {"label": label, "meaning": meaning, "givesUp": gives_up}
+
+
+def _actions() -> dict[str, Any]:
+    entered = [phase.value for phase in Phase if doorway_of_phase(phase).door in _ENTERED_BY]
+    wishes = {
+        name: {"label": label, "wish": wish.value, "phases": phases_for(wish)} for name, (label, wish) in WISHES.items()
+    }
+    return {
+        "open": {"label": "Open", "wish": None, "phases": entered},
+        **wishes,
+        "recover": {"label": "Recover", "wish": None, "phases": [Phase.ERROR.value]},
+        "undelete": {"label": "Bring back", "wish": None, "phases": [Phase.DELETED.value]},
+    }

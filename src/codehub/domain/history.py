@@ -1,0 +1,101 @@
+"""The last day, in steps: what ran, how often and how fast workspaces started, how much was archived. Pure.
+
+It is read from the ledger and the restore points, which every process writes to and which outlive all of them, so that
+it needs no store of its own and is the same whoever is asked.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from codehub.domain.ledger import Entry, Kind
+from codehub.domain.workspace import Operation, Phase
+
+SPAN = timedelta(days=1)
+STEP = timedelta(minutes=15)
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """`happenings`: RUNNING entered and left, STARTING begun and ended, oldest first. `archived`: when and how many
+    bytes. `running`: how many run now."""
+
+    now: datetime
+    running: int
+    happenings: Sequence[Entry]
+    archived: Sequence[tuple[datetime, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`at`: where it ends. `running`: then. The rest: within it; seconds are None without a start."""
+
+    at: datetime
+    running: int
+    starts: int
+    start_seconds_median: float | None
+    start_seconds_worst: float | None
+    archives: int
+    archived_bytes: int
+
+
+def history(day: Day) -> tuple[Step, ...]:
+    count = SPAN // STEP
+    ends = [day.now - STEP * (count - 1 - place) for place in range(count)]
+    starts: list[list[float]] = [[] for _ in ends]
+    stored: list[list[int]] = [[] for _ in ends]
+    for at, seconds in _starts(day.happenings):
+        if (place := _place(ends, at)) is not None:
+            starts[place].append(seconds)
+    for at, size in day.archived:
+        if (place := _place(ends, at)) is not None:
+            stored[place].append(size)
+    running = _running(day, ends)
+    return tuple(
+        Step(
+            at=end,
+            running=running[place],
+            starts=len(starts[place]),
+            start_seconds_median=_median(starts[place]),
+            start_seconds_worst=max(starts[place], default=None),
+            archives=len(stored[place]),
+            archived_bytes=sum(stored[place]),
+        )
+        for place, end in enumerate(ends)
+    )
+
+
+def _place(ends: Sequence[datetime], at: datetime) -> int | None:
+    """Which step holds it; None: it is too old. What is newer than now belongs to the last."""
+    begin = ends[0] - STEP
+    return min(-((begin - at) // STEP) - 1, len(ends) - 1) if at > begin else None
+
+
+def _starts(happenings: Sequence[Entry]) -> list[tuple[datetime, float]]:
+    """When each start ended, and how long it took. One whose container did not come up ends otherwise."""
+    begun: dict[UUID, Entry] = {}
+    found = []
+    for entry in happenings:
+        if entry.kind is Kind.OPERATION_BEGAN and entry.after == Operation.STARTING:
+            begun[entry.workspace_id] = entry
+        elif entry.kind is Kind.PHASE and entry.after == Phase.RUNNING and entry.workspace_id in begun:
+            first = begun.pop(entry.workspace_id)
+            found.append((entry.at, (entry.at - first.at).total_seconds()))
+    return found
+
+
+def _running(day: Day, ends: Sequence[datetime]) -> Mapping[int, int]:
+    """Backwards from what runs now: whoever came up later did not run yet."""
+    changes = [entry for entry in day.happenings if entry.kind is Kind.PHASE]
+    counted, running = {}, day.running
+    for place in reversed(range(len(ends))):
+        while changes and changes[-1].at > ends[place]:
+            entry = changes.pop()
+            running += (entry.before == Phase.RUNNING) - (entry.after == Phase.RUNNING)
+        counted[place] = max(0, running)
+    return counted
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return sorted(values)[len(values) // 2] if values else None

@@ -1,0 +1,55 @@
+"""A running CodeHub and a browser for every test that asks."""
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from codehub.adapters.postgres import migrate
+from codehub.domain.identity import Role
+from tests.browser.axe import axe_source
+from tests.browser.hub import Hub, Visitor, chromium, running_hub
+from tests.browser.stage import Stage, staged
+
+Tell = Callable[[str], None]
+
+
+@pytest.fixture
+async def hub(fresh_database: str, fresh_redis: str) -> AsyncIterator[Hub]:
+    await migrate(fresh_database)
+    async with running_hub(fresh_database, fresh_redis, MAX_RUNNING_PER_USER="3") as running:
+        yield running
+
+
+@pytest.fixture
+async def ann(hub: Hub) -> Visitor:
+    return await hub.visitor("ann")
+
+
+@pytest.fixture
+async def admin(hub: Hub) -> Visitor:
+    return await hub.visitor("root", Role.ADMIN)
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    async with chromium() as browser, staged(browser) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def axe(pytestconfig: pytest.Config) -> str:
+    assert pytestconfig.cache is not None
+    return axe_source(pytestconfig.cache.mkdir("axe"))
+
+
+@pytest.fixture
+def tell(record_property: Callable[[str, object], None]) -> Tell:
+    """Said at the end of the run, whatever the output options."""
+    return lambda what: record_property("seen", what)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for report in terminalreporter.getreports("passed"):
+        for name, what in getattr(report, "user_properties", ()):
+            if name == "seen" and report.when == "call" and "tests/browser" in report.nodeid:
+                terminalreporter.write_line(str(what))

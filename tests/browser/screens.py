@@ -1,0 +1,217 @@
+"""The dashboard's pages as pictures, for docs/screens/dashboard: `python -m tests.browser.screens` takes them anew.
+
+One play, the same every time: a person with workspaces in every state, and an admin with something to mend.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import UUID, uuid4
+
+from playwright.async_api import Page
+
+from codehub.domain.errors import ErrorReason
+from codehub.domain.identity import Role
+from codehub.domain.ledger import Entry, Kind
+from codehub.domain.workspace import Desired, Operation, Phase
+from tests.browser.hub import Visitor, chromium
+from tests.browser.stage import Stage, archiving, failure, staged
+
+DESKTOP = {"width": 1140, "height": 700}
+PHONE = {"width": 375, "height": 667}
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "screens" / "dashboard"
+
+
+@dataclass(frozen=True)
+class Cast:
+    running: UUID
+    broken: UUID
+    archived: UUID
+    point: UUID
+
+
+async def play(stage: Stage) -> Cast:
+    for name in ("ann", "bob", "chris"):
+        await stage.person(name)
+    await stage.person("admin", Role.ADMIN)
+    running = stage.put(
+        "ann",
+        "web-shop",
+        Phase.RUNNING,
+        description="The shop’s front end",
+        created_at=stage.ago(hours=3),
+        last_access_at=stage.ago(minutes=2),
+        phase_changed_at=stage.ago(hours=2),
+        git_url="https://git.example.com/team/web-shop.git",
+    )
+    stage.told(
+        running,
+        (9_000, "ann", Kind.CREATED, None, Desired.RUNNING, "", "web-shop"),
+        (8_999, "controller", Kind.OPERATION_BEGAN, Operation.NONE, Operation.PROVISIONING, "", ""),
+        (8_998, "controller", Kind.PHASE, Phase.PENDING, Phase.STANDBY, "", ""),
+        (8_997, "controller", Kind.PHASE, Phase.STANDBY, Phase.RUNNING, "", ""),
+        (1_300, "ttl", Kind.WISH, Desired.RUNNING, Desired.STANDBY, "idle", ""),
+        (1_299, "controller", Kind.OPERATION_BEGAN, Operation.NONE, Operation.STOPPING, "", ""),
+        (1_298, "controller", Kind.OPERATION_ENDED, Operation.STOPPING, Operation.NONE, "", ""),
+        (1_298, "controller", Kind.PHASE, Phase.RUNNING, Phase.STANDBY, "", ""),
+        (121, "ann", Kind.WISH, Desired.STANDBY, Desired.RUNNING, "asked", ""),
+        (121, "controller", Kind.OPERATION_BEGAN, Operation.NONE, Operation.STARTING, "", ""),
+        (120, "controller", Kind.OPERATION_ENDED, Operation.STARTING, Operation.NONE, "", ""),
+        (120, "controller", Kind.PHASE, Phase.STANDBY, Phase.RUNNING, "", ""),
+    )
+    stage.put(
+        "ann",
+        "data-pipeline",
+        Phase.STANDBY,
+        description="Nightly import",
+        created_at=stage.ago(days=1),
+        last_access_at=stage.ago(hours=5),
+        phase_changed_at=stage.ago(minutes=4),
+        **archiving(1_214_000_000, 3_402_000_000, 21_380),
+    )
+    stage.put(
+        "ann",
+        "docs",
+        Phase.STANDBY,
+        description="The handbook",
+        created_at=stage.ago(days=2),
+        last_access_at=stage.ago(minutes=40),
+        phase_changed_at=stage.ago(minutes=9),
+    )
+    broken = _broken(stage)
+    archived = stage.put(
+        "ann", "thesis", Phase.ARCHIVED, description="2025", created_at=stage.ago(days=40),
+        last_access_at=stage.ago(days=12), phase_changed_at=stage.ago(days=12),
+    )  # fmt: skip
+    point = stage.point(archived, 12, 812_000_000, 18_211, present=True)
+    stage.point(archived, 19, 798_000_000, 17_902)
+    stage.point(archived, 33, 640_100_000, 15_020)
+    stage.put(
+        "ann",
+        "playground",
+        Phase.ARCHIVED,
+        created_at=stage.ago(days=41),
+        last_access_at=stage.ago(hours=1),
+        desired_state=Desired.RUNNING,
+        operation=Operation.RESTORING,
+        op_id=uuid4(),
+        op_progress=archiving(412_000_000, 655_000_000, 4_120)["op_progress"],
+    )
+    _busy_day(stage)
+    for number, owner in enumerate(("bob", "bob", "chris")):
+        stage.put(owner, f"service-{number + 1}", (Phase.RUNNING, Phase.STANDBY, Phase.ARCHIVED)[number])
+    return Cast(running.id, broken, archived.id, point)
+
+
+def _busy_day(stage: Stage) -> None:
+    """Office hours, as a ledger remembers them."""
+    random = Random(7)
+    ledger = stage.worlds.database.world.ledger
+    for _ in range(46):
+        key, began = uuid4(), random.triangular(2, 15, 9) * 60
+        took, lasted = random.triangular(2, 14, 3), random.uniform(20, 110)
+        ended = max(began - lasted, 1)
+        for minutes, kind, before, after in (
+            (began + took / 60, Kind.OPERATION_BEGAN, Operation.NONE, Operation.STARTING),
+            (began, Kind.PHASE, Phase.STANDBY, Phase.RUNNING),
+            (ended, Kind.PHASE, Phase.RUNNING, Phase.STANDBY),
+        ):
+            ledger.append(Entry(stage.ago(minutes=minutes), key, "controller", kind, before, after, "", None, ""))
+    ledger.sort(key=lambda entry: entry.at)
+    other = stage.put("chris", "paper", Phase.ARCHIVED, created_at=stage.ago(days=60))
+    for hours in (3, 4.5, 6, 7, 7.5, 9, 11, 14):
+        stage.point(other, hours / 24, int(random.uniform(2e8, 3e9)), 4_000)
+
+
+def _broken(stage: Stage) -> UUID:
+    info = failure(
+        ErrorReason.RETRY_EXCEEDED,
+        "STARTING failed 3 times. The last time: the container ended with exit code 137 (out of memory).",
+        stage.ago(minutes=6),
+        last_reason="ActionFailed",
+        exit_code=137,
+    )
+    broken = stage.put(
+        "ann", "ml-lab", Phase.ERROR, description="Training notebooks", created_at=stage.ago(days=3),
+        last_access_at=stage.ago(minutes=9), phase_changed_at=stage.ago(minutes=6), error_info=info,
+    )  # fmt: skip
+    return broken.id
+
+
+@dataclass(frozen=True)
+class Screen:
+    name: str
+    who: str
+    path: Callable[[Cast], str]
+    before: Callable[[Page], Awaitable[Any]] | None = None
+
+
+async def _open_create(page: Page) -> None:
+    await page.get_by_role("button", name="New workspace").first.click()
+    await page.get_by_role("dialog").wait_for()
+
+
+async def _open_files(page: Page) -> None:
+    await page.locator(".files tbody tr").nth(3).wait_for()
+
+
+SCREENS = (
+    Screen("workspaces", "ann", lambda _: "/"),
+    Screen("create", "ann", lambda _: "/", _open_create),
+    Screen("workspace", "ann", lambda cast: f"/workspaces/{cast.running}"),
+    Screen("trouble", "ann", lambda cast: f"/workspaces/{cast.broken}"),
+    Screen("history", "ann", lambda cast: f"/workspaces/{cast.running}/history"),
+    Screen("restore-points", "ann", lambda cast: f"/workspaces/{cast.archived}/points?point={cast.point}", _open_files),
+    Screen("settings", "ann", lambda cast: f"/workspaces/{cast.running}/settings"),
+    Screen("account", "ann", lambda _: "/account"),
+    Screen("admin", "admin", lambda _: "/admin"),
+    Screen("admin-errors", "admin", lambda _: "/admin/errors"),
+    Screen("admin-people", "admin", lambda _: "/admin/users"),
+    Screen("admin-garbage", "admin", lambda _: "/admin/garbage"),
+    Screen("admin-audit", "admin", lambda _: "/admin/audit"),
+)
+LOOKS = (
+    ("desktop-light", {"viewport": DESKTOP, "color_scheme": "light"}),
+    ("desktop-dark", {"viewport": DESKTOP, "color_scheme": "dark"}),
+    ("phone-light", {"viewport": PHONE, "color_scheme": "light", "has_touch": True}),
+    ("phone-dark", {"viewport": PHONE, "color_scheme": "dark", "has_touch": True}),
+)
+
+
+async def shown(visitor: Visitor, screen: Screen, cast: Cast) -> Page:
+    """The page, come to rest."""
+    await visitor.goes(screen.path(cast))
+    if screen.before:
+        await screen.before(visitor.page)
+    await visitor.page.wait_for_timeout(700)
+    return visitor.page
+
+
+async def taken(stage: Stage, folder: Path, names: frozenset[str] = frozenset()) -> list[Path]:
+    cast = await play(stage)
+    found = []
+    for look, options in LOOKS:
+        visitors = {name: await stage.visitor(name, reduced_motion="reduce", **options) for name in ("ann", "admin")}
+        for screen in SCREENS:
+            if names and screen.name not in names:
+                continue
+            page = await shown(visitors[screen.who], screen, cast)
+            path = folder / f"{screen.name}-{look}.png"
+            await page.screenshot(path=path, animations="disabled")
+            found.append(path)
+    return found
+
+
+async def main() -> None:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    async with chromium() as browser, staged(browser) as stage:
+        for path in await taken(stage, FOLDER):
+            print(path.relative_to(FOLDER.parents[2]), path.stat().st_size)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

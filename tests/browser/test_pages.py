@@ -1,0 +1,265 @@
+"""What pages promise: text stays text, the keyboard is enough, nothing stale passes for true, both languages."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from playwright.async_api import Page, expect
+
+from codehub.domain.identity import Role
+from codehub.domain.workspace import Desired, Phase
+from tests.browser.screens import SCREENS, play, shown
+from tests.browser.stage import Stage
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+async def test_a_hostile_name_is_text_everywhere(stage: Stage) -> None:
+    cast = await play(stage)
+    rows = stage.worlds.database.world.rows
+    for key in list(rows):
+        stage.change(rows[key], name=HOSTILE, description=HOSTILE, memo=HOSTILE)
+    alerts: list[str] = []
+    for who, role in (("ann", Role.USER), ("admin", Role.ADMIN)):
+        visitor = await stage.visitor(who, role)
+        visitor.page.on("dialog", lambda dialog: alerts.append(dialog.message))
+        for screen in SCREENS:
+            if screen.who == who:
+                page = await shown(visitor, screen, cast)
+                assert await page.locator("img").count() == 0, screen.name
+        await visitor.goes("/" if who == "ann" else "/admin/workspaces")
+        await expect(visitor.page.get_by_role("link", name=HOSTILE).first).to_be_visible()
+        stage.change(rows[cast.running], desired_state=Desired.STANDBY)
+        await visitor.goes(f"/workspaces/{cast.running}")
+        await expect(visitor.page.get_by_role("heading", name=HOSTILE)).to_be_visible()
+        assert await visitor.page.title() == f"{HOSTILE} · CodeHub"
+    assert alerts == []
+
+
+async def test_the_browser_itself_refuses_markup_from_text(stage: Stage) -> None:
+    visitor = await stage.visitor("ann")
+    await visitor.goes("/")
+    refused = await visitor.page.evaluate(
+        "() => { try { document.body.innerHTML = '<b>x</b>'; return false } catch { return true } }"
+    )
+    assert refused
+    ran = await visitor.page.evaluate(
+        "() => { const s = document.createElement('style'); s.textContent = 'body{display:none}'; "
+        "document.head.append(s); return getComputedStyle(document.body).display }"
+    )
+    assert ran != "none"
+    visitor.expect_complaints("Content Security Policy", "TrustedHTML", "Refused")
+
+
+async def test_the_keyboard_alone_is_enough(stage: Stage) -> None:
+    visitor = await stage.visitor("ann")
+    page = visitor.page
+    await visitor.goes("/")
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page.locator("main")).to_be_focused()
+    await _tab_to(page, "New workspace")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_label("Name")).to_be_focused()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("button", name="New workspace").first).to_be_focused()
+    await page.keyboard.press("Enter")
+    await page.keyboard.type("shop")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", name="shop", level=1)).to_be_focused()
+    await page.get_by_role("link", name="All workspaces").focus()
+    await page.keyboard.press("Enter")
+    await _tab_to(page, "More for shop")
+    await page.keyboard.press("ArrowDown")
+    await expect(page.get_by_role("menuitem", name="Details")).to_be_focused()
+    await page.keyboard.press("End")
+    await expect(page.get_by_role("menuitem", name="Delete")).to_be_focused()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("button", name="More for shop")).to_be_focused()
+    await page.keyboard.press("Enter")
+    await page.keyboard.press("d")
+    await page.keyboard.press("End")
+    await page.keyboard.press("Enter")
+    await page.get_by_text("is being deleted").wait_for()
+
+
+async def _tab_to(page: Page, name: str) -> None:
+    for _ in range(40):
+        await page.keyboard.press("Tab")
+        label = await page.evaluate(
+            "() => document.activeElement.getAttribute('aria-label') || document.activeElement.textContent.trim()"
+        )
+        if label == name:
+            return
+    raise AssertionError(f"Tab never came to {name}")
+
+
+async def test_updates_leave_focus_and_typing_alone(stage: Stage) -> None:
+    visitor = await stage.visitor("ann")
+    one = stage.put("ann", "one", Phase.RUNNING)
+    stage.put("ann", "two", Phase.STANDBY)
+    await visitor.goes("/?sort=name")
+    await visitor.sees("one", "Running")
+    await visitor.page.get_by_role("button", name="Stop one").focus()
+    stage.change(one, name="zzz")
+    await visitor.card("zzz").wait_for()
+    await expect(visitor.page.get_by_role("button", name="Stop zzz")).to_be_focused()
+    search = visitor.page.get_by_label("Search workspaces")
+    await search.fill("zz")
+    stage.change(one, description="new")
+    await visitor.page.get_by_text("new ·").wait_for()
+    await expect(search).to_be_focused()
+    await expect(search).to_have_value("zz")
+    assert visitor.page.url.endswith("/?sort=name&q=zz")
+    await visitor.page.reload()
+    await expect(visitor.page.locator("article.card")).to_have_count(1)
+
+
+async def test_what_is_old_says_so_and_what_comes_back_is_new(stage: Stage) -> None:
+    visitor = await stage.visitor("ann")
+    row = stage.put("ann", "shop", Phase.RUNNING)
+    await visitor.goes("/")
+    await visitor.sees("shop", "Running")
+    await visitor.context.route("**/api/v1/events*", lambda route: route.abort())
+    for topic, _ in stage.app.state.hub._topics.values():
+        for listener in set(topic.listeners):
+            listener.end("test")
+    await visitor.page.get_by_text("Reconnecting…").wait_for()
+    stage.change(row, name="store")
+    await visitor.context.unroute_all()
+    await visitor.card("store").wait_for()
+    await expect(visitor.page.get_by_text("Reconnecting…")).to_be_hidden()
+    visitor.expect_complaints("ERR_FAILED")
+
+
+async def test_whoever_is_signed_out_is_led_to_the_door(stage: Stage) -> None:
+    visitor = await stage.visitor("ann")
+    await visitor.goes("/account")
+    await visitor.http.delete("/api/v1/session", headers={"content-type": "application/json"})
+    await visitor.page.goto(f"{stage.url}/?q=shop")
+    await visitor.page.wait_for_url("**/signin?next=%2F%3Fq%3Dshop")
+    visitor.expect_complaints("401", "404", "Content Security Policy")
+
+
+async def test_before_an_idle_stop_one_click_keeps_it(stage: Stage) -> None:
+    visitor = await stage.visitor("ann")
+    row = stage.put("ann", "shop", Phase.RUNNING, last_access_at=stage.ago(minutes=9))
+    await visitor.goes("/")
+    await visitor.page.get_by_text("Stops in").wait_for()
+    warning = {
+        "type": "idle_warning",
+        "id": str(row.id),
+        "stops_at": (datetime.now(UTC) + timedelta(minutes=2)).isoformat(),
+        "becomes": "STANDBY",
+    }
+    await stage.worlds.bus.publish(f"codehub:sse:{stage.people['ann']}", json.loads(json.dumps(warning)))
+    await visitor.page.get_by_text("nobody seems to use it").wait_for()
+    await visitor.page.get_by_role("button", name="Keep for 1 h").click()
+    await visitor.page.get_by_text("Kept running until").wait_for()
+    assert stage.worlds.database.world.leases[row.id]
+
+
+async def test_korean_for_those_who_read_it(stage: Stage) -> None:
+    visitor = await stage.visitor("ann", locale="ko-KR")
+    stage.put("ann", "shop", Phase.RUNNING, last_access_at=stage.ago(minutes=1))
+    await visitor.goes("/")
+    await visitor.page.get_by_role("heading", name="워크스페이스").wait_for()
+    await visitor.sees("shop", "실행 중")
+    await visitor.page.get_by_text("뒤 정지").wait_for()
+    assert await visitor.page.evaluate("document.documentElement.lang") == "ko"
+    await visitor.goes("/account")
+    await visitor.page.get_by_label("이 페이지의 언어").select_option("en")
+    await visitor.page.get_by_role("heading", name="Account").wait_for()
+
+
+async def test_tokens_sessions_and_password(stage: Stage) -> None:
+    visitor = await stage.visitor("ann")
+    page = visitor.page
+    await stage.visitor("ann")
+    await visitor.goes("/account")
+    await page.get_by_role("button", name="New token").click()
+    await page.get_by_label("Name").fill("ci")
+    await page.get_by_role("dialog").get_by_role("button", name="New token").click()
+    secret = await page.get_by_label("Copy the token now").input_value()
+    assert secret.startswith("chub_")
+    await page.get_by_role("button", name="Done").click()
+    await page.get_by_role("button", name="Revoke ci").click()
+    await page.get_by_text("You have no token.").wait_for()
+    await expect(page.get_by_role("button", name="End")).to_have_count(1)
+    await page.get_by_role("button", name="End").click()
+    await expect(page.get_by_role("button", name="End")).to_have_count(0)
+    await page.get_by_label("Present password").fill("wrong")
+    await page.get_by_label("New password").fill("another horse battery")
+    await page.get_by_role("button", name="Change password").click()
+    await page.get_by_role("alert").filter(has_text=r"").first.wait_for(state="attached")
+    await page.locator(".complaint:not(:empty), .field-wrong:not(:empty)").first.wait_for()
+    visitor.expect_complaints("401", "403", "422", "409")
+
+
+async def test_an_admin_manages_people_and_templates(stage: Stage) -> None:
+    visitor = await stage.visitor("root", Role.ADMIN)
+    page = visitor.page
+    await visitor.goes("/admin/users")
+    await page.get_by_role("button", name="Add somebody").click()
+    await page.get_by_label("Username").fill("dora")
+    await page.get_by_label("Running at once").fill("5")
+    await page.get_by_role("dialog").get_by_role("button", name="Add somebody").click()
+    assert len(await page.get_by_label("The password of dora").input_value()) > 10
+    await page.get_by_role("button", name="Done").click()
+    row = page.get_by_role("row", name="dora")
+    await expect(row).to_contain_text("5")
+    await row.get_by_role("button").click()
+    await page.get_by_role("menuitem", name="Disable").click()
+    await expect(row).to_contain_text("disabled")
+    await visitor.goes("/admin/templates")
+    await page.get_by_role("button", name="New template").click()
+    await page.get_by_label("Name", exact=True).fill("python")
+    await page.get_by_label("Environment").fill("LANG=C.UTF-8")
+    await page.get_by_label("CPUs").fill("2")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("row", name="python")).to_contain_text("2 CPU")
+    await visitor.goes("/admin/garbage")
+    await page.get_by_text("There is no garbage.").wait_for()
+    await visitor.goes("/admin/audit")
+    await page.get_by_text("create_user").first.wait_for()
+
+
+async def test_settings_are_saved_and_what_is_wrong_is_said_beside_its_field(stage: Stage) -> None:
+    visitor = await stage.visitor("ann")
+    row = stage.put("ann", "shop", Phase.STANDBY)
+    page = visitor.page
+    await visitor.goes(f"/workspaces/{row.id}/settings")
+    await page.get_by_label("Git repository").fill("no address")
+    await page.get_by_label("Name").fill("store")
+    await page.get_by_role("button", name="Save").click()
+    await page.locator(".field-wrong:not(:empty)").wait_for()
+    await expect(page.get_by_label("Git repository")).to_be_focused()
+    await expect(page.get_by_label("Name")).to_have_value("store")
+    assert stage.worlds.database.world.rows[row.id].name == "shop"
+    await page.get_by_label("Git repository").fill("https://git.example.com/shop.git")
+    await page.get_by_label("Falls asleep").select_option("0")
+    await page.get_by_role("button", name="Save").click()
+    await page.get_by_text("Saved.").wait_for()
+    await page.get_by_role("heading", name="store", level=1).wait_for()
+    saved = stage.worlds.database.world.rows[row.id]
+    assert (saved.name, saved.standby_ttl_seconds, saved.git_url) == ("store", 0, "https://git.example.com/shop.git")
+    visitor.expect_complaints("422")
+
+
+async def test_the_logs_are_shown_as_they_come(stage: Stage) -> None:
+    visitor = await stage.visitor("ann")
+    row = stage.put("ann", "shop", Phase.STANDBY)
+    await visitor.goes(f"/workspaces/{row.id}/logs")
+    await visitor.page.get_by_text("the editor is off").wait_for()
+
+
+async def test_an_address_that_leads_nowhere_says_so(stage: Stage) -> None:
+    visitor = await stage.visitor("ann")
+    await visitor.goes("/workspaces/6f1c2b54-8d0e-4a7b-9f57-0c1d6b0f2a11")
+    await visitor.page.get_by_role("heading", name="There is nothing here").wait_for()
+    await visitor.page.get_by_role("link", name="To the workspaces").click()
+    await visitor.page.get_by_role("heading", name="Make your first workspace").wait_for()
+    visitor.expect_complaints("404")

@@ -1,0 +1,38 @@
+"""Every page, in every look: no serious accessibility problem, nothing wider than the screen, and a picture of each."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.browser.axe import findings
+from tests.browser.screens import FOLDER, LOOKS, SCREENS, play, shown
+from tests.browser.stage import Stage
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+
+TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+@pytest.mark.parametrize(("look", "options"), LOOKS, ids=[look for look, _ in LOOKS])
+async def test_every_page_can_be_used_by_everybody(
+    stage: Stage, axe: str, look: str, options: Mapping[str, Any]
+) -> None:
+    cast = await play(stage)
+    visitors = {name: await stage.visitor(name, reduced_motion="reduce", **options) for name in ("ann", "admin")}
+    wrong: dict[str, list[str]] = {}
+    for screen in SCREENS:
+        page = await shown(visitors[screen.who], screen, cast)
+        found = await findings(page, axe)
+        if await page.evaluate(TOO_WIDE) > 0:
+            found.append("wider than the screen")
+        if found:
+            wrong[screen.name] = found
+    assert wrong == {}
+
+
+def test_the_documentation_has_a_picture_of_each() -> None:
+    """`python -m tests.browser.screens` takes them anew."""
+    wanted = {f"{screen.name}-{look}.png" for screen in SCREENS for look, _ in LOOKS}
+    assert {path.name for path in FOLDER.iterdir()} == wanted
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 3_000_000

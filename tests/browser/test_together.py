@@ -1,0 +1,99 @@
+"""Several people and windows at once: what one does, the other sees; what is not one's own, nobody sees."""
+
+import time
+from uuid import UUID
+
+import pytest
+from playwright.async_api import expect
+
+from codehub.domain.identity import Role
+from tests.browser.conftest import Tell
+from tests.browser.hub import Hub, Visitor
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+
+
+async def test_two_windows_see_each_other_s_changes(hub: Hub, ann: Visitor, tell: Tell) -> None:
+    other = await hub.visitor("ann")
+    stranger = await hub.visitor("bob")
+    for visitor in (ann, other, stranger):
+        await visitor.goes("/")
+    made = await ann.create("shop", desired_state="STANDBY")
+    await other.sees("shop", "Asleep")
+    await expect(stranger.page.locator("article.card")).to_have_count(0)
+    await other.page.get_by_text("was created elsewhere").wait_for()
+
+    await ann.sees("shop", "Asleep")
+    began = time.monotonic()
+    await ann.http.patch(f"/api/v1/workspaces/{made['id']}", json={"name": "store"})
+    await other.card("store").wait_for()
+    tell(f"a change was on the other's page after {(time.monotonic() - began) * 1000:.0f} ms")
+    await ann.page.get_by_role("button", name="More for store").click()
+    await ann.page.get_by_role("menuitem", name="Start").click()
+    await other.page.get_by_text("ann asked “store” to become: Running").wait_for()
+    await other.sees("store", "Running")
+    await expect(ann.page.get_by_text("asked “store” to become")).to_have_count(0)
+
+
+async def test_an_admin_sees_why_it_broke_and_mends_it(hub: Hub, ann: Visitor) -> None:
+    admin = await hub.visitor("root", Role.ADMIN)
+    with hub.gate("broken"):
+        await ann.create("shop")
+        await ann.goes("/")
+        await ann.sees("shop", "Needs attention")
+        await admin.goes("/admin/errors")
+        await admin.page.get_by_role("link", name="shop").wait_for()
+        await admin.page.get_by_text("this IDE is broken").first.wait_for()
+    await ann.goes("/admin")
+    await ann.page.get_by_text("Only administrators see this.").wait_for()
+    await ann.goes("/")
+    await admin.page.get_by_role("button", name="Try again: all 1").click()
+    await admin.page.get_by_text("All is well").wait_for()
+    await ann.sees("shop", "Running")
+
+
+async def test_a_lost_home_is_explained_and_recovered(hub: Hub, ann: Visitor) -> None:
+    page = ann.page
+    made = await ann.create("shop", desired_state="STANDBY")
+    await ann.goes(f"/workspaces/{made['id']}")
+    await page.locator(".pill", has_text="Asleep").wait_for()
+    row = await hub.site.services.database.specs().get(UUID(made["id"]))
+    assert row is not None
+    assert row.home_store_key is not None
+    hub.site.services.processes.homes.withdraw(row.home_store_key)
+    await page.get_by_role("heading", name="The home volume vanished").wait_for()
+    await page.get_by_role("button", name="Begin with an empty home").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Begin with an empty home").click()
+    await page.locator(".pill", has_text="Asleep").wait_for()
+
+
+async def test_no_free_slot_offers_to_stop_another(hub: Hub, ann: Visitor) -> None:
+    for name in ("one", "two", "three"):
+        await ann.create(name)
+    await ann.create("four", desired_state="STANDBY")
+    await ann.goes("/")
+    for name in ("one", "two", "three"):
+        await ann.sees(name, "Running")
+    await ann.sees("four", "Asleep")
+    await ann.page.get_by_role("button", name="More for four").click()
+    await ann.page.get_by_role("menuitem", name="Start").click()
+    row = ann.page.get_by_role("dialog").locator("li", has_text="two")
+    await row.get_by_role("button", name="Stop it and start mine").click()
+    await ann.sees("two", "Asleep")
+    await ann.sees("four", "Running")
+    ann.expect_complaints("429")
+
+
+async def test_open_leads_to_the_address_of_the_ticket(hub: Hub, ann: Visitor) -> None:
+    made = await ann.create("shop")
+    await ann.goes("/")
+    await ann.sees("shop", "Running")
+    await ann.context.route(
+        f"{made['url']}**", lambda route: route.fulfill(body="<h1>the editor</h1>", content_type="text/html")
+    )
+    async with ann.page.expect_popup() as opening:
+        await ann.page.get_by_role("button", name="Open shop").click()
+    tab = await opening.value
+    await tab.get_by_text("the editor").wait_for()
+    assert tab.url.startswith(made["url"])
+    assert await tab.evaluate("window.opener") is None
