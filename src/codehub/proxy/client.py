@@ -56,10 +56,8 @@ class Client(asyncio.Protocol):
         self._waiting: Waiting | None = None
         self._head_begun = False
         self._close_after = False
-        self._closing = False
-        self._ended = False
-        self._forget_body = False
-        self._repeated = False
+        self._closing = self._ended = False
+        self._forget_body = self._repeated = False
 
     # ── the transport's calls ────────────────────────────────────────────────────────────────────────────────────────
 
