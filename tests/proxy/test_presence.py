@@ -314,6 +314,8 @@ def test_resting_never_loses_the_place(data: st.DataObject, kind: int, client: b
     watched.now += 11.0
     assert watched.client((9, b""), handshake(kind)) == watched.upstream((9, b"")) == 0
     assert watched.client((1, b"?" * 30)) == 1
+    watched.now += 11.0
+    assert watched.upstream((1, b"?" * 30)) == 1
 
 
 def test_a_subscription_made_while_it_rests_is_remembered() -> None:
