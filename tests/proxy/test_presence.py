@@ -314,6 +314,8 @@ def test_resting_never_loses_the_place(data: st.DataObject, kind: int, client: b
     watched.now += 11.0
     assert watched.client((9, b""), handshake(kind)) == watched.upstream((9, b"")) == 0
     assert watched.client((1, b"?" * 30)) == 1
+    watched.now += 11.0
+    assert watched.upstream((1, b"?" * 30)) == 1
 
 
 def test_a_subscription_made_while_it_rests_is_remembered() -> None:
@@ -339,7 +341,7 @@ def test_one_message_over_many_frames_while_it_rests() -> None:
 
 
 @pytest.mark.parametrize("client", [True, False])
-@pytest.mark.parametrize(("first", "rest"), [(40, 256), (40, 65536), (40, 1 << 24), (400, 65536), (400, 1 << 24)])
+@pytest.mark.parametrize(("first", "rest"), [(400, 65536), (400, 1 << 24)])
 def test_a_frame_that_looks_whole_while_it_rests(client: bool, first: int, rest: int) -> None:
     """Its length ends in the same digits as that of the message of which it holds only the beginning."""
     watched = speaking(EXTENSION_HOST, rest=10.0)

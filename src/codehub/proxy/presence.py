@@ -16,7 +16,6 @@ from codehub.proxy.vscode import SUBSCRIPTION, Conversation, OuterFrames
 REST_SECONDS: Final = 5.0
 _OF_APPS: Final = (b"/proxy/", b"/absproxy/")
 _BINARY: Final = 0x82
-_SHORT: Final = b"\0\0\0"
 
 
 def presence_tap(target: bytes, seen: Callable[[], None]) -> "IdePresence | AppPresence":
@@ -65,10 +64,10 @@ class _FromClient(_Side):
         size = len(data)
         if self.even and size > 24 and data[0] == _BINARY:
             if data[1] == size + 122 and size < 132:
-                # One outer frame fills it (its length is the bytes 9 to 12), and is no subscription (byte 16).
-                whole = self.opaque or (
-                    data[18] ^ data[2] == size - 19 and data[15:18] == data[3:6] and data[22] ^ data[2] != SUBSCRIPTION
-                )
+                # One outer frame fills it (its length ends in byte 12), and is no subscription (byte 16). A message
+                # does not begin in so short a frame and end in another: the IDE cuts them at 256 KiB.
+                key = data[2]
+                whole = self.opaque or (data[18] ^ key == size - 19 and data[22] ^ key != SUBSCRIPTION)
             elif data[1] == 0xFE and data[2] << 8 | data[3] == size - 8:
                 whole = self.opaque or (
                     (data[19] ^ data[7]) << 8 | data[20] ^ data[4] == size - 21
@@ -89,7 +88,7 @@ class _FromUpstream(_Side):
         size = len(data)
         if self.even and size > 16 and data[0] == _BINARY:
             if data[1] == size - 2 and size < 128:
-                whole = self.opaque or (data[14] == size - 15 and data[11:14] == _SHORT)
+                whole = self.opaque or data[14] == size - 15
             elif data[1] == 126 and data[2] << 8 | data[3] == size - 4:
                 whole = self.opaque or int.from_bytes(data[13:17], "big") == size - 17
             else:

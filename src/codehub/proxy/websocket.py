@@ -123,15 +123,12 @@ class RelayEnd(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._other.write(data)
         if self._tap is not None:
-            self._look(self._tap, data)
-
-    def _look(self, tap: Callable[[bytes], None], data: bytes) -> None:
-        try:
-            tap(data)
-        except Exception:
-            # The bytes have been passed on; who watches them must not end them.
-            self._tap = None
-            log.exception("tap failed")
+            try:
+                self._tap(data)
+            except Exception:
+                # The bytes have been passed on; who watches them must not end them.
+                self._tap = None
+                log.exception("tap failed")
 
     def pause_writing(self) -> None:
         # Nothing is read from the other side now, so neither is its end: this must not last.
