@@ -14,7 +14,7 @@ from codehub.domain.access import Door, doorway
 from codehub.domain.errors import CodeHubError
 from codehub.ports.runtime import Endpoint, Runtime
 from codehub.proxy.activity import Activities
-from codehub.proxy.addresses import Addresses, Platform, WorkspaceHost
+from codehub.proxy.addresses import APP_PATHS, Addresses, Platform, WorkspaceHost, app_path
 from codehub.proxy.call import Call, accepts_pages
 from codehub.proxy.directory import Directory, Entry
 from codehub.proxy.gate import Failure, Forward, Respond, Route, Verdict, Wait
@@ -36,6 +36,8 @@ DEAF_SECONDS: Final = 2.0
 SOCKETS_PER_PERSON: Final = 1000
 TRY_AGAIN_LATER: Final = 1013
 _OUR_PATH: Final = b"/" + RESERVED
+_NEVER_PASSED: Final = (RESERVED, *APP_PATHS)
+_LONGEST_BEGINNING: Final = max(map(len, _NEVER_PASSED))
 _BY_PATH: Final = BY_PATH.encode()
 _OPEN: Final = OPEN_PATH.encode()
 _UUID_LENGTH: Final = 36
@@ -86,8 +88,8 @@ class Doorkeeper:
     def decide(self, head: RequestHead) -> Verdict:
         given = head.fields.passport
         if given is not None and given.until > self.now and head.target.startswith(given.prefix):
-            target = head.target
-            if not target.startswith(RESERVED, len(given.prefix)):
+            begins = len(given.prefix)
+            if not head.target[begins : begins + _LONGEST_BEGINNING].lower().startswith(_NEVER_PASSED):
                 return self._again(head, given)
         place = self._addresses.place(head.fields.host)
         if isinstance(place, WorkspaceHost):
@@ -137,6 +139,9 @@ class Doorkeeper:
         name = call.reserved
         if name is not None:
             return self._reception.serve(call, name)
+        app = app_path(call.target) if call.port is None else None
+        if app is not None:
+            return self._app(call, *app)
         credential = call.credential
         if credential is None:
             return self._nobody(call)
@@ -144,6 +149,12 @@ class Doorkeeper:
         if visitor is None or entry is None or call.port is not None:
             return Wait(self._look(call, credential))
         return self._admit(call, credential, visitor, entry)
+
+    def _app(self, call: Call, port: int, path: str) -> Respond:
+        """A port has an origin of its own, so that what answers there cannot use the IDE."""
+        if call.is_navigation and not call.by_path and 0 < port < 65536:
+            return redirect(self._addresses.workspace_origin(WorkspaceHost(str(call.name), port)) + path)
+        return problem(404, "A port of a workspace is at a host of its own, not below its IDE.", "not_found")
 
     async def _look(self, call: Call, credential: Credential) -> Forward | Respond:
         try:

@@ -1,0 +1,38 @@
+"""Attacks on the front door, each as somebody would try it."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.proxy.hub import BASE, DIRECT, FROM_ELSEWHERE, Hub, hub_on
+
+
+@pytest.fixture
+async def hub() -> AsyncIterator[Hub]:
+    async with hub_on() as opened:
+        yield opened
+
+
+# ── into somebody's IDE ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("path", ["/proxy/7777/x?y=1", "/Proxy/7777/x?y=1", "/absproxy/7777/x?y=1"])
+async def test_a_port_of_the_machine_is_no_page_of_the_ide(hub: Hub, path: str) -> None:
+    """A neighbour listens on 7777 and sends Ann a link: what it serves must not run as her IDE."""
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    for headers in (DIRECT, FROM_ELSEWHERE):
+        await hub.get(demo, "/", ann, headers)  # a pass for these very headers
+        led = await hub.get(demo, path, ann, headers)
+        assert (led.status_code, led.headers["location"]) == (303, f"http://7777--{demo.slug}.{BASE}/x?y=1")
+    assert (await hub.get(demo, path, ann)).status_code == 404
+    by_path = {"host": "hub.test", "cookie": f"__Host-codehub={ann.session}"}
+    assert (await hub.http.get(f"/w/{demo.id}{path}", headers=by_path)).status_code == 404
+    assert {seen.target for seen in hub.ide.seen} == {"/"}
+
+
+async def test_what_only_looks_like_such_a_port_is_the_ide_s(hub: Hub) -> None:
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    for path in ("/proxy", "/proxy/", "/proxy/70x/", "/src/proxy/3000/"):
+        assert (await hub.get(demo, path, ann, DIRECT)).status_code == 200
