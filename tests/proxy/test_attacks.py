@@ -36,3 +36,21 @@ async def test_what_only_looks_like_such_a_port_is_the_ide_s(hub: Hub) -> None:
     demo = await hub.workspace(ann)
     for path in ("/proxy", "/proxy/", "/proxy/70x/", "/src/proxy/3000/"):
         assert (await hub.get(demo, path, ann, DIRECT)).status_code == 200
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+async def test_no_link_from_elsewhere_leads_to_its_pages_at_the_platform_s_origin(hub: Hub, site: str) -> None:
+    """A page of the workspace's own host sends its visitor to `/w/{id}/`, where its scripts would be the platform's."""
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    await hub.platform(f"/w/{demo.id}/", ann, DIRECT)
+    led = await hub.platform(f"/w/{demo.id}//evil?x=1", ann, {**DIRECT, "sec-fetch-site": site})
+    assert (led.status_code, led.headers["location"]) == (303, f"http://{demo.slug}.{BASE}//evil?x=1")
+    assert [seen.target for seen in hub.ide.seen] == ["/"]
+
+
+async def test_without_hosts_of_their_own_links_lead_there() -> None:
+    async with hub_on(workspace_url="http://hub.test/w/{id}/") as hub:
+        ann = await hub.person()
+        demo = await hub.workspace(ann)
+        assert (await hub.platform(f"/w/{demo.id}/", ann, FROM_ELSEWHERE)).status_code == 200

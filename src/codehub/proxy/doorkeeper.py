@@ -224,6 +224,10 @@ class Doorkeeper:
             return self._missing(call)
         if not call.with_token and is_foreign(call, self._addresses, entry.workspace.slug):
             return problem(403, "Another site asked for this, in your name.", "cross_site")
+        if call.by_path and call.from_elsewhere and self._addresses.has_hosts:
+            # Here its pages could act as whoever opened them, so no other site, its own host least of all, leads here.
+            origin = self._addresses.workspace_origin(WorkspaceHost(entry.workspace.slug))
+            return redirect(origin + call.target.decode())
         gate = doorway(entry.workspace)
         if gate.door is Door.NOT_FOUND:
             return self._missing(call)
