@@ -54,3 +54,14 @@ async def test_without_hosts_of_their_own_links_lead_there() -> None:
         ann = await hub.person()
         demo = await hub.workspace(ann)
         assert (await hub.platform(f"/w/{demo.id}/", ann, FROM_ELSEWHERE)).status_code == 200
+
+
+async def test_a_kept_connection_to_one_s_port_never_serves_another_s(hub: Hub) -> None:
+    """On one machine port 3000 is Bob's now and Ann's a moment later; what Bob accepted before, he still holds."""
+    ann, bob = await hub.person(), await hub.person("bob")
+    anns, bobs = await hub.workspace(ann), await hub.workspace(bob, name="trap")
+    for workspace, who in ((bobs, bob), (anns, ann)):
+        hub.runtime.world.listen(workspace.id, 3000, hub.ide.endpoint)
+        for _ in range(2):
+            assert (await hub.get(workspace, "/", who, port=3000)).status_code == 200
+    assert hub.ide.connections == 2

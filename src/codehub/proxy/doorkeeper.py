@@ -215,6 +215,7 @@ class Doorkeeper:
             label=Label(visitor, credential, entry),
             tap=lambda: AppPresence(lambda: self._activities.seen(entry)),
             holder=visitor.user.id,
+            kept_for=entry.workspace.id,
             route=self._port,
         )
 
