@@ -223,19 +223,25 @@ class Doorkeeper:
         """None: go on to the workspace."""
         if entry is None or not visitor.may_enter(entry.workspace, call.port):
             return self._missing(call)
-        if not call.with_token and is_foreign(call, self._addresses, entry.workspace.slug):
-            return problem(403, "Another site asked for this, in your name.", "cross_site")
-        if call.by_path and call.from_elsewhere and self._addresses.has_hosts:
-            # Here its pages could act as whoever opened them, so no other site, its own host least of all, leads here.
-            origin = self._addresses.workspace_origin(WorkspaceHost(entry.workspace.slug))
-            return redirect(origin + call.target.decode())
-        gate = doorway(entry.workspace)
+        gate, sent = doorway(entry.workspace), self._sent_here(call, entry)
+        if sent is not None:
+            return sent
         if gate.door is Door.NOT_FOUND:
             return self._missing(call)
         if gate.door is not Door.FORWARD:
             return self._explained(call, entry, may_wake=gate.may_wake)
         if call.head.fields.upgrade and self._sockets_of(visitor.user.id) >= SOCKETS_PER_PERSON:
             return _later(call, "You have too many sockets open. Close some tabs.")
+        return None
+
+    def _sent_here(self, call: Call, entry: Entry) -> Respond | None:
+        """By another site. None: by nobody, or by a link to a host where it does no harm."""
+        slug = entry.workspace.slug
+        if not call.with_token and is_foreign(call, self._addresses, slug):
+            return problem(403, "Another site asked for this, in your name.", "cross_site")
+        if call.by_path and call.from_elsewhere and self._addresses.has_hosts:
+            # Here its pages could act as whoever opened them, so no other site, its own host least of all, leads here.
+            return redirect(self._addresses.workspace_origin(WorkspaceHost(slug)) + call.target.decode())
         return None
 
     def _explained(self, call: Call, entry: Entry, *, may_wake: bool) -> Respond:
