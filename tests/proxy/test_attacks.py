@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from codehub.domain.identity import Role
+from codehub.domain.workspace import Desired, Phase
 from tests.proxy.hub import BASE, DIRECT, FROM_ELSEWHERE, Hub, hub_on
 
 
@@ -65,3 +67,22 @@ async def test_a_kept_connection_to_one_s_port_never_serves_another_s(hub: Hub) 
         for _ in range(2):
             assert (await hub.get(workspace, "/", who, port=3000)).status_code == 200
     assert hub.ide.connections == 2
+
+
+# ── in somebody's name ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_workspace_s_pages_stop_nobody_else_s_in_an_admin_s_name(hub: Hub) -> None:
+    """An admin looks into Bob's workspace; its pages ask our own desk on their host to stop Ann's."""
+    ann, bob, root = await hub.person(), await hub.person("bob"), await hub.person("root", Role.ADMIN)
+    anns, bobs = await hub.workspace(ann), await hub.workspace(bob, Phase.STANDBY, name="trap")
+    asked = await hub.wake(bobs, root, f"?instead={anns.id}")
+    assert asked.status_code == 404
+    assert hub.row(anns.id).desired_state is Desired.RUNNING
+
+
+async def test_a_running_workspace_s_pages_stop_no_other(hub: Hub) -> None:
+    ann = await hub.person()
+    running, other = await hub.workspace(ann), await hub.workspace(ann, name="other")
+    assert (await hub.wake(running, ann, f"?instead={other.id}")).status_code == 202
+    assert hub.row(other.id).desired_state is Desired.RUNNING
