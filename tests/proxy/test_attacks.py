@@ -1,12 +1,28 @@
 """Attacks on the front door, each as somebody would try it."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 
+from codehub.adapters.memory.wire import Fault, Mishap
 from codehub.domain.identity import Role
 from codehub.domain.workspace import Desired, Phase
-from tests.proxy.hub import BASE, DIRECT, FROM_ELSEWHERE, Hub, hub_on
+from codehub.ports.stores import Actor
+from codehub.proxy import request
+from codehub.proxy.visitors import VISIT_COOKIE
+from codehub.usecases.announcements import AUTH_CHANNEL
+from tests.proxy.doors import eventually
+from tests.proxy.hub import (
+    BASE,
+    DIRECT,
+    FROM_ELSEWHERE,
+    Hub,
+    Somebody,
+    handshake_and_echo,
+    hub_on,
+    session_of,
+)
 
 
 @pytest.fixture
@@ -86,3 +102,70 @@ async def test_a_running_workspace_s_pages_stop_no_other(hub: Hub) -> None:
     running, other = await hub.workspace(ann), await hub.workspace(ann, name="other")
     assert (await hub.wake(running, ann, f"?instead={other.id}")).status_code == 202
     assert hub.row(other.id).desired_state is Desired.RUNNING
+
+
+# ── after one may no longer ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def sign_out(hub: Hub, who: Somebody) -> None:
+    await hub.entrance.identity.accounts.end_session(who.user.id, session_of(who), Actor("test"))
+    heard = hub.door.doorkeeper._visitors
+    before = heard.announcements
+    await hub.entrance.identity.announcements.signed_out(who.user.id, [session_of(who)])
+    await eventually(lambda: heard.announcements > before)
+
+
+@pytest.mark.parametrize("slow", ["visits.visit", "views.by_slug"])
+async def test_who_is_signed_out_while_we_look_gets_neither_in_nor_a_pass(hub: Hub, slow: str) -> None:
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    await hub.visit(ann, demo)
+    hub.outages.asked.clear()
+    hub.outages.faults[slow] = Fault(Mishap.OLD_NEWS, 0.5)
+    asking = asyncio.ensure_future(hub.get(demo, "/", ann))
+    await eventually(lambda: slow in hub.outages.asked)
+    await sign_out(hub, ann)
+    assert (await asking).status_code == 401
+    assert (await hub.get(demo, "/", ann)).status_code == 401
+    assert hub.ide.seen == []
+
+
+async def test_who_is_signed_out_while_we_look_for_a_port_gets_no_socket(hub: Hub) -> None:
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    hub.ide.handler = handshake_and_echo
+    hub.runtime.world.listen(demo.id, 3000, hub.ide.endpoint)
+    host, secret = hub.host(demo, 3000), await hub.visit(ann, demo, 3000)
+    hub.outages.faults["runtime.port_endpoint"] = Fault(Mishap.SLOW, 0.5)
+    lines = (f"Origin: http://{host}", f"Cookie: {VISIT_COOKIE}={secret}")
+    asking = asyncio.ensure_future(hub.socket(*lines, host=host))
+    await eventually(lambda: "runtime.port_endpoint" in hub.outages.asked)
+    await sign_out(hub, ann)
+    assert (await asking).status == 401
+
+
+async def test_no_pass_outlives_what_it_was_given_for(hub: Hub) -> None:
+    """Another header each time: a new pass, for as long as the first, or asking could be put off again and again."""
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    request._remembered.clear()
+    await hub.get(demo, "/", ann)
+    then = hub.door.doorkeeper.now
+    await eventually(lambda: hub.door.doorkeeper.now > then)
+    await hub.get(demo, "/", ann, {"x-other": "1"})
+    passes = [fields.passport.until for fields in request._remembered.values() if fields.passport]
+    assert len(passes) == 2
+    assert passes[0] == passes[1]
+
+
+async def test_who_cannot_hear_of_sign_outs_asks_again(hub: Hub) -> None:
+    """The events of workspaces are still heard: only the other subscription was lost."""
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    assert (await hub.get(demo, "/", ann)).status_code == 200
+    hub.outages.away = ("bus.subscribe",)
+    (listener,) = hub.bus.world.listeners[AUTH_CHANNEL]
+    listener.put_nowait(None)
+    await eventually(lambda: not hub.door.doorkeeper._visitors.hears)
+    await hub.entrance.identity.accounts.end_session(ann.user.id, session_of(ann), Actor("test"))
+    assert (await hub.get(demo, "/", ann)).status_code == 401

@@ -30,7 +30,6 @@ from codehub.proxy.view import View, failure_view, no_listener, not_found, unava
 from codehub.proxy.visitors import Credential, Visitors, cookie_value
 from codehub.usecases.entrance import Visitor
 
-TRUST_SECONDS: Final = 60.0
 DEAF_SECONDS: Final = 2.0
 """How long a pass lasts while the bus cannot be heard."""
 SOCKETS_PER_PERSON: Final = 1000
@@ -157,6 +156,14 @@ class Doorkeeper:
         return problem(404, "A port of a workspace is at a host of its own, not below its IDE.", "not_found")
 
     async def _look(self, call: Call, credential: Credential) -> Forward | Respond:
+        """What is announced while we look may be about this very visitor: then we look again."""
+        while True:
+            heard = self._visitors.announcements
+            verdict = await self._look_once(call, credential)
+            if isinstance(verdict, Respond) or heard == self._visitors.announcements:
+                return verdict
+
+    async def _look_once(self, call: Call, credential: Credential) -> Forward | Respond:
         try:
             visitor = await self._visitors.find(credential, self.now)
             if visitor is None:
@@ -191,8 +198,9 @@ class Doorkeeper:
         )
         if call.head.fields.upgrade:
             return forward  # what passes through it says whether somebody is there
-        if not call.from_elsewhere:
-            given = Pass(forward, entry, call.prefix, self.now + self._trust)
+        until = self._good_until(credential, visitor)
+        if not call.from_elsewhere and until > self.now:
+            given = Pass(forward, entry, call.prefix, until)
             entry.give(given, self.now)
             call.head.fields.passport = given
         if counts(call.head.method, call.target):
@@ -258,9 +266,10 @@ class Doorkeeper:
     def _shown(self, call: Call, view: View) -> Respond:
         return answer(view, call.head.fields.header(b"accept"), call.language, call.prefix)
 
-    @property
-    def _trust(self) -> float:
-        return TRUST_SECONDS if self._directory.hears and self._visitors.hears else DEAF_SECONDS
+    def _good_until(self, credential: Credential, visitor: Visitor) -> float:
+        if self._directory.hears and self._visitors.hears:
+            return self._visitors.good_until(credential, visitor)
+        return self.now + DEAF_SECONDS
 
     # ── what went wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
