@@ -169,3 +169,14 @@ async def test_who_cannot_hear_of_sign_outs_asks_again(hub: Hub) -> None:
     await eventually(lambda: not hub.door.doorkeeper._visitors.hears)
     await hub.entrance.identity.accounts.end_session(ann.user.id, session_of(ann), Actor("test"))
     assert (await hub.get(demo, "/", ann)).status_code == 401
+
+
+async def test_one_workspace_is_one_entry_by_whichever_name(hub: Hub) -> None:
+    """Asked for by host and by path at once: were there two, events would reach one, and the other's passes stay."""
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    hub.outages.faults["runtime.endpoint"] = Fault(Mishap.SLOW, 0.2)
+    found = hub.door.doorkeeper._directory
+    by_slug, by_id = await asyncio.gather(found.find(demo.slug), found.find(demo.id))
+    assert by_slug is not None
+    assert by_slug is by_id is found.known(demo.slug) is found.known(demo.id)
