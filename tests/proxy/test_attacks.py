@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from codehub.adapters.memory.wire import Fault, Mishap
-from codehub.domain.identity import Role
+from codehub.domain.identity import Role, changed_role
 from codehub.domain.workspace import Desired, Phase
 from codehub.ports.stores import Actor
 from codehub.proxy import request
@@ -180,3 +180,17 @@ async def test_one_workspace_is_one_entry_by_whichever_name(hub: Hub) -> None:
     by_slug, by_id = await asyncio.gather(found.find(demo.slug), found.find(demo.id))
     assert by_slug is not None
     assert by_slug is by_id is found.known(demo.slug) is found.known(demo.id)
+
+
+async def test_who_is_an_admin_no_more_is_shown_out_though_nobody_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("codehub.proxy.front_door.RECHECK_SECONDS", 0.1)
+    monkeypatch.setattr("codehub.proxy.visitors.TRUST_SECONDS", 0.1)
+    async with hub_on() as hub:
+        hub.ide.handler = handshake_and_echo
+        ann, root = await hub.person(), await hub.person("root", Role.ADMIN)
+        await hub.person("other", Role.ADMIN)
+        socket = await hub.open_socket(await hub.workspace(ann), root)
+        accounts = hub.entrance.identity.accounts
+        await accounts.change_user(root.user.id, lambda u, n, _: changed_role(u, Role.USER, n), Actor("test"), "test")
+        async with asyncio.timeout(30):
+            assert await socket.close_code() == 1008

@@ -102,11 +102,10 @@ class FrontDoor:
             labels = {forward.label for forward in self.server.forwards() if isinstance(forward.label, Label)}
             for credential in {label.credential for label in labels}:
                 try:
-                    gone = await self._visitors.find(credential, self._now()) is None
+                    visitor = await self._visitors.find(credential, self._now())
                 except CodeHubError:
                     continue  # nothing is known: nobody is sent away for it
-                if gone:
-                    self._end(_proved_by(credential), SIGNED_OUT)
+                self._end(_proves_no_more(credential, visitor), SIGNED_OUT)
 
     def _shut(self, entry: Entry) -> None:
         self._end(lambda label: label.entry is entry)
@@ -122,5 +121,6 @@ class FrontDoor:
         self.server.abort_sockets(chosen, *(() if code is None else (code,)))
 
 
-def _proved_by(credential: Credential) -> Callable[[Label], bool]:
-    return lambda label: label.credential == credential
+def _proves_no_more(credential: Credential, visitor: Visitor | None) -> Callable[[Label], bool]:
+    """`visitor`: whom it stands for now, who may be no admin any more."""
+    return lambda label: label.credential == credential and (visitor is None or not visitor.owns(label.entry.workspace))
