@@ -85,6 +85,26 @@ async def test_a_kept_connection_to_one_s_port_never_serves_another_s(hub: Hub) 
     assert hub.ide.connections == 2
 
 
+async def test_opening_what_is_not_yours_by_path_tells_nothing_of_it() -> None:
+    async with hub_on(workspace_url="http://hub.test/w/{id}/") as hub:
+        ann, bob = await hub.person(), await hub.person("bob")
+        demo = await hub.workspace(ann)
+        theirs = await hub.platform(f"/open/{demo.slug}", bob)
+        nobody = await hub.platform("/open/no-such-thing", bob)
+        assert theirs.status_code == nobody.status_code == 404
+        assert theirs.content == nobody.content
+
+
+async def test_another_program_at_the_same_name_is_another_site(hub: Hub) -> None:
+    """`http://demo.ws.test:9999` is served by whoever listens on 9999, not by us."""
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    hub.runtime.world.listen(demo.id, 3000, hub.ide.endpoint)
+    for origin, status in ((hub.host(demo), 200), (f"{hub.host(demo)}:9999", 403)):
+        sent = await hub.get(demo, "/", ann, {"origin": f"http://{origin}"}, port=3000, method="POST")
+        assert sent.status_code == status, origin
+
+
 # ── in somebody's name ───────────────────────────────────────────────────────────────────────────────────────────────
 
 

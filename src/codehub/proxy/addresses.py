@@ -88,11 +88,13 @@ class Addresses:
         base = self._after.lstrip(".-") if self.has_hosts else self._netloc.partition(":")[0]
         return f"{self.scheme.decode()}://{base}{self._port}"
 
-    def is_of(self, origin: bytes, slug: str) -> bool:
-        """Does this Origin belong to the workspace: its IDE, or one of its ports?"""
-        scheme, _, host = origin.partition(b"://")
-        place = self.place(host)
-        return scheme == self.scheme and isinstance(place, WorkspaceHost) and place.slug == slug
+    def is_of(self, origin: bytes, slug: str, host: bytes) -> bool:
+        """Does this Origin belong to the workspace: its IDE, or one of its ports? Whoever was asked as `host` does not
+        speak for what another program serves at another port of the same name."""
+        scheme, _, named = origin.partition(b"://")
+        place, here = self.place(named), host[len(host_name(host)) :]
+        is_ours = scheme == self.scheme and named[len(host_name(named)) :] == here
+        return is_ours and isinstance(place, WorkspaceHost) and place.slug == slug
 
 
 def app_path(target: bytes) -> tuple[int, str] | None:
