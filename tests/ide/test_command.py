@@ -25,7 +25,7 @@ def test_the_command_line() -> None:
         *("--socket", "{socket}", "--socket-mode", "600", "--session-socket", "{socket}.cli"),
         *("--auth", "none", "--user-data-dir", data, "--extensions-dir", f"{data}/extensions"),
         *("--disable-telemetry", "--disable-update-check", "--disable-workspace-trust"),
-        *("--disable-getting-started-override", "{home}"),
+        *("--disable-getting-started-override", "--disable-proxy", "{home}"),
     ]
 
 

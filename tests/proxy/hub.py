@@ -63,9 +63,12 @@ class Outages:
 
     asked: list[str] = field(default_factory=list)
     away: tuple[str, ...] = ()
+    faults: dict[str, Fault] = field(default_factory=dict)
 
     def choose(self, name: str) -> Fault | None:
         self.asked.append(name)
+        if name in self.faults:
+            return self.faults[name]
         return Fault(Mishap.FAIL) if name.startswith(self.away) else None
 
 

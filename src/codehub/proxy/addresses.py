@@ -10,7 +10,12 @@ from codehub.domain.naming import is_slug
 
 _LOOPBACK = frozenset((b"localhost", b"127.0.0.1", b"[::1]"))
 _PORT_LABEL = re.compile(r"([1-9][0-9]{0,4})--(.+)")
+_APP_PATH = re.compile(rb"/(?:abs)?proxy/([0-9]{1,5})(?![^/?])/?(.*)", re.IGNORECASE)
 _MOST_REMEMBERED = 4096
+
+APP_PATHS = (b"proxy/", b"absproxy/")
+"""Where code-server would show a port of its machine as a page of its own origin, able to use the IDE as whoever looks
+at it. It is told not to; the IDEs of others, and those that run from before, never see such a request either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +88,19 @@ class Addresses:
         base = self._after.lstrip(".-") if self.has_hosts else self._netloc.partition(":")[0]
         return f"{self.scheme.decode()}://{base}{self._port}"
 
-    def is_of(self, origin: bytes, slug: str) -> bool:
-        """Does this Origin belong to the workspace: its IDE, or one of its ports?"""
-        scheme, _, host = origin.partition(b"://")
-        place = self.place(host)
-        return scheme == self.scheme and isinstance(place, WorkspaceHost) and place.slug == slug
+    def is_of(self, origin: bytes, slug: str, host: bytes) -> bool:
+        """Does this Origin belong to the workspace: its IDE, or one of its ports? Whoever was asked as `host` does not
+        speak for what another program serves at another port of the same name."""
+        scheme, _, named = origin.partition(b"://")
+        place, here = self.place(named), host[len(host_name(host)) :]
+        is_ours = scheme == self.scheme and named[len(host_name(named)) :] == here
+        return is_ours and isinstance(place, WorkspaceHost) and place.slug == slug
+
+
+def app_path(target: bytes) -> tuple[int, str] | None:
+    """The port, and the path at its own host. None: the target is none of APP_PATHS, however it is spelled."""
+    found = _APP_PATH.fullmatch(target)
+    return (int(found[1]), f"/{found[2].decode()}") if found else None
 
 
 def host_name(host: bytes) -> bytes:

@@ -112,11 +112,12 @@ class Directory:
         owned = await (self._views.by_slug(name) if isinstance(name, str) else self._views.get(name))
         if owned is None or owned.workspace.deleted_at is not None:
             return None
+        endpoint = await self._endpoint(owned.workspace)
         entry = self._by_id.get(owned.workspace.id)
-        if entry is not None:
+        if entry is not None:  # perhaps only by now: whoever asked by its other name was quicker
             await self._renew(entry, owned)
             return entry
-        entry = Entry(owned.workspace, await self._endpoint(owned.workspace))
+        entry = Entry(owned.workspace, endpoint)
         self._remember(entry)
         return entry
 

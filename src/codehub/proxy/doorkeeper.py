@@ -14,7 +14,7 @@ from codehub.domain.access import Door, doorway
 from codehub.domain.errors import CodeHubError
 from codehub.ports.runtime import Endpoint, Runtime
 from codehub.proxy.activity import Activities
-from codehub.proxy.addresses import Addresses, Platform, WorkspaceHost
+from codehub.proxy.addresses import APP_PATHS, Addresses, Platform, WorkspaceHost, app_path
 from codehub.proxy.call import Call, accepts_pages
 from codehub.proxy.directory import Directory, Entry
 from codehub.proxy.gate import Failure, Forward, Respond, Route, Verdict, Wait
@@ -30,12 +30,13 @@ from codehub.proxy.view import View, failure_view, no_listener, not_found, unava
 from codehub.proxy.visitors import Credential, Visitors, cookie_value
 from codehub.usecases.entrance import Visitor
 
-TRUST_SECONDS: Final = 60.0
 DEAF_SECONDS: Final = 2.0
 """How long a pass lasts while the bus cannot be heard."""
 SOCKETS_PER_PERSON: Final = 1000
 TRY_AGAIN_LATER: Final = 1013
 _OUR_PATH: Final = b"/" + RESERVED
+_NEVER_PASSED: Final = (RESERVED, *APP_PATHS)
+_LONGEST_BEGINNING: Final = max(map(len, _NEVER_PASSED))
 _BY_PATH: Final = BY_PATH.encode()
 _OPEN: Final = OPEN_PATH.encode()
 _UUID_LENGTH: Final = 36
@@ -86,8 +87,8 @@ class Doorkeeper:
     def decide(self, head: RequestHead) -> Verdict:
         given = head.fields.passport
         if given is not None and given.until > self.now and head.target.startswith(given.prefix):
-            target = head.target
-            if not target.startswith(RESERVED, len(given.prefix)):
+            begins = len(given.prefix)
+            if not head.target[begins : begins + _LONGEST_BEGINNING].lower().startswith(_NEVER_PASSED):
                 return self._again(head, given)
         place = self._addresses.place(head.fields.host)
         if isinstance(place, WorkspaceHost):
@@ -137,6 +138,9 @@ class Doorkeeper:
         name = call.reserved
         if name is not None:
             return self._reception.serve(call, name)
+        app = app_path(call.target) if call.port is None else None
+        if app is not None:
+            return self._app(call, *app)
         credential = call.credential
         if credential is None:
             return self._nobody(call)
@@ -155,9 +159,23 @@ class Doorkeeper:
             return None
         if not call.with_token and is_foreign(call, self._addresses, entry.workspace.slug):
             return None
-        return self._passed(call, kept, entry)
+        return self._passed(call, kept, entry, self._good_until(credential, visitor))
+
+    def _app(self, call: Call, port: int, path: str) -> Respond:
+        """A port has an origin of its own, so that what answers there cannot use the IDE."""
+        if call.is_navigation and not call.by_path and 0 < port < 65536:
+            return redirect(self._addresses.workspace_origin(WorkspaceHost(str(call.name), port)) + path)
+        return problem(404, "A port of a workspace is at a host of its own, not below its IDE.", "not_found")
 
     async def _look(self, call: Call, credential: Credential) -> Forward | Respond:
+        """What is announced while we look may be about this very visitor: then we look again."""
+        while True:
+            heard = self._visitors.announcements
+            verdict = await self._look_once(call, credential)
+            if isinstance(verdict, Respond) or heard == self._visitors.announcements:
+                return verdict
+
+    async def _look_once(self, call: Call, credential: Credential) -> Forward | Respond:
         try:
             visitor = await self._visitors.find(credential, self.now)
             if visitor is None:
@@ -194,11 +212,11 @@ class Doorkeeper:
             return forward  # what passes through it says whether somebody is there
         if not call.by_path:
             entry.admit(credential, forward)
-        return self._passed(call, forward, entry)
+        return self._passed(call, forward, entry, self._good_until(credential, visitor))
 
-    def _passed(self, call: Call, forward: Forward, entry: Entry) -> Forward:
-        if not call.from_elsewhere:
-            given = Pass(forward, entry, call.prefix, self.now + self._trust)
+    def _passed(self, call: Call, forward: Forward, entry: Entry, until: float) -> Forward:
+        if not call.from_elsewhere and until > self.now:
+            given = Pass(forward, entry, call.prefix, until)
             entry.give(given, self.now)
             call.head.fields.passport = given
         if counts(call.head.method, call.target):
@@ -221,6 +239,7 @@ class Doorkeeper:
             label=Label(visitor, credential, entry),
             tap=lambda: AppPresence(lambda: self._activities.seen(entry)),
             holder=visitor.user.id,
+            kept_for=entry.workspace.id,
             route=self._port,
         )
 
@@ -228,15 +247,25 @@ class Doorkeeper:
         """None: go on to the workspace."""
         if entry is None or not visitor.may_enter(entry.workspace, call.port):
             return self._missing(call)
-        if not call.with_token and is_foreign(call, self._addresses, entry.workspace.slug):
-            return problem(403, "Another site asked for this, in your name.", "cross_site")
-        gate = doorway(entry.workspace)
+        gate, sent = doorway(entry.workspace), self._sent_here(call, entry)
+        if sent is not None:
+            return sent
         if gate.door is Door.NOT_FOUND:
             return self._missing(call)
         if gate.door is not Door.FORWARD:
             return self._explained(call, entry, may_wake=gate.may_wake)
         if call.head.fields.upgrade and self._sockets_of(visitor.user.id) >= SOCKETS_PER_PERSON:
             return _later(call, "You have too many sockets open. Close some tabs.")
+        return None
+
+    def _sent_here(self, call: Call, entry: Entry) -> Respond | None:
+        """By another site. None: by nobody, or by a link to a host where it does no harm."""
+        slug = entry.workspace.slug
+        if not call.with_token and is_foreign(call, self._addresses, slug):
+            return problem(403, "Another site asked for this, in your name.", "cross_site")
+        if call.by_path and call.from_elsewhere and self._addresses.has_hosts:
+            # Here its pages could act as whoever opened them, so no other site, its own host least of all, leads here.
+            return redirect(self._addresses.workspace_origin(WorkspaceHost(slug)) + call.target.decode())
         return None
 
     def _explained(self, call: Call, entry: Entry, *, may_wake: bool) -> Respond:
@@ -253,9 +282,10 @@ class Doorkeeper:
     def _shown(self, call: Call, view: View) -> Respond:
         return answer(view, call.head.fields.header(b"accept"), call.language, call.prefix)
 
-    @property
-    def _trust(self) -> float:
-        return TRUST_SECONDS if self._directory.hears and self._visitors.hears else DEAF_SECONDS
+    def _good_until(self, credential: Credential, visitor: Visitor) -> float:
+        if self._directory.hears and self._visitors.hears:
+            return self._visitors.good_until(credential, visitor)
+        return self.now + DEAF_SECONDS
 
     # ── what went wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 

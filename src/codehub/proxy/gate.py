@@ -58,6 +58,8 @@ class Forward:
     """Makes a tap for each socket that is upgraded."""
     holder: object = None
     """Whom its upgraded sockets are counted for."""
+    kept_for: object = None
+    """Kept connections serve only forwards that agree on this: an address may be another's a moment later."""
     route: Route = ELSEWHERE
     ours: bool = False
     """It goes to the platform itself: our cookies and tokens pass, both ways."""

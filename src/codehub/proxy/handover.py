@@ -21,7 +21,7 @@ from codehub.proxy.request import RequestHead
 from codehub.proxy.responses import problem, redirect
 from codehub.proxy.view import not_found, unavailable
 from codehub.proxy.visitors import SESSION_COOKIE, Visitors, credential_of
-from codehub.usecases.entrance import Entrance
+from codehub.usecases.entrance import Entrance, Visitor
 
 ENTER: Final = b"enter"
 RESERVED_PATH: Final = "/" + RESERVED.decode()
@@ -70,15 +70,15 @@ class Handover:
         if visitor is None:
             return redirect(f"/signin?{urlencode({'next': open_path(slug, number, to)})}")
         if not self.addresses.has_hosts:
-            return await self._by_path(slug, to)
+            return await self._by_path(visitor, slug, to)
         query = urlencode({"ticket": await self.entrance.ticket(visitor, slug, number), "to": to})
         origin = self.addresses.workspace_origin(WorkspaceHost(slug, number))
         return redirect(f"{origin}{RESERVED_PATH}{ENTER.decode()}?{query}")
 
-    async def _by_path(self, slug: str, to: str) -> Respond:
-        """Whether it is theirs is asked there, as of every request."""
+    async def _by_path(self, visitor: Visitor, slug: str, to: str) -> Respond:
+        """The answer names its id, so nobody else gets it."""
         entry = await self.directory.find(slug)
-        if entry is None:
+        if entry is None or not visitor.owns(entry.workspace):
             raise NotFound("There is no such workspace, or it is not yours.")
         return redirect(f"{BY_PATH}{entry.workspace.id}{to}")
 

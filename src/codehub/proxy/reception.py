@@ -11,7 +11,7 @@ from uuid import UUID
 
 from codehub.domain.access import doorway
 from codehub.domain.errors import CodeHubError, LimitReached, NotFound
-from codehub.domain.workspace import Workspace
+from codehub.domain.workspace import Desired, Workspace
 from codehub.proxy.addresses import Addresses
 from codehub.proxy.call import Call, is_prefetch
 from codehub.proxy.directory import Directory, Entry
@@ -147,6 +147,8 @@ class Reception:
             other = UUID(instead)
         except ValueError:
             return problem(422, "`instead` is not a workspace's id.", "invalid")
+        if workspace.desired_state is Desired.RUNNING:
+            return state(self.view_of(call, workspace), 202)  # its page wants no room for what has its place
         return state(making_room(workspace, await self.entrance.give_way(visitor, other), call.language), 202)
 
     def _from_our_page(self, call: Call) -> bool:

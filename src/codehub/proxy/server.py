@@ -54,7 +54,7 @@ class ProxyServer:
         self._bounded: dict[Relay, float] = {}
         """Relays that are half-closed or stalled, and until when they may be."""
         self._held: Counter[object] = Counter()
-        self._pools: dict[Endpoint, Pool] = {}
+        self._pools: dict[tuple[Endpoint, object], Pool] = {}
         self._listeners: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
         self._emptied = asyncio.Event()
@@ -208,14 +208,15 @@ class ProxyServer:
         self._emptied.set()
 
     def pool(self, forward: Forward) -> Pool:
-        pool = self._pools.get(forward.endpoint)
+        key = forward.endpoint, forward.kept_for
+        pool = self._pools.get(key)
         if pool is None:
-            pool = self._pools[forward.endpoint] = Pool(forward.endpoint, self, self._forget_pool)
+            pool = self._pools[key] = Pool(forward.endpoint, self, lambda pool: self._forget_pool(key, pool))
         return pool
 
-    def _forget_pool(self, pool: Pool) -> None:
-        if self._pools.get(pool.endpoint) is pool:
-            del self._pools[pool.endpoint]
+    def _forget_pool(self, key: tuple[Endpoint, object], pool: Pool) -> None:
+        if self._pools.get(key) is pool:
+            del self._pools[key]
             self._emptied.set()
 
     def upgrade(

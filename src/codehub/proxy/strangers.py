@@ -24,6 +24,6 @@ def is_foreign(call: Call, addresses: Addresses, slug: str) -> bool:
 
 def _is_ours(origin: bytes, call: Call, addresses: Addresses, slug: str) -> bool:
     """The IDE's own origin alone may use the IDE; the ports of one workspace may use each other."""
-    if call.port is not None and addresses.is_of(origin, slug):
+    if call.port is not None and addresses.is_of(origin, slug, call.head.fields.host):
         return True
     return origin == addresses.scheme + b"://" + call.head.fields.host.lower()

@@ -48,7 +48,8 @@ class Visitors:
         self._left = left
         self._known: dict[Credential, _Known] = {}
         self._looking: dict[Credential, asyncio.Future[Visitor | None]] = {}
-        self._generation = 0
+        self.announcements = 0
+        """How many were heard: what was found before the last of them may be no longer so."""
 
     def known(self, credential: Credential, now: float) -> Visitor | None:
         found = self._known.get(credential)
@@ -61,8 +62,17 @@ class Visitors:
         looking = self._looking.get(credential)
         if looking is None:
             looking = self._looking[credential] = asyncio.ensure_future(self._look(credential, now))
-            looking.add_done_callback(lambda _: self._looking.pop(credential, None))
+            looking.add_done_callback(lambda done: self._looked(credential, done))
         return await asyncio.shield(looking)
+
+    def _looked(self, credential: Credential, done: "asyncio.Future[Visitor | None]") -> None:
+        if self._looking.get(credential) is done:
+            del self._looking[credential]
+
+    def good_until(self, credential: Credential, visitor: Visitor) -> float:
+        """When they have to be asked about again: at once, if they are not those that we remember."""
+        found = self._known.get(credential)
+        return found.until if found is not None and found.visitor is visitor else 0.0
 
     async def _look(self, credential: Credential, now: float) -> Visitor | None:
         kind, secret = credential
@@ -71,10 +81,10 @@ class Visitors:
             "session": self._entrance.signed_in,
             "token": self._entrance.with_token,
         }
-        generation = self._generation
+        before = self.announcements
         visitor = await ask[kind](secret)
         # What was announced while we asked may be newer than the answer: then it is good for this once alone.
-        if visitor is not None and generation == self._generation:
+        if visitor is not None and before == self.announcements:
             if len(self._known) >= MOST_VISITORS:
                 self._known.clear()
             self._known[credential] = _Known(visitor, now + TRUST_SECONDS)
@@ -91,6 +101,7 @@ class Visitors:
                 log.warning("the front door does not hear who leaves", error=str(error))
             self.hears = False
             self.gaps += 1
+            self._left(lambda _: False)  # nobody that we know of; but what was decided while we heard is no longer good
             await asyncio.sleep(AGAIN_SECONDS)
 
     def _listening(self) -> None:
@@ -106,7 +117,8 @@ class Visitors:
         self._left(gone)
 
     def _forget(self, gone: Callable[[Visitor], bool]) -> None:
-        self._generation += 1
+        self.announcements += 1
+        self._looking.clear()  # their answers may be older than this
         for credential in [key for key, known in self._known.items() if gone(known.visitor)]:
             del self._known[credential]
 

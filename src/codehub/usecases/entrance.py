@@ -120,8 +120,11 @@ class Entrance:
         return await self.wishes.want(workspace_id, Desired.RUNNING, actor_of(visitor.caller), reason="opened")
 
     async def give_way(self, visitor: Visitor, workspace_id: UUID) -> Workspace:
-        """Stop one of the visitor's own, so that another may start."""
+        """Stop one of the visitor's own, so that another may start: an admin's standing is not for that. The wish comes
+        from a workspace's host, whose pages are its programs' to write."""
         workspace = await self._own(visitor, workspace_id)
+        if workspace.owner_id != visitor.user.owner_id:
+            raise NotFound("There is no such workspace, or it is not yours.")
         if workspace.desired_state is not Desired.RUNNING:
             return workspace
         return await self.wishes.want(workspace_id, Desired.STANDBY, actor_of(visitor.caller), reason="gave_way")

@@ -46,5 +46,7 @@ def ide_command(installed: InstalledIde, listening: Sequence[str] = SOCKET) -> l
         "--disable-update-check",
         "--disable-workspace-trust",
         "--disable-getting-started-override",
+        # It would show any port of the machine, a neighbour's too, as a page of the IDE's own origin.
+        "--disable-proxy",
         "{home}",
     ]
