@@ -9,6 +9,7 @@ say anything. CPU per request is the steadiest of them.
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -166,6 +167,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.5, help="of load, per proxy and round")
     chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started ends with us
     rounds, seconds, size, idle = chosen.rounds, chosen.seconds, 200_000_000, 1000
     if chosen.quick:
         rounds, seconds, size, idle = 1, 0.5, 20_000_000, 100

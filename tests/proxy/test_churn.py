@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import os
 import random
 import subprocess
@@ -12,6 +13,7 @@ import psutil
 import pytest
 
 from bench._proxy_doors import running
+from bench._proxy_load import SITES
 from codehub.proxy.client import Client
 from codehub.proxy.websocket import Relay, RelayEnd
 from tests.proxy.doors import Door, eventually, get, patient
@@ -86,7 +88,7 @@ async def test_many_sockets_at_once(door: Door, workspace: Workspace) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-def test_five_thousand_sockets_come_and_go() -> None:
+def test_five_thousand_sockets_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """In processes of their own, as in earnest; six waves, and memory after the last is as after the first ones."""
     program = [sys.executable, "-m"]
     after: list[int] = []
@@ -94,7 +96,9 @@ def test_five_thousand_sockets_come_and_go() -> None:
         running([*program, "bench._proxy_upstream"]) as upstream,
         running([*program, "bench._proxy_server", said(upstream)]) as proxy,
     ):
-        port, process = said(proxy), psutil.Process(proxy.pid)
+        told, process = json.loads(said(proxy)), psutil.Process(proxy.pid)
+        port = str(told["port"])
+        monkeypatch.setenv(SITES, json.dumps(told["sites"]))
         idle = process.num_fds()
         for _ in range(6):
             with running([*program, "bench._proxy_load", "idle", port, "5000", "0"]) as load:

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -432,3 +433,15 @@ async def test_a_connect_that_never_ends_is_given_up() -> None:
             raw.close()
         for filler in fillers:
             filler.close()
+
+
+async def test_a_process_that_was_held_up_blames_nobody_else(workspace: Workspace) -> None:
+    """Time has passed for all of them at once; what came meanwhile is looked at before anybody is late."""
+
+    def held_up() -> Forward:
+        time.sleep(1.0)
+        return Forward(workspace.endpoint)
+
+    async with Door(workspace.endpoint, replace(LIMITS, connect_seconds=0.2, tick=0.02)) as door:
+        door.gate.verdicts[b"/"] = held_up
+        assert status(await door.ask(get())) == 200

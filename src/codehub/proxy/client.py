@@ -297,18 +297,15 @@ class Client(asyncio.Protocol):
     def cut_off(self) -> None:
         """The answer broke off. The client must be able to tell, so it gets no regular end."""
         self.upstream = None
+        if not self.head.version_1_1:
+            reset_on_close(self.transport)  # a regular end of the connection would pass for that of the body
         self._closing = True
-        self._reset_if_old().close()
+        self.transport.close()
 
     def abort(self) -> None:
-        """Whatever is under way ends now, and can be told from a regular end."""
-        self._reset_if_old().abort()
-
-    def _reset_if_old(self) -> asyncio.Transport:
         if self.busy and not self.head.version_1_1:
-            # The end of the connection would pass for the end of the body; a reset does not.
             reset_on_close(self.transport)
-        return self.transport
+        self.transport.abort()
 
     def finished(self) -> None:
         """The answer is out: on to the next request, or the end."""

@@ -30,6 +30,7 @@ from codehub.proxy.websocket import Relay
 
 log = structlog.get_logger()
 
+_LATE_TICKS: Final = 4
 GOING_AWAY: Final = 1001
 RESTARTING: Final = 1012
 """What a WebSocket is told: the workspace ends, or another front door takes over."""
@@ -57,6 +58,7 @@ class ProxyServer:
         self._pools: dict[tuple[Endpoint, object], Pool] = {}
         self._listeners: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._held_up = False
         self._emptied = asyncio.Event()
         self._ids = count(1)
         self._id_prefix = os.urandom(6).hex().encode()
@@ -152,12 +154,16 @@ class ProxyServer:
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
+        now, late = loop.time(), False
         if self._timer is not None:
             self._timer.cancel()
-        self.now = loop.time()
+            # We were held up ourselves: what came meanwhile has not been read, so nobody is blamed for it, this once.
+            late = not self._held_up and now - self.now > _LATE_TICKS * self.limits.tick
+        self.now, self._held_up = now, late
         self.date = date_line(time.time())
         self._timer = loop.call_later(self.limits.tick, self._tick)
-        self._sweep()
+        if not late:
+            self._sweep()
 
     def _sweep(self) -> None:
         now = self.now
