@@ -60,7 +60,7 @@ bench-controller: $(STAMP) ## The controller's passes at 1 k, 10 k and 100 k wor
 	@$(BIN)/python -m bench.controller
 
 bench-proxy: $(STAMP) ## The front door beside nginx and configurable-http-proxy
-	@$(BIN)/python -m bench.proxy
+	@$(BIN)/python -m bench.proxy --json -
 
 docs: $(STAMP) ## Write docs/reference anew from the code
 	@$(BIN)/python docs/generate.py

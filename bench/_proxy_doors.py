@@ -1,5 +1,6 @@
 """The proxies that are compared: each one process, on a port of its own, before the same upstream."""
 
+import json
 import os
 import shutil
 import socket
@@ -62,10 +63,14 @@ class Doors:
         self._stack = stack
         self._place = place
         self._upstream = upstream
+        self.sites: list[tuple[str, str]] = [("bench-0.localhost:8000", "__Host-codehub-visit=anybody")]
+        """(host, cookie): where ours lets whom in. The others ask nobody."""
 
     def ours(self) -> Door:
         process = self._stack.enter_context(running([sys.executable, "-m", "bench._proxy_server", str(self._upstream)]))
-        return Door("codehub", int((process.stdout or sys.stdin.buffer).readline()), psutil.Process(process.pid))
+        told = json.loads((process.stdout or sys.stdin.buffer).readline())
+        self.sites = told["sites"]
+        return Door("codehub", told["port"], psutil.Process(process.pid))
 
     def nginx(self) -> Door | None:
         program = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")

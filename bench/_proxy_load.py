@@ -1,21 +1,28 @@
 """The load of the proxy's benchmark: many connections, each asking again as soon as it is answered.
 
-The requests are a browser's that loads a page: a dozen headers, in 48 different heads that come round again and again.
-All answers of one proxy have one length, which the first one tells; from then on bytes are counted, not parsed.
+The requests are browsers' that work in several workspaces: a dozen headers, in 200 different heads that come round
+again and again (`requests`), or in heads of which each is new (`heads`), as of a crowd. All answers of one proxy have
+one length, which the first one tells; from then on bytes are counted, not parsed.
 """
 
 import asyncio
 import json
+import os
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import cycle
+from itertools import cycle, islice
 from typing import cast
 
 import uvloop
 
-COOKIE = b"Cookie: theme=dark; __Host-codehub_session=42; vscode-tkn=0f8b7c\r\n"
-BROWSER = b"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"
+SITES = "CODEHUB_BENCH_SITES"
+"""Names the environment's variable: as JSON, the hosts and the cookie for each."""
+HEADS = 200
+CROWD = 4096
+"""More heads than any proxy would remember, and each of them comes as seldom as it can."""
+BROWSER = b"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/%d.0.0.0 Safari/537.36"
 KINDS = (
     (b"document", b"navigate", b"text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"),
     (b"script", b"no-cors", b"*/*"),
@@ -24,35 +31,51 @@ KINDS = (
     (b"font", b"cors", b"*/*"),
     (b"empty", b"cors", b"application/json"),
 )
+KEY = b"\x37\xfa\x21\x3d"
+WORK = b"\x01" + bytes(11) + b"\x2d" + b"m" * 45
+"""What a workbench sends: type, ids and length, then the message."""
+MESSAGE = b"\x82\xba" + KEY + bytes(byte ^ KEY[at % 4] for at, byte in enumerate(WORK))
+ECHO_BYTES = 2 + len(WORK)
 
 
-def like_a_browser(kind: int) -> bytes:
-    destination, mode, accept = KINDS[kind % len(KINDS)]
+def sites() -> list[tuple[bytes, bytes]]:
+    return [(host.encode(), cookie.encode()) for host, cookie in json.loads(os.environ[SITES])]
+
+
+def like_a_browser(number: int, site: tuple[bytes, bytes]) -> bytes:
+    destination, mode, accept = KINDS[number % len(KINDS)]
+    host, cookie = site
     return (
-        b"Host: bench.localhost:8000\r\nConnection: keep-alive\r\nUser-Agent: %b\r\nAccept: %b\r\n"
+        b'Host: %b\r\nConnection: keep-alive\r\nsec-ch-ua: "Chromium";v="%d", "Not=A?Brand";v="24"\r\n'
+        b'sec-ch-ua-mobile: ?0\r\nsec-ch-ua-platform: "Linux"\r\nUser-Agent: %b\r\nAccept: %b\r\n'
         b"Sec-Fetch-Site: same-origin\r\nSec-Fetch-Mode: %b\r\nSec-Fetch-Dest: %b\r\n"
-        b"Referer: http://bench.localhost:8000/folder/%d\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n"
-        b"Accept-Language: en-GB,en;q=0.9\r\n%b"
-    ) % (BROWSER, accept, mode, destination, kind, COOKIE)
+        b"Referer: http://%b/folder/%d\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n"
+        b"Accept-Language: en-GB,en;q=0.9\r\nCookie: theme=dark; %b; vscode-tkn=0f8b7c\r\n"
+    ) % (host, 130 + number % 9, BROWSER % (130 + number % 9), accept, mode, destination, host, number, cookie)
 
 
-REQUESTS = [b"GET /static/file-%d.js HTTP/1.1\r\n%b\r\n" % (kind, like_a_browser(kind)) for kind in range(48)]
-UPGRADE = (
-    b"GET /ws HTTP/1.1\r\nHost: bench.localhost:8000\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-    b"Origin: http://bench.localhost:8000\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZQ==\r\n"
-    + COOKIE
-    + b"\r\n"
-)
-MESSAGE = b"\x82\xbe" + b"\0\0\0\0" + b"m" * 58  # a masked frame, 64 bytes in all
+def asked(number: int) -> bytes:
+    known = sites()
+    target = b"/workbench/part-%d/file-%d.js?v=%d" % (number % 17, number, number % 7)
+    return b"GET %b HTTP/1.1\r\n%b\r\n" % (target, like_a_browser(number, known[number % len(known)]))
+
+
+def upgrade(number: int) -> bytes:
+    known = sites()
+    host, cookie = known[number % len(known)]
+    return (
+        b"GET /ws HTTP/1.1\r\nHost: %b\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nOrigin: http://%b\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub2%06d\r\nCookie: theme=dark; %b\r\n\r\n"
+    ) % (host, host, number, cookie)
 
 
 class Asking(asyncio.Protocol):
-    """Asks, waits for an answer as long as the first, notes the time, asks the next."""
+    """Asks, waits for an answer as long as the first (or the echo of a message), notes the time, asks the next."""
 
-    def __init__(self, questions: list[bytes], upgrade: bytes) -> None:
-        self.questions, self.upgrade = cycle(questions), upgrade
+    def __init__(self, questions: Iterator[bytes], upgrade: bytes) -> None:
+        self.questions, self.upgrade = questions, upgrade
         self.taken: list[float] = []
-        self.length = len(questions[0]) if upgrade else 0
+        self.length = ECHO_BYTES if upgrade else 0
         self.got = 0
         self.first: bytes | None = b""
 
@@ -90,11 +113,16 @@ class Asking(asyncio.Protocol):
         self.ask()
 
 
-async def ask(port: int, connections: int, seconds: float, questions: list[bytes], upgrade: bytes) -> dict[str, float]:
+async def ask(
+    port: int, connections: int, seconds: float, questions: Sequence[bytes], *, upgraded: bool = False
+) -> dict[str, float]:
+    """Each connection begins elsewhere in the questions, and goes round."""
     loop = asyncio.get_running_loop()
     asking: list[Asking] = []
-    for _ in range(connections):
-        _, protocol = await loop.create_connection(lambda: Asking(questions, upgrade), "127.0.0.1", port)
+    for number in range(connections):
+        begin = number * len(questions) // connections
+        mine, first = islice(cycle(questions), begin, None), upgrade(number) if upgraded else b""
+        _, protocol = await loop.create_connection(partial(Asking, mine, first), "127.0.0.1", port)
         asking.append(protocol)
     await asyncio.sleep(min(0.5, seconds / 4))
     warm = sum(len(protocol.taken) for protocol in asking)
@@ -119,7 +147,7 @@ class Downloading(asyncio.Protocol):
         self.got = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        question = b"GET /big/%d HTTP/1.1\r\n%b\r\n" % (self.size, like_a_browser(0))
+        question = b"GET /big/%d HTTP/1.1\r\n%b\r\n" % (self.size, like_a_browser(0, sites()[0]))
         cast("asyncio.Transport", transport).write(question)
 
     def data_received(self, data: bytes) -> None:
@@ -142,11 +170,11 @@ async def download(port: int, size: int) -> dict[str, float]:
 
 
 class Idle(asyncio.Protocol):
-    def __init__(self, upgraded: "asyncio.Future[None]") -> None:
-        self.upgraded = upgraded
+    def __init__(self, number: int, upgraded: "asyncio.Future[None]") -> None:
+        self.number, self.upgraded = number, upgraded
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast("asyncio.Transport", transport).write(UPGRADE)
+        cast("asyncio.Transport", transport).write(upgrade(self.number))
 
     def data_received(self, data: bytes) -> None:
         if self.upgraded.done():
@@ -160,9 +188,9 @@ class Idle(asyncio.Protocol):
 async def idle(port: int, connections: int) -> dict[str, float]:
     """Opens them, says so, and holds them until the caller has measured."""
     loop = asyncio.get_running_loop()
-    for _ in range(connections):
+    for number in range(connections):
         upgraded: asyncio.Future[None] = loop.create_future()
-        await loop.create_connection(partial(Idle, upgraded), "127.0.0.1", port)
+        await loop.create_connection(partial(Idle, number, upgraded), "127.0.0.1", port)
         await upgraded
     print("{}", flush=True)
     await loop.run_in_executor(None, sys.stdin.readline)
@@ -170,10 +198,11 @@ async def idle(port: int, connections: int) -> dict[str, float]:
 
 
 async def main(what: str, port: int, amount: int, seconds: float) -> dict[str, float]:
-    if what == "requests":
-        return await ask(port, amount, seconds, REQUESTS, b"")
+    if what in ("requests", "heads"):
+        questions = [asked(number) for number in range(HEADS if what == "requests" else CROWD)]
+        return await ask(port, amount, seconds, questions)
     if what == "messages":
-        return await ask(port, amount, seconds, [MESSAGE], UPGRADE)
+        return await ask(port, amount, seconds, [MESSAGE], upgraded=True)
     if what == "download":
         return await download(port, amount)
     return await idle(port, amount)

@@ -1,61 +1,120 @@
-"""CodeHub's relay for the benchmark, in a process of its own: a session's cookie leads to its workspace at once."""
+"""CodeHub's front door for the benchmark, in a process of its own: put together as in earnest, with the doorkeeper,
+presence and activity on, for people who have come in with a cookie. Only what stands behind it (rows, bus) is in
+memory: a hot request asks neither.
+
+Its first line says where it listens, and with which cookie one is let in where: {"port": …, "sites": [[host, cookie]]}.
+"""
 
 import asyncio
+import json
 import sys
+from datetime import UTC, datetime
+from uuid import UUID, uuid4
 
 import uvloop
 
+from codehub.adapters.memory import (
+    MemoryActivity,
+    MemoryBus,
+    MemoryDatabase,
+    MemoryDirectory,
+    MemoryPasswords,
+    MemoryRuntime,
+)
+from codehub.adapters.system import RandomIds, SystemClock
+from codehub.domain.admission import Limits as Admission
+from codehub.domain.workspace import Desired, Phase, Workspace
+from codehub.ports.accounts import NewUser
 from codehub.ports.runtime import Endpoint
-from codehub.proxy.gate import Failure, Forward, Respond, Verdict
+from codehub.ports.stores import Actor
+from codehub.proxy.addresses import Addresses
+from codehub.proxy.front_door import DoorParts, FrontDoor
 from codehub.proxy.limits import Limits
-from codehub.proxy.request import RequestHead
-from codehub.proxy.responses import plain_failure, problem
-from codehub.proxy.server import ProxyServer
+from codehub.proxy.visitors import VISIT_COOKIE
+from codehub.usecases.announcements import Announcements
+from codehub.usecases.entrance import Entrance, Visitor
+from codehub.usecases.identity import Identity
+from codehub.usecases.limits import RunningSlots
+from codehub.usecases.wishes import Wishes
 
-NAME = b"__Host-codehub_session="
+PEOPLE = 8
+ACTOR = Actor("bench")
 
 
-class Counting:
-    """A tap that does what any must do at least: be called."""
+class OneUpstream(MemoryRuntime):
+    """Every workspace answers there."""
 
-    at_boundary = False
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self._endpoint = Endpoint(host="127.0.0.1", port=port)
+
+    async def endpoint(self, workspace_id: UUID) -> Endpoint | None:
+        del workspace_id
+        return self._endpoint
+
+
+class Town:
+    """People, each with a workspace that runs and a visit to it."""
 
     def __init__(self) -> None:
-        self.seen = 0
+        self.database, self.bus = MemoryDatabase(), MemoryBus()
+        self.people = MemoryDirectory(self.database.world.people)
+        accounts, audit = self.people.accounts(), self.people.audit()
+        tries, announcements = self.people.sign_in_tries(), Announcements(self.bus)
+        identity = Identity(accounts, tries, audit, MemoryPasswords(), announcements, RandomIds())
+        views, limits = self.database.views(), Admission()
+        wishes, slots = Wishes(self.database.specs(), limits), RunningSlots(views, limits)
+        self.entrance = Entrance(identity, self.people.tickets(), self.people.visits(), views, wishes, slots, audit)
 
-    def from_client(self, data: bytes) -> None:
-        self.seen += len(data)
+    async def settle(self, name: str) -> tuple[str, str]:
+        """(the host of a workspace, the cookie of its owner's visit)"""
+        user = await self.people.accounts().create_user(NewUser(uuid4(), name), ACTOR)
+        caller, _ = await self.entrance.identity.open_session(user, "127.0.0.1", "bench")
+        now = datetime.now(UTC)
+        row = Workspace(
+            id=uuid4(),
+            owner_id=user.owner_id,
+            name=name,
+            slug=name,
+            phase=Phase.RUNNING,
+            desired_state=Desired.RUNNING,
+            created_at=now,
+            updated_at=now,
+            phase_changed_at=now,
+        )
+        self.database.world.put(None, row, "bench", "")
+        ticket = await self.entrance.ticket(Visitor(user, caller.session_id), name, None)
+        entered = await self.entrance.enter(ticket)
+        assert entered is not None
+        return f"{name}.localhost:8000", f"{VISIT_COOKIE}={entered[1]}"
 
-    def from_upstream(self, data: bytes) -> None:
-        self.seen += len(data)
-
-
-class SessionGate:
-    routes = ()
-
-    def __init__(self, sessions: dict[bytes, Forward]) -> None:
-        self._sessions = sessions
-
-    def decide(self, head: RequestHead) -> Verdict:
-        for cookies in head.fields.cookies or ():
-            at = cookies.find(NAME)
-            if at >= 0:
-                session = cookies[at + len(NAME) :].partition(b";")[0]
-                forward = self._sessions.get(session)
-                if forward is not None:
-                    return forward
-        return problem(401, "Sign in first.")
-
-    def failed(self, head: RequestHead, forward: Forward, failure: Failure) -> Respond:
-        del head, forward
-        return plain_failure(failure)
+    def door(self, upstream: int) -> FrontDoor:
+        parts = DoorParts(
+            entrance=self.entrance,
+            views=self.database.views(),
+            runtime=OneUpstream(upstream),
+            bus=self.bus,
+            activity=MemoryActivity(self.bus.world),
+            clock=SystemClock(),
+            addresses=Addresses("http://{slug}.localhost:8000/"),
+            api=Endpoint(host="127.0.0.1", port=upstream),
+            by_path=True,
+        )
+        return FrontDoor(parts, Limits(per_target=8192))
 
 
 async def serve(upstream: int) -> None:
-    forward = Forward(Endpoint(host="127.0.0.1", port=upstream), tap=Counting)
-    server = ProxyServer(SessionGate({b"%d" % n: forward for n in range(1000)}), Limits(per_target=8192))
-    print(await server.listen("127.0.0.1", 0), flush=True)
-    await asyncio.Event().wait()
+    town = Town()
+    sites = [await town.settle(f"bench-{number}") for number in range(PEOPLE)]
+    door = town.door(upstream)
+
+    async def tell() -> None:
+        await door.hears(1.0)
+        port = await door.server.listen("127.0.0.1", 0)
+        print(json.dumps({"port": port, "sites": sites}), flush=True)
+        await asyncio.Event().wait()
+
+    await door.beside(tell())
 
 
 if __name__ == "__main__":

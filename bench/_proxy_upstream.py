@@ -1,10 +1,12 @@
-"""A fast upstream for the proxy's benchmark: the answers are ready-made, WebSocket bytes come back as they are."""
+"""A fast upstream for the proxy's benchmark: the answers are ready-made, and each WebSocket message comes back."""
 
 import asyncio
 import sys
 from typing import cast
 
 import uvloop
+
+from bench._proxy_load import WORK
 
 BODY = b"x" * 1024
 HEAD = (
@@ -15,6 +17,8 @@ SMALL = HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
 SWITCH = (
     b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n"
 )
+ECHO = b"\x82\x3a" + WORK
+"""As a server sends it: unmasked."""
 PIECE = b"y" * (1 << 18)
 
 
@@ -28,7 +32,7 @@ class Answering(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.upgraded:
-            self.transport.write(data)
+            self.transport.write(ECHO)
         elif data.startswith(b"GET /big/"):
             self.left = int(data[9 : data.index(b" ", 9)])
             self.transport.write(HEAD + b"Content-Length: %d\r\n\r\n" % self.left)

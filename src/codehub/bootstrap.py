@@ -285,13 +285,12 @@ async def serve_door(settings: Settings) -> None:
     """One worker of the front door, on the socket that its supervisor gave it."""
     async with open_services(settings) as services:
         door = FrontDoor(door_parts(services))
-        running = asyncio.ensure_future(door.run())
-        try:
+
+        async def serve() -> None:
             await door.hears(AT_FIRST_SECONDS)
             await serve_worker(door.server)
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+
+        await door.beside(serve())
 
 
 def open_archives(settings: Settings) -> ObjectArchives:

@@ -150,6 +150,17 @@ async def test_where_a_stranger_would_answer_first_we_do_not_go(
         assert await runtime.port_endpoint(ours, port) is None
 
 
+async def test_an_address_of_its_own_wins_over_every_address(
+    place: ProcessPlace, runtime: ProcessRuntime, ours: UUID, neighbour: UUID
+) -> None:
+    port = await place.listen(ours, host="127.0.0.1", word="ours/shared")
+    await place.listen(neighbour, port, host="0.0.0.0", word="theirs/shared")
+    endpoint = await runtime.port_endpoint(ours, port)
+    assert endpoint == Endpoint(host="127.0.0.1", port=port)
+    assert [await said(endpoint) for _ in range(10)] == [b"ours"] * 10
+    assert await runtime.port_endpoint(neighbour, port) is None
+
+
 async def test_a_port_shared_with_a_stranger_is_nobody_s(
     place: ProcessPlace, runtime: ProcessRuntime, ours: UUID, neighbour: UUID
 ) -> None:

@@ -142,6 +142,8 @@ async def test_what_goes_with_a_session_is_forgotten_with_it(directory: Director
     assert await directory.visits().visit(secret, RULES) is None
     assert await directory.accounts().forget_expired(RULES) == 1
     assert await directory.visits().visit(secret, SessionRules()) is None
+    await later(LONG)
+    assert await directory.accounts().forget_expired(RULES) == 0, "it went with its session"
 
 
 # ── being seen ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -145,6 +145,19 @@ async def test_a_component_that_crashes_is_restarted(name: str) -> None:
 
 
 @in_virtual_time
+async def test_a_collection_that_falls_due_while_the_database_is_away_waits_and_is_made_up_for() -> None:
+    it = stage(Tuning(workers=2, gc_interval=100))
+    _, wire = start(it, "a")
+    wire.faults["db.collection_pending"] = FAILS
+    await asyncio.sleep(160)
+    assert 10 < wire.calls.count("db.collection_pending") < 40, "asked every few seconds, and not without a pause"
+    assert "db.collector" not in wire.calls
+    wire.faults.clear()
+    await asyncio.sleep(10)
+    assert wire.calls.count("db.collector") == 1
+
+
+@in_virtual_time
 async def test_a_pass_that_crashes_harms_no_other_workspace() -> None:
     it = stage()
     wire = Crashing("runtime.create_volume", 8, about=ID)

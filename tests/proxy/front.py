@@ -36,6 +36,8 @@ IDE = b"<!doctype html><title>IDE</title><link rel=icon href=data:,><h1>The IDE<
 class Front:
     """`tell` None: the workspace runs, and answers itself."""
 
+    routes = ()
+
     def __init__(self, tell: Tell | None = None) -> None:
         self.tell = tell
         self.wake: Wake = lambda _: (500, self._tell)

@@ -264,6 +264,25 @@ async def test_requests_under_way_are_ended_too(door: Door, workspace: Workspace
     await eventually(lambda: workspace.open == 0)
 
 
+async def test_an_old_client_can_tell_that_its_answer_was_ended(door: Door, workspace: Workspace) -> None:
+    """Over HTTP/1.0 the regular end of the connection would pass for the end of the body."""
+
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nsome\r\n")
+        await reader.read()
+
+    workspace.handler = endless
+    raw = await door.connect()
+    raw.write(b"GET / HTTP/1.0\r\nHost: w.localhost\r\n\r\n")
+    await raw.head()
+    assert await patient(raw.reader.readexactly(4)) == b"some"
+    assert door.server.abort_sockets(lambda _: True) == 1
+    with pytest.raises(ConnectionResetError):
+        await raw.rest()
+    raw.close()
+
+
 async def raw_end(raw: Raw) -> bytes:
     try:
         return await raw.rest()

@@ -29,6 +29,7 @@ class Kept:
         self._points: dict[UUID, list[str]] = {}
         self._marked_since: dict[tuple[str, str], float] = {}
         self._wanted_at_the_look: dict[str, set[str]] = {}
+        self._garbage_since: dict[str, float] = {}
         self.let_go: set[tuple[UUID, tuple[int, ...]]] = set()
         self.leads = True
 
@@ -144,7 +145,18 @@ class Kept:
 
     # ── in the end ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def garbage_left(self) -> Iterator[tuple[str, UUID]]:
+    def garbage_waits(self, longest: float) -> bool:
+        """Whether any has yet to go, but for what a late effect has brought. None may be left for longer than that; the
+        timers go on in the quiet and make more, so each piece has its own time."""
+        now, left = self._time(), dict(self._garbage())
+        self._garbage_since = {name: self._garbage_since.get(name, now) for name in left}
+        waits = [name for name, owner in left.items() if not self._oracle.brought_late(owner)]
+        for name in waits:
+            if now - self._garbage_since[name] > longest:
+                self._oracle.break_("7: garbage is left", name)
+        return bool(waits)
+
+    def _garbage(self) -> Iterator[tuple[str, UUID]]:
         """And whose it is."""
         worlds = self._worlds
         rows = {key: row for key, row in worlds.database.rows.items() if row.purged_at is None}

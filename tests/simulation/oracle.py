@@ -359,11 +359,10 @@ class Oracle:
         if self._time() - home.damaged_at < LONGEST_DELAY:
             home.damaged = True
 
-    def all_garbage_is_gone(self) -> None:
-        """But for what a late effect has brought just now."""
-        for name, owner in self.kept.garbage_left():
-            if not self._recently_late(owner) and self._time() - self._archive_made_late_at > LONGEST_DELAY:
-                self.break_("7: garbage is left", name)
+    def brought_late(self, workspace_id: UUID) -> bool:
+        """What is there of it may have come by a late effect, just now."""
+        made_late = self._time() - self._archive_made_late_at <= LONGEST_DELAY
+        return made_late or self._recently_late(workspace_id)
 
     def _recently_late(self, workspace_id: UUID) -> bool:
         return self._time() - self._late.get(workspace_id, NEVER) < LONGEST_DELAY

@@ -133,9 +133,18 @@ class Story:
             await asyncio.sleep(5.0)
         await asyncio.sleep(30.0)
         if self._temper.collects < COLLECTS_SELDOM:
-            await asyncio.sleep(self._temper.grace + 2 * self._temper.collects)
-            self._oracle.all_garbage_is_gone()
+            await self._all_garbage_goes(self._temper.grace + 2 * self._temper.collects)
         self._last_look()
+
+    async def _all_garbage_goes(self, longest: float) -> None:
+        """One run marks it, the first after the grace sweeps it. An idle workspace that is put away meanwhile makes an
+        older restore point garbage: that one has its own time."""
+        end = asyncio.get_running_loop().time() + longest
+        while self._oracle.first is None:
+            waits = self._oracle.kept.garbage_waits(longest)
+            if not waits and asyncio.get_running_loop().time() >= end:
+                return
+            await asyncio.sleep(1.0)
 
     def _last_look(self) -> None:
         self._oracle.kept.all_kept_is_there()

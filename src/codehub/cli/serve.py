@@ -49,6 +49,8 @@ def proxy() -> None:
 
 def proxy_worker() -> None:
     """One process of the front door, started by `codehub proxy`."""
+    import resource
+
     import uvloop
 
     from codehub.bootstrap import serve_door, start_logging
@@ -56,6 +58,9 @@ def proxy_worker() -> None:
 
     settings = load_settings()
     start_logging(settings)
+    # Each socket takes two descriptors, and most systems allow 1024 unless one asks for more.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     uvloop.run(serve_door(settings))
 
 
@@ -153,7 +158,11 @@ async def _guard_door(settings: "Settings") -> None:
     metrics = Metrics()
     if settings.proxy_status_address is not None:
         status, _, status_port = settings.proxy_status_address.rpartition(":")
-        start_http_server(int(status_port), status, metrics.registry)
+        try:
+            start_http_server(int(status_port), status, metrics.registry)
+        except (OSError, OverflowError) as error:
+            why = f"CODEHUB_PROXY_STATUS_ADDRESS={settings.proxy_status_address}: cannot listen there ({error}); "
+            raise SettingsError(why + "choose a free port") from error
     supervisor = supervised(host, int(port), settings.proxy_workers, metrics)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, supervisor.renew_soon)
     await supervisor.run()

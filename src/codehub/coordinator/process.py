@@ -329,17 +329,20 @@ class Reign:
                 log.debug("ttl tick", slept=slept)
 
     async def _gc_ticks(self) -> None:
-        """By the clock, and when an admin asks."""
-        due = self._clock.monotonic() + self._tuning.gc_interval
+        """By the clock, and when an admin asks. A run that was due while the database was away is soon made up for."""
+        interval, pause = self._tuning.gc_interval, self._tuning.gc_request_interval
+        due = self._clock.monotonic() + interval
         while True:
-            wait = min(due - self._clock.monotonic(), self._tuning.gc_request_interval)
+            wait = min(due - self._clock.monotonic(), pause)
             await self._clock.sleep(max(wait, 0.0))
             try:
                 report = await self._gc.serve_request()
                 if self._clock.monotonic() >= due:
-                    due = self._clock.monotonic() + self._tuning.gc_interval
+                    due = self._clock.monotonic() + interval
                     report = await self._gc.run()
             except CodeHubError as error:
+                # it stays due: without a pause it would be asked for again in the same moment
+                due = max(due, self._clock.monotonic() + min(pause, interval))
                 log.warning("nothing is collected this time", error=str(error))
             else:
                 _log_collection(report)

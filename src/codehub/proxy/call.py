@@ -42,7 +42,7 @@ class Call:
         except ValueError:
             return {}
 
-    @property
+    @cached_property
     def credential(self) -> Credential | None:
         """By path the platform's own session counts; a host of its own never sees it."""
         return credential_of(self.head.fields, SESSION_COOKIE if self.by_path else VISIT_COOKIE)

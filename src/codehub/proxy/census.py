@@ -40,5 +40,13 @@ class Census:
                 if now > then:
                     self._metrics.add(PROXY_REQUESTS, now - then, route=route, status=f"{hundreds}xx")
         self._last[pid] = told
+        self._show()
+
+    def gone(self, pid: int) -> None:
+        """What it had open is closed, however it ended."""
+        self._last.pop(pid, None)
+        self._show()
+
+    def _show(self) -> None:
         self._metrics.set(PROXY_CONNECTIONS, sum(told["connections"] for told in self._last.values()))
         self._metrics.set(PROXY_SOCKETS, sum(told["sockets"] for told in self._last.values()))

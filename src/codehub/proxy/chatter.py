@@ -10,8 +10,13 @@ from typing import Final
 CHANNELS: Final = frozenset((b"telemetry", b"logger"))
 """Of the management socket: calls that tell how it goes, `ping` among them, and never what somebody does."""
 
-CALLS: Final = frozenset(((b"remoteterminal", b"$updateTitle"),))
-"""(channel, method): a terminal's title follows the program in its foreground."""
+CALLS: Final = frozenset(
+    (
+        (b"extensions", b"getExtensionsControlManifest"),  # every five minutes
+        (b"remoteterminal", b"$updateTitle"),  # the program in a terminal's foreground has changed
+    )
+)
+"""(channel, method)"""
 
 OWN_FILES: Final = re.compile(rb'"(?:external|path|fsPath)":"[^"]*/User/workspaceStorage/')
 """In a call of `remoteFilesystem`: the workbench keeps its own state there, some of it every few seconds."""
@@ -40,17 +45,35 @@ REQUESTS: Final = frozenset(
     (
         b"$onFileEvent",  # the same file changes, passed on to the extensions
         b"$onFoundNewCandidates",  # ports that something listens on
-        b"$acceptTerminalTitleChange",
-        b"$acceptTerminalShellType",
         b"$onDidChangeWindowFocus",
         b"$publicLog",
         b"$publicLog2",
+        # Terminals' titles.
+        b"$acceptTerminalTitleChange",
+        b"$acceptTerminalShellType",
+        # Git looks again whenever a file has changed, which in a home that is a repository is always.
+        b"$ensureActivation",
+        b"$onDidChange",
+        b"$onDidChangeHistoryProviderCurrentHistoryItemRefs",
+        b"$progressEnd",
+        b"$provideDecorations",
+        b"$provideOriginalResource",
+        b"$provideSecondaryOriginalResource",
+        b"$setInputBoxPlaceholder",
+        b"$setValidationProviderIsEnabled",
+        b"$spliceResourceStates",
+        b"$startProgress",
     )
 )
 """Of the extension host's socket, either way."""
 
-REQUEST_SHAPES: Final = (b"$onDidChangeWindowActive\0\0\0\x07[false]",)
-"""With what they carry: the window turns inactive by itself, and active only by a key, a button or a touch."""
+REQUEST_SHAPES: Final = re.compile(
+    rb"\$onDidChangeWindowActive....\[false\]"  # active it becomes only by a key, a button or a touch
+    rb'|\$fireCommandActivationEvent....\["setContext"\]'
+    rb'|\$executeCommand....\["_setContext",',
+    re.DOTALL,
+)
+"""Such requests with what they carry, after four bytes of its length."""
 
 HTTP: Final = re.compile(
     rb"/(?:_static|(?:stable|insider|oss)-[0-9a-f]{40}/static)/"  # the workbench's parts, some only when first needed

@@ -300,11 +300,19 @@ class Client(asyncio.Protocol):
     def cut_off(self) -> None:
         """The answer broke off. The client must be able to tell, so it gets no regular end."""
         self.upstream = None
-        if not self.head.version_1_1:
-            # The end of the connection would pass for the end of the body; a reset does not.
-            reset_on_close(self.transport)
+        self._reset_if_old()
         self._closing = True
         self.transport.close()
+
+    def abort(self) -> None:
+        """Whatever is under way ends now, and can be told from a regular end."""
+        self._reset_if_old()
+        self.transport.abort()
+
+    def _reset_if_old(self) -> None:
+        if self.busy and not self.head.version_1_1:
+            # The end of the connection would pass for the end of the body; a reset does not.
+            reset_on_close(self.transport)
 
     def finished(self) -> None:
         """The answer is out: on to the next request, or the end."""
@@ -358,7 +366,7 @@ class Client(asyncio.Protocol):
         if upstream is not None:
             upstream.leave()
         if self._closing or (upstream is not None and upstream.answered) or self.write_paused:
-            self.transport.abort()
+            self.abort()
         elif self._waiting is not None:
             self._waiting.cancel()
             self._waiting = None

@@ -19,7 +19,9 @@ from codehub.domain.workspace import Workspace
 from codehub.ports.runtime import Endpoint, Runtime
 from codehub.ports.signals import Bus
 from codehub.ports.views import Owned, WorkspaceViews
+from codehub.proxy.gate import Forward
 from codehub.proxy.passes import Pass
+from codehub.proxy.visitors import Credential
 
 log = structlog.get_logger()
 
@@ -36,6 +38,8 @@ class Entry:
     endpoint: Endpoint | None = None
     version: int = 0
     passes: set[Pass] = field(default_factory=set)
+    admitted: dict[Credential, Forward] = field(default_factory=dict)
+    """Who was found to be let in as it is now; forgotten with the next change."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set at the next change, and then replaced."""
     active: bool = False
@@ -44,6 +48,7 @@ class Entry:
     def change(self, workspace: Workspace, endpoint: Endpoint | None) -> None:
         self.workspace, self.endpoint = workspace, endpoint
         self.version += 1
+        self.admitted.clear()
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
 
@@ -55,10 +60,16 @@ class Entry:
             self.withdraw()
         self.passes.add(given)
 
+    def admit(self, credential: Credential, forward: Forward) -> None:
+        if len(self.admitted) >= MOST_PASSES:
+            self.admitted.clear()
+        self.admitted[credential] = forward
+
     def withdraw(self) -> None:
         for given in self.passes:
             given.withdraw()
         self.passes.clear()
+        self.admitted.clear()
 
 
 class Directory:

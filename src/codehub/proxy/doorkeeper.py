@@ -143,7 +143,19 @@ class Doorkeeper:
         visitor, entry = self._visitors.known(credential, self.now), self._directory.known(call.name)
         if visitor is None or entry is None or call.port is not None:
             return Wait(self._look(call, credential))
-        return self._admit(call, credential, visitor, entry)
+        return self._known(call, credential, visitor, entry) or self._admit(call, credential, visitor, entry)
+
+    def _known(self, call: Call, credential: Credential, visitor: Visitor, entry: Entry) -> Forward | None:
+        """Let in before, with other headers: only where these come from is new."""
+        kept = entry.admitted.get(credential)
+        if kept is None or call.by_path or call.head.fields.upgrade:
+            return None
+        label = kept.label
+        if not isinstance(label, Label) or label.visitor is not visitor or call.from_elsewhere:
+            return None
+        if not call.with_token and is_foreign(call, self._addresses, entry.workspace.slug):
+            return None
+        return self._passed(call, kept, entry)
 
     async def _look(self, call: Call, credential: Credential) -> Forward | Respond:
         try:
@@ -180,6 +192,11 @@ class Doorkeeper:
         )
         if call.head.fields.upgrade:
             return forward  # what passes through it says whether somebody is there
+        if not call.by_path:
+            entry.admit(credential, forward)
+        return self._passed(call, forward, entry)
+
+    def _passed(self, call: Call, forward: Forward, entry: Entry) -> Forward:
         if not call.from_elsewhere:
             given = Pass(forward, entry, call.prefix, self.now + self._trust)
             entry.give(given, self.now)

@@ -48,7 +48,7 @@ class FrameReader:
     @property
     def between_frames(self) -> bool:
         """Also as far as the taker is concerned, who may have said that it wants nothing of the next."""
-        return not (self._left or self._head or self._skip or self.broken)
+        return not (self._left or self._head or self.broken or (self._skip and self.take is not None))
 
     def read(self, data: bytes) -> None:
         at, end = 0, len(data)

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +25,8 @@ from codehub.usecases.entrance import Entrance, Visitor
 
 TICK_SECONDS: Final = 0.5
 RECHECK_SECONDS: Final = 60.0
+DEAF_RECHECK_SECONDS: Final = 2.0
+"""While the bus cannot be heard, or was not for a while: nobody may have told us who left."""
 AT_FIRST_SECONDS: Final = 3.0
 SIGNED_OUT: Final = 1008
 """Policy: whoever it was may no longer be here."""
@@ -76,6 +78,18 @@ class FrontDoor:
             for part in (self._directory.run, self._visitors.run, self.activities.run, self._tick, self._recheck):
                 tasks.create_task(part())
 
+    async def beside(self, serving: Awaitable[None]) -> None:
+        """Runs until `serving` ends. If this ends before, so does serving, and what was raised says why: nobody is
+        served by what nothing keeps current."""
+        both = running, served = asyncio.ensure_future(self.run()), asyncio.ensure_future(serving)
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            (served if served.done() else running).result()
+        finally:
+            for part in both:
+                part.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+
     async def hears(self, seconds: float) -> None:
         """Returns when the bus is heard, or after so long without it: everything works, only slower."""
         with contextlib.suppress(TimeoutError):
@@ -97,16 +111,22 @@ class FrontDoor:
 
     async def _recheck(self) -> None:
         """Sockets outlive what let them in: sessions end by themselves, and an announcement may be lost."""
+        gaps, due = 0, self._now() + RECHECK_SECONDS
         while True:
-            await asyncio.sleep(RECHECK_SECONDS)
-            labels = {forward.label for forward in self.server.forwards() if isinstance(forward.label, Label)}
-            for credential in {label.credential for label in labels}:
-                try:
-                    gone = await self._visitors.find(credential, self._now()) is None
-                except CodeHubError:
-                    continue  # nothing is known: nobody is sent away for it
-                if gone:
-                    self._end(_proved_by(credential), SIGNED_OUT)
+            await asyncio.sleep(DEAF_RECHECK_SECONDS)
+            if self._visitors.hears and self._visitors.gaps == gaps and self._now() < due:
+                continue
+            gaps, due = self._visitors.gaps, self._now() + RECHECK_SECONDS
+            # Nothing is known: nobody is sent away for it.
+            with contextlib.suppress(CodeHubError):
+                await self._look_again()
+
+    async def _look_again(self) -> None:
+        labels = {forward.label for forward in self.server.forwards() if isinstance(forward.label, Label)}
+        for credential in {label.credential for label in labels}:
+            gone = _no_longer(credential, await self._visitors.find(credential, self._now()))
+            if any(map(gone, labels)):
+                self._end(gone, SIGNED_OUT)
 
     def _shut(self, entry: Entry) -> None:
         self._end(lambda label: label.entry is entry)
@@ -122,5 +142,6 @@ class FrontDoor:
         self.server.abort_sockets(chosen, *(() if code is None else (code,)))
 
 
-def _proved_by(credential: Credential) -> Callable[[Label], bool]:
-    return lambda label: label.credential == credential
+def _no_longer(credential: Credential, visitor: Visitor | None) -> Callable[[Label], bool]:
+    """`visitor`: whom the credential proves now."""
+    return lambda label: label.credential == credential and (visitor is None or not visitor.owns(label.entry.workspace))

@@ -5,6 +5,7 @@ whole are only followed, not read. They never lose their place in the stream, an
 """
 
 from collections.abc import Callable
+from math import inf
 from time import monotonic
 from typing import Final
 
@@ -15,6 +16,7 @@ from codehub.proxy.vscode import SUBSCRIPTION, Conversation, OuterFrames
 REST_SECONDS: Final = 5.0
 _OF_APPS: Final = (b"/proxy/", b"/absproxy/")
 _BINARY: Final = 0x82
+_SHORT: Final = b"\0\0\0"
 
 
 def presence_tap(target: bytes, seen: Callable[[], None]) -> "IdePresence | AppPresence":
@@ -23,9 +25,9 @@ def presence_tap(target: bytes, seen: Callable[[], None]) -> "IdePresence | AppP
 
 
 def counts(method: bytes, target: bytes) -> bool:
-    """Whether a plain request to the IDE is somebody's doing. The target is as the workspace sees it."""
-    del method
-    return chatter.HTTP.match(target) is None
+    """Whether a plain request to the IDE is somebody's doing. The target is as the workspace sees it. HEAD is what our
+    own pages ask with, to see whether something else answers by now."""
+    return method != b"HEAD" and chatter.HTTP.match(target) is None
 
 
 class _Side(FrameReader):
@@ -55,20 +57,28 @@ class _Side(FrameReader):
 
 
 class _FromClient(_Side):
+    """Its frames are masked, so what is looked for is compared with the mask instead."""
+
     __slots__ = ()
 
     def follow(self, data: bytes) -> None:
         size = len(data)
-        if (
-            self.even
-            and 22 < size < 132
-            and data[1] == size + 122  # masked, this long, all here
-            and data[0] == _BINARY
-            # One outer frame fills it, and is no subscription: the bytes 12 and 16 under the mask's first.
-            and (self.opaque or (data[18] ^ data[2] == size - 19 and data[22] ^ data[2] != SUBSCRIPTION))
-            and self.until > self.clock()
-        ):
-            return
+        if self.even and size > 24 and data[0] == _BINARY:
+            if data[1] == size + 122 and size < 132:
+                # One outer frame fills it (its length is the bytes 9 to 12), and is no subscription (byte 16).
+                whole = self.opaque or (
+                    data[18] ^ data[2] == size - 19 and data[15:18] == data[3:6] and data[22] ^ data[2] != SUBSCRIPTION
+                )
+            elif data[1] == 0xFE and data[2] << 8 | data[3] == size - 8:
+                whole = self.opaque or (
+                    (data[19] ^ data[7]) << 8 | data[20] ^ data[4] == size - 21
+                    and data[17:19] == data[5:7]
+                    and data[24] ^ data[4] != SUBSCRIPTION
+                )
+            else:
+                whole = False
+            if whole and self.until > self.clock():
+                return
         self.read(data)
 
 
@@ -77,15 +87,15 @@ class _FromUpstream(_Side):
 
     def follow(self, data: bytes) -> None:
         size = len(data)
-        if (
-            self.even
-            and 14 < size < 128
-            and data[1] == size - 2
-            and data[0] == _BINARY
-            and (self.opaque or data[14] == size - 15)
-            and self.until > self.clock()
-        ):
-            return
+        if self.even and size > 16 and data[0] == _BINARY:
+            if data[1] == size - 2 and size < 128:
+                whole = self.opaque or (data[14] == size - 15 and data[11:14] == _SHORT)
+            elif data[1] == 126 and data[2] << 8 | data[3] == size - 4:
+                whole = self.opaque or int.from_bytes(data[13:17], "big") == size - 17
+            else:
+                whole = False
+            if whole and self.until > self.clock():
+                return
         self.read(data)
 
 
@@ -114,7 +124,8 @@ class IdePresence:
         self._judged(self._conversation.from_client(kind, message))
 
     def _heard_upstream(self, kind: int, message: bytes) -> None:
-        self._judged(self._conversation.from_upstream(kind, message))
+        if self._upstream.until <= self._upstream.clock():
+            self._judged(self._conversation.from_upstream(kind, message))
 
     def _judged(self, counts: bool) -> None:  # noqa: FBT001  # the verdict is the argument
         if counts:
@@ -142,9 +153,10 @@ class AppPresence:
         self._rest = rest
         self._client = _FromClient(self._counted, None, clock)
         self._client.began = self._counted
-        self._upstream = FrameReader(_ignored)
+        self._upstream = _FromUpstream(_ignored, None, clock)
+        self._upstream.until = inf
         self.from_client = self._client.follow
-        self.from_upstream = self._upstream.read
+        self.from_upstream = self._upstream.follow
 
     @property
     def at_boundary(self) -> bool:

@@ -55,13 +55,21 @@ class RequestFields(Fields):
     passport: "Pass | None" = None
     """What the gate found out about them."""
 
+    _searched: tuple[bytes, bytes] | None = None
+    """The passed-through lines as one text, as they are and in lower case."""
+
     def header(self, name: bytes) -> bytes | None:
         """The first of a passed-through header, in any case; None without it."""
-        wanted = name.lower() + b":"
-        for line in self.lines:
-            if line[: len(wanted)].lower() == wanted:
-                return value_of(line)
-        return None
+        if self._searched is None:
+            text = b"\r\n".join((b"", *self.lines, b""))
+            self._searched = text, text.lower()
+        text, lower = self._searched
+        wanted = b"\r\n%b:" % name.lower()
+        at = lower.find(wanted)
+        if at < 0:
+            return None
+        at += len(wanted)
+        return text[at : text.index(b"\r\n", at)].strip(b" \t")
 
 
 class RequestHead:
@@ -118,7 +126,7 @@ def _read(block: bytes, most_lines: int) -> RequestFields:
     if fields.upgrade and fields.body_length:
         raise Refused(400, "An upgrade is asked for by GET, over HTTP/1.1, without a body.")
     fields.passed = passed_lines(fields)
-    if len(block) <= _LONGEST_REMEMBERED:
+    if len(block) <= _LONGEST_REMEMBERED and not fields.upgrade:  # each of those has a key of its own
         if len(_remembered) >= _MOST_REMEMBERED:
             _remembered.clear()
         _remembered[block] = fields

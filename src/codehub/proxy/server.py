@@ -86,7 +86,7 @@ class ProxyServer:
             self._close_relays()
         await self._wait_for(lambda: not self._clients, requests_seconds - upgraded_seconds)
         for client in list(self._clients):
-            client.transport.abort()
+            client.abort()
         await self._wait_for(lambda: not self._relays, upgraded_seconds - requests_seconds)
         self._close_relays()
         await self._wait_for(lambda: not self._clients and not self._relays, 1.0)
@@ -117,7 +117,7 @@ class ProxyServer:
         clients = [client for client in self._clients if client.forward is not None and predicate(client.forward)]
         relays = [relay for relay in self._relays if predicate(relay.forward)]
         for client in clients:
-            client.transport.abort()
+            client.abort()
         for relay in relays:
             self._bounded[relay] = self.now + self.limits.linger_seconds
             relay.end(code)

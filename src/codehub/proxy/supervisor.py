@@ -29,7 +29,7 @@ class Supervisor:
         host: str,
         port: int,
         *,
-        ready_seconds: float = 30.0,
+        ready_seconds: float = 120.0,
         drain_seconds: float = 60.0,
         environment: Mapping[str, str] | None = None,
         news: "News | None" = None,
@@ -105,7 +105,10 @@ class Supervisor:
         while worker.stdout is not None and (line := await worker.stdout.readline()):
             if self._news is not None:
                 self._news.said(worker.pid, line)
-        return await worker.wait()
+        code = await worker.wait()
+        if self._news is not None:
+            self._news.gone(worker.pid)
+        return code
 
     async def _start(self, slot: "_Slot") -> Process:
         descriptor = slot.sock.fileno()
@@ -147,6 +150,10 @@ class News(Protocol):
 
     def said(self, pid: int, line: bytes) -> None:
         """A line, after it has begun to serve."""
+        ...
+
+    def gone(self, pid: int) -> None:
+        """It has ended."""
         ...
 
 

@@ -41,6 +41,8 @@ class Visitors:
     def __init__(self, entrance: Entrance, bus: Bus, left: Callable[[Callable[[Visitor], bool]], None]) -> None:
         """`left`: told which visitors may no longer be here."""
         self.hears = False
+        self.gaps = 0
+        """How often the bus was not heard any longer."""
         self._entrance = entrance
         self._bus = bus
         self._left = left
@@ -88,6 +90,7 @@ class Visitors:
             except Unreachable as error:
                 log.warning("the front door does not hear who leaves", error=str(error))
             self.hears = False
+            self.gaps += 1
             await asyncio.sleep(AGAIN_SECONDS)
 
     def _listening(self) -> None:

@@ -13,14 +13,15 @@ from typing import Final
 from codehub.proxy import chatter
 
 HEADER: Final = 13
-PREFIX: Final = 256
-"""Of a message: its names, and the beginning of what it carries."""
+PREFIX: Final = 512
+"""Of a message: its names and the beginning of what it carries, which may be a long path."""
 
 SUBSCRIPTION: Final = 102
 _REGULAR: Final = 1
 _CONTROL: Final = 2
 _SILENT: Final = frozenset((3, 5, 6, 7, 8, 9))
 """Ack, Disconnect, ReplayRequest, Pause, Resume, KeepAlive: nobody's doing."""
+_KNOWN: Final = _SILENT | {_REGULAR, _CONTROL}
 
 _CONNECTION: Final = re.compile(rb'"desiredConnectionType":([123])\b')
 _MANAGEMENT: Final = b"1"
@@ -43,7 +44,8 @@ _REPLIES: Final = frozenset((5, 6, 7, 8, 9, 10, 11, 12))
 
 
 class OuterFrames:
-    """One direction's stream. `message` gets the type and the beginning of each that may mean something."""
+    """One direction's stream. `message` gets the type and the beginning of each that may mean something, and what is no
+    type at once: nothing that follows it can be read."""
 
     __slots__ = ("_held", "_message")
 
@@ -60,8 +62,14 @@ class OuterFrames:
         if self._held:
             piece = self._held + piece
         at, end = 0, len(piece)
-        while end - at >= HEADER:
+        while at < end:
             kind = piece[at]
+            if kind not in _KNOWN:
+                self._held = b""
+                self._message(kind, b"")
+                return 0
+            if end - at < HEADER:
+                break
             length = int.from_bytes(piece[at + 9 : at + HEADER], "big")
             if kind not in _SILENT:
                 wanted = min(length, PREFIX)
@@ -69,11 +77,8 @@ class OuterFrames:
                     break
                 self._message(kind, piece[at + HEADER : at + HEADER + wanted])
             at += HEADER + length
-            if at >= end:
-                self._held = b""
-                return at - end
         self._held = piece[at:]
-        return 0
+        return max(at - end, 0)
 
 
 class Conversation:
@@ -152,9 +157,6 @@ def requests_work(message: bytes) -> bool:
     if len(message) < 8:
         return len(message) > 1 and message[0] not in _REPLIES
     if message[0] in _REQUESTS:
-        end = 7 + message[6]
-        name = message[7:end]
-        if name in chatter.REQUESTS:
-            return False
-        return not any(message.startswith(shape, 7) for shape in chatter.REQUEST_SHAPES)
+        name = message[7 : 7 + message[6]]
+        return name not in chatter.REQUESTS and chatter.REQUEST_SHAPES.match(message, 7) is None
     return message[0] not in _REPLIES

@@ -3,16 +3,17 @@
 import re
 import socket
 import time
+from pathlib import Path
 
-from codehub.bootstrap import ide_cache_dir
 from codehub.proxy.gate import Verdict
 from codehub.proxy.request import RequestHead
-from codehub.settings import load_settings
 from tests.proxy.doors import Door
 from tests.proxy.recording.tape import Entry, Frame, Mark, Pieces, Request, frames
 
 KEPT = 300
-"""Of each message; more than presence ever looks at."""
+"""Of each message: its names, and the paths of a home that lies where workspaces have theirs."""
+PLACES = (str(Path.home()), str(Path(__file__).parents[3]), socket.gethostname())
+PRIVATE = re.compile("|".join(rf"{re.escape(place)}[\w./+-]*" for place in PLACES if place != "localhost"))
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 PORT = re.compile(r'"port":\d+')
 SECRET_QUERY = re.compile(r"(reconnectionToken|vscodeWebWorkerExtHostId|parentOrigin|salt|path)=[^&]*")
@@ -25,8 +26,6 @@ class Recorder:
         self.entries: list[Entry] = []
         self._began = time.monotonic()
         self._sockets = 0
-        cache = ide_cache_dir(load_settings(database_url="postgresql://unused", redis_url="redis://unused"))
-        self._private = [text for text in (str(cache), socket.gethostname()) if text]
 
     def now(self) -> float:
         return round(time.monotonic() - self._began, 3)
@@ -39,28 +38,30 @@ class Recorder:
         return Recording(self, self._sockets)
 
     def note_requests(self, door: Door) -> None:
-        decide = door.server.decide
+        decide = door.server._decide
 
         def noted(head: RequestHead) -> Verdict:
             target = SECRET_QUERY.sub(r"\1=", head.target.decode("latin-1"))
             self.entries.append(Request(self.now(), head.method.decode(), target))
             return decide(head)
 
-        door.server.decide = noted
+        door.server._decide = noted
 
-    def neutral(self, text: str) -> str:
-        """Of the same length, without what is only this machine's or this session's."""
-        for private in self._private:
-            text = text.replace(private, "/" + "x" * (len(private) - 1))
-        text = UUID.sub("00000000-0000-0000-0000-000000000000", text)
-        return PORT.sub(lambda found: '"port":' + "1" * (len(found[0]) - 7), text)
+
+def neutral(text: str) -> str:
+    """Of the same length, without what is only this machine's or this session's."""
+    text = PRIVATE.sub(lambda found: "/" + "x" * (len(found[0]) - 1), text)
+    text = UUID.sub("00000000-0000-0000-0000-000000000000", text)
+    return PORT.sub(lambda found: '"port":' + "1" * (len(found[0]) - 7), text)
 
 
 class Recording:
+    at_boundary = False
+
     def __init__(self, recorder: Recorder, number: int) -> None:
         self._recorder, self._number = recorder, number
         self._buffers = {True: bytearray(), False: bytearray()}
-        self._shorten = {True: Shortening(recorder), False: Shortening(recorder)}
+        self._shorten = {True: Shortening(), False: Shortening()}
 
     def from_client(self, data: bytes) -> None:
         self._feed(data, client=True)
@@ -80,8 +81,7 @@ class Recording:
 class Shortening:
     """Of one direction's stream of outer frames: the beginning of each is kept."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self) -> None:
         self._head = b""
         self._left = 0
         self._keep = 0
@@ -92,7 +92,7 @@ class Shortening:
             if self._left:
                 here, payload = payload[: self._left], payload[self._left :]
                 kept = here[: self._keep]
-                found.append((self._recorder.neutral(kept.decode("latin-1")), len(here) - len(kept)))
+                found.append((neutral(kept.decode("latin-1")), len(here) - len(kept)))
                 self._left -= len(here)
                 self._keep -= len(kept)
                 continue

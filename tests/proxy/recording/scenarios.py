@@ -35,7 +35,7 @@ class Session:
 
     async def output(self, what: str) -> None:
         """That comes while no key is pressed."""
-        await self.does("command", self.tab.page.keyboard.type(LOOP + "\n"), lasts=5.0)
+        await self.does("a command", self.tab.page.keyboard.type(f"\n{LOOP}\n"), lasts=5.0)
         await self.does(what, self.tab.reads("tick 6"))
 
 
@@ -51,7 +51,6 @@ async def at_work(session: Session) -> None:
     await session.quiet(240.0, "the home is open, and a terminal")
     await session.does("a key in the terminal", keyboard.press("#"))
     await session.quiet(10.0)
-    await keyboard.press("Backspace")
     await session.output("terminal output")
     await session.quiet(10.0)
     await session.does("opening a file", session.tab.open_file("style.css"), lasts=10.0)
@@ -60,11 +59,12 @@ async def at_work(session: Session) -> None:
     await session.quiet(10.0)
     await session.does("a completion", session.tab.complete(), lasts=10.0)
     await session.quiet(10.0)
-    await keyboard.press("Escape")
+    await session.does("closing the list", keyboard.press("Escape"))
     await session.does("a save", keyboard.press("Control+s"), lasts=10.0)
     await session.quiet(10.0)
     await session.does("a search", session.tab.search("margin"), lasts=10.0)
     await session.quiet(30.0)
+    await hidden(session)
 
 
 async def reconnected(session: Session) -> None:
@@ -74,22 +74,15 @@ async def reconnected(session: Session) -> None:
     await asyncio.sleep(60.0)
     await session.does("a key in the terminal", session.tab.page.keyboard.press("#"))
     await session.quiet(10.0)
-    await session.tab.page.keyboard.press("Backspace")
     await session.output("terminal output")
     await session.quiet(20.0)
 
 
 async def hidden(session: Session) -> None:
-    await session.quiet(5.0)
-    other = await session.tab.page.context.new_page()
     session.recorder.mark("quiet: another tab is in front")
-    await other.bring_to_front()
     await session.tab.page.evaluate(LEFT)
-    await asyncio.sleep(45.0)
-    session.recorder.mark("quiet: back in front, untouched")
-    await session.tab.page.bring_to_front()
-    await session.tab.page.evaluate(BACK)
-    await asyncio.sleep(20.0)
+    await asyncio.sleep(40.0)
+    await session.does("coming back to the tab", session.tab.page.evaluate(BACK), lasts=15.0)
 
 
 LEFT = """() => {
@@ -117,7 +110,6 @@ async def chatty(session: Session) -> None:
 SCENARIOS = {
     "at-work": Scenario(at_work),
     "reconnected": Scenario(reconnected),
-    "hidden": Scenario(hidden),
     "chatty": Scenario(chatty, settings={**SETTINGS, "chat.disableAIFeatures": False}, git=True),
 }
 

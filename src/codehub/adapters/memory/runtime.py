@@ -29,6 +29,8 @@ class Container:
     deaf: bool = False
     detail: str = ""
     output: list[str] = field(default_factory=lambda: ["listening"])
+    ide: Endpoint = field(default_factory=lambda: Endpoint(host="memory", port=1))
+    """Where it really answers, for those who want to ask it."""
     ports: dict[int, Endpoint] = field(default_factory=dict)
 
 
@@ -162,10 +164,11 @@ class MemoryRuntime:
         await self._wire.call("runtime.remove_container", remove, workspace_id)
 
     async def endpoint(self, workspace_id: UUID) -> Endpoint | None:
-        return await self._wire.call(
-            "runtime.endpoint",
-            lambda: Endpoint(host="memory", port=1) if workspace_id in self.world.containers else None,
-        )
+        def look() -> Endpoint | None:
+            container = self.world.containers.get(workspace_id)
+            return container.ide if container else None
+
+        return await self._wire.call("runtime.endpoint", look)
 
     async def port_endpoint(self, workspace_id: UUID, port: int) -> Endpoint | None:
         def look() -> Endpoint | None:

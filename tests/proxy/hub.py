@@ -1,0 +1,275 @@
+"""A whole front door on memory twins, before IDEs and an API that are real servers: who may go where is asked over real
+sockets. Nothing coordinates; what the controller would write, the test writes, and says so on the bus as the event
+listener does.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+
+from codehub.adapters.memory import (
+    MemoryActivity,
+    MemoryBus,
+    MemoryDatabase,
+    MemoryDirectory,
+    MemoryPasswords,
+    MemoryRuntime,
+)
+from codehub.adapters.memory.runtime import Container
+from codehub.adapters.memory.wire import Fault, FaultyWire, Mishap
+from codehub.adapters.system import RandomIds, SystemClock
+from codehub.domain.admission import Limits
+from codehub.domain.identity import ALL_SCOPES, Caller, Role, Scope, User
+from codehub.domain.workspace import Desired, Phase, Workspace
+from codehub.ports.accounts import NewUser, Ticket
+from codehub.ports.stores import Actor
+from codehub.proxy.addresses import Addresses
+from codehub.proxy.front_door import DoorParts, FrontDoor
+from codehub.proxy.visitors import SESSION_COOKIE, VISIT_COOKIE
+from codehub.usecases.announcements import Announcements
+from codehub.usecases.entrance import Entrance
+from codehub.usecases.identity import Identity
+from codehub.usecases.limits import RunningSlots
+from codehub.usecases.new_secrets import digest, new_session_token
+from codehub.usecases.tokens import Tokens
+from codehub.usecases.wishes import NewWorkspace, Wishes
+from tests.proxy.doors import LIMITS, Raw
+from tests.proxy.workspaces import Workspace as Server
+
+HTML = {"accept": "text/html", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+DIRECT = {**HTML, "sec-fetch-site": "none"}
+FROM_ELSEWHERE = {**HTML, "sec-fetch-site": "cross-site"}
+PLATFORM = "hub.test"
+BASE = "ws.test"
+
+
+@dataclass
+class Somebody:
+    user: User
+    session: str
+    token: str
+    visits: dict[tuple[str, int | None], str] = field(default_factory=dict)
+
+
+@dataclass
+class Outages:
+    """What was asked of databases and bus, and what of it fails."""
+
+    asked: list[str] = field(default_factory=list)
+    away: tuple[str, ...] = ()
+
+    def choose(self, name: str) -> Fault | None:
+        self.asked.append(name)
+        return Fault(Mishap.FAIL) if name.startswith(self.away) else None
+
+
+@dataclass
+class Hub:
+    outages: Outages
+    database: MemoryDatabase
+    directory: MemoryDirectory
+    bus: MemoryBus
+    runtime: MemoryRuntime
+    activity: MemoryActivity
+    entrance: Entrance
+    tokens: Tokens
+    ide: Server
+    api: Server
+    door: FrontDoor
+    http: httpx.AsyncClient
+    port: int
+    opened: list[Raw] = field(default_factory=list)
+
+    # ── people ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def person(
+        self, name: str = "ann", role: Role = Role.USER, scopes: frozenset[Scope] = ALL_SCOPES
+    ) -> Somebody:
+        identity = self.entrance.identity
+        user = await identity.accounts.create_user(NewUser(uuid4(), name, role), Actor("test"))
+        _, session = await identity.open_session(user, "192.0.2.1", "test")
+        maker = Caller(user, f"session:{'0' * 64}")
+        _, token = await self.tokens.create(maker, "test", [scope for scope in scopes if maker.may(scope)])
+        return Somebody(user, session, token)
+
+    # ── workspaces ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def workspace(
+        self, owner: Somebody, phase: Phase = Phase.RUNNING, name: str = "demo", **more: Any
+    ) -> Workspace:
+        key = uuid4()
+        wish = Desired(phase.value) if phase is not Phase.ERROR else Desired.RUNNING
+        new = NewWorkspace(name, owner.user.owner_id, wish)
+        await self.entrance.wishes.create(new, key, Actor(owner.user.username), await self.database.views().now())
+        if phase is Phase.RUNNING:
+            self.runtime.world.containers[key] = Container("c-1", f"ws-{key}-home", ide=self.ide.endpoint)
+        return await self.becomes(key, phase=phase, **more)
+
+    async def becomes(self, key: UUID, **fields: Any) -> Workspace:
+        row = self.database.world.rows[key]
+        written = self.database.world.put(row, replace(row, **fields), "controller", "test")
+        await self.bus.publish(f"codehub:sse:{written.owner_id}", {"type": "updated", "id": str(key)})
+        return written
+
+    def row(self, key: UUID) -> Workspace:
+        return self.database.world.rows[key]
+
+    # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def host(self, workspace: Workspace, port: int | None = None) -> str:
+        return f"{workspace.slug}.{BASE}" if port is None else f"{port}--{workspace.slug}.{BASE}"
+
+    async def visit(self, somebody: Somebody, workspace: Workspace, port: int | None = None) -> str:
+        """The secret of a visit, as a ticket from the dashboard gives it."""
+        known = somebody.visits.get((workspace.slug, port))
+        if known is None:
+            ticket = Ticket(somebody.user.id, workspace.id, session_of(somebody), port)
+            secret = new_session_token()
+            await self.directory.tickets().issue(digest(secret), ticket, 60)
+            entered = await self.entrance.enter(secret)
+            assert entered is not None
+            known = somebody.visits[workspace.slug, port] = entered[1]
+        return known
+
+    async def get(
+        self,
+        workspace: Workspace,
+        path: str = "/",
+        who: Somebody | None = None,
+        headers: Mapping[str, str] | None = None,
+        port: int | None = None,
+        method: str = "GET",
+    ) -> httpx.Response:
+        sent = {"host": self.host(workspace, port), **(headers or {})}
+        if who is not None:
+            sent["cookie"] = f"{VISIT_COOKIE}={await self.visit(who, workspace, port)}"
+        return await self.http.request(method, path, headers=sent)
+
+    async def wake(self, workspace: Workspace, who: Somebody, query: str = "", **headers: str) -> httpx.Response:
+        ours = {"origin": f"http://{self.host(workspace)}", "content-type": "application/json"}
+        return await self.get(workspace, f"/_codehub/wake{query}", who, {**ours, **headers}, method="POST")
+
+    async def platform(
+        self, path: str, who: Somebody | None = None, headers: Mapping[str, str] | None = None
+    ) -> httpx.Response:
+        sent = {"host": PLATFORM, **(headers or {})}
+        if who is not None:
+            sent["cookie"] = f"{SESSION_COOKIE}={who.session}"
+        return await self.http.get(path, headers=sent)
+
+    async def socket(self, *lines: str, host: str, path: str = "/") -> "Socket":
+        """An upgrade, as a browser asks for it; `lines` are more headers."""
+        raw = Raw(*await asyncio.open_connection("127.0.0.1", self.port))
+        self.opened.append(raw)
+        asked = (
+            f"GET {path} HTTP/1.1",
+            f"Host: {host}",
+            "Connection: Upgrade",
+            "Upgrade: websocket",
+            "Sec-WebSocket-Version: 13",
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+            *lines,
+        )
+        raw.write("\r\n".join((*asked, "", "")).encode())
+        return Socket(raw, await raw.head())
+
+    async def open_socket(self, workspace: Workspace, who: Somebody, port: int | None = None) -> "Socket":
+        host, secret = self.host(workspace, port), await self.visit(who, workspace, port)
+        opened = await self.socket(f"Origin: http://{host}", f"Cookie: {VISIT_COOKIE}={secret}", host=host)
+        assert opened.status == 101, opened.head
+        return opened
+
+
+@dataclass
+class Socket:
+    raw: Raw
+    head: bytes
+
+    @property
+    def status(self) -> int:
+        return int(self.head[9:12])
+
+    async def close_code(self) -> int:
+        """Of the frame that ends it; 0 if it just ends."""
+        rest = await self.raw.rest()
+        at = rest.rfind(b"\x88")
+        return int.from_bytes(rest[at + 2 : at + 4], "big") if at >= 0 else 0
+
+
+def session_of(somebody: Somebody) -> str:
+    return digest(somebody.session).hex()
+
+
+def problem(answer: httpx.Response) -> str:
+    return str(json.loads(answer.text)["code"])
+
+
+async def handshake_and_echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """An IDE's socket: the handshake, then whatever comes goes back, unmasked."""
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+    while data := await reader.read(65536):
+        payload = bytes(byte ^ data[2 + number % 4] for number, byte in enumerate(data[6:]))
+        writer.write(bytes((data[0], len(payload))) + payload)
+        await writer.drain()
+
+
+@asynccontextmanager
+async def hub_on(
+    limits: Limits | None = None,
+    *,
+    workspace_url: str = f"http://{{slug}}.{BASE}/",
+    public_url: str | None = f"http://{PLATFORM}",
+    by_path: bool = True,
+) -> AsyncIterator[Hub]:
+    outages = Outages()
+    wire = FaultyWire(SystemClock(), outages.choose)
+    database, bus, runtime = MemoryDatabase(wire=wire), MemoryBus(wire=wire), MemoryRuntime(wire=wire)
+    people, activity = MemoryDirectory(database.world.people, wire), MemoryActivity(wire=wire)
+    announcements, ids, limits = Announcements(bus), RandomIds(), limits or Limits()
+    identity = Identity(
+        people.accounts(), people.sign_in_tries(), people.audit(), MemoryPasswords(), announcements, ids
+    )
+    entrance = Entrance(
+        identity,
+        people.tickets(),
+        people.visits(),
+        database.views(),
+        Wishes(database.specs(), limits),
+        RunningSlots(database.views(), limits),
+        people.audit(),
+    )
+    async with Server() as ide, Server() as api:
+        parts = DoorParts(
+            entrance=entrance,
+            views=database.views(),
+            runtime=runtime,
+            bus=bus,
+            activity=activity,
+            clock=SystemClock(),
+            addresses=Addresses(workspace_url, public_url),
+            api=api.endpoint,
+            by_path=by_path,
+        )
+        door = FrontDoor(parts, LIMITS)
+        running = asyncio.ensure_future(door.run())
+        await door.hears(10)
+        port = await door.server.listen("127.0.0.1", 0)
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+            tokens = Tokens(identity.accounts, announcements, ids)
+            hub = Hub(outages, database, people, bus, runtime, activity, entrance, tokens, ide, api, door, http, port)
+            try:
+                yield hub
+            finally:
+                for raw in hub.opened:
+                    raw.close()
+        await door.server.drain(0.0, 0.0)
+        assert door.server.connections == 0
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

@@ -1,0 +1,347 @@
+"""Who gets where: sessions, owners, phases, hosts and paths, asked of a whole front door."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from codehub.domain.errors import ErrorReason
+from codehub.domain.identity import Role, Scope, changed_role, disabled
+from codehub.domain.workspace import Desired, Phase, Workspace
+from codehub.ports.accounts import Ticket
+from codehub.ports.stores import Actor
+from codehub.proxy.visitors import SESSION_COOKIE, VISIT_COOKIE
+from codehub.usecases.new_secrets import digest
+from tests.contracts.patience import eventually as comes_true
+from tests.proxy.doors import eventually
+from tests.proxy.hub import BASE, DIRECT, HTML, PLATFORM, Hub, Somebody, hub_on, problem, session_of
+
+
+@pytest.fixture
+async def hub() -> AsyncIterator[Hub]:
+    async with hub_on() as opened:
+        yield opened
+
+
+# ── in ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_the_owner_gets_to_the_ide_and_ours_does_not(hub: Hub) -> None:
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    answer = await hub.get(demo, "/some/file?x=1", ann, DIRECT)
+    assert (answer.status_code, answer.text) == (200, "ok")
+    (seen,) = hub.ide.seen
+    assert (seen.target, seen.one("host")) == ("/some/file?x=1", hub.host(demo))
+    assert seen.all("cookie") == []
+
+
+async def test_a_token_opens_it_too_and_stays_here(hub: Hub) -> None:
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    answer = await hub.get(demo, "/", headers={"authorization": f"Bearer {ann.token}"})
+    assert answer.status_code == 200
+    assert hub.ide.seen[0].all("authorization") == []
+    reader = await hub.person("bob", scopes=frozenset({Scope.READ}))
+    own = await hub.workspace(reader)
+    assert (await hub.get(own, "/", headers={"authorization": f"Bearer {reader.token}"})).status_code == 401
+
+
+async def test_an_admin_stands_where_the_owner_stands_until_no_longer_one(hub: Hub) -> None:
+    ann, root = await hub.person(), await hub.person("root", Role.ADMIN)
+    await hub.person("other", Role.ADMIN)
+    demo = await hub.workspace(ann)
+    assert (await hub.get(demo, "/", root)).status_code == 200
+    accounts = hub.entrance.identity.accounts
+    await accounts.change_user(
+        root.user.id, lambda u, n, _: changed_role(u, Role.USER, n), Actor("test"), "change_role"
+    )
+    await hub.entrance.identity.announcements.role_changed(root.user.id)
+    await comes_true(lambda: _status_is(hub, demo, root, 404), 30)
+
+
+async def _status_is(hub: Hub, demo: Workspace, who: Somebody, status: int) -> bool:
+    return (await hub.get(demo, "/", who)).status_code == status
+
+
+async def test_what_is_not_yours_does_not_exist(hub: Hub) -> None:
+    ann, bob = await hub.person(), await hub.person("bob")
+    demo = await hub.workspace(ann)
+    bobs = await hub.workspace(bob, name="own")
+    secret = await hub.visit(bob, bobs)
+    for accept in ({}, HTML):
+        headers = {"cookie": f"{VISIT_COOKIE}={secret}", **accept}
+        theirs = await hub.get(demo, "/", headers=headers)
+        nobody = await hub.http.get("/", headers={"host": f"no-such-thing.{BASE}", **headers})
+        assert theirs.status_code == nobody.status_code == 404
+        assert theirs.content == nobody.content
+    by_path = {"host": PLATFORM, "cookie": f"{SESSION_COOKIE}={bob.session}"}
+    theirs = await hub.http.get(f"/w/{demo.id}/", headers=by_path)
+    nobody = await hub.http.get(f"/w/{'0' * 8}-0000-4000-8000-{'0' * 12}/", headers=by_path)
+    assert theirs.status_code == nobody.status_code == 404
+    assert theirs.content == nobody.content
+    assert hub.ide.seen == []
+
+
+async def test_a_visit_is_for_its_own_host_alone(hub: Hub) -> None:
+    ann = await hub.person()
+    one, two = await hub.workspace(ann), await hub.workspace(ann, name="two")
+    hub.runtime.world.listen(one.id, 3000, hub.ide.endpoint)
+    secret = {"cookie": f"{VISIT_COOKIE}={await hub.visit(ann, one)}"}
+    assert (await hub.get(one, "/", headers=secret)).status_code == 200
+    assert (await hub.get(two, "/", headers=secret)).status_code == 404
+    assert (await hub.get(one, "/", headers=secret, port=3000)).status_code == 404
+    for_port = {"cookie": f"{VISIT_COOKIE}={await hub.visit(ann, one, 3000)}"}
+    assert (await hub.get(one, "/", headers=for_port, port=3000)).status_code == 200
+    assert (await hub.get(one, "/", headers=for_port)).status_code == 404
+    by_path = await hub.http.get(f"/w/{one.id}/", headers={"host": PLATFORM, **secret})
+    assert by_path.status_code == 401
+
+
+async def test_whoever_is_not_signed_in_is_shown_the_way(hub: Hub) -> None:
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    browser = await hub.get(demo, "/deep/link?folder=/srv/ann", headers=DIRECT)
+    assert browser.status_code == 303
+    way = browser.headers["location"]
+    assert way == f"http://{PLATFORM}/open/{demo.slug}?to=%2Fdeep%2Flink%3Ffolder%3D%2Fsrv%2Fann"
+    script = await hub.get(demo, "/deep/link")
+    assert (script.status_code, problem(script)) == (401, "unauthenticated")
+    unknown = await hub.http.get("/deep/link", headers={"host": f"no-such-thing.{BASE}"})
+    assert unknown.status_code == 401
+    at_the_platform = await hub.platform(way.removeprefix(f"http://{PLATFORM}"))
+    assert at_the_platform.status_code == 303
+    assert at_the_platform.headers["location"].startswith("/signin?next=%2Fopen%2F")
+    assert (await hub.platform("/signin", headers=HTML)).status_code == 200
+
+
+# ── the hand-over ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_signed_in_person_is_handed_over_with_the_deep_link(hub: Hub) -> None:
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    handed = await hub.platform(f"/open/{demo.slug}?to=/deep/link", ann)
+    entry = handed.headers["location"]
+    host = f"http://{hub.host(demo)}"
+    assert entry.startswith(f"{host}/_codehub/enter?ticket=")
+    assert entry.endswith("&to=%2Fdeep%2Flink")
+    entered = await hub.get(demo, entry.removeprefix(host))
+    cookie = entered.headers["set-cookie"]
+    assert cookie.startswith(f"{VISIT_COOKIE}=")
+    assert all(part in cookie for part in ("; Path=/", "; Secure", "; HttpOnly", "; SameSite=Lax"))
+    assert "Domain" not in cookie
+    kept = {"cookie": cookie.partition(";")[0]}
+    arrived = await hub.get(demo, entered.headers["location"], headers=kept)
+    assert (arrived.status_code, arrived.headers["location"]) == (303, "/deep/link")
+    assert (await hub.get(demo, "/deep/link", headers=kept)).status_code == 200
+    again = await hub.get(demo, entry.removeprefix(host))
+    assert "set-cookie" not in again.headers
+    assert again.headers["location"].startswith(f"http://{PLATFORM}/open/{demo.slug}")
+    not_kept = await hub.get(demo, entered.headers["location"], headers=HTML)
+    assert not_kept.status_code == 403
+    assert "cookie" in not_kept.text
+
+
+async def test_a_ticket_opens_the_place_it_was_made_for(hub: Hub) -> None:
+    ann = await hub.person()
+    one, two = await hub.workspace(ann), await hub.workspace(ann, name="two")
+    for ticket, where, port in (
+        (Ticket(ann.user.id, one.id, session_of(ann)), two, None),
+        (Ticket(ann.user.id, one.id, session_of(ann)), one, 3000),
+        (Ticket(ann.user.id, one.id, session_of(ann), 3000), one, None),
+    ):
+        secret = f"ticket {where.slug} {port} {ticket.port}"
+        await hub.directory.tickets().issue(digest(secret), ticket, 60)
+        answer = await hub.get(where, f"/_codehub/enter?ticket={secret}", port=port)
+        assert "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "to",
+    [
+        "//evil.test/",
+        "https://evil.test/",
+        "/\\evil.test",
+        "/%2fevil.test",
+        "javascript:alert(1)",
+        "/_codehub/enter?x=1",
+    ],
+)
+async def test_nobody_is_sent_elsewhere(hub: Hub, to: str) -> None:
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    handed = await hub.http.get(
+        f"/open/{demo.slug}", params={"to": to}, headers={"host": PLATFORM, "cookie": f"{SESSION_COOKIE}={ann.session}"}
+    )
+    assert handed.headers["location"].startswith(f"http://{hub.host(demo)}/_codehub/enter?ticket=")
+    assert handed.headers["location"].endswith("&to=%2F")
+    cookie = {"host": hub.host(demo), "cookie": f"{VISIT_COOKIE}={await hub.visit(ann, demo)}"}
+    arrived = await hub.http.get("/_codehub/arrived", params={"to": to}, headers=cookie)
+    assert arrived.headers["location"] == "/"
+
+
+async def test_only_one_s_own_is_opened(hub: Hub) -> None:
+    ann, bob = await hub.person(), await hub.person("bob")
+    demo = await hub.workspace(ann)
+    assert (await hub.platform(f"/open/{demo.slug}", bob)).status_code == 404
+    assert (await hub.platform("/open/no-such-thing", bob)).status_code == 404
+    assert (await hub.platform("/open/..%2f..", bob)).status_code == 404
+    assert (await hub.platform(f"/open/{demo.slug}?port=99999", ann)).status_code == 404
+
+
+# ── the platform ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_the_platform_s_own_requests_keep_their_credentials(hub: Hub) -> None:
+    ann = await hub.person()
+    hub.api.answer = lambda _: (
+        b"HTTP/1.1 200 OK\r\nSet-Cookie: __Host-codehub=new; Path=/; Secure\r\nContent-Length: 2\r\n\r\nok"
+    )
+    answer = await hub.platform("/api/v1/workspaces", ann, {"authorization": "Bearer chub_x"})
+    assert answer.status_code == 200
+    assert answer.headers["set-cookie"].startswith("__Host-codehub=new")
+    (seen,) = hub.api.seen
+    assert seen.one("cookie") == f"{SESSION_COOKIE}={ann.session}"
+    assert seen.one("authorization") == "Bearer chub_x"
+    assert seen.one("x-forwarded-for") == "127.0.0.1"
+
+
+async def test_a_host_that_is_nobody_s_is_refused(hub: Hub) -> None:
+    for host in ("evil.test", f"a.b.{BASE}", f"99999--demo.{BASE}", f"-x.{BASE}", f"x--y.{BASE}"):
+        answer = await hub.http.get("/", headers={"host": host})
+        assert (answer.status_code, problem(answer)) == (421, "unknown_host"), host
+    assert hub.api.seen == []
+
+
+# ── by path ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_by_path_the_prefix_is_taken_off(hub: Hub) -> None:
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    for _ in range(3):
+        answer = await hub.platform(f"/w/{demo.id}/static/x.js?y=1", ann, {"sec-fetch-site": "same-origin"})
+        assert answer.status_code == 200
+    assert {seen.target for seen in hub.ide.seen} == {"/static/x.js?y=1"}
+    assert all(seen.all("cookie") == [] for seen in hub.ide.seen)
+    bare = await hub.platform(f"/w/{demo.id}", ann)
+    assert (bare.status_code, bare.headers["location"]) == (303, f"/w/{demo.id}/")
+    assert (await hub.platform("/w/nonsense/", ann)).status_code == 404
+    signed_out = await hub.platform(f"/w/{demo.id}/x", headers=DIRECT)
+    assert signed_out.headers["location"] == f"/signin?next=%2Fw%2F{demo.id}%2Fx"
+
+
+async def test_by_path_only_where_it_is_wanted() -> None:
+    async with hub_on(by_path=False) as hub:
+        ann = await hub.person()
+        demo = await hub.workspace(ann)
+        await hub.platform(f"/w/{demo.id}/", ann)
+        assert [seen.target for seen in hub.api.seen] == [f"/w/{demo.id}/"]
+        assert hub.ide.seen == []
+
+
+async def test_without_hosts_of_their_own_they_are_opened_by_path() -> None:
+    async with hub_on(workspace_url="http://hub.test/w/{id}/") as hub:
+        ann = await hub.person()
+        demo = await hub.workspace(ann)
+        handed = await hub.platform(f"/open/{demo.slug}?to=/deep", ann)
+        assert handed.headers["location"] == f"/w/{demo.id}/deep"
+
+
+# ── ports ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_port_inside_is_reached_on_its_own_host(hub: Hub) -> None:
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    nobody = await hub.get(demo, "/", ann, HTML, port=3000)
+    assert nobody.status_code == 502
+    assert "3000" in nobody.text
+    hub.runtime.world.listen(demo.id, 3000, hub.api.endpoint)
+    assert (await hub.get(demo, "/app", ann, HTML, port=3000)).status_code == 200
+    assert [seen.target for seen in hub.api.seen] == ["/app"]
+    assert hub.ide.seen == []
+
+
+# ── phases ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("phase", "status"),
+    [(Phase.STANDBY, 200), (Phase.ARCHIVED, 502), (Phase.PENDING, 502), (Phase.ERROR, 502)],
+)
+async def test_a_page_for_people_and_a_problem_for_programs(hub: Hub, phase: Phase, status: int) -> None:
+    ann = await hub.person()
+    more = {"error_reason": ErrorReason.DATA_LOST} if phase is Phase.ERROR else {}
+    demo = await hub.workspace(ann, phase, **more)
+    page = await hub.get(demo, "/deep", ann, DIRECT)
+    assert page.status_code == status
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    told = await hub.get(demo, "/deep", ann)
+    assert told.status_code in (502, 503)
+    assert told.headers["content-type"] == "application/problem+json"
+    assert hub.row(demo.id).desired_state is demo.desired_state, "nothing is woken by looking"
+
+
+async def test_a_deleted_one_is_gone(hub: Hub) -> None:
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    assert (await hub.get(demo, "/", ann)).status_code == 200
+    await hub.becomes(demo.id, phase=Phase.DELETED, desired_state=Desired.DELETED, deleted_at=demo.updated_at)
+    await comes_true(lambda: _status_is(hub, demo, ann, 404), 30)
+
+
+# ── what is remembered ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_hot_request_asks_nobody(hub: Hub) -> None:
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    await hub.get(demo, "/", ann, DIRECT)
+    await eventually(lambda: hub.door.doorkeeper.now > 0)
+    before = len(hub.outages.asked)
+    for number in range(20):
+        assert (await hub.get(demo, f"/{number}", ann, DIRECT)).status_code == 200
+    assert hub.outages.asked[before:] == []
+
+
+async def test_a_stop_is_noticed_and_so_is_the_next_start(hub: Hub) -> None:
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    assert (await hub.get(demo, "/", ann)).status_code == 200
+    await hub.becomes(demo.id, phase=Phase.STANDBY, desired_state=Desired.STANDBY)
+    await comes_true(lambda: _status_is(hub, demo, ann, 503), 30)
+    await hub.becomes(demo.id, phase=Phase.RUNNING, desired_state=Desired.RUNNING)
+    await comes_true(lambda: _status_is(hub, demo, ann, 200), 30)
+
+
+async def test_whoever_cannot_hear_asks_again(hub: Hub) -> None:
+    """A bus that is away: sign-outs and stops are found out from the database, within a moment."""
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    assert (await hub.get(demo, "/", ann)).status_code == 200
+    hub.outages.away = ("bus.",)
+    hub.bus.world.sever()
+    await hub.entrance.identity.accounts.end_session(ann.user.id, session_of(ann), Actor("test"))
+    await comes_true(lambda: _status_is(hub, demo, ann, 401), 30)
+
+
+async def test_a_database_that_is_away_is_said_so(hub: Hub) -> None:
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    secret = await hub.visit(ann, demo)
+    hub.outages.away = ("views.", "visits.")
+    answer = await hub.get(demo, "/", headers={"cookie": f"{VISIT_COOKIE}={secret}", **HTML})
+    assert answer.status_code == 503
+    assert "text/html" in answer.headers["content-type"]
+
+
+async def test_somebody_disabled_is_out(hub: Hub) -> None:
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    assert (await hub.get(demo, "/", ann)).status_code == 200
+    accounts = hub.entrance.identity.accounts
+    await accounts.change_user(ann.user.id, lambda u, _n, now: disabled(u, now, 1), Actor("test"), "disable_user")
+    await hub.entrance.identity.announcements.user_disabled(ann.user.id)
+    await comes_true(lambda: _status_is(hub, demo, ann, 401), 30)

@@ -1,0 +1,108 @@
+"""A real tab of a real browser on a real code-server, through the real relay: left alone, then worked in."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from codehub.adapters.ide import IdeError, ensure_code_server
+from codehub.bootstrap import ide_cache_dir
+from codehub.proxy.gate import Forward
+from codehub.proxy.presence import IdePresence, counts
+from codehub.settings import load_settings
+from tests.proxy.doors import Door
+from tests.proxy.recording.scenarios import LOOP
+from tests.proxy.recording.workbench import Tab, chromium, code_server, tab
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(1500)]
+
+SETTLED = 20.0
+"""A tab that has just been opened has settled when nothing was seen for so long."""
+OVER = 5.0
+"""And so has what followed from something done."""
+PATIENCE = 300.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _tools() -> None:
+    if chromium() is None:
+        pytest.skip("chromium is not there")
+    settings = load_settings(database_url="postgresql://unused", redis_url="redis://unused", ide_command=None)
+    try:
+        asyncio.run(ensure_code_server(ide_cache_dir(settings), lambda text, fraction: None))
+    except IdeError as error:
+        pytest.skip(f"code-server is not in the cache and cannot be installed: {error}")
+
+
+class Watch:
+    """What the front door sees of one tab. Its folder is the home itself, and a terminal is open."""
+
+    tab: Tab
+    door: Door
+
+    def __init__(self) -> None:
+        self.last = time.monotonic()
+        self.times = 0
+
+    def seen(self) -> None:
+        self.last = time.monotonic()
+        self.times += 1
+
+    async def settle(self, seconds: float = OVER) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while time.monotonic() - self.last < seconds:
+                await asyncio.sleep(0.5)
+
+    async def alone(self, seconds: float) -> None:
+        times, asked = self.times, len(self.door.gate.asked)
+        await asyncio.sleep(seconds)
+        assert self.times == times
+        heads = self.door.gate.asked[asked:]
+        assert [head.target for head in heads if counts(head.method, head.target)] == []
+
+    async def sees(self, doing: Awaitable[object]) -> None:
+        before = self.times
+        await doing
+        async with asyncio.timeout(PATIENCE):
+            while self.times == before:
+                await asyncio.sleep(0.05)
+        await self.settle()
+
+
+@asynccontextmanager
+async def watched_tab() -> AsyncIterator[Watch]:
+    watch = Watch()
+    async with AsyncExitStack() as stack:
+        endpoint, _ = await stack.enter_async_context(code_server())
+        forward = Forward(endpoint, tap=lambda: IdePresence(watch.seen, rest=0.0))
+        watch.door = await stack.enter_async_context(Door(endpoint, forward=forward))
+        watch.tab = await stack.enter_async_context(tab(watch.door.port))
+        assert watch.times > 0
+        await watch.tab.open_terminal()
+        await watch.settle(SETTLED)
+        yield watch
+
+
+async def test_a_tab_left_alone_is_nobody_and_each_kind_of_work_is_somebody() -> None:
+    async with watched_tab() as watch:
+        keyboard = watch.tab.page.keyboard
+        await watch.alone(40.0)
+        await watch.sees(keyboard.press("#"))
+        await keyboard.type(f"\n{LOOP}\n")
+        await watch.tab.reads("tick 2")
+        await watch.sees(watch.tab.reads("tick 6"))
+        await watch.sees(watch.tab.open_file("style.css"))
+        await watch.sees(keyboard.type("a { "))
+        await watch.sees(watch.tab.complete())
+        await keyboard.press("Escape")
+        await watch.settle()
+        await watch.sees(keyboard.press("Control+s"))
+
+
+@pytest.mark.long
+async def test_ten_minutes_alone() -> None:
+    async with watched_tab() as watch:
+        await watch.alone(600.0)
+        await watch.sees(watch.tab.page.keyboard.press("#"))

@@ -1,0 +1,203 @@
+"""What wakes a workspace, and what does not: a POST of our page does; no GET, socket, prefetch or other site."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from codehub.domain.admission import Limits
+from codehub.domain.errors import ErrorReason
+from codehub.domain.ledger import Kind
+from codehub.domain.workspace import Desired, Operation, Phase, Workspace
+from codehub.ports.accounts import Ticket
+from codehub.proxy.visitors import VISIT_COOKIE
+from codehub.usecases.new_secrets import digest
+from tests.proxy.hub import DIRECT, FROM_ELSEWHERE, HTML, Hub, Somebody, hub_on, problem, session_of
+
+WAKES = "&quot;wakes&quot;: true"
+
+
+@pytest.fixture
+async def hub() -> AsyncIterator[Hub]:
+    async with hub_on() as opened:
+        yield opened
+
+
+async def asleep(hub: Hub) -> tuple[Somebody, Workspace]:
+    ann = await hub.person()
+    return ann, await hub.workspace(ann, Phase.STANDBY)
+
+
+# ── what does ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_our_page_wakes_it_by_a_post(hub: Hub) -> None:
+    ann, demo = await asleep(hub)
+    woken = await hub.wake(demo, ann)
+    assert (woken.status_code, woken.json()["name"]) == (202, "waiting")
+    row = hub.row(demo.id)
+    assert (row.desired_state, row.desired_by) == (Desired.RUNNING, "ann")
+
+
+async def test_many_tabs_are_one_start(hub: Hub) -> None:
+    ann, demo = await asleep(hub)
+    answers = await asyncio.gather(*(hub.wake(demo, ann) for _ in range(20)))
+    assert {answer.status_code for answer in answers} == {202}
+    entries = await hub.database.views().entries(demo.id, 100)
+    assert sum(entry.after == "RUNNING" for _, entry in entries if entry.kind is Kind.WISH) == 1
+
+
+async def test_a_token_wakes_it_without_a_page(hub: Hub) -> None:
+    ann, demo = await asleep(hub)
+    headers = {"authorization": f"Bearer {ann.token}"}
+    assert (await hub.get(demo, "/_codehub/wake", headers=headers, method="POST")).status_code == 202
+    assert hub.row(demo.id).desired_state is Desired.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("headers", "by_itself"),
+    [
+        (DIRECT, True),
+        ({**HTML, "sec-fetch-site": "same-origin"}, True),
+        (FROM_ELSEWHERE, False),
+        ({**HTML, "sec-fetch-site": "same-site"}, False),
+        ({"accept": "text/html"}, False),
+        ({**DIRECT, "sec-purpose": "prefetch"}, False),
+        ({**DIRECT, "sec-purpose": "prefetch;prerender"}, False),
+        ({**DIRECT, "sec-fetch-dest": "iframe", "sec-fetch-mode": "no-cors"}, False),
+    ],
+)
+async def test_the_page_wakes_by_itself_when_a_person_came_on_purpose(
+    hub: Hub, headers: dict[str, str], by_itself: bool
+) -> None:
+    ann, demo = await asleep(hub)
+    page = await hub.get(demo, "/deep", ann, headers)
+    assert (WAKES in page.text) is by_itself
+    assert hub.row(demo.id).desired_state is Desired.STANDBY
+
+
+async def test_who_comes_with_the_dashboard_s_ticket_came_on_purpose(hub: Hub) -> None:
+    """From the dashboard's host the browser says cross-site; the ticket is what tells."""
+    ann, demo = await asleep(hub)
+    await hub.directory.tickets().issue(digest("s"), Ticket(ann.user.id, demo.id, session_of(ann), wakes=True), 60)
+    entered = await hub.get(demo, "/_codehub/enter?ticket=s&to=/deep", headers=FROM_ELSEWHERE)
+    kept = "; ".join(cookie.partition(";")[0] for cookie in entered.headers.get_list("set-cookie"))
+    page = await hub.get(demo, "/deep", headers={**FROM_ELSEWHERE, "cookie": kept})
+    assert WAKES in page.text
+    assert "__Host-codehub-arrived=; Path=/; Max-Age=0" in page.headers["set-cookie"]
+    only_visit = kept.partition(";")[0]
+    assert WAKES not in (await hub.get(demo, "/deep", headers={**FROM_ELSEWHERE, "cookie": only_visit})).text
+
+
+async def test_a_link_that_was_handed_over_waits_for_a_click(hub: Hub) -> None:
+    ann, demo = await asleep(hub)
+    handed = await hub.platform(f"/open/{demo.slug}?to=/deep", ann, FROM_ELSEWHERE)
+    entered = await hub.get(demo, handed.headers["location"].partition(hub.host(demo))[2], headers=FROM_ELSEWHERE)
+    (cookie,) = entered.headers.get_list("set-cookie")
+    page = await hub.get(demo, "/deep", headers={**FROM_ELSEWHERE, "cookie": cookie.partition(";")[0]})
+    assert page.status_code == 200
+    assert WAKES not in page.text
+
+
+# ── what does not ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://evil.test"},
+        {"origin": "null"},
+        {"origin": "http://hub.test"},
+        {"origin": "https://demo.ws.test"},
+        {"content-type": "text/plain"},
+        {"content-type": "application/x-www-form-urlencoded"},
+    ],
+)
+async def test_another_site_s_post_does_not(hub: Hub, headers: dict[str, str]) -> None:
+    ann, demo = await asleep(hub)
+    refused = await hub.wake(demo, ann, **headers)
+    assert (refused.status_code, problem(refused)) == (403, "cross_site")
+    assert hub.row(demo.id).desired_state is Desired.STANDBY
+
+
+async def test_a_get_of_the_wake_does_not(hub: Hub) -> None:
+    ann, demo = await asleep(hub)
+    for method in ("GET", "HEAD", "PUT", "DELETE"):
+        assert (await hub.get(demo, "/_codehub/wake", ann, DIRECT, method=method)).status_code == 404
+    assert hub.row(demo.id).desired_state is Desired.STANDBY
+
+
+async def test_a_sleeping_tab_s_socket_does_not_and_is_told_to_come_back(hub: Hub) -> None:
+    ann, demo = await asleep(hub)
+    host, secret = hub.host(demo), await hub.visit(ann, demo)
+    told = await hub.socket(f"Origin: http://{host}", f"Cookie: {VISIT_COOKIE}={secret}", host=host)
+    assert told.status == 101
+    assert b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" in told.head
+    assert await told.close_code() == 1013
+    assert hub.row(demo.id).desired_state is Desired.STANDBY
+
+
+async def test_nobody_else_can(hub: Hub) -> None:
+    ann, demo = await asleep(hub)
+    bob = await hub.person("bob")
+    token = {"authorization": f"Bearer {bob.token}"}
+    assert (await hub.get(demo, "/_codehub/wake", headers=token, method="POST")).status_code == 404
+    ours = {"origin": f"http://{hub.host(demo)}", "content-type": "application/json"}
+    assert (await hub.get(demo, "/_codehub/wake", headers=ours, method="POST")).status_code == 401
+    assert hub.row(demo.id).desired_state is Desired.STANDBY
+    assert ann.user.username == "ann"
+
+
+async def test_an_error_is_not_woken_away(hub: Hub) -> None:
+    ann = await hub.person()
+    demo = await hub.workspace(ann, Phase.ERROR, error_reason=ErrorReason.DATA_LOST)
+    told = await hub.wake(demo, ann)
+    assert told.json()["name"] == "error"
+    entries = await hub.database.views().entries(demo.id, 100)
+    assert sum(entry.kind is Kind.WISH for _, entry in entries) <= 1
+
+
+# ── waiting ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_the_page_hears_of_each_change(hub: Hub) -> None:
+    ann, demo = await asleep(hub)
+    first = (await hub.get(demo, "/_codehub/state", ann)).json()
+    assert first["name"] == "asleep"
+    asked = asyncio.ensure_future(hub.get(demo, f"/_codehub/state?seen={first['version']}", ann))
+    await asyncio.sleep(0.05)
+    assert not asked.done()
+    await hub.becomes(demo.id, desired_state=Desired.RUNNING, operation=Operation.STARTING)
+    second = (await asked).json()
+    assert second["version"] != first["version"]
+    assert (await hub.get(demo, "/_codehub/state")).status_code == 401
+
+
+# ── limits ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_at_the_limit_another_may_give_way() -> None:
+    async with hub_on(Limits(max_running_per_user=1)) as hub:
+        ann = await hub.person()
+        runs = await hub.workspace(ann, name="runs")
+        demo = await hub.workspace(ann, Phase.STANDBY)
+        full = await hub.wake(demo, ann)
+        assert (full.status_code, full.json()["name"]) == (429, "limit")
+        assert f"instead:{runs.id}" in [action["id"] for action in full.json()["actions"]]
+        assert hub.row(demo.id).desired_state is Desired.STANDBY
+        making = await hub.wake(demo, ann, f"?instead={runs.id}")
+        assert (making.status_code, making.json()["name"]) == (202, "making_room")
+        assert hub.row(runs.id).desired_state is Desired.STANDBY
+        hub.runtime.world.containers.pop(runs.id)
+        await hub.becomes(runs.id, phase=Phase.STANDBY)
+        assert (await hub.wake(demo, ann)).status_code == 202
+
+
+async def test_only_one_s_own_gives_way() -> None:
+    async with hub_on(Limits(max_running_per_user=1)) as hub:
+        ann, bob = await hub.person(), await hub.person("bob")
+        theirs = await hub.workspace(bob, name="theirs")
+        demo = await hub.workspace(ann, Phase.STANDBY)
+        assert (await hub.wake(demo, ann, f"?instead={theirs.id}")).status_code == 404
+        assert (await hub.wake(demo, ann, "?instead=nonsense")).status_code == 422
+        assert hub.row(theirs.id).desired_state is Desired.RUNNING

@@ -1,0 +1,329 @@
+"""The front door as it runs, while its own processes and those behind it die, renew and misbehave."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime
+
+import psutil
+import pytest
+import pytest_asyncio
+
+from codehub.adapters.postgres import migrate
+from codehub.bootstrap import door_parts
+from codehub.domain.identity import Role
+from codehub.domain.workspace import Phase
+from codehub.proxy.front_door import FrontDoor
+from codehub.proxy.limits import Limits
+from tests.contracts.patience import eventually
+from tests.real_services import ServiceLoop, temporary_database
+from tests.system.front_doors import Door, FrontDoors, Visit, front_doors
+from tests.system.websockets import PATIENCE, Browser, Cut, WebSocket, Wire
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+
+PAGE = "text/html,application/xhtml+xml,*/*;q=0.8"
+GOING_AWAY, SIGNED_OUT, RESTARTING = 1001, 1008, 1012
+SECONDS = 30.0
+"""Enough for a loaded machine, and less than the minute after which everybody is looked at again."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def doors(postgres_url: str, redis_url: str, service_loop: ServiceLoop) -> AsyncIterator[FrontDoors]:
+    """One site for all, as starting it is most of the work: each test has people and workspaces of its own."""
+    with temporary_database(postgres_url, service_loop) as url:
+        await migrate(url)
+        quick = {"ACTIVITY_FLUSH_INTERVAL": "1", "COORDINATOR_TTL_INTERVAL": "1"}
+        async with front_doors(url, redis_url, **quick) as opened:
+            yield opened
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def door(doors: FrontDoors) -> Door:
+    return await doors.open(workers=2)
+
+
+def served_by(worker: psutil.Process, socket: WebSocket) -> bool:
+    ours = socket.wire.writer.get_extra_info("sockname")[1]
+    return any(getattr(connection.raddr, "port", 0) == ours for connection in worker.net_connections("tcp"))
+
+
+async def one_visit(doors: FrontDoors, door: Door) -> Visit:
+    ann = await doors.person()
+    return await doors.visit(ann, await doors.running(ann), door)
+
+
+# ── our own processes ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_killed_worker_is_replaced_and_leaves_nothing_behind(doors: FrontDoors, door: Door) -> None:
+    visit = await one_visit(doors, door)
+    handles = door.supervisor.num_fds()
+    sockets = [await visit.socket() for _ in range(16)]
+    victim, other = door.workers
+    lost = [socket for socket in sockets if served_by(victim, socket)]
+    kept = [socket for socket in sockets if served_by(other, socket)]
+    assert len(lost) + len(kept) == 16
+    assert lost
+    assert kept
+
+    async def counts(sockets: int) -> bool:
+        return (await door.metrics())["codehub_proxy_sockets"] == sockets
+
+    await eventually(lambda: counts(16), PATIENCE)
+    victim.kill()
+    assert {await socket.ended() for socket in lost} == {None}
+    assert all([await socket.echoed(b"still here") for socket in kept])
+
+    answers = await asyncio.gather(*(visit.get(f"/{number}") for number in range(20)))
+    assert {answer.status for answer in answers} == {200}
+
+    async def is_replaced() -> bool:
+        return len(door.workers) == 2 and other in door.workers and victim not in door.workers
+
+    await eventually(is_replaced, PATIENCE)
+    again = [await visit.socket() for _ in range(16)]
+    assert any(not served_by(other, socket) for socket in again)
+    assert all([await socket.echoed(b"back again") for socket in again])
+    for socket in (*kept, *again):
+        socket.close()
+    await eventually(lambda: counts(0), PATIENCE)
+    assert door.supervisor.num_fds() == handles
+
+
+async def test_renewal_under_load_fails_no_request(doors: FrontDoors, door: Door) -> None:
+    visit = await one_visit(doors, door)
+    before = {worker.pid for worker in door.workers}
+    sockets = [await visit.socket() for _ in range(6)]
+    assert all([await socket.echoed(b"hello") for socket in sockets])
+    seen: list[int] = []
+    over = asyncio.Event()
+
+    async def browse(browser: Browser) -> None:
+        while not over.is_set():
+            seen.append((await browser.get(f"/file-{len(seen)}")).status)
+            await asyncio.sleep(0.02)
+
+    browsing = [asyncio.ensure_future(browse(visit.browser())) for _ in range(6)]
+    door.send(signal.SIGHUP)
+    codes = await asyncio.gather(*(socket.ended() for socket in sockets))
+
+    async def is_renewed() -> bool:
+        return len(door.workers) == 2 and not before & {worker.pid for worker in door.workers}
+
+    await eventually(is_renewed, PATIENCE)
+    over.set()
+    await asyncio.gather(*browsing)
+    assert codes == [RESTARTING] * 6
+    assert set(seen) == {200}
+    assert len(seen) > 20
+
+
+async def test_one_door_ends_well_while_the_other_serves(doors: FrontDoors, door: Door) -> None:
+    first, second = await doors.open(), door
+    visit = await one_visit(doors, first)
+    there = Visit(second, visit.workspace, visit.cookie)
+    socket, elsewhere = await visit.socket(), await there.socket()
+    download = await Wire.open(first.port)
+    download.send(visit.host, "/big/30000000", visit.headers)
+    status, headers = await download.head()
+    assert (status, headers["content-length"]) == (200, "30000000")
+    first.send(signal.SIGTERM)
+    workers = first.workers
+
+    async def takes_no_more() -> bool:
+        try:
+            (await Wire.open(first.port)).close()
+        except OSError:
+            return True
+        return False
+
+    got = len(await download.reader.readexactly(1_000_000))
+    assert got + len(await download.reader.readexactly(29_000_000)) == 30_000_000
+    download.close()
+    assert await socket.ended() == RESTARTING
+    assert await asyncio.to_thread(first.process.process.wait, PATIENCE) == 0
+    await eventually(takes_no_more, PATIENCE)
+    assert not any(worker.is_running() for worker in workers)
+    assert await elsewhere.echoed(b"not my door")
+    assert (await there.get("/")).status == 200
+
+
+# ── what is behind it ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_workspace_that_stops_cuts_what_is_under_way(doors: FrontDoors, door: Door) -> None:
+    visit = await one_visit(doors, door)
+    counted, dripping, socket = await Wire.open(door.port), await Wire.open(door.port), await visit.socket()
+    counted.send(visit.host, "/big/1000000000", visit.headers)
+    dripping.send(visit.host, "/drip", visit.headers)
+    assert (await counted.head())[0] == (await dripping.head())[0] == 200
+    await dripping.reader.readexactly(10)
+    await doors.stop(visit.workspace)
+    await doors.settled(visit.workspace.id, Phase.STANDBY)
+    assert await socket.ended() in (GOING_AWAY, None)
+    assert await rest_of(counted) < 1_000_000_000
+    dripped = bytearray()
+    assert await rest_of(dripping, dripped) > 0
+    assert b"\r\n0\r\n" not in dripped
+    waiting = await visit.get("/", Accept=PAGE, Sec_Fetch_Mode="navigate", Sec_Fetch_Site="none")
+    assert (waiting.status, b"<html" in waiting.body) == (200, True)
+    refused = await WebSocket.open(door.port, visit.host, visit.headers)
+    assert await refused.ended() == 1013
+    assert (await doors.row(visit.workspace.id)).phase is Phase.STANDBY
+
+
+async def rest_of(wire: Wire, into: bytearray | None = None) -> int:
+    size = 0
+    try:
+        while data := await asyncio.wait_for(wire.reader.read(1 << 16), PATIENCE):
+            size += len(data)
+            if into is not None:
+                into += data
+    except ConnectionError:
+        pass
+    wire.close()
+    return size
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [("/garbage", 502, "garbage"), ("/early", 502, "closed_early"), ("/silent", 504, "too_slow")],
+)
+async def test_what_answers_badly_is_explained(path: str, status: int, code: str, doors: FrontDoors) -> None:
+    """In this process, as no workspace is waited for as briefly as here."""
+    ann = await doors.person()
+    workspace = await doors.running(ann)
+    _, token = await doors.token(ann)
+    front = FrontDoor(door_parts(doors.site.services), Limits(first_byte_seconds=0.3, tick=0.05))
+    running = asyncio.ensure_future(front.run())
+    port = await front.server.listen("127.0.0.1", 0)
+    try:
+        for accept, kind in ((PAGE, "text/html"), ("application/json", "application/problem+json")):
+            wire = await Wire.open(port)
+            wire.send(f"{workspace.slug}.localhost", path, {"Authorization": f"Bearer {token}", "Accept": accept})
+            answer = await wire.answer()
+            wire.close()
+            assert answer.status == status
+            assert answer.headers["content-type"].startswith(kind)
+            if kind != "text/html":
+                assert json.loads(answer.body)["code"] == code
+    finally:
+        await front.server.drain(0.0, 0.0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_half_an_answer_is_told_from_a_whole_one(doors: FrontDoors, door: Door) -> None:
+    visit = await one_visit(doors, door)
+    with pytest.raises(Cut) as cut:
+        await visit.get("/half")
+    assert cut.value.got == b"ten bytes."
+    assert (await visit.get("/whole")).body == b"/whole"
+
+
+# ── whoever may no longer be here ─────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_those_who_may_no_longer_are_shown_out(doors: FrontDoors, door: Door) -> None:
+    ann = await doors.person()
+    root, eve, other_admin = [await doors.person(Role.ADMIN) for _ in range(3)]
+    workspace = await doors.running(ann)
+    token_id, token = await doors.token(ann)
+    stays = await doors.visit(await doors.again(ann), workspace, door)
+    signs_out = await doors.visit(ann, workspace, door)
+    loses_role = await doors.visit(root, workspace, door)
+    is_disabled = await doors.visit(eve, workspace, door)
+    bearer, people = {"Authorization": f"Bearer {token}"}, doors.people
+
+    bystander = await stays.socket()
+    by_token = await WebSocket.open(door.port, signs_out.host, bearer)
+    by_visit = {visit.cookie: await visit.socket() for visit in (signs_out, loses_role, is_disabled)}
+    tries: list[tuple[WebSocket, Callable[[], Awaitable[object]]]] = [
+        (by_token, lambda: doors.tokens.revoke(ann.caller, token_id)),
+        (by_visit[signs_out.cookie], lambda: doors.sign_out(ann)),
+        (
+            by_visit[loses_role.cookie],
+            lambda: doors.people.set_role(other_admin.caller, root.caller.user.id, Role.USER),
+        ),
+        (by_visit[is_disabled.cookie], lambda: people.disable(other_admin.caller, eve.caller.user.id)),
+    ]
+    for socket, end in tries:
+        assert await socket.echoed(b"before")
+        await end()
+        async with asyncio.timeout(SECONDS):
+            assert await socket.ended() == SIGNED_OUT
+    for visit, status in ((signs_out, 401), (loses_role, 404), (is_disabled, 401)):
+        assert (await visit.get("/", Accept="application/json")).status == status
+    assert (await door.ask(signs_out.host, "/", **bearer)).status == 401
+    assert await bystander.echoed(b"still mine")
+
+
+# ── what it tells ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_activity_reaches_the_row_and_survives_a_killed_worker(doors: FrontDoors, door: Door) -> None:
+    visit = await one_visit(doors, door)
+
+    async def is_newer_than(before: datetime | None) -> bool:
+        at = (await doors.row(visit.workspace.id)).last_access_at
+        return at is not None and (before is None or at > before)
+
+    async def flushed_at_least() -> datetime:
+        """The row or Redis has it: one of the two always does."""
+        waiting = (await doors.site.services.redis.activity().read()).get(visit.workspace.id)
+        written = (await doors.row(visit.workspace.id)).last_access_at
+        assert written is not None
+        return max(written, waiting or written)
+
+    at_first = (await doors.row(visit.workspace.id)).last_access_at
+    assert (await visit.get("/work")).status == 200
+    await eventually(lambda: is_newer_than(at_first), PATIENCE)
+
+    socket = await visit.socket()
+    before = (await doors.row(visit.workspace.id)).last_access_at
+    assert await socket.echoed(b"\x01" + bytes(11) + b"\x05typed")  # as a workbench sends it
+    await eventually(lambda: is_newer_than(before), PATIENCE)
+
+    for worker in door.workers:
+        worker.kill()
+    assert await socket.ended() is None
+    at_last = await flushed_at_least()
+    assert (await visit.get("/after")).status == 200
+    await eventually(lambda: is_newer_than(at_last), PATIENCE)
+
+
+async def test_metrics_count_by_route(doors: FrontDoors, door: Door) -> None:
+    visit = await one_visit(doors, door)
+    before = await door.metrics()
+
+    async def grew(route: str, status: str, by: int) -> bool:
+        name = f'codehub_proxy_requests_total{{route="{route}",status="{status}"}}'
+        return (await door.metrics()).get(name, 0.0) - before.get(name, 0.0) >= by
+
+    for _ in range(5):
+        assert (await visit.get("/counted")).status == 200
+    assert (await door.ask(f"localhost:{door.port}", "/api/v1/session")).status == 502
+    assert (await door.ask(visit.host, "/")).status == 401
+    await eventually(lambda: grew("ide", "2xx", 5), PATIENCE)
+    await eventually(lambda: grew("api", "5xx", 1), PATIENCE)
+    await eventually(lambda: grew("door", "4xx", 1), PATIENCE)
+
+
+async def test_log_lines_have_ids_and_no_secret(doors: FrontDoors, door: Door) -> None:
+    ann = await doors.person()
+    visit = await doors.visit(ann, await doors.running(ann), door)
+    _, token = await doors.token(ann)
+    assert (await visit.get("/file?ticket=told-nobody&x=1", X_Request_Id="trace-1")).status == 200
+    assert (await door.ask(visit.host, "/by-token?key=told-nobody", Authorization=f"Bearer {token}")).status == 200
+    lines = door.process.log.read_text().splitlines()
+    requests = [json.loads(line) for line in lines if '"event": "request"' in line]
+    [ours] = [line for line in requests if line["request_id"] == "trace-1"]
+    assert (ours["workspace"], ours["user"]) == (str(visit.workspace.id), str(ann.caller.user.id))
+    assert (ours["method"], ours["path"], ours["status"], ours["route"]) == ("GET", "/file", 200, "ide")
+    assert (ours["host"], ours["peer"]) == (visit.host, "127.0.0.1")
+    assert all(line["request_id"] for line in requests)
+    secrets = ("told-nobody", token, ann.session, visit.cookie.partition("=")[2])
+    assert [line for line in lines if any(secret in line for secret in secrets)] == []
+    assert [line for line in requests if "?" in line["path"]] == []

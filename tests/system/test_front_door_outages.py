@@ -1,0 +1,82 @@
+"""PostgreSQL or Redis are away: whoever is at work notices nothing, and whoever may no longer be here is out anyway."""
+
+import asyncio
+
+import pytest
+
+from codehub.domain.identity import Role
+from tests.contracts.patience import eventually
+from tests.system.front_doors import Door, FrontDoors, Visit, front_doors
+from tests.system.test_front_door import PAGE, SIGNED_OUT
+from tests.system.test_outages import Servers, own_servers
+from tests.system.websockets import PATIENCE
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+
+SECONDS = 30.0
+"""Enough for a loaded machine, and less than the minute that is trusted as long as everything is heard."""
+
+
+async def test_redis_and_then_postgresql_are_away() -> None:
+    async with own_servers() as servers, front_doors(servers.url("postgres"), servers.url("redis")) as doors:
+        door = await doors.open()
+        await redis_is_away(servers, doors, door)
+        await postgresql_is_away(servers, doors, door)
+
+
+async def redis_is_away(servers: Servers, doors: FrontDoors, door: Door) -> None:
+    """Everybody is served, and who may no longer be in is found in the database."""
+    ann = await doors.person()
+    root, odd = [await doors.person(Role.ADMIN) for _ in range(2)]
+    workspace = await doors.running(ann)
+    stays = await doors.visit(await doors.again(ann), workspace, door)
+    leaves = await doors.visit(ann, workspace, door)
+    demoted = await doors.visit(root, workspace, door)
+    sockets = [await visit.socket() for visit in (stays, leaves, demoted)]
+    assert (await leaves.get("/")).status == 200
+    await servers.kill("redis")
+    assert (await leaves.get("/")).status == 200
+    assert (await stays.get("/new")).status == 200
+    assert await (await stays.socket()).echoed(b"a new one")
+
+    await doors.sign_out(ann)
+    await doors.people.set_role(odd.caller, root.caller.user.id, Role.USER)
+    await eventually(lambda: is_out(leaves), SECONDS)
+    await eventually(lambda: is_out(demoted), SECONDS)
+    async with asyncio.timeout(SECONDS):
+        assert [await socket.ended() for socket in sockets[1:]] == [SIGNED_OUT, SIGNED_OUT]
+    assert await sockets[0].echoed(b"still mine")
+
+    await servers.start("redis")
+    assert (await stays.get("/")).status == 200
+    assert await sockets[0].echoed(b"mine for good")
+
+
+async def is_out(visit: Visit) -> bool:
+    return (await visit.get("/", Accept="application/json")).status in (401, 404)
+
+
+async def postgresql_is_away(servers: Servers, doors: FrontDoors, door: Door) -> None:
+    """Who was just served is served on; the others are told that we cannot look them up, and come in when we can."""
+    ann = await doors.person()
+    workspace = await doors.running(ann)
+    known = await doors.visit(ann, workspace, door)
+    unknown = await doors.visit(ann, workspace, door)
+    socket = await known.socket()
+    assert (await known.get("/")).status == 200
+    await servers.kill("postgres")
+    for path in ("/", "/again", "/and-again"):
+        assert (await known.get(path)).status == 200
+    assert await socket.echoed(b"still here")
+    page = await unknown.get("/", Accept=PAGE)
+    assert (page.status, page.headers["content-type"].partition(";")[0]) == (503, "text/html")
+    problem = await unknown.get("/", Accept="application/json")
+    assert (problem.status, problem.headers["content-type"]) == (503, "application/problem+json")
+    assert b'"unavailable"' in problem.body
+    await servers.start("postgres")
+
+    async def comes_in() -> bool:
+        return (await unknown.get("/")).status == 200
+
+    await eventually(comes_in, PATIENCE)
+    assert await socket.echoed(b"all the time")

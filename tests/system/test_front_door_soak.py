@@ -1,0 +1,222 @@
+"""Many come, talk, and go in every way there is, through the front door as it runs; afterwards it is as before.
+
+Descriptors: no connection of a client is left, the workspaces have exactly the sockets that they had before, and the
+worker has no more than its own. Memory: after the first rounds, which fill caches and the allocator's pools, a round
+leaves no more behind than the one before it, give or take what an allocator moves about.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import psutil
+import pytest
+
+from codehub.adapters.postgres import migrate
+from tests.contracts.patience import eventually
+from tests.system import talking_ide
+from tests.system.front_doors import Door, Visit, front_doors
+from tests.system.websockets import PATIENCE, Cut, WebSocket, Wire, hang_up
+
+pytestmark = pytest.mark.system
+
+SLACK = 4 << 20
+AT_ONCE = 40
+OWN = 12
+"""Connections to PostgreSQL and Redis, which come and go in their pools."""
+
+
+@dataclass
+class Crowd:
+    door: Door
+    visits: list[Visit]
+    dice: random.Random
+    held: list[WebSocket] = field(default_factory=list)
+    came: int = 0
+
+    async def round(self, sockets: int, seconds: float) -> None:
+        await self._together(sockets, self._hold)
+        until = asyncio.get_running_loop().time() + seconds
+        await asyncio.gather(*(self._churn(until) for _ in range(AT_ONCE)))
+        self.dice.shuffle(self.held)
+        await self._together(sockets, self._let_go)
+        hang_up()
+
+    async def _together(self, count: int, one: Callable[[], Awaitable[None]]) -> None:
+        async def some() -> None:
+            for _ in range(count // AT_ONCE):
+                await one()
+
+        await asyncio.gather(*(some() for _ in range(AT_ONCE)))
+
+    async def _hold(self) -> None:
+        self.held.append(await self._anyone().socket())
+
+    async def _let_go(self) -> None:
+        socket = self.held.pop()
+        if self.dice.random() < 0.5:
+            await self._say_goodbye(socket)
+        else:
+            socket.wire.abort()
+
+    def _anyone(self) -> Visit:
+        self.came += 1
+        return self.visits[self.came % len(self.visits)]
+
+    async def _churn(self, until: float) -> None:
+        ways = (
+            self._talk_and_close,
+            self._talk_and_vanish,
+            self._half_close,
+            self._vanish_in_a_frame,
+            self._vanish_in_the_handshake,
+            self._browse,
+            self._leave_a_download,
+            self._leave_an_upload,
+            self._say_nonsense,
+        )
+        while asyncio.get_running_loop().time() < until:
+            await self.dice.choice(ways)(self._anyone())
+            held = self.dice.choice(self.held)
+            self.held.remove(held)  # one talks to it at a time
+            assert await held.echoed(self._message())
+            self.held.append(held)
+
+    def _message(self) -> bytes:
+        return self.dice.randbytes(self.dice.choice((1, 20, 100, 1000, 20_000)))
+
+    # ── the ways ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _talk(self, visit: Visit) -> WebSocket:
+        socket = await visit.socket()
+        for _ in range(3):
+            assert await socket.echoed(self._message())
+        return socket
+
+    async def _talk_and_close(self, visit: Visit) -> None:
+        await self._say_goodbye(await self._talk(visit))
+
+    async def _say_goodbye(self, socket: WebSocket) -> None:
+        socket.send((1000).to_bytes(2, "big"), 8)
+        assert await socket.ended() == 1000
+        socket.close()
+
+    async def _talk_and_vanish(self, visit: Visit) -> None:
+        (await self._talk(visit)).wire.abort()
+
+    async def _half_close(self, visit: Visit) -> None:
+        socket = await self._talk(visit)
+        socket.wire.writer.write_eof()
+        assert await socket.ended() is None
+        socket.close()
+
+    async def _vanish_in_a_frame(self, visit: Visit) -> None:
+        socket = await self._talk(visit)
+        socket.wire.writer.write(b"\x82\xfe\x10\x00only a part")
+        socket.wire.abort()
+
+    async def _vanish_in_the_handshake(self, visit: Visit) -> None:
+        wire = await Wire.open(visit.door.port)
+        asked = {"Connection": "Upgrade", "Upgrade": "websocket", "Origin": f"http://{visit.host}"}
+        wire.send(visit.host, "/ws", visit.headers | asked)
+        wire.abort()
+
+    async def _browse(self, visit: Visit) -> None:
+        browser = visit.browser()
+        for number in range(3):
+            assert (await browser.get(f"/file-{number}")).body == b"/file-%d" % number
+        browser.leave()
+
+    async def _leave_a_download(self, visit: Visit) -> None:
+        wire = await Wire.open(visit.door.port)
+        wire.send(visit.host, "/big/3000000", visit.headers)
+        await wire.head()
+        await wire.reader.readexactly(10_000)
+        wire.abort()
+
+    async def _leave_an_upload(self, visit: Visit) -> None:
+        wire = await Wire.open(visit.door.port)
+        wire.send(visit.host, "/upload", {**visit.headers, "Content-Length": "100000"}, "POST")
+        wire.writer.write(b"x" * 5000)
+        wire.close()
+
+    async def _say_nonsense(self, visit: Visit) -> None:
+        wire = await Wire.open(visit.door.port)
+        wire.writer.write(b"nonsense\r\n\r\n")
+        with suppress(Cut):
+            assert (await wire.answer()).status == 400
+        wire.close()
+
+
+@asynccontextmanager
+async def crowded(database: str, redis: str, people: int, each: int) -> AsyncIterator[Crowd]:
+    """`each`: how many workspaces a person has."""
+    await migrate(database)
+    async with front_doors(database, redis) as doors:
+        door = await doors.open(workers=1, CODEHUB_PROXY_ACCESS_LOG="errors")
+        owners = [await doors.person() for _ in range(people)]
+        spaces = await asyncio.gather(*(doors.running(owner) for owner in owners for _ in range(each)))
+        by_owner = [owner for owner in owners for _ in range(each)]
+        visits = [await doors.visit(owner, space, door) for owner, space in zip(by_owner, spaces, strict=True)]
+        yield Crowd(door, visits, random.Random(7))
+
+
+def ides(crowd: Crowd) -> list[psutil.Process]:
+    homes = {visit.workspace.id.hex for visit in crowd.visits}
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if talking_ide.__file__ in (words := process.info["cmdline"] or ())
+        and any(key in word for word in words for key in homes)
+    ]
+
+
+async def soak(crowd: Crowd, sockets: int, seconds: float) -> list[int]:
+    """RSS after each of the rounds."""
+    [worker] = crowd.door.workers
+    behind = ides(crowd)
+    at_rest = {process.pid: process.num_fds() for process in behind}
+    assert len(behind) >= len(crowd.visits)
+    await crowd.round(AT_ONCE, 1.0)
+    after: list[int] = []
+
+    async def clients_are_gone() -> bool:
+        return not [c for c in worker.net_connections("tcp") if c.status != psutil.CONN_LISTEN]
+
+    async def workspaces_are_alone() -> bool:
+        return {process.pid: process.num_fds() for process in behind} == at_rest
+
+    async def nobody_counts() -> bool:
+        return (await crowd.door.metrics())["codehub_proxy_connections"] == 0
+
+    first = 0
+    for _ in range(3):
+        await crowd.round(sockets, seconds)
+        await eventually(clients_are_gone, PATIENCE)
+        await eventually(workspaces_are_alone, PATIENCE)
+        first = first or worker.num_fds()
+        assert worker.num_fds() <= first + OWN
+        after.append(worker.memory_info().rss)
+    assert [worker] == crowd.door.workers
+    await eventually(nobody_counts, PATIENCE)
+    return after
+
+
+def judged(after: list[int], crowd: Crowd) -> None:
+    print(f"{crowd.came} came and went; RSS after each round: {[size // 1000 for size in after]} kB")
+    assert after[2] <= after[1] * 1.05 + SLACK
+
+
+@pytest.mark.timeout(400)
+async def test_a_few_hundred_come_and_go(fresh_database: str, fresh_redis: str) -> None:
+    async with crowded(fresh_database, fresh_redis, people=2, each=1) as crowd:
+        judged(await soak(crowd, 400, 8.0), crowd)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+async def test_five_thousand_sockets_and_ten_minutes_of_churn(fresh_database: str, fresh_redis: str) -> None:
+    async with crowded(fresh_database, fresh_redis, people=6, each=2) as crowd:
+        judged(await soak(crowd, 5000, 200.0), crowd)
