@@ -106,10 +106,13 @@ async def runs(tab: Tab, command: str) -> None:
     await tab.page.keyboard.press("Enter")
 
 
-async def until(check: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
+async def until(
+    check: Callable[[], bool], what: str, seconds: float = PATIENCE, say: Callable[[], object] = lambda: ""
+) -> None:
+    """`say`: asked if it never comes."""
     try:
         async with asyncio.timeout(seconds):
             while not check():
                 await asyncio.sleep(0.1)
     except TimeoutError:
-        raise AssertionError(f"it never came: {what}") from None
+        raise AssertionError(f"it never came: {what} {say()}") from None

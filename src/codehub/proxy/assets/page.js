@@ -183,7 +183,7 @@ async function follow(signal) {
       const same = next.version === seen;
       seen = next.version;
       // Why a wish was refused stays until there is news: the state as it was then is none.
-      if (!aside || MOVING.includes(next.name)) show(next);
+      if (!(aside || same) || MOVING.includes(next.name)) show(next);
       aside = false;
       if (next.name === "running") return;
       if (same) await pause(next.settled ? SELDOM : STILL, signal);
