@@ -101,7 +101,7 @@ class WorkspacesPage {
       this.#chips.set(name, { chip, count });
       chips.append(chip);
     }
-    return element("div", { class: "tools" }, element("div", { class: "search" }, icon("search"), search), chips, sort);
+    return element("div", { class: "tools" }, element("div", { class: "search" }, icon("search"), search), sort, chips);
   }
 
   #view() {

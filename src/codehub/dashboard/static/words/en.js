@@ -358,7 +358,7 @@ export default {
   "garbage.when": "Not before",
   "garbage.unmarked": "not marked yet",
   "garbage.none": "There is no garbage.",
-  "garbage.existing": "{kind}: existing",
+  "garbage.existing": "all {kind}s",
   "garbage.candidates": "would go",
   "garbage.freed": "would be freed",
   "garbage.refused": "A sweep would be refused",

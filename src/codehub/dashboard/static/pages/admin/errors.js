@@ -36,7 +36,7 @@ export function errorsSection(app) {
     return element(
       "button",
       { type: "button", class: RECOVERIES[action].givesUp ? "button danger" : "button primary", on: { click: () => recover(group, action).catch(complain) } },
-      t("errors.all", { action: t(`recovery.${action}`), count: number(group.count) }),
+      group.count === 1 ? t(`recovery.${action}`) : t("errors.all", { action: t(`recovery.${action}`), count: number(group.count) }),
     );
   }
 
