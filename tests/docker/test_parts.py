@@ -8,6 +8,7 @@ from codehub.adapters.docker.engine import Engine, agreed_version
 from codehub.adapters.docker.hints import Hints
 from codehub.adapters.docker.images import Layers, pull_failure
 from codehub.adapters.docker.jobs import job_store
+from codehub.adapters.docker.walls import is_leftover
 from codehub.domain.errors import BackendError, ErrorReason
 
 KEY = UUID("11111111-2222-3333-4444-555555555555")
@@ -87,6 +88,21 @@ def test_events_are_about_our_own_workspaces() -> None:
     assert hints.about(event("container")) is None
     assert hints.about(event("volume", f"ws-{KEY}-home-2")) == KEY
     assert hints.about(event("volume", "pgdata")) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "leftover"),
+    [
+        ("exited", "Exited (0) About a minute ago", True),
+        ("exited", "Exited (137) 3 hours ago", True),
+        ("exited", "Exited (0) 12 seconds ago", False),
+        ("exited", "Exited (0) Less than a second ago", False),
+        ("running", "Up 3 minutes", False),
+        ("created", "Created", False),
+    ],
+)
+def test_what_somebody_who_died_left_behind(state: str, status: str, leftover: bool) -> None:
+    assert is_leftover(state, status) is leftover
 
 
 def test_a_job_gets_the_stores_credentials_and_nothing_else() -> None:

@@ -12,7 +12,7 @@ from codehub.adapters.memory import MemoryArchives, MemoryDatabase, MemoryRuntim
 from codehub.coordinator.process import Tuning
 from codehub.domain.workspace import Workspace
 from codehub.usecases.checkup import Finding, Verdict, failed
-from codehub.usecases.probe import OWNER, POWERS, REACHES, Probe, Surroundings
+from codehub.usecases.probe import BEYOND, CAN_TRY, CONNECTS, OWNER, POWERS, REACHES, Probe, Surroundings
 from tests.coordinator.workshop import in_virtual_time
 from tests.simulation.stage import SeededIds, Stage, Worlds
 
@@ -20,18 +20,23 @@ from tests.simulation.stage import SeededIds, Stage, Worlds
 class House:
     """A site whose workspaces hold one note each, kept beside the volumes; `leaks`: paths that can be read inside."""
 
-    def __init__(self, leaks: Sequence[str] = (), *, isolates: bool = True) -> None:
+    def __init__(self, leaks: Sequence[str] = (), *, isolates: bool = True, walled: bool = False) -> None:
         self.stage = Stage(Worlds.fresh(), Tuning())
         self.notes: dict[UUID, str] = {}
         self.leaks = leaks
         self.isolates = isolates
+        self.walled = walled
         self.findings: list[Finding] = []
 
     async def inside(self, ws: Workspace, argv: Sequence[str]) -> tuple[int, str]:
         if argv[2] == REACHES:
             return int(argv[-1] not in self.leaks), ""
-        if argv[2] in POWERS:
-            return int(POWERS[argv[2]] not in self.leaks), ""
+        if argv[2] in POWERS | BEYOND:
+            return int((POWERS | BEYOND)[argv[2]] not in self.leaks), ""
+        if argv[2] == CAN_TRY:
+            return int("no bash" in self.leaks), ""
+        if argv[2] == CONNECTS:
+            return int(f"{argv[-2]}:{argv[-1]}" not in self.leaks), ""
         script = argv[2].partition(" && ")[2]
         if script.startswith("printf"):
             self.notes[ws.id] = script.split()[2]
@@ -48,7 +53,9 @@ class House:
             ids=SeededIds(5),
             inside=self.inside,
             home_of=lambda ws: f"/homes/{ws.home_store_key}",
-            surroundings=Surroundings({"/data/password": "the passwords"}, self.isolates),
+            surroundings=Surroundings(
+                {"/data/password": "the passwords"}, self.isolates, self.walled, {("gateway", 5432): "the database"}
+            ),
             patience_seconds=patience,
         )
 
@@ -130,3 +137,42 @@ async def test_a_probe_that_is_cancelled_cleans_up() -> None:
     await asyncio.gather(running, return_exceptions=True)
     assert house.nothing_is_left()
     await house.stage.kill("me")
+
+
+def examined_behind_walls(*leaks: str) -> House:
+    house = House(leaks, walled=True)
+
+    @in_virtual_time
+    async def examine() -> None:
+        house.stage.start("me")
+        await house.examined()
+        assert house.nothing_is_left()
+        await house.stage.kill("me")
+
+    examine()
+    return house
+
+
+def test_behind_walls_the_network_and_the_share_are_tried_too() -> None:
+    found = examined_behind_walls().findings
+    assert {one.verdict for one in found} == {Verdict.OK}, found
+    assert all(what in found[1].seen for what in ("the database", "another workspace's IDE", *BEYOND.values()))
+
+
+@pytest.mark.parametrize(
+    ("leak", "what"),
+    [
+        ("gateway:5432", "the database"),
+        ("memory:1", "another workspace's IDE"),
+        ("more memory than its share", "more memory than its share"),
+    ],
+)
+def test_a_hole_in_the_walls_is_a_failure(leak: str, what: str) -> None:
+    found = examined_behind_walls(leak).findings
+    assert (found[1].verdict, found[1].seen) == (Verdict.FAIL, f"from inside in reach: {what}")
+
+
+def test_a_network_that_cannot_be_tried_is_not_called_closed() -> None:
+    found = examined_behind_walls("no bash").findings
+    assert [one.name for one in found if one.verdict is Verdict.FAIL] == ["probe"]
+    assert "probe: isolation" not in {one.name for one in found}

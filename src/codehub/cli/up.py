@@ -41,7 +41,7 @@ def up(
     The first time it installs the IDE and shows the admin's password. Ctrl-C stops it; workspaces that run go on, and
     running it again finds everything as it was.
 
-    Examples: `codehub up` · `codehub up --port 9000 --data-dir /srv/codehub`
+    Examples: `codehub up` · `codehub up --port 9000 --data-dir /srv/codehub` · `codehub up --runtime process`
     """
     from codehub.bootstrap import embedded_databases
     from codehub.bootstrap import migrate as bring_up

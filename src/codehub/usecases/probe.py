@@ -125,6 +125,8 @@ class Probe:
         reached += await self._succeeding(ws, POWERS)
         tried = set(hidden.values())
         if self.surroundings.walled:
+            if (await self.inside(ws, ["sh", "-c", CAN_TRY]))[0] != 0:
+                raise StepFailed("the network cannot be tried from inside", "The image needs bash, grep and timeout.")
             addresses = await self._addresses(neighbour)
             reached += [what for (host, port), what in addresses.items() if await self._connects(ws, host, port)]
             reached += await self._succeeding(ws, BEYOND)
@@ -148,8 +150,6 @@ class Probe:
         return {**self.surroundings.addresses, (endpoint.host, endpoint.port): what, by_name: what}
 
     async def _connects(self, ws: Workspace, host: str, port: int) -> bool:
-        if (await self.inside(ws, ["sh", "-c", CAN_TRY]))[0] != 0:
-            raise StepFailed("the network cannot be tried from inside", "The image needs bash, grep and timeout.")
         return (await self.inside(ws, ["sh", "-c", CONNECTS, "sh", host, str(port)]))[0] == 0
 
     async def _reaches(self, ws: Workspace, path: str) -> bool:

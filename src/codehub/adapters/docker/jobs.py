@@ -30,7 +30,7 @@ _NOT_THERE = ("AWS_CA_BUNDLE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE")
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _EXITED = re.compile(r"Exited \((\d+)\)")
 _TAIL = 40
-_SETTLE_SECONDS = 3.0
+_SETTLE_SECONDS = 15.0
 _LOOK_AGAIN_SECONDS = 0.05
 
 
@@ -52,14 +52,12 @@ class DockerJobs:
         if not await self._engine.has_image(self._site.codehub_image):
             message = f"the image {self._site.codehub_image} of storage jobs is not there: build it (`make images`)"
             raise BackendError(message, reason=ErrorReason.ACTION_FAILED)
-        present = await self._settled(spec.workspace_id)
-        if present is None or present["State"] == "created":
-            present = await self._make(spec, present)
-        if present["Labels"][OPERATION_LABEL] != str(spec.op_id):
-            raise JobConflict(f"a job of operation {present['Labels'][OPERATION_LABEL]} is still there")
-        if present["State"] == "created":
-            with doing("the job cannot be started"):
-                await (await self._engine.docker()).containers.container(present["Id"]).start()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _SETTLE_SECONDS
+        while not await self._try_to_start(spec, last=loop.time() > until):
+            if loop.time() > 2 * _SETTLE_SECONDS + until:
+                raise BackendError(f"the job of {spec.workspace_id} comes and goes: who else starts it?")
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
     async def clear(self, workspace_id: UUID) -> None:
         found = (await self._listed([workspace_id])).get(workspace_id)
@@ -69,33 +67,36 @@ class DockerJobs:
     async def _listed(self, ids: Collection[UUID] | None) -> dict[UUID, Mapping[str, Any]]:
         return await listed_by_workspace(self._engine, self._site, JOB, ids, job_name)
 
-    async def _settled(self, workspace_id: UUID) -> Mapping[str, Any] | None:
-        """Whoever made one starts it at once. One that stays as it was made is what somebody who died has left."""
-        waited = 0.0
-        while True:
-            found = (await self._listed([workspace_id])).get(workspace_id)
-            if found is None or found["State"] != "created" or waited > _SETTLE_SECONDS:
-                return found
-            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-            waited += _LOOK_AGAIN_SECONDS
+    async def _try_to_start(self, spec: JobSpec, *, last: bool) -> bool:
+        """False: look again. Whoever makes a job starts it at once; one that stays as it was made to the `last` is what
+        somebody who died has left."""
+        present = (await self._listed([spec.workspace_id])).get(spec.workspace_id)
+        key = await self._make(spec) if present is None else present["Id"]
+        if key is None:
+            return False
+        if present is not None and present["Labels"][OPERATION_LABEL] != str(spec.op_id):
+            if present["State"] != "created":
+                raise JobConflict(f"a job of operation {present['Labels'][OPERATION_LABEL]} is still there")
+            if last:
+                await self._engine.end(key)
+            return False
+        if present is None or present["State"] == "created":
+            with doing("the job cannot be started"):
+                await (await self._engine.docker()).containers.container(key).start()
+        return True
 
-    async def _make(self, spec: JobSpec, leftover: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        if leftover is not None:
-            await self._engine.end(leftover["Id"])
+    async def _make(self, spec: JobSpec) -> str | None:
+        """None: somebody else was quicker."""
         there = await self._runtime.owns_volume(spec.workspace_id, spec.volume)
         payload = payloads.job(self._site, spec, self._program, self._store, volume_is_there=there)
         with doing("the job cannot be made"):
             try:
                 docker = await self._engine.docker()
-                made = await docker.containers.create(payload, name=job_name(spec.workspace_id))
+                return (await docker.containers.create(payload, name=job_name(spec.workspace_id))).id
             except DockerError as error:
                 if error.status != CONFLICT:
                     raise
-                other = await self._settled(spec.workspace_id)
-                if other is None:
-                    raise BackendError(f"the job of {spec.workspace_id} came and went") from error
-                return other
-        return {"Id": made.id, "State": "created", "Labels": payload["Labels"]}
+        return None
 
     async def _seen(self, job: Mapping[str, Any]) -> JobSeen:
         op_id, kind = UUID(job["Labels"][OPERATION_LABEL]), JobKind(job["Labels"][KIND_LABEL])

@@ -4,6 +4,7 @@ Effects name what they touch by the engine's own id, never by a name that may ha
 container that was made and not started, by whoever died in between, is started if it is the one that is wanted now.
 """
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -39,8 +40,8 @@ _FEW = 50
 """Up to so many are looked up by name; above, all are listed: one question either way."""
 _ALIVE = {"running", "paused", "restarting"}
 _EXITED = re.compile(r"Exited \((\d+)\)")
-_TRIES = 5
-_GONE_SECONDS = 20.0
+_RACE_SECONDS = 30.0
+_LOOK_AGAIN_SECONDS = 0.05
 _LONGEST_DETAIL = 300
 _LAST_WORDS = 3
 
@@ -135,11 +136,15 @@ class DockerRuntime:
         if not await self.owns_volume(spec.workspace_id, spec.volume):
             raise _no_volume(spec.volume)
         await self.walls.stand()
-        for _ in range(_TRIES):
-            if await self._try_to_start(spec, payload, present):
-                return None
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _RACE_SECONDS
+        while not await self._try_to_start(spec, payload, present):
+            if loop.time() > until:
+                raise BackendError(f"container {container_name(spec.workspace_id)} comes and goes: who else starts it?")
+            # A name is taken before the container that has it is seen.
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
             present = (await self._listed(WORKSPACE, [spec.workspace_id], container_name)).get(spec.workspace_id)
-        raise BackendError(f"container {container_name(spec.workspace_id)} comes and goes: who else starts it?")
+        return None
 
     async def remove_container(self, workspace_id: UUID) -> None:
         found = (await self._listed(WORKSPACE, [workspace_id], container_name)).get(workspace_id)

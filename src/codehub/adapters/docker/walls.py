@@ -6,6 +6,7 @@ whoever reloads a machine's firewall takes our rules with it.
 """
 
 import asyncio
+import re
 from contextlib import suppress
 from uuid import uuid4
 
@@ -22,6 +23,7 @@ log = structlog.get_logger(__name__)
 
 _FRESH_SECONDS = 60.0
 _SCRIPT_SECONDS = 40.0
+_A_WHILE = re.compile(r"(minute|hour|day|week|month|year)s? ago")
 _ADVICE = "set CODEHUB_DOCKER_WALLS=operator if a firewall of your own keeps workspaces from your network"
 
 
@@ -90,7 +92,16 @@ class Walls:
             code, said = await self._run(firewall.put_up(self._site.bridge, self._site.reachable))
             if code != 0:
                 raise BackendError(f"the walls around workspaces cannot be put up ({said.strip()[-300:]}); {_ADVICE}")
+        await self._remove_leftovers()
         self._stood_at = asyncio.get_running_loop().time()
+
+    async def _remove_leftovers(self) -> None:
+        """Of those who ran something short and died before they could tidy up."""
+        for role in (payloads.WALLS, payloads.PROBE):
+            labels = [f"{INSTALL_LABEL}={self._site.install_id}", f"{payloads.ROLE_LABEL}={role}"]
+            for container in await self._engine.containers(labels):
+                if is_leftover(container["State"], container["Status"]):
+                    await self._engine.end(container["Id"])
 
     async def _make_network(self) -> None:
         with doing(f"network {self._site.network} cannot be made"):
@@ -130,3 +141,8 @@ class Walls:
 
     def _age(self) -> float:
         return asyncio.get_running_loop().time() - self._stood_at
+
+
+def is_leftover(state: str, status: str) -> bool:
+    """Ended a minute ago or more; whoever waited for its end has had it by then."""
+    return state in {"exited", "dead"} and _A_WHILE.search(status) is not None

@@ -1,0 +1,143 @@
+"""What only Docker can do to us: names that others have, containers half made, an engine that is away."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from codehub.adapters.docker import DockerRuntime, Engine, payloads
+from codehub.domain.errors import BackendError, ErrorReason, Unreachable
+from codehub.domain.naming import archive_key, container_name, job_name, volume_name
+from codehub.ports.jobs import JobKind, JobSpec, JobState
+from codehub.ports.runtime import ContainerSpec, Share
+from tests.contracts.patience import eventually
+from tests.contracts.places import DockerPlace
+from tests.docker_engine import DockerHouse
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+async def place(docker_house: DockerHouse, tmp_path: Path) -> AsyncIterator[DockerPlace]:
+    place = DockerPlace(docker_house, tmp_path)
+    yield place
+    await place.close()
+
+
+@pytest.fixture
+def runtime(place: DockerPlace) -> DockerRuntime:
+    return place.runtime()
+
+
+@pytest.fixture
+async def spec(runtime: DockerRuntime) -> ContainerSpec:
+    key = uuid4()
+    await runtime.create_volume(key, volume_name(key, 1))
+    return ContainerSpec(key, volume_name(key, 1), "", {}, Share(memory_bytes=64 << 20))
+
+
+async def made(runtime: DockerRuntime, spec: ContainerSpec) -> str:
+    """As by somebody who died before it was started."""
+    docker = await runtime.engine.docker()
+    payload = payloads.workspace(runtime.site, spec)
+    created = await docker.containers.create(payload, name=container_name(spec.workspace_id))
+    key: str = created.id
+    return key
+
+
+async def test_a_container_that_was_made_and_not_started_is_started(
+    runtime: DockerRuntime, spec: ContainerSpec
+) -> None:
+    key = await made(runtime, spec)
+    assert not (await runtime.containers())[spec.workspace_id].running
+    await runtime.start_container(spec)
+    seen = (await runtime.containers())[spec.workspace_id]
+    assert (seen.running, seen.instance) == (True, key)
+
+
+async def test_one_that_was_made_otherwise_is_replaced(runtime: DockerRuntime, spec: ContainerSpec) -> None:
+    key = await made(runtime, ContainerSpec(spec.workspace_id, spec.volume, "", {"OLD": "1"}, spec.share))
+    await runtime.start_container(spec)
+    seen = (await runtime.containers())[spec.workspace_id]
+    assert seen.running
+    assert seen.instance != key
+
+
+async def test_a_job_that_was_made_and_not_started_is_started(place: DockerPlace, spec: ContainerSpec) -> None:
+    jobs, op_id = place.jobs(), uuid4()
+    key = archive_key("", spec.workspace_id, op_id)
+    job = JobSpec(spec.workspace_id, op_id, JobKind.ARCHIVE, spec.volume, key)
+    payload = payloads.job(place.site, job, jobs._program, jobs._store, volume_is_there=True)
+    docker = await place.engine().docker()
+    created = await docker.containers.create(payload, name=job_name(spec.workspace_id))
+    assert await jobs.find() == {}
+    await jobs.start(job)
+
+    async def succeeded() -> bool:
+        return (await jobs.find())[spec.workspace_id].state is JobState.SUCCEEDED
+
+    await eventually(succeeded, 60)
+    found = await place.engine().container(job_name(spec.workspace_id))
+    assert found is not None
+    assert found["Id"] == created.id
+
+
+async def test_a_volume_of_that_name_that_is_not_ours_is_left_alone(place: DockerPlace, runtime: DockerRuntime) -> None:
+    key = uuid4()
+    name = volume_name(key, 1)
+    docker = await runtime.engine.docker()
+    await docker.volumes.create({"Name": name})
+    try:
+        with pytest.raises(BackendError, match="not ours"):
+            await runtime.create_volume(key, name)
+        await runtime.delete_volume(key, name)
+        assert await runtime.volumes() == {}
+        assert place.content(name) == []  # it is still there
+    finally:
+        await runtime.engine.delete_volume(name)
+
+
+async def test_another_installation_s_are_not_seen_and_not_touched(
+    place: DockerPlace, runtime: DockerRuntime, spec: ContainerSpec
+) -> None:
+    await runtime.start_container(spec)
+    elsewhere = place.house.site()
+    stranger, jobs = place.runtime(elsewhere), place.jobs(site=elsewhere)
+    assert (await stranger.containers(), await stranger.volumes(), await jobs.find()) == ({}, {}, {})
+    await stranger.remove_container(spec.workspace_id)
+    await stranger.delete_volume(spec.workspace_id, spec.volume)
+    await jobs.clear(spec.workspace_id)
+    with pytest.raises(BackendError) as refused:
+        await stranger.start_container(spec)
+    assert refused.value.reason is ErrorReason.MISMATCH
+    assert (await runtime.containers())[spec.workspace_id].running
+    assert set(await runtime.volumes()) == {spec.workspace_id}
+
+
+async def test_how_it_ended_is_told_once_and_stays_the_same(
+    place: DockerPlace, runtime: DockerRuntime, spec: ContainerSpec
+) -> None:
+    await runtime.start_container(spec)
+    await eventually(lambda: runtime.answers(spec.workspace_id))
+    await place.exit_by_itself(spec.workspace_id)
+
+    async def ended() -> bool:
+        return not (await runtime.containers())[spec.workspace_id].running
+
+    await eventually(ended)
+    detail = (await runtime.containers())[spec.workspace_id].detail
+    assert detail == "exit code 137: listening"
+    assert (await place.runtime().containers([spec.workspace_id]))[spec.workspace_id].detail == detail
+
+
+async def test_an_engine_that_is_not_there_leaves_all_unknown(place: DockerPlace) -> None:
+    engine = Engine("unix:///nowhere/docker.sock")
+    runtime = place.house.runtime(engine, place.site)
+    nobody = UUID(int=0)
+    for question in (runtime.containers(), runtime.volumes(), runtime.answers(nobody), runtime.logs(nobody, 1)):
+        with pytest.raises(Unreachable):
+            await question
+    with pytest.raises(Unreachable):
+        await anext(runtime.hints())
+    await engine.close()
