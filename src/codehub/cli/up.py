@@ -140,17 +140,17 @@ async def _until_one_ends(*parts: Coroutine[Any, Any, None]) -> None:
 
 
 def _welcome(url: str, password: str | None) -> None:
-    lines = [f"CodeHub is running at {url} (its API at {url}/api/v1). Ctrl-C stops it."]
+    lines = [f"CodeHub is running. Open {url} in a browser. Ctrl-C stops it."]
     if password is not None:
         lines += [
             "",
             f"  Username: {ADMIN}",
             f"  Password: {password}",
             "",
-            "This password is shown only now. Then, in another terminal:",
+            "This password is shown only now. There is a command line, too; in another terminal:",
         ]
     else:
-        lines += ["In another terminal:"]
+        lines += ["There is a command line, too; in another terminal:"]
     program = _program()
     lines += [
         "",
