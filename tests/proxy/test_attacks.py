@@ -124,6 +124,17 @@ async def test_a_running_workspace_s_pages_stop_no_other(hub: Hub) -> None:
     assert hub.row(other.id).desired_state is Desired.RUNNING
 
 
+async def test_an_admin_who_needs_no_ticket_leaves_a_trace_too(hub: Hub) -> None:
+    ann, root = await hub.person(), await hub.person("root", Role.ADMIN)
+    demo = await hub.workspace(ann)
+    for who in (ann, root):
+        for path in ("/one", "/two"):
+            answer = await hub.get(demo, path, headers={"authorization": f"Bearer {who.token}"})
+            assert answer.status_code == 200
+    looks = [entry for entry in hub.database.world.people.audit if entry.action == "enter_workspace"]
+    assert [(entry.subject, entry.details) for entry in looks] == [(f"workspace:{demo.id}", {"owner": "ann"})]
+
+
 # ── after one may no longer ──────────────────────────────────────────────────────────────────────────────────────────
 
 

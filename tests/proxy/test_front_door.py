@@ -231,6 +231,27 @@ async def test_by_path_the_prefix_is_taken_off(hub: Hub) -> None:
     assert signed_out.headers["location"] == f"/signin?next=%2Fw%2F{demo.id}%2Fx"
 
 
+async def test_by_path_an_admin_has_only_their_own(hub: Hub) -> None:
+    """Another's pages within the platform's origin could act as the admin who looks at them."""
+    ann, root = await hub.person(), await hub.person("root", Role.ADMIN)
+    demo, own = await hub.workspace(ann), await hub.workspace(root, name="own")
+    assert (await hub.platform(f"/w/{demo.id}/", root)).status_code == 404
+    assert (await hub.platform(f"/w/{own.id}/", root)).status_code == 200
+    assert (await hub.get(demo, "/", root)).status_code == 200
+
+
+async def test_by_path_nothing_is_said_of_the_whole_origin(hub: Hub) -> None:
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    hub.ide.answer = lambda _: (
+        b'HTTP/1.1 200 OK\r\nService-Worker-Allowed: /\r\nClear-Site-Data: "*"\r\nX-Own: 1\r\nContent-Length: 0\r\n\r\n'
+    )
+    by_path = await hub.platform(f"/w/{demo.id}/sw.js", ann)
+    assert by_path.headers["x-own"] == "1"
+    assert not {"service-worker-allowed", "clear-site-data"} & set(by_path.headers)
+    assert (await hub.get(demo, "/sw.js", ann)).headers["service-worker-allowed"] == "/"
+
+
 async def test_by_path_only_where_it_is_wanted() -> None:
     async with hub_on(by_path=False) as hub:
         ann = await hub.person()

@@ -32,6 +32,7 @@ from codehub.usecases.entrance import Visitor
 
 DEAF_SECONDS: Final = 2.0
 """How long a pass lasts while the bus cannot be heard."""
+NOTED_SECONDS: Final = 3600.0
 SOCKETS_PER_PERSON: Final = 1000
 TRY_AGAIN_LATER: Final = 1013
 _OUR_PATH: Final = b"/" + RESERVED
@@ -80,6 +81,8 @@ class Doorkeeper:
         self._activities = activities
         self._api = Forward(api, route=self._platform_route, ours=True)
         self._by_path = by_path
+        self._noted: dict[tuple[UUID, UUID], float] = {}
+        """Which admin's look into which workspace is in the audit, and until when that is enough."""
         self._sockets_of = sockets_of
 
     # ── where to ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -145,7 +148,7 @@ class Doorkeeper:
         if credential is None:
             return self._nobody(call)
         visitor, entry = self._visitors.known(credential, self.now), self._directory.known(call.name)
-        if visitor is None or entry is None or call.port is not None:
+        if visitor is None or entry is None or call.port is not None or self._is_unnoted(visitor, entry):
             return Wait(self._look(call, credential))
         return self._known(call, credential, visitor, entry) or self._admit(call, credential, visitor, entry)
 
@@ -181,11 +184,21 @@ class Doorkeeper:
             if visitor is None:
                 return self._nobody(call)
             entry = await self._directory.find(call.name)
+            if entry is not None and self._is_unnoted(visitor, entry):
+                await self._reception.entrance.note_look(visitor, entry.workspace.id)
+                self._noted[visitor.user.id, entry.workspace.id] = self.now + NOTED_SECONDS
             if entry is not None and call.port is not None:
                 return await self._admit_to_port(call, credential, visitor, entry, call.port)
             return self._admit(call, credential, visitor, entry)
         except CodeHubError:
             return self._shown(call, unavailable(call.language))
+
+    def _is_unnoted(self, visitor: Visitor, entry: Entry) -> bool:
+        """An admin, in somebody else's workspace, without a ticket that would have left a trace."""
+        workspace = entry.workspace
+        if visitor.workspace_id is not None or workspace.owner_id == visitor.user.owner_id:
+            return False
+        return visitor.owns(workspace) and self._noted.get((visitor.user.id, workspace.id), 0.0) <= self.now
 
     def _nobody(self, call: Call) -> Respond:
         """The same whether there is such a workspace or not."""
@@ -204,6 +217,7 @@ class Doorkeeper:
             entry.endpoint,
             label=Label(visitor, credential, entry),
             target=call.target if call.by_path else None,
+            shares_origin=call.by_path,
             tap=lambda: presence_tap(call.target, lambda: self._activities.seen(entry)),
             holder=visitor.user.id,
             route=self._ide,
@@ -243,9 +257,14 @@ class Doorkeeper:
             route=self._port,
         )
 
+    def _may_enter(self, call: Call, visitor: Visitor, entry: Entry) -> bool:
+        """By path, one's own alone: pages of another's within the platform's origin could act as an admin."""
+        own = entry.workspace.owner_id == visitor.user.owner_id
+        return visitor.may_enter(entry.workspace, call.port) and (own or not call.by_path)
+
     def _refusal(self, call: Call, visitor: Visitor, entry: Entry | None) -> Respond | None:
         """None: go on to the workspace."""
-        if entry is None or not visitor.may_enter(entry.workspace, call.port):
+        if entry is None or not self._may_enter(call, visitor, entry):
             return self._missing(call)
         gate, sent = doorway(entry.workspace), self._sent_here(call, entry)
         if sent is not None:

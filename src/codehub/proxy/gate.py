@@ -61,6 +61,8 @@ class Forward:
     kept_for: object = None
     """Kept connections serve only forwards that agree on this: an address may be another's a moment later."""
     route: Route = ELSEWHERE
+    shares_origin: bool = False
+    """It is served within the platform's own origin: what it says of that whole origin does not pass."""
     ours: bool = False
     """It goes to the platform itself: our cookies and tokens pass, both ways."""
 

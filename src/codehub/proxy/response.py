@@ -5,6 +5,8 @@ from typing import Final
 from codehub.proxy.credentials import names_ours
 from codehub.proxy.head import HOP_BY_HOP, UNTIL_CLOSE, Fields, Reader, Refused, ignore, split_lines, value_of
 
+Readers = dict[bytes, Reader | None]
+
 _MOST_STATUS_LINES: Final = 256
 _LONGEST_STATUS_LINE: Final = 64
 
@@ -23,13 +25,14 @@ class ResponseHead(Fields):
         self.keep_alive = version_1_1
 
 
-def parse_response(raw: bytes, most_lines: int, *, ours: bool = False) -> ResponseHead:
-    """Raises Refused. `raw` ends before the empty line. `ours`: the platform's own, which may set our cookies."""
+def parse_response(raw: bytes, most_lines: int, readers: Readers | None = None) -> ResponseHead:
+    """Raises Refused. `raw` ends before the empty line. `readers`: those of a stranger's answer, unless it is OURS,
+    which may set our cookies, or one that is SHARING our origin, which may say nothing of the whole of it."""
     lines = split_lines(raw, most_lines)
     status, reason, version_1_1 = _status_lines.get(lines[0]) or _status_line(lines[0])
     head = ResponseHead(status, reason, version_1_1=version_1_1)
     del lines[0]
-    head.read(lines, _OURS if ours else _READERS)
+    head.read(lines, readers or _READERS)
     length = head.body()
     if length is not None:
         head.body_length = length
@@ -81,4 +84,5 @@ _READERS: Final[dict[bytes, Reader | None]] = {
     b"sec-websocket-extensions": ignore,
 }
 
-_OURS: Final[dict[bytes, Reader | None]] = {**_READERS, b"set-cookie": None}
+OURS: Final[Readers] = {**_READERS, b"set-cookie": None}
+SHARING: Final[Readers] = {**_READERS, b"service-worker-allowed": ignore, b"clear-site-data": ignore}

@@ -7,12 +7,12 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from codehub.proxy.chunks import LAST_CHUNK, Chunks, chunk
-from codehub.proxy.gate import Failure
+from codehub.proxy.gate import Failure, Forward
 from codehub.proxy.head import CHUNKED, UNTIL_CLOSE, Refused
 from codehub.proxy.headers import response_for_client
 from codehub.proxy.limits import Limits
 from codehub.proxy.request import RequestHead
-from codehub.proxy.response import ResponseHead, parse_response
+from codehub.proxy.response import OURS, SHARING, Readers, ResponseHead, parse_response
 
 if TYPE_CHECKING:
     from codehub.proxy.client import Client
@@ -100,9 +100,7 @@ class Upstream(asyncio.Protocol):
                 self._fail(client, Failure.GARBAGE)
             return
         try:
-            forward = client.forward
-            ours = forward is not None and forward.ours
-            head = parse_response(data[:end], self._limits.header_lines, ours=ours)
+            head = parse_response(data[:end], self._limits.header_lines, _readers(client.forward))
         except Refused:
             self._fail(client, Failure.GARBAGE)
             return
@@ -207,6 +205,12 @@ class Upstream(asyncio.Protocol):
             client.repeat()
         else:
             client.fail(Failure.GARBAGE if self._held else Failure.CLOSED_EARLY)
+
+
+def _readers(forward: Forward | None) -> Readers | None:
+    if forward is None or not (forward.ours or forward.shares_origin):
+        return None
+    return OURS if forward.ours else SHARING
 
 
 def _framing(head: ResponseHead, request: RequestHead) -> tuple[int, bytes]:

@@ -104,10 +104,16 @@ class Entrance:
         lasts = self.identity.rules.absolute_seconds
         return (ticket, secret) if await self.visits.open(digest(secret), ticket, lasts) else None
 
-    async def _note_admin(self, visitor: Visitor, owned: Owned) -> None:
+    async def note_look(self, visitor: Visitor, workspace_id: UUID) -> None:
+        """An admin who needs no ticket leaves the same trace."""
+        owned = await self.views.get(workspace_id)
+        if owned is not None:
+            await self._note_admin(visitor, owned, "enter_workspace")
+
+    async def _note_admin(self, visitor: Visitor, owned: Owned, action: str = "issue_ticket") -> None:
         if owned.workspace.owner_id != visitor.user.owner_id:
             subject = f"workspace:{owned.workspace.id}"
-            await self.audit.append(actor_of(visitor.caller), "issue_ticket", subject, {"owner": owned.owner})
+            await self.audit.append(actor_of(visitor.caller), action, subject, {"owner": owned.owner})
 
     # ── wishes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
