@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import resource
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
@@ -16,6 +17,7 @@ from codehub.domain.identity import Role
 from codehub.domain.workspace import Phase
 from codehub.proxy.front_door import FrontDoor
 from codehub.proxy.limits import Limits
+from tests.api.real_site import free_port
 from tests.contracts.patience import eventually
 from tests.real_services import ServiceLoop, temporary_database
 from tests.system.front_doors import Door, FrontDoors, Visit, front_doors
@@ -41,7 +43,13 @@ async def doors(postgres_url: str, redis_url: str, service_loop: ServiceLoop) ->
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def door(doors: FrontDoors) -> Door:
-    return await doors.open(workers=2)
+    """Started as most systems start it: with few descriptors, unless it asks for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+    try:
+        return await doors.open(workers=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def served_by(worker: psutil.Process, socket: WebSocket) -> bool:
@@ -55,6 +63,21 @@ async def one_visit(doors: FrontDoors, door: Door) -> Visit:
 
 
 # ── our own processes ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_workers_take_all_the_descriptors_that_they_may(door: Door) -> None:
+    limits = [worker.rlimit(psutil.RLIMIT_NOFILE) for worker in door.workers]
+    assert [soft == hard for soft, hard in limits] == [True, True]
+
+
+async def test_a_status_address_that_is_taken_is_named(doors: FrontDoors, door: Door) -> None:
+    taken = f"127.0.0.1:{door.status_port}"
+    addresses = {"CODEHUB_PROXY_ADDRESS": f"127.0.0.1:{free_port()}", "CODEHUB_PROXY_STATUS_ADDRESS": taken}
+    second = doors.site._start("proxy", **addresses)
+    assert await asyncio.to_thread(second.process.wait, PATIENCE) != 0
+    said = second.log.read_text()
+    assert f"CODEHUB_PROXY_STATUS_ADDRESS={taken}" in said
+    assert "Traceback" not in said
 
 
 async def test_a_killed_worker_is_replaced_and_leaves_nothing_behind(doors: FrontDoors, door: Door) -> None:

@@ -42,6 +42,12 @@ def hang_up() -> None:
         _opened.pop().close()
 
 
+class NotUpgraded(Exception):
+    def __init__(self, status: int, said: str) -> None:
+        super().__init__(f"not upgraded: {status} {said}")
+        self.status = status
+
+
 class Wire:
     """One connection to a front door."""
 
@@ -116,7 +122,7 @@ class WebSocket:
         if status != 101:
             rest = await wire.reader.read(2000)
             wire.close()
-            raise AssertionError(f"not upgraded: {status} {said} {rest!r}")
+            raise NotUpgraded(status, f"{said} {rest!r}")
         return cls(wire)
 
     def send(self, payload: bytes, opcode: int = BINARY) -> None:
