@@ -114,9 +114,9 @@ class Person:
     http: httpx.Client
     data: Path
 
-    async def workspace(self, name: str, phase: str = "STANDBY") -> Workspace:
+    async def workspace(self, name: str, phase: str = "STANDBY", **more: object) -> Workspace:
         """A new one, whose home has a few files, arrived."""
-        answer = self.http.post("/api/v1/workspaces", json={"name": name, "desired_state": "STANDBY"})
+        answer = self.http.post("/api/v1/workspaces", json={"name": name, "desired_state": "STANDBY", **more})
         assert answer.status_code == 201, answer.text
         made = Workspace(self.http, self.data, answer.json()["id"], name, answer.json()["url"])
         await made.becomes("STANDBY")

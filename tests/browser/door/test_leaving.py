@@ -11,7 +11,7 @@ from tests.browser.door.visitor import Visitor, arrived, until
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
-SECONDS = 30.0
+SECONDS = 15.0
 """Less than the minute after which sockets are looked at anyway."""
 SIGN_OUT = """fetch("/api/v1/session", {method: "DELETE", headers: {"Content-Type": "application/json"}})
     .then(said => said.status)"""

@@ -1,13 +1,12 @@
 """Somebody at a browser: signs in, opens workspaces, works in them. What our own pages complain of is kept."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Response, WebSocket
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Error, Page, Response, WebSocket
 
 from tests.browser.door.installation import PASSWORD, PATIENCE, Installation, Person
 from tests.proxy.recording.workbench import Tab
@@ -39,9 +38,8 @@ class Visitor:
         try:
             yield visitor
         finally:
-            if folder := os.environ.get("SHOTS"):
-                for number, page in enumerate(context.pages):
-                    await page.screenshot(path=f"{folder}/{number}.png")
+            for page in context.pages:
+                print(await shown(page))  # seen if the test fails
             await context.close()
         assert visitor.complaints == []
 
@@ -89,6 +87,14 @@ class Visitor:
     async def opens(self, address: str) -> Tab:
         page, _ = await self.goes(address)
         return await arrived(page)
+
+
+async def shown(page: Page) -> str:
+    try:
+        async with asyncio.timeout(5):
+            return f"{page.url} showed: {(await page.inner_text('body'))[:500]!r}"
+    except (TimeoutError, Error) as error:
+        return f"{page.url} showed nothing: {error}"
 
 
 async def arrived(page: Page) -> Tab:
