@@ -126,6 +126,8 @@ def running(command: list[str], environment: dict[str, str] | None = None) -> It
     try:
         yield process
     finally:
+        for child in psutil.Process(process.pid).children(recursive=True) if process.poll() is None else ():
+            child.terminate()  # node is started by a wrapper, which would leave it behind
         process.terminate()
         try:
             process.wait(5)
