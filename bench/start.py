@@ -28,6 +28,7 @@ from bench.controller import Servers, say
 from codehub.adapters.docker import DockerRuntime
 from codehub.adapters.embedded import embedded_postgres, embedded_redis
 from codehub.bootstrap import Services, open_services
+from codehub.cli.serve import until_signalled
 from codehub.domain.identity import Role
 from codehub.domain.workspace import Desired, Phase
 from codehub.housing import why_not_docker
@@ -106,12 +107,16 @@ class Stream:
 
 
 class Bench:
-    def __init__(self, services: Services, stream: Stream, person: Person) -> None:
+    def __init__(self, services: Services, stream: Stream, person: Person, bare_names: set[str]) -> None:
         assert isinstance(services.runtime, DockerRuntime)
         self._services = services
         self._runtime = services.runtime
         self._stream = stream
         self._owner = person.owner_id
+        self._bare_names = bare_names
+
+    async def workspaces(self, number: int) -> list[UUID]:
+        return list(await asyncio.gather(*(self.workspace() for _ in range(number))))
 
     async def workspace(self) -> UUID:
         """Asleep, with a home that has been used."""
@@ -133,6 +138,7 @@ class Bench:
 
     async def bare(self, volume: str) -> float:
         site, name = self._runtime.site, f"bench-{uuid4().hex[:12]}"
+        self._bare_names |= {name, volume}
         memory, pids = site.share.memory_bytes, site.share.pids
         walls = ["--cap-drop=ALL", "--security-opt=no-new-privileges:true", "--read-only", "--tmpfs=/tmp", "--init"]
         limits = [f"--memory={memory}", f"--memory-swap={memory}", f"--pids-limit={pids}", f"--cpus={site.share.cpu}"]
@@ -146,12 +152,12 @@ class Bench:
         return seconds
 
 
-async def _docker(*words: str) -> str:
+async def _docker(*words: str, check: bool = True) -> str:
     process = await asyncio.create_subprocess_exec(
         "docker", *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     output, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()
+    assert process.returncode == 0 or not check, errors.decode()
     return output.decode().strip()
 
 
@@ -182,17 +188,19 @@ async def measure(rounds: int, at_once: int) -> list[Row]:
                 max_running_per_user=1000,
                 max_running_global=1000,
             )
-            async with (
-                site.coordinator(),
-                site.api() as (port, _),
-                open_services(settings) as services,
-                Stream(port, person).listening() as stream,
-            ):
-                bench = Bench(services, stream, person)
+            async with open_services(settings) as services:
+                assert isinstance(services.runtime, DockerRuntime)
+                bare_names: set[str] = set()
                 try:
-                    return await _rows(bench, rounds, at_once)
+                    async with (
+                        site.coordinator(),
+                        site.api() as (port, _),
+                        Stream(port, person).listening() as stream,
+                    ):
+                        return await _rows(Bench(services, stream, person, bare_names), rounds, at_once)
                 finally:
-                    await _sweep(bench)
+                    # Nobody coordinates any more, who would bring back what is removed.
+                    await _sweep(services.runtime, bare_names)
 
 
 async def _rows(bench: Bench, rounds: int, at_once: int) -> list[Row]:
@@ -204,15 +212,12 @@ async def _rows(bench: Bench, rounds: int, at_once: int) -> list[Row]:
         bare.append(await bench.bare(volume))
         ours.append(await bench.wished(key, Desired.RUNNING))
         await bench.wished(key, Desired.STANDBY)
-    keys = [await bench.workspace() for _ in range(at_once)]
+    keys = await bench.workspaces(at_once)
     volumes = [f"{volume}-{number}" for number in range(at_once)]
-    for name in volumes:
-        await bench.bare(name)
+    await asyncio.gather(*(bench.bare(name) for name in volumes))
     say(f"{at_once} at once")
     together_bare = await asyncio.gather(*(bench.bare(name) for name in volumes))
     together = await asyncio.gather(*(bench.wished(one, Desired.RUNNING) for one in keys))
-    for name in (volume, *volumes):
-        await _docker("volume", "rm", name)
     return [
         _row("docker run, one by one", bare),
         _row("wish to RUNNING, one by one", ours),
@@ -226,13 +231,14 @@ def _row(what: str, seconds: Sequence[float]) -> Row:
     return Row(what, len(seconds), cuts[49] * 1000, cuts[98] * 1000)
 
 
-async def _sweep(bench: Bench) -> None:
-    runtime = bench._runtime  # noqa: SLF001 - it is ours
+async def _sweep(runtime: DockerRuntime, bare_names: set[str]) -> None:
     for key in await runtime.containers():
         await runtime.remove_container(key)
     for key, names in (await runtime.volumes()).items():
         for name in names:
             await runtime.delete_volume(key, name)
+    for kind in (("rm", "--force"), ("volume", "rm", "--force")):
+        await _docker(*kind, *bare_names, check=False)  # most are gone already
     await runtime.walls.take_down()
 
 
@@ -261,7 +267,14 @@ def main() -> int:
     if reason is not None:
         print(f"not measured: {reason}")
         return 0
-    rows = uvloop.run(measure(chosen.rounds, chosen.at_once))
+    rows: list[Row] = []
+
+    async def run() -> None:
+        rows.extend(await measure(chosen.rounds, chosen.at_once))
+
+    uvloop.run(until_signalled(run))
+    if not rows:
+        return 1
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
     show(rows)
     if chosen.json:

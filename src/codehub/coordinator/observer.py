@@ -88,6 +88,7 @@ class Observer:
         self._inventory_seconds = inventory_seconds
         self._inventory: set[str] | None = None
         self._listed_at = float("-inf")
+        self._hinted: dict[UUID, float] = {}
         self._settled: dict[UUID, object] = {}
         self._seen: Sight | None = None
         self._active: Sight | None = None
@@ -144,9 +145,16 @@ class Observer:
         """A direct look, for what must be certain."""
         return await self._facts(ws, await self._look([ws.id]))
 
+    def distrust(self, workspace_id: UUID) -> None:
+        """Something may have changed just now: a look that was begun before says nothing of it."""
+        now = self._clock.monotonic()
+        self._hinted = {key: at for key, at in self._hinted.items() if now - at < FRESH_SECONDS}
+        self._hinted[workspace_id] = now
+
     def _usable(self, sight: Sight, workspace_id: UUID) -> bool:
         fresh = self._clock.monotonic() - sight.begun < FRESH_SECONDS
-        return fresh and sight.begun > self._backends.acted_at(workspace_id) and workspace_id in sight.asked
+        since = max(self._backends.acted_at(workspace_id), self._hinted.get(workspace_id, float("-inf")))
+        return fresh and sight.begun > since and workspace_id in sight.asked
 
     async def _facts(self, ws: Workspace, sight: Sight) -> Facts:
         facts = sight.facts(ws, await self._archive(ws))

@@ -295,6 +295,7 @@ class Reign:
 
     async def _take_hints(self) -> None:
         async for workspace_id in self._outside.runtime.hints():
+            self.observer.distrust(workspace_id)
             self.queue.add(workspace_id)
 
     async def _full_passes(self) -> None:
