@@ -67,6 +67,7 @@ async def test_the_keyboard_alone_is_enough(stage: Stage) -> None:
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("button", name="New workspace").first).to_be_focused()
     await page.keyboard.press("Enter")
+    await expect(page.get_by_label("Name")).to_be_focused()
     await page.keyboard.type("shop")
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("heading", name="shop", level=1)).to_be_focused()

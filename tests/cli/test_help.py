@@ -18,7 +18,7 @@ from tests.cli.hub import Hub
 from tests.cli.terminal import Terminal
 
 PROGRAM = Path(sys.executable).with_name("codehub")
-NOT_FOR_PEOPLE = ("job",)
+NOT_FOR_PEOPLE = ("job", "proxy-worker")
 
 
 def verbs(command: TyperGroup, *path: str) -> Iterator[tuple[str, ...]]:

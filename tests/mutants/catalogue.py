@@ -135,7 +135,7 @@ SIGHT = (
     Mutant(
         "a stale snapshot believed",
         (
-            Patch(OBSERVER, "fresh and sight.begun > self._backends.acted_at(workspace_id) and ", ""),
+            Patch(OBSERVER, "fresh and sight.begun > since and ", ""),
             Patch(RECONCILER, "return enters_error or creates or", "return"),
         ),
     ),
