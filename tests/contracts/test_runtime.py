@@ -248,7 +248,7 @@ async def test_a_port_is_not_the_neighbour_s(place: Place, runtime: Runtime, spe
     neighbour = uuid4()
     await runtime.create_volume(neighbour, volume_name(neighbour, 1))
     for owner, volume in ((spec.workspace_id, spec.volume), (neighbour, volume_name(neighbour, 1))):
-        await runtime.start_container(ContainerSpec(owner, volume, "image"))
+        await runtime.start_container(ContainerSpec(owner, volume, spec.image_ref))
     theirs = await place.listen(neighbour)
     assert await runtime.port_endpoint(spec.workspace_id, theirs) is None
     assert await runtime.port_endpoint(neighbour, theirs) is not None

@@ -30,6 +30,7 @@ async def tab(desk: Workspace, visitor: Visitor) -> Tab:
     """With a terminal, left alone until nothing of its opening is left."""
     tab = await visitor.opens(desk.url)
     await tab.open_terminal()
+    await tab.click_terminal()  # a page that opens late may have taken the focus
     await rests(desk, IDLE)
     return tab
 
