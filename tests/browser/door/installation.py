@@ -1,6 +1,7 @@
 """A whole CodeHub as one `codehub up` serves it, and its people: what they ask of the API, and their homes on disk."""
 
 import asyncio
+import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -128,9 +129,10 @@ class Person:
         return made
 
     def leaves(self) -> None:
-        """Nothing of theirs stays up."""
+        """Nothing of theirs stays up. A connection that was kept may be closed just as it is used again."""
         for workspace in self.http.get("/api/v1/workspaces").json()["items"]:
-            self.http.patch(f"/api/v1/workspaces/{workspace['id']}", json={"desired_state": "STANDBY"})
+            with contextlib.suppress(httpx.RemoteProtocolError):
+                self.http.patch(f"/api/v1/workspaces/{workspace['id']}", json={"desired_state": "STANDBY"})
 
 
 @dataclass
