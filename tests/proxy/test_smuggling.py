@@ -49,6 +49,7 @@ REFUSED: dict[str, tuple[int, bytes]] = {
     "NUL in a name": (400, post(b"X\0: a")),
     "DEL in a value": (400, post(b"X: a\x7fb")),
     "no colon": (400, post(b"Nonsense")),
+    "no colon after a name seen before": (400, post(b"Accept: a", b"Accept")),
     "no name": (400, post(b": value")),
     "a name with a space": (400, post(b"X Y: a")),
     "a name beyond ASCII": (400, post("É: a".encode())),

@@ -6,7 +6,7 @@ nothing is known, and the effect may yet happen. Only resources with our install
 
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from codehub.domain.judge import ContainerSeen
@@ -49,8 +49,7 @@ class Pulling:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """Where the IDE, or a port inside, answers: a unix socket path or host and port."""
 
     socket: str | None = None

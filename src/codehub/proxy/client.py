@@ -74,9 +74,6 @@ class Client(asyncio.Protocol):
         if self._buffer:
             data = self._buffer + data
             self._buffer = b""
-        self._consume(data)
-
-    def _consume(self, data: bytes) -> None:
         while data and not self._closing:
             if not self.busy:
                 if self.write_paused:
@@ -270,11 +267,12 @@ class Client(asyncio.Protocol):
 
     def begin_answer(self, status: int) -> bytes:
         """The workspace answers. Returns the Connection line, if there must be one."""
-        self.progress()
-        self.server.note(self.head, self.forward, status)
+        server = self.server
+        self.deadline = server.now + server.limits.body_idle_seconds
+        server.note(self.head, self.forward, status)
         if self.body_left:
             self._forget_body = status >= 400
-        elif self.head.keep_alive and not self.server.draining and (self._buffer or not self._ended):
+        elif self.head.keep_alive and not server.draining and (not self._ended or self._buffer):
             return b""
         self._close_after = True
         return b"Connection: close\r\n"
@@ -321,8 +319,7 @@ class Client(asyncio.Protocol):
             self._next()
 
     def _next(self) -> None:
-        data, self._buffer = self._buffer, b""
-        self._consume(data)
+        self.data_received(b"")
         if self._closing:
             return
         if self._ended:

@@ -105,7 +105,7 @@ class Doorkeeper:
         if given.prefix != b"/":
             target = given.inner(target)
             forward = replace(forward, target=target)
-        if counts(head.method, target):
+        if not given.entry.active and counts(head.method, target):
             self._activities.seen(given.entry)
         return forward
 

@@ -48,16 +48,19 @@ class Fields:
 
     def read(self, lines: list[bytes], readers: dict[bytes, "Reader | None"]) -> None:
         keep = self.lines.append
-        for line in lines:
-            name = line.partition(b":")[0]
-            try:
-                read = readers[name]
-            except KeyError:
-                read = learn(readers, name, line)
-            if read is None:
-                keep(line)
-            else:
-                read(self, line)
+        try:
+            for line in lines:
+                name, _ = line.split(b":", 1)
+                try:
+                    read = readers[name]
+                except KeyError:
+                    read = learn(readers, name)
+                if read is None:
+                    keep(line)
+                else:
+                    read(self, line)
+        except ValueError:
+            raise Refused(400, "A header line is not `Name: value`.") from None
         if self.named:
             self.lines = [line for line in self.lines if line.partition(b":")[0].lower() not in self.named]
 
@@ -84,10 +87,10 @@ def is_token(name: bytes) -> bool:
     return bool(name) and not name.translate(None, _TOKEN)
 
 
-def learn(readers: dict[bytes, Reader | None], name: bytes, line: bytes) -> Reader | None:
+def learn(readers: dict[bytes, Reader | None], name: bytes) -> Reader | None:
     """The reader for an unseen spelling of a name, which is checked once and then known. None passes the line on."""
-    if not is_token(name) or len(name) == len(line):
-        raise Refused(400, "A header line is not `Name: value`.")
+    if not is_token(name):
+        raise ValueError(name)
     dashed = name.lower().replace(b"_", b"-")
     reader = ignore if dashed.startswith(_RESERVED) else readers.get(dashed)
     if reader is not None and b"_" in name:

@@ -45,7 +45,7 @@ def request_for_upstream(head: RequestHead, forward: Forward, forwarded: Forward
         head.method,
         forward.target or head.target,
         forward.host or fields.host,
-        _passed(head, forward),
+        _passed(head, forward) if forward.headers or forward.ours else fields.passed,
         framing,
         head.request_id,
         forwarded.lines(fields.host),
@@ -55,7 +55,7 @@ def request_for_upstream(head: RequestHead, forward: Forward, forwarded: Forward
 def _passed(head: RequestHead, forward: Forward) -> bytes:
     if forward.headers:
         return passed_lines(head.fields, forward.headers, ours=forward.ours)
-    return whole_lines(head.fields) if forward.ours else head.fields.passed
+    return whole_lines(head.fields)
 
 
 _BODYLESS = frozenset((b"GET", b"HEAD", b"OPTIONS", b"DELETE"))
@@ -66,8 +66,8 @@ def response_for_client(head: ResponseHead, framing: bytes, request_id: bytes, d
     lines = head.lines
     if not head.dated:
         lines.append(date)
-    lines.append(b"X-Request-Id: %b\r\n%b\r\n" % (request_id, framing))
-    return b"HTTP/1.1 %d %b\r\n%b" % (head.status, head.reason, b"\r\n".join(lines))
+    lines.append(b"X-Request-Id: " + request_id)
+    return b"HTTP/1.1 %d %b\r\n%b\r\n%b\r\n" % (head.status, head.reason, b"\r\n".join(lines), framing)
 
 
 def origin_is(origin: bytes | None, allowed: Collection[bytes]) -> bool:

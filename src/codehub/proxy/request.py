@@ -73,21 +73,18 @@ class RequestFields(Fields):
 
 
 class RequestHead:
-    __slots__ = ("fields", "method", "peer", "request_id", "target", "version_1_1")
+    __slots__ = ("fields", "keep_alive", "method", "peer", "request_id", "target", "version_1_1")
 
     def __init__(self, method: bytes, target: bytes, fields: RequestFields, *, version_1_1: bool) -> None:
         self.method = method
         self.target = target
         self.fields = fields
         self.version_1_1 = version_1_1
+        self.keep_alive = version_1_1 and fields.keep_alive
         self.request_id = fields.request_id
         """The client's, if it sent a fit one; else the server makes one."""
         self.peer = b""
         """The client's address, as the server saw it."""
-
-    @property
-    def keep_alive(self) -> bool:
-        return self.version_1_1 and self.fields.keep_alive
 
 
 def parse_request(raw: bytes, most_lines: int) -> RequestHead:
