@@ -17,7 +17,8 @@ from codehub.adapters.postgres import PostgresDatabase, check_schema
 from codehub.adapters.process.sandbox import find_bubblewrap
 from codehub.adapters.redis import RedisConnection
 from codehub.adapters.system import RandomIds
-from codehub.bootstrap import Services, archive_url, data_dir, ide_cache_dir
+from codehub.bootstrap.places import archive_url, data_dir, ide_cache_dir
+from codehub.bootstrap.services import Services
 from codehub.domain.workspace import Workspace
 from codehub.job.store_address import parse_store
 from codehub.ports.runtime import ContainerSpec

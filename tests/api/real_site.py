@@ -23,7 +23,9 @@ import httpx
 
 from codehub.adapters.contents import ObjectContents
 from codehub.api.parts import ApiParts
-from codehub.bootstrap import Services, api_parts, archive_url, open_services
+from codehub.bootstrap.api import api_parts
+from codehub.bootstrap.places import archive_url
+from codehub.bootstrap.services import Services, open_services
 from codehub.domain.identity import ALL_SCOPES, Caller, Role
 from codehub.ports.accounts import NewUser
 from codehub.ports.stores import Actor

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from codehub.adapters.embedded import EmbeddedServer, embedded_postgres, embedded_redis
-from codehub.adapters.postgres import migrate
+from codehub.adapters.postgres.migration import migrate
 from codehub.domain.identity import Role
 from tests.api.real_site import Events, RealSite, real_site
 from tests.contracts.patience import eventually

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from codehub.adapters.postgres import migrate
+from codehub.adapters.postgres.migration import migrate
 from codehub.domain.identity import Role
 from tests.browser.axe import axe_source
 from tests.browser.hub import Hub, Visitor, chromium, running_hub

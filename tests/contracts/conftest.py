@@ -6,7 +6,8 @@ import pytest
 from sqlalchemy import make_url
 
 from codehub.adapters.memory import MemoryDatabase, MemoryDirectory
-from codehub.adapters.postgres import PostgresDatabase, migrate
+from codehub.adapters.postgres import PostgresDatabase
+from codehub.adapters.postgres.migration import migrate
 from tests.contracts.databases import Database
 from tests.contracts.directories import Directory, Later
 from tests.real_services import ServiceLoop, temporary_database

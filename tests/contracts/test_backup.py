@@ -23,8 +23,9 @@ from codehub.adapters.backup import back_up, inspect, restore
 from codehub.adapters.backup_file import MANIFEST, checked_manifest, settings_of
 from codehub.adapters.memory import MemoryArchives, MemoryRuntime
 from codehub.adapters.memory.archives import ArchiveWorld, StoredArchive
-from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch, migrate
+from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch
 from codehub.adapters.postgres.backup import LEFT_OUT, Copying, Sink, Table
+from codehub.adapters.postgres.migration import migrate
 from codehub.coordinator.gc_report import Survey
 from codehub.domain.envelope import Envelope
 from codehub.domain.errors import Refused, Stale
@@ -284,6 +285,7 @@ import asyncio, sys
 from pathlib import Path
 from codehub.adapters.backup import restore
 from codehub.adapters.postgres import PostgresDatabase
+from codehub.adapters.postgres.migration import migrate
 from codehub.adapters.postgres.backup import Loading
 
 load, kill_after = Loading.load, int(sys.argv[3])

@@ -11,7 +11,8 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch, check_schema, migrate
+from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch, check_schema
+from codehub.adapters.postgres.migration import migrate
 from codehub.adapters.postgres.statements import column
 from codehub.domain.admission import holds_slot
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable

@@ -7,11 +7,13 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 from alembic.command import upgrade
+from alembic.script import ScriptDirectory
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch, check_schema, migrate
-from codehub.adapters.postgres.schema import _config, _scripts, schema_head
+from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch, check_schema
+from codehub.adapters.postgres.migration import alembic_config, migrate
+from codehub.adapters.postgres.schema import schema_head, schema_revisions
 from codehub.domain.workspace import Desired, Phase
 from codehub.ports.stores import Actor
 from tests.contracts.databases import setting
@@ -19,7 +21,7 @@ from tests.real_services import plain_dsn
 
 pytestmark = pytest.mark.system
 
-RELEASED = [script.revision for script in _scripts().walk_revisions() if script.revision != schema_head()]
+RELEASED = schema_revisions()[:-1]
 CONDITION = {"status": True, "reason": "Ready", "message": "", "last_transition_time": "2026-01-01T00:00:00+00:00"}
 
 HOME = {"incarnation": 1, "live": True, "restoring": None, "deleting_volume": False, "ready_instance": None}
@@ -31,7 +33,7 @@ async def migrate_to(url: str, revision: str) -> None:
         return await asyncpg.connect(plain_dsn(url))
 
     def step(connection: Any) -> None:
-        config = _config()
+        config = alembic_config()
         config.attributes["connection"] = connection
         upgrade(config, revision)
 
@@ -103,5 +105,7 @@ async def test_rows_of_a_released_schema_are_kept(released: str, fresh_database:
         assert [entry.message for entry in await database.ledger().entries(key)] == ["", "demo"]
 
 
-def test_there_is_a_released_schema() -> None:
+def test_the_files_are_named_after_the_revisions_in_their_order() -> None:
+    scripts = ScriptDirectory.from_config(alembic_config())
+    assert [script.revision for script in scripts.walk_revisions()] == schema_revisions()[::-1]
     assert "0001" in RELEASED

@@ -8,19 +8,16 @@ from codehub import telemetry
 from codehub.settings import Settings
 from tests.house.project import ROOT, SOURCE, python_files, tree
 
-WIRED = (SOURCE / "bootstrap.py").exists()
-"""Before there is a bootstrap, nothing reads settings."""
-
 
 def test_every_setting_is_read_somewhere() -> None:
     unread = set(Settings.model_fields) - names_used_outside("settings.py")
-    assert not WIRED or sorted(unread) == []
+    assert sorted(unread) == []
 
 
 def test_every_metric_is_fed_somewhere() -> None:
     declared = {name for name, value in vars(telemetry).items() if isinstance(value, telemetry.Metric)}
     unfed = declared - names_used_outside("telemetry.py")
-    assert not WIRED or sorted(unfed) == []
+    assert sorted(unfed) == []
 
 
 def names_used_outside(file: str) -> set[str]:

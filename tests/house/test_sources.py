@@ -9,7 +9,6 @@ from tests.house.project import SOURCE, project_files, python_files, shown, tree
 
 MAX_LINES = 400
 LONGER_ON_PURPOSE: dict[str, str] = {
-    "src/codehub/bootstrap.py": "the only place that names adapters: who looks for what is plugged in looks here",
     "src/codehub/settings.py": "one list of all knobs, from which the reference is made",
 }
 """file: why it is one room and not two"""

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from codehub.bootstrap import ide, ide_cache_dir, install_ide
+from codehub.bootstrap.ide import ide, install_ide
+from codehub.bootstrap.places import ide_cache_dir
 from codehub.settings import Settings, load_settings
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from sqlalchemy import make_url
 
-from codehub.adapters.postgres import migrate
+from codehub.adapters.postgres.migration import migrate
 from tests.real_services import ServiceLoop, temporary_database
 from tests.system import witness
 

@@ -26,7 +26,8 @@ from sqlalchemy import make_url
 
 from codehub.adapters.process import ProcessJobs
 from codehub.adapters.process.locks import holder
-from codehub.bootstrap import Services, archive_url, open_services
+from codehub.bootstrap.places import archive_url
+from codehub.bootstrap.services import Services, open_services
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.stores import Actor
 from codehub.settings import load_settings

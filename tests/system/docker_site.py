@@ -20,7 +20,7 @@ from uuid import UUID, uuid4
 import psutil
 
 from codehub.adapters.docker import DockerRuntime
-from codehub.bootstrap import open_services
+from codehub.bootstrap.services import open_services
 from codehub.domain.naming import container_name
 from codehub.settings import Settings, load_settings
 from tests.docker_engine import CODEHUB_IMAGE, TOY_IMAGE, WORKSPACE_IMAGE, sweep

@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 
 import psutil
 
-from codehub.bootstrap import identity
+from codehub.bootstrap.services import identity
 from codehub.domain.identity import Caller, Role, Scope
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.accounts import NewUser

@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 import asyncpg
 import httpx
 
-from codehub.adapters.postgres import migrate
+from codehub.adapters.postgres.migration import migrate
 from codehub.domain.identity import Role
 from codehub.domain.naming import meta_key
 from tests.api.real_site import Events, RealSite, real_site

@@ -22,7 +22,8 @@ from codehub.adapters.ide import IdeError, InstalledIde, ensure_code_server, ide
 from codehub.adapters.process import ProcessRuntime
 from codehub.adapters.process.sandbox import HOME_INSIDE, find_bubblewrap
 from codehub.adapters.process.stragglers import stragglers
-from codehub.bootstrap import ide, ide_cache_dir
+from codehub.bootstrap.ide import ide
+from codehub.bootstrap.places import ide_cache_dir
 from codehub.domain.naming import volume_name
 from codehub.domain.workspace import Desired, Phase
 from codehub.ports.runtime import ContainerSpec

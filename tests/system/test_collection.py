@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from codehub.bootstrap import archive_url
+from codehub.bootstrap.places import archive_url
 from codehub.domain import naming
 from codehub.domain.errors import Conflict
 from codehub.domain.workspace import Desired, Phase

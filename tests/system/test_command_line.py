@@ -21,7 +21,8 @@ from uuid import UUID, uuid4
 import psutil
 import pytest
 
-from codehub.adapters.postgres import PostgresDatabase, migrate
+from codehub.adapters.postgres import PostgresDatabase
+from codehub.adapters.postgres.migration import migrate
 from codehub.cli.exits import FAILED, SCHEMA, UNREACHABLE, USAGE
 from codehub.domain.admission import Limits
 from codehub.domain.workspace import Desired, Operation, Phase

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from codehub.adapters.process.sandbox import find_bubblewrap
-from codehub.bootstrap import identity, open_services
+from codehub.bootstrap.services import identity, open_services
 from codehub.cli import checks
 from codehub.domain.identity import Role
 from codehub.operating import probe

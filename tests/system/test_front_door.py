@@ -11,8 +11,8 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from codehub.adapters.postgres import migrate
-from codehub.bootstrap import door_parts
+from codehub.adapters.postgres.migration import migrate
+from codehub.bootstrap.door import door_parts
 from codehub.domain.identity import Role
 from codehub.domain.workspace import Phase
 from codehub.proxy.front_door import FrontDoor

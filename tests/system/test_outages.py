@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import make_url
 
 from codehub.adapters.embedded import EmbeddedServer, embedded_postgres, embedded_redis
-from codehub.adapters.postgres import migrate
+from codehub.adapters.postgres.migration import migrate
 from codehub.domain.ledger import Kind
 from codehub.domain.workspace import Desired, Operation, Phase
 from tests.contracts.patience import eventually

@@ -19,7 +19,8 @@ import pytest
 
 from codehub.adapters.ide import IdeError, ensure_code_server
 from codehub.adapters.process.sandbox import find_bubblewrap
-from codehub.bootstrap import Services, ide_cache_dir, open_services
+from codehub.bootstrap.places import ide_cache_dir
+from codehub.bootstrap.services import Services, open_services
 from codehub.cli.exits import FAILED
 from codehub.settings import load_settings
 from tests.api.real_site import free_port

@@ -22,7 +22,8 @@ from codehub.adapters.backup_file import (
 )
 from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch
 from codehub.adapters.postgres.backup import LEFT_OUT, InUse, in_use, moment, replacing
-from codehub.adapters.postgres.schema import check_schema, migrate, schema_head
+from codehub.adapters.postgres.migration import migrate
+from codehub.adapters.postgres.schema import check_schema, schema_head
 from codehub.domain.errors import Refused
 
 __all__ = ["InUse", "Manifest", "back_up", "checked_manifest", "inspect", "restore", "settings_of"]

@@ -18,7 +18,7 @@ from codehub.domain.workspace import RecoverAction
 from codehub.ports.collector import REQUEST_LIVES_SECONDS
 
 if TYPE_CHECKING:
-    from codehub.bootstrap import Services
+    from codehub.bootstrap.services import Services
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print data for programs.")
 
 
 def with_services(work: "Callable[[Services], Awaitable[T]]") -> T:
-    from codehub.bootstrap import open_services
+    from codehub.bootstrap.services import open_services
     from codehub.cli.running import operators_settings
 
     async def run() -> T:

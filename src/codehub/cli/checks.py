@@ -73,7 +73,7 @@ async def open_files(_settings: "Settings") -> Finding:
 
 
 async def postgresql(settings: "Settings") -> Finding:
-    from codehub.bootstrap import SchemaMismatch
+    from codehub.bootstrap.databases import SchemaMismatch
     from codehub.operating import check_schema, open_database
 
     async with open_database(settings) as database:
@@ -108,7 +108,7 @@ async def redis(settings: "Settings") -> Finding:
 async def archive_store(settings: "Settings") -> Finding:
     from uuid import uuid4
 
-    from codehub.bootstrap import open_archives
+    from codehub.bootstrap.places import open_archives
     from codehub.domain.judge import ArchiveState
 
     advice = "Correct CODEHUB_ARCHIVE_URL, CODEHUB_S3_ENDPOINT or AWS_*; it must let us read, write, delete and list."
@@ -176,7 +176,7 @@ async def sandbox(settings: "Settings") -> Finding:
 
 
 async def ide(settings: "Settings") -> Finding:
-    from codehub.bootstrap import ide_cache_dir
+    from codehub.bootstrap.places import ide_cache_dir
     from codehub.operating import installed_ide
 
     if settings.runtime != "process":
@@ -194,7 +194,7 @@ async def ide(settings: "Settings") -> Finding:
 
 
 async def leader(settings: "Settings") -> Finding:
-    from codehub.bootstrap import leader_of
+    from codehub.bootstrap.services import leader_of
     from codehub.operating import open_database
 
     async with open_database(settings) as database:

@@ -87,7 +87,7 @@ async def _made(table_of_checks: "dict[str, Check]", settings: "Settings", tell:
 
 
 async def _probed(settings: "Settings", findings: list[Finding], tell: Tell) -> None:
-    from codehub.bootstrap import open_services
+    from codehub.bootstrap.services import open_services
     from codehub.operating import probe
 
     needed = {"postgresql", "redis", "archives", "controller"}

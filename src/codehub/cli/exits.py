@@ -52,7 +52,8 @@ def _meaning(error: Exception) -> tuple[int | None, str]:
 
     if isinstance(error, ClientFailed):
         return error.code, ""
-    from codehub.bootstrap import EmbeddedError, IdeError, SchemaMismatch
+    from codehub.bootstrap.databases import EmbeddedError, SchemaMismatch
+    from codehub.bootstrap.ide import IdeError
     from codehub.settings import SettingsError
 
     meanings: tuple[tuple[type[Exception], int, str], ...] = (

@@ -53,7 +53,8 @@ def proxy_worker() -> None:
 
     import uvloop
 
-    from codehub.bootstrap import serve_door, start_logging
+    from codehub.bootstrap.door import serve_door
+    from codehub.bootstrap.services import start_logging
     from codehub.settings import load_settings
 
     settings = load_settings()
@@ -96,7 +97,7 @@ def migrate() -> None:
 
     Example: `CODEHUB_DATABASE_URL=postgresql://… codehub migrate`
     """
-    from codehub.bootstrap import migrate as bring_up
+    from codehub.bootstrap.databases import migrate as bring_up
     from codehub.settings import load_settings
 
     # a schema needs no Redis, and a migration job in a cluster is often given none
@@ -111,7 +112,8 @@ def migrate() -> None:
 async def _coordinate(settings: "Settings", ready: Callable[[], None]) -> None:
     import structlog
 
-    from codehub.bootstrap import install_ide, open_services, start_logging
+    from codehub.bootstrap.ide import install_ide
+    from codehub.bootstrap.services import open_services, start_logging
     from codehub.coordinator.status_server import serving_status
     from codehub.settings import SettingsError, misspelt
 
@@ -139,7 +141,8 @@ async def _guard_door(settings: "Settings") -> None:
     import structlog
     from prometheus_client import start_http_server
 
-    from codehub.bootstrap import door_parts, open_services, start_logging
+    from codehub.bootstrap.door import door_parts
+    from codehub.bootstrap.services import open_services, start_logging
     from codehub.cli.door import free, supervised
     from codehub.settings import SettingsError, misspelt
     from codehub.telemetry import Metrics
@@ -172,7 +175,8 @@ async def _serve_api(settings: "Settings", ready: Callable[[], None]) -> None:
     import structlog
 
     from codehub.api.server import bound, serve
-    from codehub.bootstrap import open_api, open_services, start_logging
+    from codehub.bootstrap.api import open_api
+    from codehub.bootstrap.services import open_services, start_logging
     from codehub.settings import SettingsError, misspelt
 
     start_logging(settings)

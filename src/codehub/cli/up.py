@@ -15,7 +15,7 @@ from codehub.cli.running import announced
 from codehub.cli.serve import until_signalled
 
 if TYPE_CHECKING:
-    from codehub.bootstrap import EmbeddedDatabases
+    from codehub.bootstrap.databases import EmbeddedDatabases
     from codehub.settings import Settings
 
 ADMIN = "admin"
@@ -43,8 +43,8 @@ def up(
 
     Examples: `codehub up` · `codehub up --port 9000 --data-dir /srv/codehub` · `codehub up --runtime process`
     """
-    from codehub.bootstrap import embedded_databases
-    from codehub.bootstrap import migrate as bring_up
+    from codehub.bootstrap.databases import embedded_databases
+    from codehub.bootstrap.databases import migrate as bring_up
     from codehub.housing import keep_to
     from codehub.settings import load_settings
 
@@ -101,7 +101,10 @@ def _must_be_free(port: int) -> None:
 
 async def _serve(settings: "Settings", place: Mapping[str, object], databases: "EmbeddedDatabases", port: int) -> None:
     from codehub.api.server import bound_privately, serve
-    from codehub.bootstrap import api_endpoint, install_ide, open_api, open_services, start_logging
+    from codehub.bootstrap.api import open_api
+    from codehub.bootstrap.door import api_endpoint
+    from codehub.bootstrap.ide import install_ide
+    from codehub.bootstrap.services import open_services, start_logging
     from codehub.cli.door import supervised
     from codehub.cli.ide import progress_bar
     from codehub.settings import environment_name

@@ -11,7 +11,7 @@ from playwright.async_api import Browser, async_playwright
 
 from codehub.adapters.ide import IdeError, ensure_code_server
 from codehub.adapters.process.sandbox import find_bubblewrap
-from codehub.bootstrap import ide_cache_dir
+from codehub.bootstrap.places import ide_cache_dir
 from codehub.settings import load_settings
 from tests.browser.door import steady_chromium
 from tests.browser.door.installation import Installation, Person, installation

@@ -4,6 +4,6 @@ All SQL is in statements.py, the schema in migrations/. A database that does not
 """
 
 from codehub.adapters.postgres.database import PostgresDatabase
-from codehub.adapters.postgres.schema import SchemaMismatch, check_schema, migrate
+from codehub.adapters.postgres.schema import SchemaMismatch, check_schema
 
-__all__ = ["PostgresDatabase", "SchemaMismatch", "check_schema", "migrate"]
+__all__ = ["PostgresDatabase", "SchemaMismatch", "check_schema"]

@@ -1,0 +1,94 @@
+"""The API's process."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+from fastapi import FastAPI
+
+from codehub.adapters.contents import ObjectContents
+from codehub.adapters.oidc import HttpOpenIdProvider, OpenIdClient
+from codehub.adapters.system import RandomIds, SystemClock
+from codehub.api.app import create_app
+from codehub.api.parts import ApiParts, Check, Site
+from codehub.bootstrap.places import archive_url
+from codehub.bootstrap.rules import limits, tuning
+from codehub.bootstrap.services import Services, identity
+from codehub.dashboard.files import dashboard
+from codehub.settings import Settings
+from codehub.usecases.creation import Creation
+from codehub.usecases.lifecycle import Lifecycles
+from codehub.usecases.limits import RunningSlots
+from codehub.usecases.oidc import Oidc
+from codehub.usecases.people import People
+from codehub.usecases.tokens import Tokens
+
+NOBODY = UUID(int=0)
+
+
+@asynccontextmanager
+async def open_api(services: Services) -> AsyncIterator[FastAPI]:
+    contents = ObjectContents(archive_url(services.settings))
+    try:
+        yield create_app(api_parts(services, contents))
+    finally:
+        contents.close()
+
+
+def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
+    settings, database, bus, ids = services.settings, services.database, services.redis.bus(), RandomIds()
+    who, provider = identity(services), openid_provider(settings)
+    accounts, passwords, announcements = who.accounts, who.passwords, who.announcements
+    views, wishes, templates = database.views(), services.wishes, database.templates()
+    keys, idle = database.idempotency_keys(), tuning(settings).idle
+    probe = f"{settings.archive_prefix}readiness"
+    return ApiParts(
+        identity=who,
+        people=People(accounts, passwords, announcements, ids, services.runtime.isolates),
+        tokens=Tokens(accounts, announcements, ids),
+        oidc=Oidc(provider, database.provider_sign_ins(), who, guests(settings), services.runtime.isolates)
+        if provider
+        else None,
+        wishes=wishes,
+        creation=Creation(wishes, templates, keys, views, ids, settings.minimum_ttl_seconds),
+        lifecycles=Lifecycles(database.specs(), views, idle, settings.max_keepalive_seconds),
+        slots=RunningSlots(views, limits(settings)),
+        views=views,
+        contents=contents,
+        templates=templates,
+        tickets=database.tickets(),
+        audit=database.audit(),
+        runtime=services.runtime,
+        bus=bus,
+        ids=ids,
+        metrics=services.metrics,
+        leader=services.leader,
+        gc_report=services.garbage,
+        checks={
+            "postgresql": Check(views.now, required=True),
+            "redis": Check(lambda: bus.publish("codehub:readiness", {})),
+            "archives": Check(lambda: services.archives.look(probe)),
+            "runtime": Check(lambda: services.runtime.containers([NOBODY])),
+        },
+        site=Site(settings.public_url, settings.workspace_url, settings.runtime, settings.redis_channel_sse_prefix),
+        pages=dashboard(),
+    )
+
+
+def openid_provider(settings: Settings) -> HttpOpenIdProvider | None:
+    if settings.oidc_issuer is None or settings.oidc_client_id is None or settings.public_url is None:
+        return None
+    secret = settings.oidc_client_secret
+    client = OpenIdClient(
+        settings.oidc_issuer,
+        settings.oidc_client_id,
+        f"{settings.public_url.rstrip('/')}/api/v1/session/oidc/callback",
+        secret.get_secret_value() if secret else None,
+    )
+    return HttpOpenIdProvider(client, SystemClock())
+
+
+def guests(settings: Settings) -> frozenset[str]:
+    """Empty: the provider decides alone."""
+    named = (guest.strip().lower() for guest in (settings.oidc_allowed or "").split(","))
+    return frozenset(guest for guest in named if guest)

@@ -1,0 +1,77 @@
+"""The front door's processes."""
+
+from urllib.parse import urlsplit
+
+from codehub.adapters.system import SystemClock
+from codehub.bootstrap.rules import limits
+from codehub.bootstrap.services import Services, identity, open_services
+from codehub.ports.runtime import Endpoint
+from codehub.proxy.access_log import AccessLog
+from codehub.proxy.addresses import Addresses
+from codehub.proxy.front_door import AT_FIRST_SECONDS, DoorParts, FrontDoor
+from codehub.proxy.worker import serve_worker
+from codehub.settings import Settings, SettingsError
+from codehub.usecases.entrance import Entrance
+from codehub.usecases.limits import RunningSlots
+
+
+def door_parts(services: Services) -> DoorParts:
+    settings, database, views = services.settings, services.database, services.database.views()
+    entrance = Entrance(
+        identity(services),
+        database.tickets(),
+        database.visits(),
+        views,
+        services.wishes,
+        RunningSlots(views, limits(settings)),
+        database.audit(),
+    )
+    issuer = urlsplit(settings.oidc_issuer).hostname if settings.oidc_issuer else None
+    return DoorParts(
+        entrance=entrance,
+        views=views,
+        runtime=services.runtime,
+        bus=services.redis.bus(),
+        activity=services.redis.activity(),
+        clock=SystemClock(),
+        addresses=Addresses(settings.workspace_url, settings.public_url),
+        api=api_endpoint(settings),
+        by_path=serves_by_path(settings),
+        provider=issuer,
+        sse_prefix=settings.redis_channel_sse_prefix,
+        flush_seconds=settings.activity_flush_interval,
+        access=None if settings.proxy_access_log == "off" else AccessLog(settings.proxy_access_log),
+    )
+
+
+def serves_by_path(settings: Settings) -> bool:
+    """Below `/w/` of the platform's own host."""
+    host = settings.proxy_address.rpartition(":")[0]
+    is_local = host == "localhost" or host.startswith("127.")
+    by_path = settings.path_mode == "on" or (settings.path_mode == "auto" and is_local)
+    if not by_path and "{slug}" not in urlsplit(settings.workspace_url).netloc:
+        raise SettingsError(
+            f"CODEHUB_WORKSPACE_URL={settings.workspace_url} gives workspaces no host of their own: name {{slug}} in "
+            "its host, or set CODEHUB_PATH_MODE=on if you accept that their pages can act as whoever opens them"
+        )
+    return by_path
+
+
+def api_endpoint(settings: Settings) -> Endpoint:
+    where = settings.api_upstream or settings.api_address
+    if where.startswith("unix:"):
+        return Endpoint(socket=where.removeprefix("unix:"))
+    host, _, port = where.rpartition(":")
+    return Endpoint(host=host, port=int(port))
+
+
+async def serve_door(settings: Settings) -> None:
+    """One worker of the front door, on the socket that its supervisor gave it."""
+    async with open_services(settings) as services:
+        door = FrontDoor(door_parts(services))
+
+        async def serve() -> None:
+            await door.hears(AT_FIRST_SECONDS)
+            await serve_worker(door.server)
+
+        await door.beside(serve())

@@ -1,0 +1,147 @@
+"""What every process opens: the databases, the archives and what houses workspaces; and the controller made of them."""
+
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from codehub.adapters.notices import LogNotifier, WebhookNotifier
+from codehub.adapters.objects import ObjectArchives
+from codehub.adapters.passwords import Argon2Passwords
+from codehub.adapters.postgres import PostgresDatabase, check_schema
+from codehub.adapters.process import ProcessRuntime
+from codehub.adapters.redis import RedisConnection
+from codehub.adapters.system import RandomIds, SystemClock
+from codehub.bootstrap.ide import ide
+from codehub.bootstrap.places import archive_url, open_archives, private_data_dir
+from codehub.bootstrap.rules import limits, session_rules, tuning
+from codehub.coordinator.gc_report import Survey
+from codehub.coordinator.process import Coordinator, Outside, survey
+from codehub.coordinator.retention_runner import Records
+from codehub.housing import Housing, docker_runtime, jobs, processes
+from codehub.job.store_address import parse_store
+from codehub.ports.collector import CollectorView
+from codehub.ports.stores import Leader
+from codehub.settings import Settings
+from codehub.telemetry import Metrics, configure_logging
+from codehub.usecases.announcements import Announcements
+from codehub.usecases.identity import Identity
+from codehub.usecases.wishes import Wishes
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """One process's connections, opened once."""
+
+    settings: Settings
+    database: PostgresDatabase
+    redis: RedisConnection
+    runtime: Housing
+    archives: ObjectArchives
+    metrics: Metrics
+    install: str
+
+    @property
+    def wishes(self) -> Wishes:
+        return Wishes(self.database.specs(), limits(self.settings))
+
+    @property
+    def processes(self) -> ProcessRuntime:
+        return processes(self.runtime)
+
+    @property
+    def collector(self) -> CollectorView:
+        return self.database.collector()
+
+    @property
+    def survey(self) -> Survey:
+        return survey(self._outside(), tuning(self.settings))
+
+    async def garbage(self) -> dict[str, Any]:
+        return (await self.survey.report()).to_json()
+
+    async def ensure_admin(self, username: str) -> str | None:
+        """The password of the first admin, if there was nobody yet."""
+        return await identity(self).ensure_admin(username)
+
+    async def leader(self) -> Leader | None:
+        return await leader_of(self.database)
+
+    def coordinator(self, holder: str | None = None) -> Coordinator:
+        return Coordinator(holder or f"{socket.gethostname()}:{os.getpid()}", self._outside(), tuning(self.settings))
+
+    def _outside(self) -> Outside:
+        settings, clock = self.settings, SystemClock()
+        webhook = settings.webhook_url
+        return Outside(
+            leadership=self.database.leadership(clock),
+            statuses=self.database.statuses,
+            specs=self.database.specs(),
+            collector=self.database.collector(),
+            marks=self.database.marks,
+            install=self.install,
+            feed=self.database.changes(),
+            bus=self.redis.bus(),
+            activity=self.redis.activity(),
+            runtime=self.runtime,
+            jobs=jobs(self.runtime, archive_url(settings)),
+            archives=self.archives,
+            notifier=WebhookNotifier(webhook.get_secret_value(), self.metrics) if webhook else LogNotifier(),
+            clock=clock,
+            ids=RandomIds(),
+            metrics=self.metrics,
+            templates=self.database.templates(),
+            records=Records(
+                self.database.accounts(),
+                self.database.audit(),
+                self.database.idempotency_keys(),
+                self.database.ledger(),
+            ),
+        )
+
+
+@asynccontextmanager
+async def open_services(settings: Settings) -> AsyncIterator[Services]:
+    """Everything connected and the schema checked; raises before anything is changed."""
+    async with AsyncExitStack() as stack:
+        database = await PostgresDatabase.open(settings.database_url.get_secret_value())
+        stack.push_async_callback(database.close)
+        await check_schema(database)
+        redis = RedisConnection.open(settings.redis_url.get_secret_value())
+        stack.push_async_callback(redis.close)
+        install = settings.install_id or (await database.installation_id()).hex
+        archives = open_archives(settings)
+        stack.callback(archives.close)
+        runtime: Housing
+        if settings.runtime == "docker":
+            runtime = await stack.enter_async_context(docker_runtime(settings, install))
+        else:
+            runtime = process_runtime(settings, install)
+        yield Services(settings, database, redis, runtime, archives, Metrics(), install)
+
+
+def process_runtime(settings: Settings, install: str) -> ProcessRuntime:
+    command, readable = ide(settings)
+    place, (kept, _) = private_data_dir(settings), parse_store(archive_url(settings))
+    hidden = [place, *([] if kept is None else [kept])]
+    return ProcessRuntime(place / "runtime", install, command, readable=readable, hidden=hidden)
+
+
+async def leader_of(database: PostgresDatabase) -> Leader | None:
+    return await database.leadership(SystemClock()).leader()
+
+
+def identity(services: Services) -> Identity:
+    database, announcements = services.database, Announcements(services.redis.bus())
+    tries, audit = database.sign_in_tries(), database.audit()
+    rules = session_rules(services.settings)
+    return Identity(database.accounts(), tries, audit, Argon2Passwords(), announcements, RandomIds(), rules)
+
+
+def start_logging(settings: Settings) -> None:
+    secrets = [settings.database_url, settings.redis_url, settings.webhook_url, settings.oidc_client_secret]
+    configure_logging(
+        settings.log_format, settings.log_level, secrets=[s.get_secret_value() for s in secrets if s is not None]
+    )
