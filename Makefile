@@ -31,7 +31,7 @@ test-fast: $(STAMP) ## Tests that need nothing but Python (two or three minutes)
 	@$(PYTEST) -q -n 2 -m "not system and not long"
 
 test-system: $(STAMP) ## Tests on the real PostgreSQL, Redis and processes
-	@$(PYTEST) -q -n 2 --dist loadfile -m "system and not long"
+	@$(PYTEST) -q -n 2 --dist loadfile --durations 12 -m "system and not long"
 
 test-long: check ## The full numbers; keeps their summary in docs/evidence
 	@$(BIN)/python -m tests.evidence
