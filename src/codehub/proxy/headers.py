@@ -4,8 +4,6 @@ Both heads are put together here. Our cookies and tokens never reach a workspace
 names, and the X-Forwarded family is ours alone.
 """
 
-from collections.abc import Collection
-
 from codehub.proxy.gate import Forward
 from codehub.proxy.head import CHUNKED
 from codehub.proxy.request import RequestHead, passed_lines, whole_lines
@@ -68,11 +66,6 @@ def response_for_client(head: ResponseHead, framing: bytes, request_id: bytes, d
         lines.append(date)
     lines.append(b"X-Request-Id: %b\r\n%b\r\n" % (request_id, framing))
     return b"HTTP/1.1 %d %b\r\n%b" % (head.status, head.reason, b"\r\n".join(lines))
-
-
-def origin_is(origin: bytes | None, allowed: Collection[bytes]) -> bool:
-    """Exactly one of `allowed` (`https://host[:port]`), as browsers write it. No Origin, `null` or a list is none."""
-    return origin is not None and origin in allowed
 
 
 def port_of(host: bytes, scheme: bytes) -> bytes:
