@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from codehub.proxy.credentials import is_our_token, names_ours, without_ours
 from codehub.proxy.addresses import Addresses
+from codehub.proxy.credentials import is_our_token, names_ours, without_ours
 from codehub.proxy.headers import Forwarded, port_of
 from tests.proxy.doors import Door, get
 from tests.proxy.workspaces import Workspace

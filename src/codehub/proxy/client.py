@@ -16,7 +16,7 @@ from codehub.proxy.headers import Forwarded, request_for_upstream, response_for_
 from codehub.proxy.request import REPEATABLE, RequestHead, parse_request
 from codehub.proxy.response import ResponseHead
 from codehub.proxy.responses import CONTINUE, problem, serialised
-from codehub.proxy.sockets import reset_on_close
+from codehub.proxy.sockets import has_unread, reset_on_close
 from codehub.proxy.upstream import Upstream
 from codehub.proxy.waiting import Waiting
 
@@ -302,6 +302,24 @@ class Client(asyncio.Protocol):
         self._closing = True
         self.transport.close()
 
+    def end(self) -> None:
+        """Its request may go on no longer. It is told so, unless its answer has begun."""
+        upstream, self.upstream = self.upstream, None
+        if upstream is not None:
+            upstream.leave()
+        if self._waiting is not None:
+            self._give_up(503, "The front door restarts. Try again shortly.")
+        elif self.forward is None or self._closing or (upstream is not None and upstream.answered):
+            self.abort()
+        else:
+            self.fail(Failure.CLOSED_EARLY)
+
+    def _give_up(self, status: int, why: str) -> None:
+        """Nobody has decided yet, and nobody shall any more."""
+        cast("Waiting", self._waiting).cancel()
+        self._waiting = None
+        self._answer(problem(status, why))
+
     def abort(self) -> None:
         if self.busy and not self.head.version_1_1:
             reset_on_close(self.transport)
@@ -346,12 +364,12 @@ class Client(asyncio.Protocol):
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def drain(self) -> None:
-        """An idle one closes. One that has just come may have asked already, unread as yet: it has a moment."""
+        """An idle one may be asking already, unread as yet or still on its way: it has a moment, and is then told that
+        this answer is the last. One that has just come has a little more."""
         if not self.busy and not self._buffer:
-            if not hasattr(self, "head"):
-                self.deadline = min(self.deadline, self.server.now + self.server.limits.linger_seconds)
-            else:
-                self._close()
+            limits = self.server.limits
+            moment = limits.last_request_seconds if hasattr(self, "head") else limits.linger_seconds
+            self.deadline = min(self.deadline, self.server.now + moment)
 
     def expire(self) -> None:
         """Its deadline has passed."""
@@ -361,14 +379,12 @@ class Client(asyncio.Protocol):
         if self._closing or (upstream is not None and upstream.answered) or self.write_paused:
             self.abort()
         elif self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
-            self._answer(problem(504, "It took too long to decide on this request. Try again shortly."))
+            self._give_up(504, "It took too long to decide on this request. Try again shortly.")
         elif self._head_begun or (upstream is not None and self.body_left):
             self._refuse(Refused(408, "The request took too long to arrive."))
         elif self.busy:
             self.fail(Failure.BUSY if upstream is None else Failure.TOO_SLOW)
-        else:
+        elif not has_unread(self.transport):  # else a request has come in time: it is read and answered first
             self._close()
 
     def _refuse(self, refused: Refused) -> None:

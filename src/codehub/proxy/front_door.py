@@ -27,6 +27,8 @@ TICK_SECONDS: Final = 0.5
 RECHECK_SECONDS: Final = 60.0
 DEAF_RECHECK_SECONDS: Final = 2.0
 """While the bus cannot be heard, or was not for a while: nobody may have told us who left."""
+LAST_SECONDS: Final = 5.0
+"""For what is under way when nothing keeps us current any more."""
 AT_FIRST_SECONDS: Final = 3.0
 SIGNED_OUT: Final = 1008
 """Policy: whoever it was may no longer be here."""
@@ -79,11 +81,13 @@ class FrontDoor:
                 tasks.create_task(part())
 
     async def beside(self, serving: Awaitable[None]) -> None:
-        """Runs until `serving` ends. If this ends before, so does serving, and what was raised says why: nobody is
-        served by what nothing keeps current."""
+        """Runs until `serving` ends. If this ends before, so does serving, and what was raised says why: nobody new is
+        served by what nothing keeps current. What was under way by then is still answered."""
         both = running, served = asyncio.ensure_future(self.run()), asyncio.ensure_future(serving)
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not served.done():
+                await self.server.drain(LAST_SECONDS, 0.0)
             (served if served.done() else running).result()
         finally:
             for part in both:

@@ -21,6 +21,8 @@ class Limits:
     """For a gate that answers later."""
     linger_seconds: float = 3.0
     """How long what the client still sends is read and forgotten, so that it can read our last answer."""
+    last_request_seconds: float = 1.0
+    """How long a kept connection may still ask, once, when the server drains: its next request may be on its way."""
     half_closed_seconds: float = 60.0
     """For the answer to a client that has closed its sending side, which may as well have gone."""
     pool_idle_seconds: float = 4.0

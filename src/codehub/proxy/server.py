@@ -88,12 +88,12 @@ class ProxyServer:
             self._close_relays()
         await self._wait_for(lambda: not self._clients, requests_seconds - upgraded_seconds)
         for client in list(self._clients):
-            client.abort()
+            client.end()
         await self._wait_for(lambda: not self._relays, upgraded_seconds - requests_seconds)
         self._close_relays()
         await self._wait_for(lambda: not self._clients and not self._relays, 1.0)
-        for relay in list(self._relays):
-            relay.abort()
+        for left in (*self._clients, *self._relays):
+            left.abort()
         for pool in list(self._pools.values()):
             pool.close()
         await self._wait_for(lambda: not self._clients and not self._relays and not self._pools, 1.0)
@@ -114,12 +114,12 @@ class ProxyServer:
             relay.end(RESTARTING)
 
     def abort_sockets(self, predicate: Callable[[Forward], bool], code: int = GOING_AWAY) -> int:
-        """End every request and upgraded socket that was let in on such a verdict; returns how many. A WebSocket is
-        told `code`, if it stands between two frames."""
+        """End every request and upgraded socket that was let in on such a verdict; returns how many. A request that has
+        no answer yet gets one; a WebSocket is told `code`, if it stands between two frames."""
         clients = [client for client in self._clients if client.forward is not None and predicate(client.forward)]
         relays = [relay for relay in self._relays if predicate(relay.forward)]
         for client in clients:
-            client.abort()
+            client.end()
         for relay in relays:
             self._bounded[relay] = self.now + self.limits.linger_seconds
             relay.end(code)
