@@ -54,6 +54,7 @@ from codehub.ports.runtime import Endpoint
 from codehub.ports.stores import Leader
 from codehub.proxy.access_log import AccessLog
 from codehub.proxy.addresses import Addresses
+from codehub.proxy.forwarders import networks
 from codehub.proxy.front_door import AT_FIRST_SECONDS, DoorParts, FrontDoor
 from codehub.proxy.worker import serve_worker
 from codehub.settings import Settings, SettingsError
@@ -277,6 +278,7 @@ def door_parts(services: Services) -> DoorParts:
         sse_prefix=settings.redis_channel_sse_prefix,
         flush_seconds=settings.activity_flush_interval,
         access=None if settings.proxy_access_log == "off" else AccessLog(settings.proxy_access_log),
+        forwarders=networks(settings.proxy_trusted_proxies),
     )
 
 

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from codehub.ports.runtime import Endpoint
+from codehub.proxy.forwarders import Network
 from codehub.proxy.gate import Failure, Forward, Respond, Verdict
 from codehub.proxy.limits import Limits
 from codehub.proxy.request import RequestHead
@@ -41,9 +42,10 @@ class Door:
     def __init__(self, endpoint: Endpoint, limits: Limits = LIMITS, forward: Forward | None = None) -> None:
         self.gate = ToldGate(forward or Forward(endpoint))
         self.limits = limits
+        self.forwarders: tuple[Network, ...] = ()
 
     async def __aenter__(self) -> Self:
-        self.server = ProxyServer(self.gate, self.limits)
+        self.server = ProxyServer(self.gate, self.limits, forwarders=self.forwarders)
         self.port = await self.server.listen("127.0.0.1", 0)
         return self
 

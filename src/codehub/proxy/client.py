@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 import structlog
 
 from codehub.proxy.chunks import LAST_CHUNK, Chunks, chunk
+from codehub.proxy.forwarders import peer_address
 from codehub.proxy.gate import Failure, Forward, Respond, Wait
 from codehub.proxy.head import Refused
 from codehub.proxy.headers import Forwarded, request_for_upstream, response_for_client
@@ -28,7 +29,7 @@ log = structlog.get_logger()
 
 class Client(asyncio.Protocol):
     __slots__ = (
-        "_buffer", "_chunks", "_close_after", "_closing", "_ended", "_forget_body", "_forwarded", "_head_begun",
+        "_believed", "_buffer", "_chunks", "_close_after", "_closing", "_ended", "_forget_body", "_forwarded", "_head_begun",
         "_peer", "_repeated", "_waiting", "awaits_connection", "body_left", "busy", "deadline", "forward",
         "head", "server", "transport", "upstream", "write_paused",
     )  # fmt: skip
@@ -39,6 +40,8 @@ class Client(asyncio.Protocol):
     forward: Forward | None
     _forwarded: Forwarded
     _peer: bytes
+    _believed: bool
+    """It is a proxy whose word is taken on who asks."""
 
     def __init__(self, server: "ProxyServer") -> None:
         self.server = server
@@ -64,8 +67,8 @@ class Client(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(self.server.limits.write_buffer)
-        peer = transport.get_extra_info("peername")
-        self._peer = str(peer[0]).encode() if isinstance(peer, tuple) else b"unknown"
+        self._peer = peer_address(transport.get_extra_info("peername"))
+        self._believed = self.server.forwarders.include(self._peer)
         self._forwarded = Forwarded(self._peer, self.server.scheme)
         if not self.server.admit(self):
             self._refuse(Refused(503, "Too many connections. Try again shortly."))
@@ -139,7 +142,9 @@ class Client(asyncio.Protocol):
         except Refused as refused:
             self._refuse(refused)
             return b""
-        head.peer = self._peer
+        if self._believed:
+            self._forwarded = server.forwarders.word(self._peer, head.fields)
+        head.peer = self._forwarded.peer
         head.request_id = head.request_id or server.new_id()
         self.head = head
         self.busy = True

@@ -15,6 +15,7 @@ from codehub.proxy.activity import Activities
 from codehub.proxy.addresses import Addresses
 from codehub.proxy.directory import Directory, Entry
 from codehub.proxy.doorkeeper import Doorkeeper, Label
+from codehub.proxy.forwarders import Network
 from codehub.proxy.gate import Forward
 from codehub.proxy.handover import Handover
 from codehub.proxy.limits import Limits
@@ -51,6 +52,8 @@ class DoorParts:
     sse_prefix: str = "codehub:sse:"
     flush_seconds: float = 30.0
     access: AccessLog | None = None
+    forwarders: tuple[Network, ...] = ()
+    """The proxies before us that are believed on who asks."""
 
 
 class FrontDoor:
@@ -70,7 +73,9 @@ class FrontDoor:
             sockets_of=self._sockets_of,
         )
         scheme = parts.addresses.scheme.decode()
-        self.server = ProxyServer(self.doorkeeper, limits, scheme=scheme, access=parts.access)
+        self.server = ProxyServer(
+            self.doorkeeper, limits, scheme=scheme, access=parts.access, forwarders=parts.forwarders
+        )
         self._directory = directory
         self._visitors = visitors
 

@@ -89,7 +89,7 @@ def learn(readers: dict[bytes, Reader | None], name: bytes, line: bytes) -> Read
     if not is_token(name) or len(name) == len(line):
         raise Refused(400, "A header line is not `Name: value`.")
     dashed = name.lower().replace(b"_", b"-")
-    reader = ignore if dashed.startswith(_RESERVED) else readers.get(dashed)
+    reader = readers.get(dashed) or (ignore if dashed.startswith(_RESERVED) else None)
     if reader is not None and b"_" in name:
         reader = ignore  # a gateway that reads `X_Forwarded_For` as `X-Forwarded-For` shall not be fooled
     if len(readers) < _MOST_NAMES and len(name) <= _LONGEST_NAME:

@@ -13,10 +13,10 @@ from codehub.proxy.response import ResponseHead
 class Forwarded:
     """The X-Forwarded lines for one client: made once per connection, as most of its requests name one host."""
 
-    __slots__ = ("_host", "_lines", "_peer", "_scheme")
+    __slots__ = ("_host", "_lines", "_scheme", "peer")
 
     def __init__(self, peer: bytes, scheme: bytes) -> None:
-        self._peer = peer
+        self.peer = peer
         self._scheme = scheme
         self._host: bytes | None = None
         self._lines = b""
@@ -25,7 +25,7 @@ class Forwarded:
         if host != self._host:
             self._host = host
             self._lines = b"X-Forwarded-For: %b\r\nX-Forwarded-Host: %b\r\nX-Forwarded-Proto: %b\r\n" % (
-                self._peer,
+                self.peer,
                 host,
                 self._scheme,
             ) + b"X-Forwarded-Port: %b\r\n" % port_of(host, self._scheme)

@@ -9,7 +9,7 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Final
 
@@ -18,6 +18,7 @@ import structlog
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.access_log import AccessLog
 from codehub.proxy.client import Client
+from codehub.proxy.forwarders import Forwarders, Network
 from codehub.proxy.gate import Failure, Forward, Gate, Respond, Route, Verdict
 from codehub.proxy.limits import Limits
 from codehub.proxy.pool import Pool
@@ -38,8 +39,15 @@ RESTARTING: Final = 1012
 
 class ProxyServer:
     def __init__(
-        self, gate: Gate, limits: Limits | None = None, *, scheme: str = "http", access: AccessLog | None = None
+        self,
+        gate: Gate,
+        limits: Limits | None = None,
+        *,
+        scheme: str = "http",
+        access: AccessLog | None = None,
+        forwarders: Iterable[Network] = (),
     ) -> None:
+        """`forwarders`: the proxies before us that are believed on who asks."""
         self.gate = gate
         self.access = access
         self.own_answers = Route("door")
@@ -47,6 +55,7 @@ class ProxyServer:
         self._decide = gate.decide
         self.limits = limits or Limits()
         self.scheme = scheme.encode()
+        self.forwarders = Forwarders(forwarders, self.scheme)
         self.draining = False
         self.now = 0.0
         self.date = b""
@@ -92,8 +101,10 @@ class ProxyServer:
         await self._wait_for(lambda: not self._relays, upgraded_seconds - requests_seconds)
         self._close_relays()
         await self._wait_for(lambda: not self._clients and not self._relays, 1.0)
-        for left in (*self._clients, *self._relays):
-            left.abort()
+        for client in list(self._clients):
+            client.abort()
+        for relay in list(self._relays):
+            relay.abort()
         for pool in list(self._pools.values()):
             pool.close()
         await self._wait_for(lambda: not self._clients and not self._relays and not self._pools, 1.0)
