@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import shlex
 import socket
 import sys
@@ -56,6 +57,8 @@ from codehub.proxy.access_log import AccessLog
 from codehub.proxy.addresses import Addresses
 from codehub.proxy.forwarders import networks
 from codehub.proxy.front_door import AT_FIRST_SECONDS, DoorParts, FrontDoor
+from codehub.proxy.limits import Limits as DoorLimits
+from codehub.proxy.limits import limits_within
 from codehub.proxy.worker import serve_worker
 from codehub.settings import Settings, SettingsError
 from codehub.telemetry import Metrics, configure_logging
@@ -303,10 +306,15 @@ def api_endpoint(settings: Settings) -> Endpoint:
     return Endpoint(host=host, port=int(port))
 
 
+def door_limits(settings: Settings) -> DoorLimits:
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return limits_within(descriptors, settings.proxy_connections_per_address, settings.proxy_connections_per_person)
+
+
 async def serve_door(settings: Settings) -> None:
     """One worker of the front door, on the socket that its supervisor gave it."""
     async with open_services(settings) as services:
-        door = FrontDoor(door_parts(services))
+        door = FrontDoor(door_parts(services), door_limits(settings))
 
         async def serve() -> None:
             await door.hears(AT_FIRST_SECONDS)

@@ -7,10 +7,10 @@ from typing import Self, TypeVar
 
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.forwarders import Network
-from codehub.proxy.gate import Failure, Forward, Respond, Verdict
+from codehub.proxy.gate import Cap, Failure, Forward, Respond, Verdict
 from codehub.proxy.limits import Limits
 from codehub.proxy.request import RequestHead
-from codehub.proxy.responses import plain_failure
+from codehub.proxy.responses import plain_crowded, plain_failure
 from codehub.proxy.server import ProxyServer
 
 LIMITS = Limits(tick=0.05, pool_idle_seconds=60.0, unrepeatable_idle_seconds=60.0)
@@ -36,6 +36,9 @@ class ToldGate:
     def failed(self, head: RequestHead, forward: Forward, failure: Failure) -> Respond:
         self.failures.append(failure)
         return plain_failure(failure)
+
+    def crowded(self, head: RequestHead, cap: Cap) -> Respond:
+        return plain_crowded(cap)
 
 
 class Door:

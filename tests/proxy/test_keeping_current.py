@@ -125,7 +125,8 @@ async def test_it_ends_when_serving_does() -> None:
 
 
 def told(connections: int, sockets: int, served: int) -> bytes:
-    counts = {"connections": connections, "sockets": sockets, "answers": {"ide": [0, 0, served, 0, 0, 0]}}
+    answers = {"ide": [0, 0, served, 0, 0, 0]}
+    counts = {"connections": connections, "sockets": sockets, "answers": answers, "turned_away": {"address": served}}
     return json.dumps(counts).encode()
 
 
@@ -143,3 +144,4 @@ def test_a_worker_that_is_gone_has_nothing_open() -> None:
     assert (value("codehub_proxy_connections"), value("codehub_proxy_sockets")) == (7, 4)
     census.said(1, told(1, 1, 2))  # another of the same number
     assert value("codehub_proxy_requests_total", route="ide", status="2xx") == 22
+    assert value("codehub_proxy_turned_away_total", cap="address") == 22

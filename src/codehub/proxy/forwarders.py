@@ -78,8 +78,10 @@ def peer_address(peername: Any) -> bytes:  # noqa: ANN401 - as the transport has
     return str(peername[0]).removeprefix("::ffff:").partition("%")[0].encode()
 
 
-def household(address: bytes) -> bytes:
-    """Whom an address is counted as."""
+def household(address: bytes) -> bytes | None:
+    """Whom an address is counted as. None: who comes over a unix socket is nobody's count."""
+    if address == NOBODY:
+        return None
     read = _read(address) if b":" in address else None
     if not isinstance(read, IPv6Address):
         return address

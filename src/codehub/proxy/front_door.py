@@ -70,7 +70,6 @@ class FrontDoor:
             self.activities,
             parts.api,
             by_path=parts.by_path,
-            sockets_of=self._sockets_of,
         )
         scheme = parts.addresses.scheme.decode()
         self.server = ProxyServer(
@@ -105,9 +104,6 @@ class FrontDoor:
             async with asyncio.timeout(seconds):
                 while not (self._directory.hears and self._visitors.hears):  # noqa: ASYNC110 - two parts, at the start
                     await asyncio.sleep(0.01)
-
-    def _sockets_of(self, holder: object) -> int:
-        return self.server.sockets_of(holder)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
