@@ -284,6 +284,24 @@ class Settings(BaseSettings):
         validation_alias="CODEHUB_PROXY_ACCESS_LOG",
         description="Which requests the front door logs: none, those that failed, or all.",
     )
+    proxy_trusted_proxies: Proxies | None = Field(
+        None,
+        validation_alias="CODEHUB_PROXY_TRUSTED_PROXIES",
+        description="The proxies before `codehub proxy`, such as the one that ends TLS, whose X-Forwarded-For and "
+        "X-Forwarded-Proto are believed. Name no address from which people or workspaces come. Unset: none.",
+    )
+    proxy_connections_per_address: CountOrNone | None = Field(
+        None,
+        validation_alias="CODEHUB_PROXY_CONNECTIONS_PER_ADDRESS",
+        description="Connections that one process of the front door keeps for one address (IPv6: for its /64), but for "
+        "those of CODEHUB_PROXY_TRUSTED_PROXIES. 0: no limit. Unset: half of what its open files allow.",
+    )
+    proxy_connections_per_person: CountOrNone = Field(
+        1000,
+        validation_alias="CODEHUB_PROXY_CONNECTIONS_PER_PERSON",
+        description="Connections to workspaces that one process of the front door keeps for one signed-in person, "
+        "WebSockets included. 0: no limit.",
+    )
     path_mode: PathMode = Field(
         "auto",
         validation_alias="CODEHUB_PATH_MODE",
@@ -293,7 +311,7 @@ class Settings(BaseSettings):
     trusted_proxies: Proxies | None = Field(
         None,
         validation_alias="CODEHUB_TRUSTED_PROXIES",
-        description="The proxies before `codehub api` whose X-Forwarded-For and X-Forwarded-Proto are believed. "
+        description="The front doors before `codehub api` whose X-Forwarded-For and X-Forwarded-Proto are believed. "
         "Workspaces of the process runtime can speak from 127.0.0.1. Unset: none; `codehub up` believes none.",
     )
     public_url: SiteAddress | None = Field(

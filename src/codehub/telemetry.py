@@ -218,6 +218,9 @@ PROXY_REQUESTS = Metric(
     "codehub_proxy_requests_total", "counter", "Requests the front door answered, by class.", ("route", "status")
 )
 PROXY_CONNECTIONS = Metric("codehub_proxy_connections", "gauge", "Open connections to the front door.")
+PROXY_TURNED_AWAY = Metric(
+    "codehub_proxy_turned_away_total", "counter", "Connections that came beyond a cap of the front door.", ("cap",)
+)
 PROXY_SOCKETS = Metric("codehub_proxy_sockets", "gauge", "Those of them that are WebSockets.")
 
 METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

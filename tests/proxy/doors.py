@@ -6,10 +6,11 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from codehub.ports.runtime import Endpoint
-from codehub.proxy.gate import Failure, Forward, Respond, Verdict
+from codehub.proxy.forwarders import Network
+from codehub.proxy.gate import Cap, Failure, Forward, Respond, Verdict
 from codehub.proxy.limits import Limits
 from codehub.proxy.request import RequestHead
-from codehub.proxy.responses import plain_failure
+from codehub.proxy.responses import plain_crowded, plain_failure
 from codehub.proxy.server import ProxyServer
 
 LIMITS = Limits(tick=0.05, pool_idle_seconds=60.0, unrepeatable_idle_seconds=60.0)
@@ -36,14 +37,18 @@ class ToldGate:
         self.failures.append(failure)
         return plain_failure(failure)
 
+    def crowded(self, head: RequestHead, cap: Cap) -> Respond:
+        return plain_crowded(cap)
+
 
 class Door:
     def __init__(self, endpoint: Endpoint, limits: Limits = LIMITS, forward: Forward | None = None) -> None:
         self.gate = ToldGate(forward or Forward(endpoint))
         self.limits = limits
+        self.forwarders: tuple[Network, ...] = ()
 
     async def __aenter__(self) -> Self:
-        self.server = ProxyServer(self.gate, self.limits)
+        self.server = ProxyServer(self.gate, self.limits, forwarders=self.forwarders)
         self.port = await self.server.listen("127.0.0.1", 0)
         return self
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from codehub.domain.access import doorway
 from codehub.domain.workspace import Desired, Phase
-from codehub.proxy.gate import Failure, Forward, Respond, Verdict, Wait
+from codehub.proxy.gate import Cap, Failure, Forward, Respond, Verdict, Wait
 from codehub.proxy.limits import Limits
 from codehub.proxy.pages import answer, asset, sign_in_page, state
 from codehub.proxy.request import RequestHead
@@ -109,6 +109,9 @@ class Front:
         return asset(name) or problem(404, "There is no such asset.")
 
     def failed(self, head: RequestHead, forward: Forward, failure: Failure) -> Respond:
+        raise NotImplementedError
+
+    def crowded(self, head: RequestHead, cap: Cap) -> Respond:
         raise NotImplementedError
 
     async def _state(self, seen: str, spoken: Language) -> Respond:

@@ -31,6 +31,7 @@ from codehub.ports.accounts import NewUser, Ticket
 from codehub.ports.stores import Actor
 from codehub.proxy.addresses import Addresses
 from codehub.proxy.front_door import DoorParts, FrontDoor
+from codehub.proxy.limits import Limits as DoorLimits
 from codehub.proxy.visitors import SESSION_COOKIE, VISIT_COOKIE
 from codehub.usecases.announcements import Announcements
 from codehub.usecases.entrance import Entrance
@@ -230,6 +231,7 @@ async def hub_on(
     workspace_url: str = f"http://{{slug}}.{BASE}/",
     public_url: str | None = f"http://{PLATFORM}",
     by_path: bool = True,
+    door_limits: DoorLimits = LIMITS,
 ) -> AsyncIterator[Hub]:
     outages = Outages()
     wire = FaultyWire(SystemClock(), outages.choose)
@@ -260,7 +262,7 @@ async def hub_on(
             api=api.endpoint,
             by_path=by_path,
         )
-        door = FrontDoor(parts, LIMITS)
+        door = FrontDoor(parts, door_limits)
         running = asyncio.ensure_future(door.run())
         await door.hears(10)
         port = await door.server.listen("127.0.0.1", 0)

@@ -311,17 +311,6 @@ async def test_a_refused_client_that_sends_on_is_ended(workspace: Workspace) -> 
 # ── caps ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_connections_beyond_the_cap_are_told_so(workspace: Workspace) -> None:
-    async with Door(workspace.endpoint, replace(LIMITS, connections=2)) as door:
-        first, second, third = [await door.connect() for _ in range(3)]
-        assert status(await third.head()) == 503
-        third.close()
-        first.close()
-        await eventually(lambda: door.server.connections == 1)
-        assert status(await door.ask(get())) == 200
-        second.close()
-
-
 @asynccontextmanager
 async def busy(workspace: Workspace, limits: Limits) -> AsyncIterator[tuple[Door, Raw, asyncio.Event]]:
     """One request holds the only connection there may be, until the event is set."""

@@ -4,8 +4,9 @@ import re
 
 import pytest
 
+from codehub.proxy.addresses import Addresses
 from codehub.proxy.credentials import is_our_token, names_ours, without_ours
-from codehub.proxy.headers import Forwarded, origin_is, port_of
+from codehub.proxy.headers import Forwarded, port_of
 from tests.proxy.doors import Door, get
 from tests.proxy.workspaces import Workspace
 
@@ -166,7 +167,9 @@ async def test_encodings_pass_and_hop_by_hop_answers_do_not(door: Door, workspac
     ],
 )
 def test_an_origin_is_exactly_ours_or_not(origin: bytes | None, same: bool) -> None:
-    assert origin_is(origin, {b"http://w.localhost:8000"}) is same
+    addresses = Addresses("http://{slug}.localhost:8000/")
+    assert addresses.is_own(origin, b"w.localhost:8000") is same
+    assert addresses.is_own(origin, b"W.Localhost:8000") is same
 
 
 def test_ports_are_those_of_the_host_or_the_scheme() -> None:

@@ -14,9 +14,9 @@ from codehub.proxy import front_door
 from codehub.proxy.census import Census
 from codehub.telemetry import Metrics
 from codehub.usecases.new_secrets import digest
-from tests.proxy.doors import Raw, get, patient, status
+from tests.proxy.doors import Raw, eventually, get, patient, status
 from tests.proxy.test_websocket import OFFER, SWITCH
-from tests.proxy.workspaces import Workspace
+from tests.proxy.workspaces import OK, Workspace
 
 
 async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -81,13 +81,52 @@ async def test_nothing_is_served_when_what_keeps_it_current_fails(monkeypatch: p
     assert cancelled.is_set()
 
 
+async def test_what_is_under_way_when_something_fails_is_answered(workspace: Workspace) -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        asked.set()
+        await go_on.wait()
+        writer.write(OK)
+
+    async def breaks() -> None:
+        await asked.wait()
+        raise RuntimeError("a part of ours is broken")
+
+    workspace.handler = slow
+    town = Town()
+    host, cookie = await town.settle("town")
+    door = town.door(workspace.endpoint.port or 0)
+    door.activities.run = breaks  # type: ignore[method-assign]
+    port: list[int] = []
+
+    async def serve() -> None:
+        port.append(await door.server.listen("127.0.0.1", 0))
+        await asyncio.Event().wait()
+
+    ending = asyncio.ensure_future(door.beside(serve()))
+    await eventually(lambda: bool(port))
+    raw = Raw(*await asyncio.open_connection("127.0.0.1", port[0]))
+    raw.write(get("/", f"Cookie: {cookie}", host=host))
+    await eventually(lambda: door.server.draining)
+    go_on.set()
+    head, body = await raw.answer()
+    assert (status(head), body) == (200, b"ok")
+    assert b"Connection: close" in head
+    with pytest.raises(ExceptionGroup):
+        await patient(ending)
+    raw.close()
+
+
 async def test_it_ends_when_serving_does() -> None:
     door = Town().door(1)
     await patient(door.beside(asyncio.sleep(0)))
 
 
 def told(connections: int, sockets: int, served: int) -> bytes:
-    counts = {"connections": connections, "sockets": sockets, "answers": {"ide": [0, 0, served, 0, 0, 0]}}
+    answers = {"ide": [0, 0, served, 0, 0, 0]}
+    counts = {"connections": connections, "sockets": sockets, "answers": answers, "turned_away": {"address": served}}
     return json.dumps(counts).encode()
 
 
@@ -105,3 +144,4 @@ def test_a_worker_that_is_gone_has_nothing_open() -> None:
     assert (value("codehub_proxy_connections"), value("codehub_proxy_sockets")) == (7, 4)
     census.said(1, told(1, 1, 2))  # another of the same number
     assert value("codehub_proxy_requests_total", route="ide", status="2xx") == 22
+    assert value("codehub_proxy_turned_away_total", cap="address") == 22

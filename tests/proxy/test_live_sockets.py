@@ -210,23 +210,6 @@ async def test_a_restart_between_two_looks_is_another_workspace(hub: Hub) -> Non
     assert await socket.close_code() == 1001
 
 
-async def test_one_person_has_so_many_sockets(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codehub.proxy.doorkeeper.SOCKETS_PER_PERSON", 2)
-    ann, bob = await hub.person(), await hub.person("bob")
-    demo, own = await hub.workspace(ann), await hub.workspace(bob)
-    opened = [await hub.open_socket(demo, ann) for _ in range(2)]
-    third = await hub.open_socket(demo, ann)
-    assert await third.close_code() == 1013
-    other = await hub.open_socket(own, bob)
-    for socket in (*opened, other):
-        socket.raw.close()
-    await eventually(lambda: hub.door.server.upgraded == 0)
-    again = await hub.open_socket(demo, ann)
-    again.raw.write(masked(b"x"))
-    assert await again.raw.reader.readexactly(3) == b"\x82\x01x"
-    again.raw.close()
-
-
 # ── who is at work ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 

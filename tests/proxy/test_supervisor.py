@@ -96,6 +96,29 @@ async def test_renewing_loses_nothing(latch: Path) -> None:
             raw.close()
 
 
+async def test_renewing_loses_no_request_of_a_kept_connection(latch: Path) -> None:
+    """Each is used again and again, until an answer says that it was the last."""
+    async with supervised(latch) as supervisor:
+        before, stop = set(supervisor.pids), asyncio.Event()
+
+        async def keep_asking() -> int:
+            renewed = 0
+            while not stop.is_set():
+                raw, head = await connect(supervisor), b""
+                while b"Connection: close" not in head and not stop.is_set():
+                    raw.write(get())
+                    head, _ = await raw.answer()
+                raw.close()
+                renewed += 1
+            return renewed
+
+        asking = [asyncio.create_task(keep_asking()) for _ in range(8)]
+        await supervisor.renew()
+        stop.set()
+        assert sum(await asyncio.gather(*asking)) > len(asking)
+        assert not set(supervisor.pids) & before
+
+
 async def test_a_worker_that_does_not_come_up_renews_nothing(latch: Path) -> None:
     async with supervised(latch) as supervisor:
         before = supervisor.pids

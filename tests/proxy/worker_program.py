@@ -7,9 +7,9 @@ from pathlib import Path
 
 import uvloop
 
-from codehub.proxy.gate import Failure, Forward, Respond, Verdict, Wait
+from codehub.proxy.gate import Cap, Failure, Forward, Respond, Verdict, Wait
 from codehub.proxy.request import RequestHead
-from codehub.proxy.responses import plain_failure
+from codehub.proxy.responses import plain_crowded, plain_failure
 from codehub.proxy.server import ProxyServer
 from codehub.proxy.worker import serve_worker
 
@@ -27,6 +27,9 @@ class PidGate:
 
     def failed(self, head: RequestHead, forward: Forward, failure: Failure) -> Respond:
         return plain_failure(failure)
+
+    def crowded(self, head: RequestHead, cap: Cap) -> Respond:
+        return plain_crowded(cap)
 
     async def _later(self) -> Respond:
         while not self._latch.exists():

@@ -16,6 +16,9 @@ from codehub.api.errors import BY_STATUS, problem
 from codehub.api.event_hub import EventHub
 
 GRACE_SECONDS = 5
+KEEP_ALIVE_SECONDS = 30
+"""Well beyond how long the front door keeps an idle connection to us, so that it is never we who close one just as the
+next request is sent on it."""
 LONGEST_HEAD_BYTES = 128 << 10
 """Until a request's headers are complete; smaller ones are refused by the API itself, with better words."""
 
@@ -95,6 +98,7 @@ async def serve(
         proxy_headers=trusted_proxies is not None,
         forwarded_allow_ips=trusted_proxies or "",
         lifespan="on",
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     server = _Server(config)

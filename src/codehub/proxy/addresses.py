@@ -88,6 +88,11 @@ class Addresses:
         base = self._after.lstrip(".-") if self.has_hosts else self._netloc.partition(":")[0]
         return f"{self.scheme.decode()}://{base}{self._port}"
 
+    def is_own(self, origin: bytes | None, host: bytes) -> bool:
+        """Is it exactly the origin of what was asked as `host`, as browsers write it? No Origin, `null` or a list is
+        none."""
+        return origin == self.scheme + b"://" + host.lower()
+
     def is_of(self, origin: bytes, slug: str, host: bytes) -> bool:
         """Does this Origin belong to the workspace: its IDE, or one of its ports? Whoever was asked as `host` does not
         speak for what another program serves at another port of the same name."""

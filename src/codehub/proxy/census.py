@@ -5,13 +5,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from codehub.proxy.server import ProxyServer
-from codehub.telemetry import PROXY_CONNECTIONS, PROXY_REQUESTS, PROXY_SOCKETS, Metrics
+from codehub.telemetry import PROXY_CONNECTIONS, PROXY_REQUESTS, PROXY_SOCKETS, PROXY_TURNED_AWAY, Metrics
 
 
 def census(server: ProxyServer) -> bytes:
     told = {
         "connections": server.connections,
         "sockets": server.upgraded,
+        "turned_away": {cap.name.lower(): count for cap, count in server.turned_away.items()},
         "answers": {route.name: route.answers for route in server.routes},
     }
     return json.dumps(told).encode() + b"\n"
@@ -39,6 +40,10 @@ class Census:
             for hundreds, (now, then) in enumerate(zip(answers, known, strict=True)):
                 if now > then:
                     self._metrics.add(PROXY_REQUESTS, now - then, route=route, status=f"{hundreds}xx")
+        already = self._last.get(pid, {}).get("turned_away", {})
+        for cap, count in told["turned_away"].items():
+            if count > already.get(cap, 0):
+                self._metrics.add(PROXY_TURNED_AWAY, count - already.get(cap, 0), cap=cap)
         self._last[pid] = told
         self._show()
 

@@ -95,3 +95,14 @@ def chunk(payload: list[bytes]) -> list[bytes]:
     """One chunk that carries all of it, as pieces to write. Never the last one: nothing in, nothing out."""
     size = sum(map(len, payload))
     return [b"%x\r\n" % size, *payload, b"\r\n"] if size else []
+
+
+def sent_on(data: bytes, left: int, chunks: Chunks | None) -> tuple[list[bytes], bytes, int]:
+    """What of `data` is of a body of which `left` is to come, as it is sent on; what stands behind it; how much is
+    still to come. Raises Refused."""
+    if chunks is None or left > 0:
+        return [data[:left]], data[left:], max(left - len(data), 0)
+    pieces = chunk(chunks.feed(data))
+    if chunks.done:
+        return [*pieces, LAST_CHUNK], chunks.rest, 0
+    return pieces, chunks.rest, left

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, cast
 
 import structlog
 
-from codehub.proxy.chunks import LAST_CHUNK, Chunks, chunk
-from codehub.proxy.gate import Failure, Forward, Respond, Wait
+from codehub.proxy.chunks import Chunks, sent_on
+from codehub.proxy.forwarders import household, peer_address
+from codehub.proxy.gate import Cap, Failure, Forward, Respond, Wait
 from codehub.proxy.head import Refused
 from codehub.proxy.headers import Forwarded, request_for_upstream, response_for_client
 from codehub.proxy.request import REPEATABLE, RequestHead, parse_request
 from codehub.proxy.response import ResponseHead
 from codehub.proxy.responses import CONTINUE, problem, serialised
-from codehub.proxy.sockets import reset_on_close
+from codehub.proxy.sockets import has_unread, reset_on_close
 from codehub.proxy.upstream import Upstream
 from codehub.proxy.waiting import Waiting
 
@@ -28,23 +29,23 @@ log = structlog.get_logger()
 
 class Client(asyncio.Protocol):
     __slots__ = (
-        "_buffer", "_chunks", "_close_after", "_closing", "_ended", "_forget_body", "_forwarded", "_head_begun",
-        "_peer", "_repeated", "_waiting", "awaits_connection", "body_left", "busy", "deadline", "forward",
-        "head", "server", "transport", "upstream", "write_paused",
+        "_believed", "_buffer", "_chunks", "_close_after", "_closing", "_ended", "_forget_body", "_forwarded",
+        "_head_begun", "_peer", "_repeated", "_waiting", "awaits_connection", "body_left", "busy", "counted_as",
+        "deadline", "forward", "head", "holder", "server", "transport", "upstream", "write_paused",
     )  # fmt: skip
 
     transport: asyncio.Transport
     head: RequestHead
     """Of the request being served, or of the last."""
     forward: Forward | None
-    _forwarded: Forwarded
-    _peer: bytes
 
     def __init__(self, server: "ProxyServer") -> None:
         self.server = server
         self.busy = False
         """A request is being served."""
         self.forward = None
+        self.holder: object = None  # whose request it carried last
+        self.counted_as: bytes | None = None
         self.upstream: Upstream | None = None
         self.body_left = 0
         """Of the request's body: a count, or CHUNKED; 0 when all of it has come."""
@@ -57,18 +58,17 @@ class Client(asyncio.Protocol):
         self._head_begun = False
         self._close_after = False
         self._closing = self._ended = False
-        self._forget_body = self._repeated = False
+        self._believed = self._forget_body = self._repeated = False
 
     # ── the transport's calls ────────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(self.server.limits.write_buffer)
-        peer = transport.get_extra_info("peername")
-        self._peer = str(peer[0]).encode() if isinstance(peer, tuple) else b"unknown"
+        self._peer = peer_address(transport.get_extra_info("peername"))
+        self._believed = self.server.forwarders.include(self._peer)
         self._forwarded = Forwarded(self._peer, self.server.scheme)
-        if not self.server.admit(self):
-            self._refuse(Refused(503, "Too many connections. Try again shortly."))
+        self.server.admit(self, None if self._believed else household(self._peer))
 
     def data_received(self, data: bytes) -> None:
         if self._buffer:
@@ -119,9 +119,13 @@ class Client(asyncio.Protocol):
         self.server.leave(self)
         if self._waiting is not None:
             self._waiting.cancel()
-        if self.upstream is not None:
-            upstream, self.upstream = self.upstream, None
+        self._leave_upstream()
+
+    def _leave_upstream(self) -> Upstream | None:
+        upstream, self.upstream = self.upstream, None
+        if upstream is not None:
             upstream.leave()
+        return upstream
 
     # ── a request ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -136,7 +140,9 @@ class Client(asyncio.Protocol):
         except Refused as refused:
             self._refuse(refused)
             return b""
-        head.peer = self._peer
+        if self._believed:
+            self._forwarded = server.forwarders.word(self._peer, head.fields)
+        head.peer = self._forwarded.peer
         head.request_id = head.request_id or server.new_id()
         self.head = head
         self.busy = True
@@ -186,6 +192,9 @@ class Client(asyncio.Protocol):
             self._answer(answer)
 
     def _pass_on(self, forward: Forward) -> None:
+        if forward.holder is not self.holder and forward.holder and not self.server.hold(self, forward.holder):
+            self._answer(self.server.crowded(self.head, Cap.PERSON), last=True)
+            return
         self.forward = forward
         limits = self.server.limits
         pool = self.server.pool(forward)
@@ -217,33 +226,20 @@ class Client(asyncio.Protocol):
     def _body(self, data: bytes, upstream: Upstream) -> bytes:
         """Pass the body's bytes on; returns what stands behind it."""
         self.progress()
-        left = self.body_left
-        if left > 0:
-            pieces, rest = [data[:left]], data[left:]
-            self.body_left = left - len(pieces[0])
-        else:
-            chunks = cast("Chunks", self._chunks)
-            try:
-                pieces, rest = chunk(chunks.feed(data)), chunks.rest
-            except Refused as refused:
-                self._break_off(upstream, refused)
-                return b""
-            if chunks.done:
-                pieces.append(LAST_CHUNK)
-                self.body_left = 0
+        try:
+            pieces, rest, self.body_left = sent_on(data, self.body_left, self._chunks)
+        except Refused as refused:
+            self._leave_upstream()
+            if upstream.answered:
+                self._close()
+            else:
+                self._refuse(refused)
+            return b""
         if pieces and not self._forget_body:
             upstream.transport.writelines(pieces)
         if not self.body_left and not upstream.answered:
             self.deadline = self.server.now + self.server.limits.first_byte_seconds
         return rest
-
-    def _break_off(self, upstream: Upstream, refused: Refused) -> None:
-        self.upstream = None
-        upstream.leave()
-        if upstream.answered:
-            self._close()
-        else:
-            self._refuse(refused)
 
     # ── its answer ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -277,9 +273,10 @@ class Client(asyncio.Protocol):
         self._close_after = True
         return b"Connection: close\r\n"
 
-    def _answer(self, answer: Respond) -> None:
+    def _answer(self, answer: Respond, *, last: bool = False) -> None:
         head = self.head
-        self._close_after = not head.keep_alive or bool(self.body_left) or self.server.draining or answer.status == 101
+        last = last or not head.keep_alive or bool(self.body_left)
+        self._close_after = last or self.server.draining or answer.status == 101
         body = head.method != b"HEAD"
         self.server.note(head, self.forward, answer.status)
         self.transport.write(serialised(answer, self.server.date, head.request_id, body=body, close=self._close_after))
@@ -299,6 +296,16 @@ class Client(asyncio.Protocol):
             reset_on_close(self.transport)  # a regular end of the connection would pass for that of the body
         self._closing = True
         self.transport.close()
+
+    def end(self) -> None:
+        """Its request may go on no longer. It is told so, unless its answer has begun."""
+        upstream = self._leave_upstream()
+        if self._waiting is not None:
+            self._waiting.give_up(problem(503, "The front door restarts. Try again shortly."))
+        elif self.forward is None or self._closing or (upstream is not None and upstream.answered):
+            self.abort()
+        else:
+            self.fail(Failure.CLOSED_EARLY)
 
     def abort(self) -> None:
         if self.busy and not self.head.version_1_1:
@@ -343,29 +350,25 @@ class Client(asyncio.Protocol):
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def drain(self) -> None:
-        """An idle one closes. One that has just come may have asked already, unread as yet: it has a moment."""
+        """An idle one may be asking already, unread as yet or still on its way: it has a moment, and is then told that
+        this answer is the last. One that has just come has a little more."""
         if not self.busy and not self._buffer:
-            if not hasattr(self, "head"):
-                self.deadline = min(self.deadline, self.server.now + self.server.limits.linger_seconds)
-            else:
-                self._close()
+            limits = self.server.limits
+            moment = limits.last_request_seconds if hasattr(self, "head") else limits.linger_seconds
+            self.deadline = min(self.deadline, self.server.now + moment)
 
     def expire(self) -> None:
         """Its deadline has passed."""
-        upstream, self.upstream = self.upstream, None
-        if upstream is not None:
-            upstream.leave()
+        upstream = self._leave_upstream()
         if self._closing or (upstream is not None and upstream.answered) or self.write_paused:
             self.abort()
         elif self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
-            self._answer(problem(504, "It took too long to decide on this request. Try again shortly."))
+            self._waiting.give_up(problem(504, "It took too long to decide on this request. Try again shortly."))
         elif self._head_begun or (upstream is not None and self.body_left):
             self._refuse(Refused(408, "The request took too long to arrive."))
         elif self.busy:
             self.fail(Failure.BUSY if upstream is None else Failure.TOO_SLOW)
-        else:
+        elif not has_unread(self.transport):  # else a request has come in time: it is read and answered first
             self._close()
 
     def _refuse(self, refused: Refused) -> None:

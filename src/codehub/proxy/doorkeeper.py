@@ -5,7 +5,6 @@ that a hot request touches neither PostgreSQL nor Redis; events take passes back
 answer with asks for that itself, by a POST from its own origin.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
@@ -15,9 +14,9 @@ from codehub.domain.errors import CodeHubError
 from codehub.ports.runtime import Endpoint, Runtime
 from codehub.proxy.activity import Activities
 from codehub.proxy.addresses import APP_PATHS, Addresses, Platform, WorkspaceHost, app_path
-from codehub.proxy.call import Call, accepts_pages
+from codehub.proxy.call import Call, accepts_pages, spoken
 from codehub.proxy.directory import Directory, Entry
-from codehub.proxy.gate import Failure, Forward, Respond, Route, Verdict, Wait
+from codehub.proxy.gate import Cap, Failure, Forward, Respond, Route, Verdict, Wait
 from codehub.proxy.handover import BY_PATH, OPEN_PATH, Handover
 from codehub.proxy.pages import RESERVED, answer, asset
 from codehub.proxy.passes import Pass
@@ -26,14 +25,13 @@ from codehub.proxy.reception import ARRIVED_COOKIE, ARRIVED_ONCE, Reception
 from codehub.proxy.request import RequestHead
 from codehub.proxy.responses import plain_failure, problem, redirect, websocket_refusal
 from codehub.proxy.strangers import is_foreign
-from codehub.proxy.view import View, failure_view, no_listener, not_found, unavailable
+from codehub.proxy.view import View, crowded_view, failure_view, no_listener, not_found, unavailable
 from codehub.proxy.visitors import Credential, Visitors, cookie_value
 from codehub.usecases.entrance import Visitor
 
 DEAF_SECONDS: Final = 2.0
 """How long a pass lasts while the bus cannot be heard."""
 NOTED_SECONDS: Final = 3600.0
-SOCKETS_PER_PERSON: Final = 1000
 TRY_AGAIN_LATER: Final = 1013
 _OUR_PATH: Final = b"/" + RESERVED
 _NEVER_PASSED: Final = (RESERVED, *APP_PATHS)
@@ -65,10 +63,8 @@ class Doorkeeper:
         api: Endpoint,
         *,
         by_path: bool,
-        sockets_of: Callable[[object], int],
     ) -> None:
-        """`by_path`: workspaces are served below `/w/` of the platform's host too. `sockets_of`: how many upgraded ones
-        a person has."""
+        """`by_path`: workspaces are served below `/w/` of the platform's host too."""
         self.now = 0.0
         """Moved on by whoever ticks."""
         self._ide, self._port, self._platform_route = self.routes = Route("ide"), Route("port"), Route("api")
@@ -83,7 +79,6 @@ class Doorkeeper:
         self._by_path = by_path
         self._noted: dict[tuple[UUID, UUID], float] = {}
         """Which admin's look into which workspace is in the audit, and until when that is enough."""
-        self._sockets_of = sockets_of
 
     # ── where to ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -273,8 +268,6 @@ class Doorkeeper:
             return self._missing(call)
         if gate.door is not Door.FORWARD:
             return self._explained(call, entry, may_wake=gate.may_wake)
-        if call.head.fields.upgrade and self._sockets_of(visitor.user.id) >= SOCKETS_PER_PERSON:
-            return _later(call, "You have too many sockets open. Close some tabs.")
         return None
 
     def _sent_here(self, call: Call, entry: Entry) -> Respond | None:
@@ -289,7 +282,7 @@ class Doorkeeper:
 
     def _explained(self, call: Call, entry: Entry, *, may_wake: bool) -> Respond:
         if call.head.fields.upgrade:
-            return _later(call, "The workspace does not run.")
+            return _later(call.head, "The workspace does not run.")
         arrived = cookie_value(call.head.fields, ARRIVED_COOKIE) is not None
         wakes = may_wake and (call.is_deliberate or (arrived and call.is_navigation))
         said = self._shown(call, self._reception.view_of(call, entry.workspace, wakes=wakes))
@@ -314,10 +307,16 @@ class Doorkeeper:
         call = Call(head, forward.label.entry.workspace.slug)
         return self._shown(call, failure_view(failure, call.language, forward.label.entry.workspace.name))
 
+    def crowded(self, head: RequestHead, cap: Cap) -> Respond:
+        view = crowded_view(cap, spoken(head))
+        if head.fields.upgrade and head.fields.header(b"sec-websocket-key"):
+            return _later(head, view.text)
+        return answer(view, head.fields.header(b"accept"), spoken(head))
 
-def _later(call: Call, why: str) -> Respond:
+
+def _later(head: RequestHead, why: str) -> Respond:
     """A socket that is told to come back later does; a sleeping tab's wakes nothing."""
-    key = call.head.fields.header(b"sec-websocket-key")
+    key = head.fields.header(b"sec-websocket-key")
     return websocket_refusal(key, TRY_AGAIN_LATER, why) if key else problem(503, why, "not_running")
 
 

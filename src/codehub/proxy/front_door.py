@@ -15,6 +15,7 @@ from codehub.proxy.activity import Activities
 from codehub.proxy.addresses import Addresses
 from codehub.proxy.directory import Directory, Entry
 from codehub.proxy.doorkeeper import Doorkeeper, Label
+from codehub.proxy.forwarders import Network
 from codehub.proxy.gate import Forward
 from codehub.proxy.handover import Handover
 from codehub.proxy.limits import Limits
@@ -27,6 +28,8 @@ TICK_SECONDS: Final = 0.5
 RECHECK_SECONDS: Final = 60.0
 DEAF_RECHECK_SECONDS: Final = 2.0
 """While the bus cannot be heard, or was not for a while: nobody may have told us who left."""
+LAST_SECONDS: Final = 5.0
+"""For what is under way when nothing keeps us current any more."""
 AT_FIRST_SECONDS: Final = 3.0
 SIGNED_OUT: Final = 1008
 """Policy: whoever it was may no longer be here."""
@@ -49,6 +52,8 @@ class DoorParts:
     sse_prefix: str = "codehub:sse:"
     flush_seconds: float = 30.0
     access: AccessLog | None = None
+    forwarders: tuple[Network, ...] = ()
+    """The proxies before us that are believed on who asks."""
 
 
 class FrontDoor:
@@ -65,10 +70,11 @@ class FrontDoor:
             self.activities,
             parts.api,
             by_path=parts.by_path,
-            sockets_of=self._sockets_of,
         )
         scheme = parts.addresses.scheme.decode()
-        self.server = ProxyServer(self.doorkeeper, limits, scheme=scheme, access=parts.access)
+        self.server = ProxyServer(
+            self.doorkeeper, limits, scheme=scheme, access=parts.access, forwarders=parts.forwarders
+        )
         self._directory = directory
         self._visitors = visitors
 
@@ -79,11 +85,13 @@ class FrontDoor:
                 tasks.create_task(part())
 
     async def beside(self, serving: Awaitable[None]) -> None:
-        """Runs until `serving` ends. If this ends before, so does serving, and what was raised says why: nobody is
-        served by what nothing keeps current."""
+        """Runs until `serving` ends. If this ends before, so does serving, and what was raised says why: nobody new is
+        served by what nothing keeps current. What was under way by then is still answered."""
         both = running, served = asyncio.ensure_future(self.run()), asyncio.ensure_future(serving)
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not served.done():
+                await self.server.drain(LAST_SECONDS, 0.0)
             (served if served.done() else running).result()
         finally:
             for part in both:
@@ -96,9 +104,6 @@ class FrontDoor:
             async with asyncio.timeout(seconds):
                 while not (self._directory.hears and self._visitors.hears):  # noqa: ASYNC110 - two parts, at the start
                     await asyncio.sleep(0.01)
-
-    def _sockets_of(self, holder: object) -> int:
-        return self.server.sockets_of(holder)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

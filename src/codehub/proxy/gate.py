@@ -93,6 +93,14 @@ class Failure(StrEnum):
     TOO_SLOW = "too_slow"
 
 
+class Cap(StrEnum):
+    """Of what there are as many connections as there may be."""
+
+    ALL = "too_many_connections"
+    ADDRESS = "too_many_from_address"
+    PERSON = "too_many_of_person"
+
+
 class Gate(Protocol):
     @property
     def routes(self) -> Sequence[Route]:
@@ -103,4 +111,8 @@ class Gate(Protocol):
 
     def failed(self, head: RequestHead, forward: Forward, failure: Failure) -> Respond:
         """What the client is told when nothing of an answer has been sent yet."""
+        ...
+
+    def crowded(self, head: RequestHead, cap: Cap) -> Respond:
+        """What a client is told that comes beyond a cap."""
         ...

@@ -92,7 +92,7 @@ def learn(readers: dict[bytes, Reader | None], name: bytes) -> Reader | None:
     if not is_token(name):
         raise ValueError(name)
     dashed = name.lower().replace(b"_", b"-")
-    reader = ignore if dashed.startswith(_RESERVED) else readers.get(dashed)
+    reader = readers.get(dashed) or (ignore if dashed.startswith(_RESERVED) else None)
     if reader is not None and b"_" in name:
         reader = ignore  # a gateway that reads `X_Forwarded_For` as `X-Forwarded-For` shall not be fooled
     if len(readers) < _MOST_NAMES and len(name) <= _LONGEST_NAME:

@@ -4,8 +4,6 @@ Both heads are put together here. Our cookies and tokens never reach a workspace
 names, and the X-Forwarded family is ours alone.
 """
 
-from collections.abc import Collection
-
 from codehub.proxy.gate import Forward
 from codehub.proxy.head import CHUNKED
 from codehub.proxy.request import RequestHead, passed_lines, whole_lines
@@ -15,10 +13,10 @@ from codehub.proxy.response import ResponseHead
 class Forwarded:
     """The X-Forwarded lines for one client: made once per connection, as most of its requests name one host."""
 
-    __slots__ = ("_host", "_lines", "_peer", "_scheme")
+    __slots__ = ("_host", "_lines", "_scheme", "peer")
 
     def __init__(self, peer: bytes, scheme: bytes) -> None:
-        self._peer = peer
+        self.peer = peer
         self._scheme = scheme
         self._host: bytes | None = None
         self._lines = b""
@@ -27,7 +25,7 @@ class Forwarded:
         if host != self._host:
             self._host = host
             self._lines = b"X-Forwarded-For: %b\r\nX-Forwarded-Host: %b\r\nX-Forwarded-Proto: %b\r\n" % (
-                self._peer,
+                self.peer,
                 host,
                 self._scheme,
             ) + b"X-Forwarded-Port: %b\r\n" % port_of(host, self._scheme)
@@ -68,11 +66,6 @@ def response_for_client(head: ResponseHead, framing: bytes, request_id: bytes, d
         lines.append(date)
     lines.append(b"X-Request-Id: " + request_id)
     return b"HTTP/1.1 %d %b\r\n%b\r\n%b\r\n" % (head.status, head.reason, b"\r\n".join(lines), framing)
-
-
-def origin_is(origin: bytes | None, allowed: Collection[bytes]) -> bool:
-    """Exactly one of `allowed` (`https://host[:port]`), as browsers write it. No Origin, `null` or a list is none."""
-    return origin is not None and origin in allowed
 
 
 def port_of(host: bytes, scheme: bytes) -> bytes:

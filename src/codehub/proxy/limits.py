@@ -1,6 +1,7 @@
 """Every bound of the relay in one place: how long it waits, how much it holds, how many it serves."""
 
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,8 @@ class Limits:
     """For a gate that answers later."""
     linger_seconds: float = 3.0
     """How long what the client still sends is read and forgotten, so that it can read our last answer."""
+    last_request_seconds: float = 1.0
+    """How long a kept connection may still ask, once, when the server drains: its next request may be on its way."""
     half_closed_seconds: float = 60.0
     """For the answer to a client that has closed its sending side, which may as well have gone."""
     pool_idle_seconds: float = 4.0
@@ -30,6 +33,25 @@ class Limits:
     pool_idle: int = 128
     per_target: int = 512
     connections: int = 20_000
+    """Of clients; each takes up to two descriptors, the other to its workspace."""
+    per_address: int = 0
+    """Connections of one address; 0: no bound."""
+    per_person: int = 0
+    """Connections of one signed-in person, upgraded ones included; 0: no bound."""
     write_buffer: int = 256 * 1024
     """Above it the other side is no longer read."""
     tick: float = 0.5
+
+
+SPARE_DESCRIPTORS: Final = 512
+"""For everything that is no client: databases, kept connections, those that are turned away."""
+
+
+def limits_within(descriptors: int, per_address: int | None, per_person: int) -> Limits:
+    """What a process with so many descriptors can keep. `per_address` None: half of that, so that no single address
+    takes them all, and an office behind one is not locked out."""
+    connections = max(min(Limits().connections, (descriptors - SPARE_DESCRIPTORS) // 2), 2)
+    half = connections // 2
+    return Limits(
+        connections=connections, per_address=half if per_address is None else per_address, per_person=per_person
+    )

@@ -154,7 +154,7 @@ class Reception:
     def _from_our_page(self, call: Call) -> bool:
         fields = call.head.fields
         kind = (fields.header(b"content-type") or b"").partition(b";")[0].strip().lower()
-        return kind == b"application/json" and fields.origin == self.addresses.scheme + b"://" + fields.host.lower()
+        return kind == b"application/json" and self.addresses.is_own(fields.origin, fields.host)
 
     async def _let_in(self, call: Call) -> tuple[Entry, Visitor] | None:
         """None if nobody is signed in; NotFound unless the workspace is the visitor's."""

@@ -42,6 +42,9 @@ class RequestFields(Fields):
     authorization: bytes | None = None
     origin: bytes | None = None
     request_id = b""
+    forwarded_for = b""
+    forwarded_proto = b""
+    """What a proxy before us may have said. Never passed on: it counts if that proxy is believed, else not at all."""
     expects = False
     upgrade_to: tuple[bytes, ...] = ()
     body_length = 0
@@ -225,6 +228,16 @@ def _read_request_id(fields: RequestFields, line: bytes) -> None:
         fields.request_id = value
 
 
+def _read_forwarded_for(fields: RequestFields, line: bytes) -> None:
+    said = value_of(line)
+    fields.forwarded_for = b"%b,%b" % (fields.forwarded_for, said) if fields.forwarded_for else said
+
+
+def _read_forwarded_proto(fields: RequestFields, line: bytes) -> None:
+    said = value_of(line)
+    fields.forwarded_proto = b"%b,%b" % (fields.forwarded_proto, said) if fields.forwarded_proto else said
+
+
 _READERS: Final[dict[bytes, Reader | None]] = {
     **HOP_BY_HOP,
     b"host": _read_host,
@@ -234,6 +247,8 @@ _READERS: Final[dict[bytes, Reader | None]] = {
     b"expect": _read_expect,
     b"upgrade": _read_upgrade,
     b"x-request-id": _read_request_id,
+    b"x-forwarded-for": _read_forwarded_for,
+    b"x-forwarded-proto": _read_forwarded_proto,
     b"forwarded": ignore,
     b"x-real-ip": ignore,
     # Without it no compression of frames is agreed on, so that they can be read.

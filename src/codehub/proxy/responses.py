@@ -7,7 +7,7 @@ from hashlib import sha1
 from http import HTTPStatus
 
 from codehub.proxy.frames import close_frame
-from codehub.proxy.gate import Failure, Header, Respond
+from codehub.proxy.gate import Cap, Failure, Header, Respond
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _WEBSOCKET = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -22,6 +22,13 @@ _FAILURES = {
     Failure.CLOSED_EARLY: (502, "The workspace closed the connection before it answered. Try again."),
     Failure.GARBAGE: (502, "What answered is not an HTTP server, or one that breaks the rules of HTTP."),
     Failure.TOO_SLOW: (504, "The workspace took too long to answer. It may be busy: try again shortly."),
+}
+
+
+_CAPS = {
+    Cap.ALL: (503, "The front door has as many connections as it may. Try again shortly."),
+    Cap.ADDRESS: (429, "Too many connections are open from your address. Close some, and try again shortly."),
+    Cap.PERSON: (429, "You have too many connections open. Close some tabs, and try again shortly."),
 }
 
 
@@ -40,6 +47,11 @@ def problem(status: int, detail: str, code: str | None = None) -> Respond:
 def plain_failure(failure: Failure) -> Respond:
     status, detail = _FAILURES[failure]
     return problem(status, detail, failure.value)
+
+
+def plain_crowded(cap: Cap) -> Respond:
+    status, detail = _CAPS[cap]
+    return problem(status, detail, cap.value)
 
 
 def serialised(answer: Respond, date: bytes, request_id: bytes, *, body: bool, close: bool) -> bytes:

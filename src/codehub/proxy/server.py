@@ -8,22 +8,24 @@ import asyncio
 import os
 import socket
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.access_log import AccessLog
 from codehub.proxy.client import Client
-from codehub.proxy.gate import Failure, Forward, Gate, Respond, Route, Verdict
+from codehub.proxy.forwarders import Forwarders, Network
+from codehub.proxy.gate import Cap, Failure, Forward, Gate, Respond, Route, Verdict
 from codehub.proxy.limits import Limits
 from codehub.proxy.pool import Pool
 from codehub.proxy.request import RequestHead
-from codehub.proxy.responses import date_line, plain_failure
+from codehub.proxy.responses import date_line, plain_crowded, plain_failure
 from codehub.proxy.sockets import BACKLOG, listener
+from codehub.proxy.tally import Tally
+from codehub.proxy.turned_away import MOST_AT_ONCE, TurnedAway
 from codehub.proxy.upstream import Upstream
 from codehub.proxy.waiting import UNDECIDED
 from codehub.proxy.websocket import Relay
@@ -36,10 +38,25 @@ RESTARTING: Final = 1012
 """What a WebSocket is told: the workspace ends, or another front door takes over."""
 
 
+class _Upgraded(NamedTuple):
+    """What goes with a relay: where its connection came from, and whom the client was counted for."""
+
+    pool: Pool
+    counted_as: bytes | None
+    holder: object
+
+
 class ProxyServer:
     def __init__(
-        self, gate: Gate, limits: Limits | None = None, *, scheme: str = "http", access: AccessLog | None = None
+        self,
+        gate: Gate,
+        limits: Limits | None = None,
+        *,
+        scheme: str = "http",
+        access: AccessLog | None = None,
+        forwarders: Iterable[Network] = (),
     ) -> None:
+        """`forwarders`: the proxies before us that are believed on who asks."""
         self.gate = gate
         self.access = access
         self.own_answers = Route("door")
@@ -47,14 +64,18 @@ class ProxyServer:
         self._decide = gate.decide
         self.limits = limits or Limits()
         self.scheme = scheme.encode()
+        self.forwarders = Forwarders(forwarders, self.scheme)
         self.draining = False
         self.now = 0.0
         self.date = b""
         self._clients: set[Client] = set()
-        self._relays: dict[Relay, Pool] = {}
+        self._relays: dict[Relay, _Upgraded] = {}
         self._bounded: dict[Relay, float] = {}
         """Relays that are half-closed or stalled, and until when they may be."""
-        self._held: Counter[object] = Counter()
+        self._addresses, self._people = Tally(self.limits.per_address), Tally(self.limits.per_person)
+        self._leaving: set[TurnedAway] = set()
+        self.turned_away = dict.fromkeys(Cap, 0)
+        """How many came beyond a cap."""
         self._pools: dict[tuple[Endpoint, object], Pool] = {}
         self._listeners: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -88,10 +109,12 @@ class ProxyServer:
             self._close_relays()
         await self._wait_for(lambda: not self._clients, requests_seconds - upgraded_seconds)
         for client in list(self._clients):
-            client.abort()
+            client.end()
         await self._wait_for(lambda: not self._relays, upgraded_seconds - requests_seconds)
         self._close_relays()
         await self._wait_for(lambda: not self._clients and not self._relays, 1.0)
+        for client in list(self._clients):
+            client.abort()
         for relay in list(self._relays):
             relay.abort()
         for pool in list(self._pools.values()):
@@ -114,12 +137,12 @@ class ProxyServer:
             relay.end(RESTARTING)
 
     def abort_sockets(self, predicate: Callable[[Forward], bool], code: int = GOING_AWAY) -> int:
-        """End every request and upgraded socket that was let in on such a verdict; returns how many. A WebSocket is
-        told `code`, if it stands between two frames."""
+        """End every request and upgraded socket that was let in on such a verdict; returns how many. A request that has
+        no answer yet gets one; a WebSocket is told `code`, if it stands between two frames."""
         clients = [client for client in self._clients if client.forward is not None and predicate(client.forward)]
         relays = [relay for relay in self._relays if predicate(relay.forward)]
         for client in clients:
-            client.abort()
+            client.end()
         for relay in relays:
             self._bounded[relay] = self.now + self.limits.linger_seconds
             relay.end(code)
@@ -130,9 +153,6 @@ class ProxyServer:
         return {client.forward for client in self._clients if client.forward} | {
             relay.forward for relay in self._relays
         }
-
-    def sockets_of(self, holder: object) -> int:
-        return self._held[holder]
 
     @property
     def routes(self) -> list[Route]:
@@ -183,10 +203,45 @@ class ProxyServer:
     def new_id(self) -> bytes:
         return b"%b%08x" % (self._id_prefix, next(self._ids))
 
-    def admit(self, client: Client) -> bool:
-        """Every client is counted; beyond the cap it is told so."""
-        self._clients.add(client)
-        return self.connections <= self.limits.connections
+    def admit(self, client: Client, address: bytes | None) -> None:
+        """Every client is counted, for its address too if it has one of its own; beyond a cap it is turned away."""
+        if self.connections >= self.limits.connections:
+            self._turn_away(client, Cap.ALL)
+        elif address is not None and not self._addresses.add(address):
+            self._turn_away(client, Cap.ADDRESS)
+        else:
+            client.counted_as = address
+            self._clients.add(client)
+
+    def _turn_away(self, client: Client, cap: Cap) -> None:
+        self.turned_away[cap] += 1
+        if len(self._leaving) >= MOST_AT_ONCE:
+            client.transport.abort()
+            return
+        leaving = TurnedAway(self, client.transport, cap)
+        self._leaving.add(leaving)
+        client.transport.set_protocol(leaving)
+
+    def saw_off(self, leaving: TurnedAway) -> None:
+        self._leaving.discard(leaving)
+
+    def hold(self, client: Client, holder: object) -> bool:
+        """From now on its connection is that person's. False: they have as many as they may."""
+        if client.holder == holder:
+            return True
+        if not self._people.add(holder):
+            self.turned_away[Cap.PERSON] += 1
+            return False
+        if client.holder is not None:
+            self._people.drop(client.holder)
+        client.holder = holder
+        return True
+
+    def _release(self, address: bytes | None, holder: object) -> None:
+        if address is not None:
+            self._addresses.drop(address)
+        if holder is not None:
+            self._people.drop(holder)
 
     def decide(self, head: RequestHead) -> Verdict:
         try:
@@ -202,6 +257,13 @@ class ProxyServer:
             log.exception("gate failed", request_id=head.request_id.decode())
             return plain_failure(failure)
 
+    def crowded(self, head: RequestHead, cap: Cap) -> Respond:
+        try:
+            return self.gate.crowded(head, cap)
+        except Exception:
+            log.exception("gate failed", request_id=head.request_id.decode())
+            return plain_crowded(cap)
+
     def note(self, head: RequestHead, forward: Forward | None, status: int) -> None:
         """An answer begins."""
         route = self.own_answers if forward is None else forward.route
@@ -210,7 +272,9 @@ class ProxyServer:
             self.access.note(head, forward, status)
 
     def leave(self, client: Client) -> None:
-        self._clients.discard(client)
+        if client in self._clients:
+            self._clients.remove(client)
+            self._release(client.counted_as, client.holder)
         self._emptied.set()
 
     def pool(self, forward: Forward) -> Pool:
@@ -229,9 +293,8 @@ class ProxyServer:
         self, client: Client, upstream: Upstream, forward: Forward, from_client: bytes, from_upstream: bytes
     ) -> None:
         relay = Relay(forward, self, client.transport, upstream.transport)
-        self._relays[relay] = upstream.pool
+        self._relays[relay] = _Upgraded(upstream.pool, client.counted_as, client.holder)
         self._clients.discard(client)
-        self._held[forward.holder] += 1
         relay.start(from_client, from_upstream, client_full=client.write_paused)
 
     def relay_half_closed(self, relay: Relay) -> None:
@@ -245,8 +308,7 @@ class ProxyServer:
 
     def relay_gone(self, relay: Relay) -> None:
         self._bounded.pop(relay, None)
-        self._relays.pop(relay).gone(None)
-        self._held[relay.forward.holder] -= 1
-        if not self._held[relay.forward.holder]:
-            del self._held[relay.forward.holder]
+        upgraded = self._relays.pop(relay)
+        upgraded.pool.gone(None)
+        self._release(upgraded.counted_as, upgraded.holder)
         self._emptied.set()

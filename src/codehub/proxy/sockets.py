@@ -1,6 +1,7 @@
 """What is set on sockets before and after their connection: who vanished is noticed, who was cut off can tell."""
 
 import asyncio
+import select
 import socket
 import struct
 
@@ -34,3 +35,13 @@ def reset_on_close(transport: asyncio.Transport) -> None:
     sock = transport.get_extra_info("socket")
     if sock is not None and sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+
+
+def has_unread(transport: asyncio.Transport) -> bool:
+    """Something has come, or the peer's end, that nobody has read yet."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.fileno() < 0:
+        return False
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLIN)
+    return bool(poll.poll(0))

@@ -26,4 +26,4 @@ def _is_ours(origin: bytes, call: Call, addresses: Addresses, slug: str) -> bool
     """The IDE's own origin alone may use the IDE; the ports of one workspace may use each other."""
     if call.port is not None and addresses.is_of(origin, slug, call.head.fields.host):
         return True
-    return origin == addresses.scheme + b"://" + call.head.fields.host.lower()
+    return addresses.is_own(origin, call.head.fields.host)

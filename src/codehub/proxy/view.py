@@ -12,8 +12,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from codehub.domain.workspace import Desired, Operation, Workspace
-from codehub.proxy.gate import Failure
-from codehub.proxy.responses import plain_failure
+from codehub.proxy.gate import Cap, Failure
+from codehub.proxy.responses import plain_crowded, plain_failure
 from codehub.proxy.texts import Language, say
 
 
@@ -242,6 +242,20 @@ def failure_view(failure: Failure, language: Language, name: str = "") -> View:
         actions=(Action("reload", say(language, "action.again")),),
         settled=True,
         retry_seconds=_RETRIES[failure],
+    )
+
+
+def crowded_view(cap: Cap, language: Language) -> View:
+    return View(
+        name=cap.value,
+        status=plain_crowded(cap).status,
+        title=say(language, f"{cap.value}.title"),
+        text=say(language, f"{cap.value}.text"),
+        detail=say(language, f"{cap.value}.detail"),
+        emblem=Emblem.FULL,
+        actions=(Action("reload", say(language, "action.again")),),
+        settled=True,
+        retry_seconds=10.0,
     )
 
 

@@ -25,6 +25,13 @@ class Waiting:
         self._then = None
         self._future.cancel()
 
+    def give_up(self, answer: Respond) -> None:
+        """Nobody has decided yet, and nobody shall any more."""
+        then = self._then
+        self.cancel()
+        if then is not None:
+            then(answer)
+
     def _done(self, future: "asyncio.Future[Forward | Respond]") -> None:
         then, self._then = self._then, None
         if then is None:

@@ -1,0 +1,243 @@
+"""Who asks, behind a proxy: believed of those that were named, and of nobody else."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codehub.proxy.client import Client
+from codehub.proxy.forwarders import Forwarders, household, networks, peer_address
+from codehub.proxy.request import RequestFields, parse_request
+from codehub.proxy.server import ProxyServer
+from tests.proxy.doors import Door, Raw, get
+from tests.proxy.workspaces import Seen, Workspace
+
+BEFORE_US = networks("10.0.0.0/8, 127.0.0.1, fd00::/8")
+
+
+def fields(*lines: str) -> RequestFields:
+    return parse_request(get("/", *lines)[:-4], 200).fields
+
+
+def caller(said: str, peer: str = "10.0.0.1") -> str:
+    return Forwarders(BEFORE_US).word(peer.encode(), fields(f"X-Forwarded-For: {said}")).peer.decode()
+
+
+@pytest.mark.parametrize(
+    ("said", "who"),
+    [
+        ("203.0.113.9", "203.0.113.9"),
+        ("6.6.6.6, 203.0.113.9", "203.0.113.9"),
+        ("6.6.6.6, 203.0.113.9, 10.0.0.2", "203.0.113.9"),
+        ("203.0.113.9,10.0.0.3 ,\t10.0.0.2", "203.0.113.9"),
+        ("10.0.0.3, 10.0.0.2", "10.0.0.3"),
+        ("203.0.113.9:51234", "203.0.113.9"),
+        ("2001:db8::7", "2001:db8::7"),
+        ("2001:DB8:0:0::7", "2001:db8::7"),
+        ("[2001:db8::7]", "2001:db8::7"),
+        ("[2001:db8::7]:443", "2001:db8::7"),
+        ("2001:db8::7, fd00::1", "2001:db8::7"),
+        ("::ffff:203.0.113.9", "203.0.113.9"),
+        ("203.0.113.9, ::ffff:10.0.0.2", "203.0.113.9"),
+    ],
+)
+def test_the_caller_is_the_last_hop_that_was_not_named(said: str, who: str) -> None:
+    assert caller(said) == who
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        "",
+        ",",
+        "unknown",
+        "_hidden",
+        "203.0.113",
+        "203.0.113.9.1",
+        "0203.0.113.9",
+        "203.0.113.9:x",
+        "203.0.113.9:",
+        "[2001:db8::7",
+        "[2001:db8::7]x",
+        "[203.0.113.9",
+        "2001:db8::7]",
+        "fe80::1%<b>",
+        "203.0.113.9 6.6.6.6",
+        "for=203.0.113.9",
+        "\xb2\xb3.1.1.1",
+        "http://203.0.113.9",
+    ],
+)
+def test_garbage_makes_nobody_of_the_caller(garbage: str) -> None:
+    """The last one who said something readable is the one who asks."""
+    assert caller(garbage) == "10.0.0.1"
+    assert caller(f"6.6.6.6, {garbage}") == "10.0.0.1"
+    assert caller(f"6.6.6.6, {garbage}, 10.0.0.2") == "10.0.0.2"
+    assert caller(f"{garbage}, 203.0.113.9") == "203.0.113.9"
+
+
+@given(st.text(st.characters(min_codepoint=0x20, max_codepoint=0xFF, exclude_characters="\x7f")))
+def test_whatever_stands_left_of_the_caller_changes_nothing(claimed: str) -> None:
+    assert caller(f"{claimed}, 203.0.113.9, 10.0.0.2") == "203.0.113.9"
+
+
+def test_an_endless_chain_is_not_followed() -> None:
+    assert caller("6.6.6.6" + ", 10.0.0.2" * 500) == "10.0.0.2"
+
+
+def test_the_lines_of_a_chain_are_one() -> None:
+    said = fields("X-Forwarded-For: 6.6.6.6", "x-forwarded-FOR: 203.0.113.9", "X-Forwarded-For: 10.0.0.2")
+    assert Forwarders(BEFORE_US).word(b"10.0.0.1", said).peer == b"203.0.113.9"
+
+
+@pytest.mark.parametrize(
+    ("said", "scheme"),
+    [
+        (["https"], "https"),
+        (["HTTP"], "http"),
+        (["wss"], "https"),
+        (["ws"], "http"),
+        ([], "https"),
+        (["ftp"], "https"),
+        (["http, https"], "https"),
+        (["http", "http"], "https"),
+        (["http\xff"], "https"),
+    ],
+)
+def test_the_scheme_is_one_or_it_is_ours(said: list[str], scheme: str) -> None:
+    forwarded = Forwarders(BEFORE_US, b"https").word(
+        b"10.0.0.1", fields(*(f"X-Forwarded-Proto: {one}" for one in said))
+    )
+    assert f"X-Forwarded-Proto: {scheme}\r\n".encode() in forwarded.lines(b"w.localhost")
+
+
+def test_what_is_heard_once_is_not_another_s_word() -> None:
+    """Two proxies, or two clients of one, are told apart however often they speak."""
+    forwarders = Forwarders(BEFORE_US)
+    for _ in range(2):
+        assert forwarders.word(b"10.0.0.1", fields()).peer == b"10.0.0.1"
+        assert forwarders.word(b"10.0.0.2", fields()).peer == b"10.0.0.2"
+        for last in range(5000):
+            who = f"203.0.{last // 256}.{last % 256}"
+            assert forwarders.word(b"10.0.0.1", fields(f"X-Forwarded-For: {who}")).peer.decode() == who
+
+
+def test_who_is_named() -> None:
+    forwarders = Forwarders(BEFORE_US)
+    assert [forwarders.include(peer) for peer in (b"10.9.9.9", b"127.0.0.1", b"fd00::1", b"::ffff:10.0.0.1")] == [
+        True
+    ] * 4
+    assert [forwarders.include(peer) for peer in (b"11.0.0.1", b"127.0.0.2", b"::1", b"unknown", b"")] == [False] * 5
+    assert not Forwarders().include(b"127.0.0.1")
+
+
+def test_a_peer_has_one_spelling() -> None:
+    assert peer_address(("::ffff:10.0.0.1", 1, 0, 0)) == b"10.0.0.1"
+    assert peer_address(("fe80::1%eth0", 1, 0, 2)) == b"fe80::1"
+    assert peer_address("") == peer_address(None) == b"unknown"
+
+
+def test_a_household_is_counted_as_one() -> None:
+    assert household(b"2001:db8:0:1::1") == household(b"2001:db8:0:1:ffff::2") != household(b"2001:db8:0:2::1")
+    assert household(b"203.0.113.9") == b"203.0.113.9"
+    assert household(b"unknown") is None
+
+
+# ── at the door ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+SAID = (
+    "X-Forwarded-For: 6.6.6.6, 203.0.113.9",
+    "X-Forwarded-Proto: https",
+    "X-Forwarded-Host: evil",
+    "X-Real-IP: 6.6.6.6",
+)
+
+
+@asynccontextmanager
+async def behind(workspace: Workspace, named: str | None) -> AsyncIterator[Door]:
+    door = Door(workspace.endpoint)
+    door.forwarders = networks(named)
+    async with door:
+        yield door
+
+
+def heard(seen: Seen) -> tuple[str, str, str, str]:
+    for name in ("forwarded", "x-real-ip"):
+        assert seen.all(name) == []
+    for_, proto, host, port = (seen.one(f"x-forwarded-{name}") for name in ("for", "proto", "host", "port"))
+    return for_, proto, host, port
+
+
+@pytest.mark.parametrize("named", [None, "10.0.0.0/8, ::1"])
+async def test_a_stranger_s_word_is_dropped(workspace: Workspace, named: str | None) -> None:
+    async with behind(workspace, named) as door:
+        await door.ask(get("/", *SAID))
+        assert heard(workspace.seen[0]) == ("127.0.0.1", "http", "w.localhost", "80")
+        assert door.gate.asked[0].peer == b"127.0.0.1"
+
+
+async def test_a_named_proxy_s_word_is_taken(workspace: Workspace) -> None:
+    async with behind(workspace, "127.0.0.1") as door:
+        await door.ask(get("/", *SAID))
+        assert heard(workspace.seen[0]) == ("203.0.113.9", "https", "w.localhost", "443")
+        assert door.gate.asked[0].peer == b"203.0.113.9"
+
+
+async def test_the_clients_of_one_connection_are_told_apart(workspace: Workspace) -> None:
+    async with behind(workspace, "127.0.0.1") as door:
+        raw = await door.connect()
+        for who in ("203.0.113.9", "203.0.113.7", "", "203.0.113.9"):
+            raw.write(get("/", *([f"X-Forwarded-For: {who}"] if who else [])))
+            await raw.answer()
+        raw.close()
+    assert [seen.one("x-forwarded-for") for seen in workspace.seen] == [
+        "203.0.113.9",
+        "203.0.113.7",
+        "127.0.0.1",
+        "203.0.113.9",
+    ]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("Connection: X-Forwarded-For", "X-Forwarded-For: 203.0.113.9"),
+        ("X-Forwarded-For: 203.0.113.9", "X_Forwarded_For: 6.6.6.6"),
+        ("X_Forwarded-For: 6.6.6.6", "x-forwarded-for: 203.0.113.9", "X-Forwarded_For: 6.6.6.6"),
+    ],
+)
+async def test_a_client_cannot_take_the_proxy_s_word_back(workspace: Workspace, lines: tuple[str, ...]) -> None:
+    async with behind(workspace, "127.0.0.1") as door:
+        await door.ask(get("/", *lines))
+        assert workspace.seen[0].one("x-forwarded-for") == "203.0.113.9"
+
+
+async def test_nobody_named_comes_over_a_unix_socket(workspace: Workspace) -> None:
+    async with behind(workspace, "0.0.0.0/0, ::/0") as door:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: Client(door.server), ours)
+        raw = Raw(*await asyncio.open_unix_connection(sock=theirs))
+        raw.write(get("/", *SAID))
+        await raw.answer()
+        raw.close()
+        assert heard(workspace.seen[0]) == ("unknown", "http", "w.localhost", "80")
+
+
+async def test_over_ipv6_an_ipv4_peer_is_itself(workspace: Workspace) -> None:
+    async with behind(workspace, "127.0.0.1") as door:
+        server: ProxyServer = door.server
+        try:
+            port = await server.listen("::", 0)
+        except OSError as error:
+            pytest.skip(f"no IPv6 here: {error}")
+        raws = [Raw(*await asyncio.open_connection(host, port)) for host in ("127.0.0.1", "::1")]
+        for raw in raws:
+            raw.write(get("/", *SAID))
+            await raw.answer()
+            raw.close()
+    assert [seen.one("x-forwarded-for") for seen in workspace.seen] == ["203.0.113.9", "::1"]
