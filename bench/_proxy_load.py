@@ -118,12 +118,13 @@ class Asking(asyncio.Protocol):
 async def ask(
     port: int, connections: int, seconds: float, questions: Sequence[bytes], *, upgraded: bool = False
 ) -> dict[str, float]:
-    """Each connection begins elsewhere in the questions, and goes round."""
+    """Each connection asks one site, as a browser's does; it begins elsewhere in its questions, and goes round."""
     loop = asyncio.get_running_loop()
     asking: list[Asking] = []
     for number in range(connections):
-        begin = number * len(questions) // connections
-        mine, first = islice(cycle(questions), begin, None), upgrade(number) if upgraded else b""
+        its = questions if upgraded else questions[number % len(sites()) :: len(sites())]
+        begin = number * len(its) // connections
+        mine, first = islice(cycle(its), begin, None), upgrade(number) if upgraded else b""
         _, protocol = await loop.create_connection(partial(Asking, mine, first), "127.0.0.1", port)
         asking.append(protocol)
     async with asyncio.timeout(PATIENCE_SECONDS):

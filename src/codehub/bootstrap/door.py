@@ -1,5 +1,6 @@
 """The front door's processes."""
 
+import resource
 from urllib.parse import urlsplit
 
 from codehub.adapters.system import SystemClock
@@ -8,7 +9,9 @@ from codehub.bootstrap.services import Services, identity, open_services
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.access_log import AccessLog
 from codehub.proxy.addresses import Addresses
+from codehub.proxy.forwarders import networks
 from codehub.proxy.front_door import AT_FIRST_SECONDS, DoorParts, FrontDoor
+from codehub.proxy.limits import Limits, limits_within
 from codehub.proxy.worker import serve_worker
 from codehub.settings import Settings, SettingsError
 from codehub.usecases.entrance import Entrance
@@ -41,6 +44,7 @@ def door_parts(services: Services) -> DoorParts:
         sse_prefix=settings.redis_channel_sse_prefix,
         flush_seconds=settings.activity_flush_interval,
         access=None if settings.proxy_access_log == "off" else AccessLog(settings.proxy_access_log),
+        forwarders=networks(settings.proxy_trusted_proxies),
     )
 
 
@@ -65,10 +69,15 @@ def api_endpoint(settings: Settings) -> Endpoint:
     return Endpoint(host=host, port=int(port))
 
 
+def door_limits(settings: Settings) -> Limits:
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return limits_within(descriptors, settings.proxy_connections_per_address, settings.proxy_connections_per_person)
+
+
 async def serve_door(settings: Settings) -> None:
     """One worker of the front door, on the socket that its supervisor gave it."""
     async with open_services(settings) as services:
-        door = FrontDoor(door_parts(services))
+        door = FrontDoor(door_parts(services), door_limits(settings))
 
         async def serve() -> None:
             await door.hears(AT_FIRST_SECONDS)
