@@ -143,7 +143,7 @@ class Client(asyncio.Protocol):
         if self._believed:
             self._forwarded = server.forwarders.word(self._peer, head.fields)
         head.peer = self._forwarded.peer
-        head.request_id = head.request_id or server.new_id()
+        head.request_id = head.request_id or next(server.new_ids)
         self.head = head
         self.busy = True
         self._head_begun = False
@@ -196,9 +196,7 @@ class Client(asyncio.Protocol):
             self._answer(self.server.crowded(self.head, Cap.PERSON), last=True)
             return
         self.forward = forward
-        limits = self.server.limits
-        pool = self.server.pool(forward)
-        upstream = pool.take(limits.pool_idle_seconds if self.may_repeat else limits.unrepeatable_idle_seconds)
+        upstream = self.server.pool(forward).take(may_repeat=self.may_repeat)
         if upstream is not None:
             self._send(upstream, forward)
         else:

@@ -38,9 +38,12 @@ class Pool:
     def idle(self) -> int:
         return len(self._idle)
 
-    def take(self, idle_seconds: float) -> Upstream | None:
-        """An idle connection that has been so for at most that long."""
-        since = self._server.now - idle_seconds
+    def take(self, *, may_repeat: bool) -> Upstream | None:
+        """An idle connection: one that is only just so, for a request that must not be sent twice."""
+        if not self._idle:
+            return None
+        limits = self._server.limits
+        since = self._server.now - (limits.pool_idle_seconds if may_repeat else limits.unrepeatable_idle_seconds)
         while self._idle and self._idle[-1].idle_since >= since:
             upstream = self._idle.pop()
             if not upstream.transport.is_closing():

@@ -18,20 +18,19 @@ class ResponseHead(Fields):
     upgrade = False
     """It names WebSocket as what it switches to."""
 
-    def __init__(self, status: int, reason: bytes, *, version_1_1: bool) -> None:
+    def __init__(self, status: int, reason: bytes, keep_alive: bool) -> None:  # noqa: FBT001 - as the line says
         self.lines = []
         self.status = status
         self.reason = reason
-        self.keep_alive = version_1_1
+        self.keep_alive = keep_alive
 
 
 def parse_response(raw: bytes, most_lines: int, readers: Readers | None = None) -> ResponseHead:
     """Raises Refused. `raw` ends before the empty line. `readers`: those of a stranger's answer, unless it is OURS,
     which may set our cookies, or one that is SHARING our origin, which may say nothing of the whole of it."""
     lines = split_lines(raw, most_lines)
-    status, reason, version_1_1 = _status_lines.get(lines[0]) or _status_line(lines[0])
-    head = ResponseHead(status, reason, version_1_1=version_1_1)
-    del lines[0]
+    first = lines.pop(0)
+    head = ResponseHead(*(_status_lines.get(first) or _status_line(first)))
     head.read(lines, readers or _READERS)
     length = head.body()
     if length is not None:

@@ -81,8 +81,7 @@ class ProxyServer:
         self._timer: asyncio.TimerHandle | None = None
         self._held_up = False
         self._emptied = asyncio.Event()
-        self._ids = count(1)
-        self._id_prefix = os.urandom(6).hex().encode()
+        self.new_ids = map((os.urandom(6).hex().encode() + b"%08x").__mod__, count(1))
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -199,9 +198,6 @@ class ProxyServer:
             pool.sweep(now - self.limits.pool_idle_seconds)
 
     # ── what connections ask of it ───────────────────────────────────────────────────────────────────────────────────
-
-    def new_id(self) -> bytes:
-        return b"%b%08x" % (self._id_prefix, next(self._ids))
 
     def admit(self, client: Client, address: bytes | None) -> None:
         """Every client is counted, for its address too if it has one of its own; beyond a cap it is turned away."""
