@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import replace
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -278,6 +279,20 @@ async def test_a_connection_is_whose_request_it_carried_last(workspace: Workspac
         assert door.server.turned_away[Cap.PERSON] == 1
         for raw in (one, other):
             raw.close()
+
+
+async def test_a_person_is_the_same_by_another_name_tag(workspace: Workspace) -> None:
+    """Who is looked up anew is an equal object, no other person."""
+    async with capped(workspace, per_person=1) as door:
+        key = uuid4()
+        door.gate.verdicts[b"/"] = lambda: Forward(workspace.endpoint, holder=UUID(int=key.int))
+        raw = await door.connect()
+        for _ in range(3):
+            raw.write(get())
+            assert status((await raw.answer())[0]) == 200
+        assert counted(door.server) == 2
+        raw.close()
+        await eventually(lambda: counted(door.server) == 0)
 
 
 @pytest.fixture

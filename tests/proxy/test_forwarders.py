@@ -1,19 +1,27 @@
 """Who asks, behind a proxy: believed of those that were named, and of nobody else."""
 
 import asyncio
+import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
+from fastapi import Request
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codehub.api.deps import address_of
+from codehub.api.server import bound, bound_privately, serve
+from codehub.ports.runtime import Endpoint
 from codehub.proxy.client import Client
 from codehub.proxy.forwarders import Forwarders, household, networks, peer_address
+from codehub.proxy.gate import Forward
 from codehub.proxy.request import RequestFields, parse_request
 from codehub.proxy.server import ProxyServer
-from tests.proxy.doors import Door, Raw, get
+from tests.api.site import memory_site
+from tests.proxy.doors import Door, Raw, get, patient
 from tests.proxy.workspaces import Seen, Workspace
 
 BEFORE_US = networks("10.0.0.0/8, 127.0.0.1, fd00::/8")
@@ -241,3 +249,30 @@ async def test_over_ipv6_an_ipv4_peer_is_itself(workspace: Workspace) -> None:
             await raw.answer()
             raw.close()
     assert [seen.one("x-forwarded-for") for seen in workspace.seen] == ["203.0.113.9", "::1"]
+
+
+@pytest.mark.parametrize("is_private", [False, True], ids=["over TCP", "over a unix socket"])
+@pytest.mark.parametrize(("named", "who"), [("127.0.0.1", "203.0.113.9"), (None, "127.0.0.1")])
+async def test_the_api_learns_who_asks(is_private: bool, named: str | None, who: str, tmp_path: Path) -> None:
+    """Through the door, as in earnest: the door decides, and the API believes the door."""
+    path = str(tmp_path / "api")
+    listening = bound_privately(path) if is_private else bound("127.0.0.1", 0)
+    endpoint = Endpoint(socket=path) if is_private else Endpoint(host="127.0.0.1", port=listening.getsockname()[1])
+    up = asyncio.Event()
+    async with memory_site() as site:
+
+        @site.app.get("/asking")
+        async def asking(request: Request) -> list[str]:
+            return [address_of(request), request.url.scheme]
+
+        serving = asyncio.ensure_future(
+            serve(site.app, listening, up.set, trusted_proxies="*" if is_private else "127.0.0.1")
+        )
+        await patient(up.wait())
+        door = Door(endpoint, forward=Forward(endpoint, ours=True))
+        door.forwarders = networks(named)
+        async with door:
+            answer = await door.ask(get("/asking", *SAID, "X-Forwarded-For: 203.0.113.9"))
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+    assert json.loads(answer.partition(b"\r\n\r\n")[2]) == [who, "https" if named else "http"]

@@ -108,6 +108,7 @@ class Watching:
 
     def __init__(self) -> None:
         self.client, self.upstream = bytearray(), bytearray()
+        self.closed = 0
 
     def from_client(self, data: bytes) -> None:
         self.client += data
@@ -116,6 +117,9 @@ class Watching:
         self.upstream += data
         if data == b"break":
             raise RuntimeError("this tap is broken")
+
+    def close(self) -> None:
+        self.closed += 1
 
 
 async def test_a_tap_sees_both_ways_and_cannot_break_the_relay(workspace: Workspace) -> None:
@@ -135,6 +139,7 @@ async def test_a_tap_sees_both_ways_and_cannot_break_the_relay(workspace: Worksp
     assert len(taps) == 1
     assert bytes(taps[0].client) == b"onebreaktwo"
     assert bytes(taps[0].upstream) == b"onebreak"
+    assert taps[0].closed == 1
 
 
 async def test_a_tap_that_cannot_be_made_costs_only_the_tap(workspace: Workspace) -> None:

@@ -40,6 +40,10 @@ class Tap(Protocol):
         """What came from the workspace so far ends with a whole frame."""
         ...
 
+    def close(self) -> None:
+        """Nothing passes any more. What it holds of itself in a circle, it lets go."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Forward:

@@ -54,6 +54,9 @@ class _Side(FrameReader):
         """What is in the frames cannot be read: each of them counts."""
         self.began, self.take, self.outer, self.opaque = self.unreadable, None, None, True
 
+    def close(self) -> None:
+        self.unreadable, self.began, self.take, self.outer = _ignored, None, None, None
+
 
 class _FromClient(_Side):
     """Its frames are masked, so what is looked for is compared with the mask instead."""
@@ -119,6 +122,10 @@ class IdePresence:
         """A frame to the client may be put in here."""
         return self._upstream.at_boundary
 
+    def close(self) -> None:
+        self._client.close()
+        self._upstream.close()
+
     def _heard_client(self, kind: int, message: bytes) -> None:
         self._judged(self._conversation.from_client(kind, message))
 
@@ -161,6 +168,10 @@ class AppPresence:
     def at_boundary(self) -> bool:
         """A frame to the client may be put in here."""
         return self._upstream.at_boundary
+
+    def close(self) -> None:
+        self._client.close()
+        self._upstream.close()
 
     def _counted(self) -> None:
         now = self._client.clock()

@@ -223,14 +223,13 @@ class ProxyServer:
 
     def hold(self, client: Client, holder: object) -> bool:
         """From now on its connection is that person's. False: they have as many as they may."""
-        if client.holder == holder:
-            return True
-        if not self._people.add(holder):
-            self.turned_away[Cap.PERSON] += 1
-            return False
-        if client.holder is not None:
-            self._people.drop(client.holder)
-        client.holder = holder
+        if client.holder != holder:
+            if not self._people.add(holder):
+                self.turned_away[Cap.PERSON] += 1
+                return False
+            if client.holder is not None:
+                self._people.drop(client.holder)
+        client.holder = holder  # this very object: the next request's is compared with it
         return True
 
     def _release(self, address: bytes | None, holder: object) -> None:

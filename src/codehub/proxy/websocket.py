@@ -109,6 +109,8 @@ class Relay:
             self._keeper.relay_half_closed(self)
         else:
             self._keeper.relay_gone(self)
+            if self._tap is not None:
+                self._tap.close()
 
 
 class RelayEnd(asyncio.Protocol):

@@ -69,6 +69,9 @@ class Recording:
     def from_upstream(self, data: bytes) -> None:
         self._feed(data, client=False)
 
+    def close(self) -> None:
+        """What it has recorded stays."""
+
     def _feed(self, data: bytes, *, client: bool) -> None:
         buffer = self._buffers[client]
         buffer += data
