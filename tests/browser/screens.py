@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 from playwright.async_api import Page
 
 from codehub.domain.errors import ErrorReason
+from codehub.domain.history import Minute
 from codehub.domain.identity import Role
 from codehub.domain.ledger import Entry, Kind
 from codehub.domain.workspace import Desired, Operation, Phase
@@ -122,6 +123,11 @@ def _busy_day(stage: Stage) -> None:
         ):
             ledger.append(Entry(stage.ago(minutes=minutes), key, "controller", kind, before, after, "", None, ""))
     ledger.sort(key=lambda entry: entry.at)
+    for minute in range(1, 24 * 60):
+        at = stage.ago(minutes=minute).replace(second=0, microsecond=0)
+        busy = max(0.04, 1 - abs(minute / 60 - 8) / 6)
+        sockets = 60 * 14 * busy * random.uniform(0.85, 1.1)
+        stage.worlds.database.world.traffic[at] = Minute(at, int(900 * busy * random.uniform(0.6, 1.3)), sockets)
     other = stage.put("chris", "paper", Phase.ARCHIVED, created_at=stage.ago(days=60))
     for hours in (3, 4.5, 6, 7, 7.5, 9, 11, 14):
         stage.point(other, hours / 24, int(random.uniform(2e8, 3e9)), 4_000)

@@ -310,6 +310,8 @@ export default {
   "chart.starts": "Starts",
   "chart.seconds": "How long a start took",
   "chart.archived": "Archived",
+  "chart.requests": "Requests at the front door",
+  "chart.sockets": "Open connections to editors",
   "chart.gist": "now {now} · most {most}",
   "chart.nothing": "nothing in the last day",
   "errors.text": "What failed, by reason, and what mends it.",

@@ -372,6 +372,8 @@ export default {
   "chart.starts": "시작",
   "chart.seconds": "시작에 걸린 시간",
   "chart.archived": "보관",
+  "chart.requests": "정문이 받은 요청",
+  "chart.sockets": "편집기에 열린 연결",
   "chart.gist": "지금 {now} · 최대 {most}",
   "chart.nothing": "지난 하루 동안 없음",
   "errors.text": "무엇이 왜 실패했고, 무엇으로 고치는지.",
