@@ -1,6 +1,6 @@
 """What passes the door reaches the charts: counted once, whatever fails on the way."""
 
-import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -34,12 +34,13 @@ async def test_sockets_count_for_as_long_as_they_are_open(hub: Hub) -> None:
     hub.ide.handler = handshake_and_echo
     ann = await hub.person()
     desk = await hub.workspace(ann)
-    before = asyncio.get_running_loop().time()
+    hub.door.traffic.tick()
+    before = time.monotonic()
     sockets = [await hub.open_socket(desk, ann) for _ in range(2)]
     await hub.door.traffic.flush()
     requests, seconds = written(hub)
     assert requests == 2
-    assert 0 < seconds <= 2 * (asyncio.get_running_loop().time() - before)
+    assert 0 < seconds <= 2 * (time.monotonic() - before)
     for socket in sockets:
         socket.raw.close()
     await eventually(lambda: hub.door.server.upgraded == 0)
