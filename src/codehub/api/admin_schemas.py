@@ -114,6 +114,7 @@ class GcCandidate(Outgoing):
     workspace: UUID
     bytes: int
     why: str
+    reason: str = Field(examples=["unfinished"], description="`why`, for programs.")
     marked_at: datetime | None
     may_go_at: datetime | None
 

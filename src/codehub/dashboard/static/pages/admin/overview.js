@@ -101,8 +101,8 @@ function check({ name, ok, detail, seconds }) {
     element(
       "div",
       {},
-      element("p", { class: "check-name" }, name, element("span", { class: "unseen" }, `: ${t(ok ? "health.ok" : "health.bad")}`)),
-      element("p", { class: "muted small" }, ok ? t("health.took", { ms: number(Math.round(seconds * 1_000)) }) : detail),
+      element("p", { class: "check-name" }, t(`health.${name}`), element("span", { class: "unseen" }, `: ${t(ok ? "health.ok" : "health.bad")}`)),
+      element("p", { class: "muted small" }, ok ? t("health.took", { ms: number(Math.round(seconds * 1_000)) }) : `${t("health.bad")} (${detail})`),
     ),
   );
 }
