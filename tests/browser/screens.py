@@ -154,6 +154,7 @@ class Screen:
     who: str
     path: Callable[[Cast], str]
     before: Callable[[Page], Awaitable[Any]] | None = None
+    pictured: bool = True
 
 
 async def _open_create(page: Page) -> None:
@@ -173,12 +174,15 @@ SCREENS = (
     Screen("history", "ann", lambda cast: f"/workspaces/{cast.running}/history"),
     Screen("restore-points", "ann", lambda cast: f"/workspaces/{cast.archived}/points?point={cast.point}", _open_files),
     Screen("settings", "ann", lambda cast: f"/workspaces/{cast.running}/settings"),
+    Screen("logs", "ann", lambda cast: f"/workspaces/{cast.running}/logs", pictured=False),
     Screen("account", "ann", lambda _: "/account"),
     Screen("admin", "admin", lambda _: "/admin"),
     Screen("admin-errors", "admin", lambda _: "/admin/errors"),
     Screen("admin-people", "admin", lambda _: "/admin/users"),
     Screen("admin-garbage", "admin", lambda _: "/admin/garbage"),
     Screen("admin-audit", "admin", lambda _: "/admin/audit"),
+    Screen("admin-workspaces", "admin", lambda _: "/admin/workspaces", pictured=False),
+    Screen("admin-templates", "admin", lambda _: "/admin/templates", pictured=False),
 )
 LOOKS = (
     ("desktop-light", {"viewport": DESKTOP, "color_scheme": "light"}),
@@ -203,7 +207,7 @@ async def taken(stage: Stage, folder: Path, names: frozenset[str] = frozenset())
     for look, options in LOOKS:
         visitors = {name: await stage.visitor(name, reduced_motion="reduce", **options) for name in ("ann", "admin")}
         for screen in SCREENS:
-            if names and screen.name not in names:
+            if not screen.pictured or (names and screen.name not in names):
                 continue
             page = await shown(visitors[screen.who], screen, cast)
             path = folder / f"{screen.name}-{look}.png"

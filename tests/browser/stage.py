@@ -1,6 +1,6 @@
 """The API on memory twins, served to a real browser: every state can be shown at will, and a thousand of them.
 
-What runs on real parts is in tests/browser/test_life.py; here pages are looked at.
+What runs on real parts is in tests/browser/door/test_dashboard.py; here pages are looked at.
 """
 
 import asyncio
