@@ -20,7 +20,7 @@ export function overviewTab(app, ws) {
     section(t("machine.title"), [element("p", { class: "muted" }, t("machine.text")), drawn.node], "wide"),
     life.node,
     section(t("conditions.title"), checks),
-    section(t("facts.title"), facts),
+    section(t("facts.title"), facts, "wide"),
   );
   let conditions = "";
   let known = "";

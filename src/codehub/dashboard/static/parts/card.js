@@ -48,7 +48,7 @@ export function card(app, id, find, how = {}) {
     const words = said(app, now);
     text(name, now.name);
     const [lately, at] = used(now, app.lifecycles.of(now));
-    text(what, [how.owner ? now.owner : "", now.description || now.template].filter(Boolean).map((part) => `${part} · `).join(""));
+    text(what, [how.owner ? now.owner : "", now.description || now.template].filter(Boolean).join(" · "));
     text(when, lately);
     attribute(when, "datetime", at);
     attribute(when, "title", moment(at));

@@ -338,7 +338,7 @@ export default {
   "users.role": "Role",
   "users.limit": "Running at once",
   "users.limit.hint": "Empty: the installation’s limit.",
-  "users.ordinary": "as all",
+  "users.ordinary": "the usual",
   "users.since": "Since",
   "users.disabled": "disabled",
   "users.provider": "by provider",

@@ -400,7 +400,7 @@ export default {
   "users.role": "역할",
   "users.limit": "동시 실행",
   "users.limit.hint": "비워 두면 전체 한도를 따릅니다.",
-  "users.ordinary": "모두와 같음",
+  "users.ordinary": "기본",
   "users.since": "등록",
   "users.disabled": "사용 중지",
   "users.provider": "외부 로그인",

@@ -21,8 +21,8 @@ export function garbageSection() {
     row: (found) => [
       element("div", {}, element("span", { class: "badge" }, t(`thing.${found.kind}`)), " ", element("code", { class: "break" }, found.name)),
       t(`garbage.why.${found.reason}`),
-      bytes(found.bytes),
-      found.may_go_at ? clock(found.may_go_at) : element("span", { class: "muted" }, t("garbage.unmarked")),
+      element("span", { class: "whole" }, bytes(found.bytes)),
+      found.may_go_at ? element("time", { datetime: found.may_go_at }, clock(found.may_go_at)) : element("span", { class: "muted" }, t("garbage.unmarked")),
     ],
   });
   const again = element("button", { type: "button", class: "button", on: { click: () => table.load().catch(complain) } }, icon("recover"), t("garbage.again"));
