@@ -95,6 +95,7 @@ class Town:
             runtime=OneUpstream(upstream),
             bus=self.bus,
             activity=MemoryActivity(self.bus.world),
+            traffic=self.database.traffic(),
             clock=SystemClock(),
             addresses=Addresses("http://{slug}.localhost:8000/"),
             api=Endpoint(host="127.0.0.1", port=upstream),

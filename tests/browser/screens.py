@@ -14,9 +14,12 @@ from uuid import UUID, uuid4
 from playwright.async_api import Page
 
 from codehub.domain.errors import ErrorReason
+from codehub.domain.history import Minute
 from codehub.domain.identity import Role
 from codehub.domain.ledger import Entry, Kind
+from codehub.domain.naming import archive_key
 from codehub.domain.workspace import Desired, Operation, Phase
+from codehub.ports.archives import StoredObject
 from tests.browser.hub import Visitor, chromium
 from tests.browser.stage import Stage, archiving, failure, staged
 
@@ -60,8 +63,8 @@ async def play(stage: Stage) -> Cast:
         (1_298, "controller", Kind.PHASE, Phase.RUNNING, Phase.STANDBY, "", ""),
         (121, "ann", Kind.WISH, Desired.STANDBY, Desired.RUNNING, "asked", ""),
         (121, "controller", Kind.OPERATION_BEGAN, Operation.NONE, Operation.STARTING, "", ""),
-        (120, "controller", Kind.OPERATION_ENDED, Operation.STARTING, Operation.NONE, "", ""),
-        (120, "controller", Kind.PHASE, Phase.STANDBY, Phase.RUNNING, "", ""),
+        (120.9, "controller", Kind.OPERATION_ENDED, Operation.STARTING, Operation.NONE, "", ""),
+        (120.9, "controller", Kind.PHASE, Phase.STANDBY, Phase.RUNNING, "", ""),
     )
     stage.put(
         "ann",
@@ -104,6 +107,9 @@ async def play(stage: Stage) -> Cast:
     _busy_day(stage)
     for number, owner in enumerate(("bob", "bob", "chris")):
         stage.put(owner, f"service-{number + 1}", (Phase.RUNNING, Phase.STANDBY, Phase.ARCHIVED)[number])
+    for days, size in ((0.6, 1_420_000_000), (2.2, 318_000_000)):
+        key, at = archive_key("", archived.id, uuid4()), stage.ago(days=days)
+        stage.worlds.archives.world.unfinished[key] = StoredObject(key, size, at)
     return Cast(running.id, broken, archived.id, point)
 
 
@@ -122,6 +128,13 @@ def _busy_day(stage: Stage) -> None:
         ):
             ledger.append(Entry(stage.ago(minutes=minutes), key, "controller", kind, before, after, "", None, ""))
     ledger.sort(key=lambda entry: entry.at)
+    swing = 1.0
+    for minute in range(1, 24 * 60):
+        at = stage.ago(minutes=minute).replace(second=0, microsecond=0)
+        busy = max(0.04, 1 - abs(minute / 60 - 8) / 6)
+        swing = swing if minute % 15 else random.uniform(0.8, 1.15)
+        sockets = 60 * 14 * busy * swing
+        stage.worlds.database.world.traffic[at] = Minute(at, int(900 * busy * random.uniform(0.6, 1.3)), sockets)
     other = stage.put("chris", "paper", Phase.ARCHIVED, created_at=stage.ago(days=60))
     for hours in (3, 4.5, 6, 7, 7.5, 9, 11, 14):
         stage.point(other, hours / 24, int(random.uniform(2e8, 3e9)), 4_000)
@@ -148,6 +161,9 @@ class Screen:
     who: str
     path: Callable[[Cast], str]
     before: Callable[[Page], Awaitable[Any]] | None = None
+    pictured: bool = True
+    whole: bool = False
+    """The picture shows all of the page, however long."""
 
 
 async def _open_create(page: Page) -> None:
@@ -167,12 +183,15 @@ SCREENS = (
     Screen("history", "ann", lambda cast: f"/workspaces/{cast.running}/history"),
     Screen("restore-points", "ann", lambda cast: f"/workspaces/{cast.archived}/points?point={cast.point}", _open_files),
     Screen("settings", "ann", lambda cast: f"/workspaces/{cast.running}/settings"),
+    Screen("logs", "ann", lambda cast: f"/workspaces/{cast.running}/logs", pictured=False),
     Screen("account", "ann", lambda _: "/account"),
-    Screen("admin", "admin", lambda _: "/admin"),
+    Screen("admin", "admin", lambda _: "/admin", whole=True),
     Screen("admin-errors", "admin", lambda _: "/admin/errors"),
     Screen("admin-people", "admin", lambda _: "/admin/users"),
     Screen("admin-garbage", "admin", lambda _: "/admin/garbage"),
     Screen("admin-audit", "admin", lambda _: "/admin/audit"),
+    Screen("admin-workspaces", "admin", lambda _: "/admin/workspaces", pictured=False),
+    Screen("admin-templates", "admin", lambda _: "/admin/templates", pictured=False),
 )
 LOOKS = (
     ("desktop-light", {"viewport": DESKTOP, "color_scheme": "light"}),
@@ -197,11 +216,11 @@ async def taken(stage: Stage, folder: Path, names: frozenset[str] = frozenset())
     for look, options in LOOKS:
         visitors = {name: await stage.visitor(name, reduced_motion="reduce", **options) for name in ("ann", "admin")}
         for screen in SCREENS:
-            if names and screen.name not in names:
+            if not screen.pictured or (names and screen.name not in names):
                 continue
             page = await shown(visitors[screen.who], screen, cast)
             path = folder / f"{screen.name}-{look}.png"
-            await page.screenshot(path=path, animations="disabled")
+            await page.screenshot(path=path, animations="disabled", full_page=screen.whole)
             found.append(path)
     return found
 

@@ -1,6 +1,6 @@
 """The API on memory twins, served to a real browser: every state can be shown at will, and a thousand of them.
 
-What runs on real parts is in tests/browser/test_life.py; here pages are looked at.
+What runs on real parts is in tests/browser/door/test_dashboard.py; here pages are looked at.
 """
 
 import asyncio
@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 from uuid import UUID, uuid4
 
 from fastapi import FastAPI
 from playwright.async_api import Browser
 
 from codehub.adapters.memory.archives import StoredArchive, StoredEntry
+from codehub.adapters.memory.runtime import Container, Volume
 from codehub.adapters.system import SystemClock
 from codehub.api.app import create_app
 from codehub.api.server import bound, serve
@@ -118,6 +119,11 @@ class Stage:
                 **fields,
             },
         )
+        runtime = self.worlds.runtime.world
+        if row.home_store_key is not None:
+            runtime.volumes[row.home_store_key] = Volume(key)
+            if container:
+                runtime.containers[key] = Container("c-1", row.home_store_key)
         return self.worlds.database.world.put(None, row, "controller", "test")
 
     def change(self, row: Workspace, **fields: Any) -> Workspace:
@@ -136,9 +142,10 @@ class Stage:
     def point(self, row: Workspace, days: float, size: int, files: int, *, present: bool = False) -> UUID:
         op_id, at = uuid4(), self.ago(days=days)
         key = row.archive_key if present and row.archive_key else archive_key("", row.id, op_id)
+        content = cast("tuple[int, ...]", range(size))  # as long as that many bytes, without being so
         point = RestorePoint(row.id, op_id, key, size, files, "0" * 64, at, at)
         self.worlds.database.world.points.setdefault(row.id, []).append(point)
-        self.worlds.archives.world.objects[key] = StoredArchive((), at, committed=True, home=home(at))
+        self.worlds.archives.world.objects[key] = StoredArchive(content, at, committed=True, home=home(at))
         return op_id
 
 

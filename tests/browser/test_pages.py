@@ -111,7 +111,7 @@ async def test_updates_leave_focus_and_typing_alone(stage: Stage) -> None:
     search = visitor.page.get_by_label("Search workspaces")
     await search.fill("zz")
     stage.change(one, description="new")
-    await visitor.page.get_by_text("new ·").wait_for()
+    await visitor.page.get_by_text("new", exact=True).wait_for()
     await expect(search).to_be_focused()
     await expect(search).to_have_value("zz")
     assert visitor.page.url.endswith("/?sort=name&q=zz")

@@ -1,7 +1,6 @@
 """Several people and windows at once: what one does, the other sees; what is not one's own, nobody sees."""
 
 import time
-from uuid import UUID
 
 import pytest
 from playwright.async_api import expect
@@ -52,21 +51,6 @@ async def test_an_admin_sees_why_it_broke_and_mends_it(hub: Hub, ann: Visitor) -
     await ann.sees("shop", "Running")
 
 
-async def test_a_lost_home_is_explained_and_recovered(hub: Hub, ann: Visitor) -> None:
-    page = ann.page
-    made = await ann.create("shop", desired_state="STANDBY")
-    await ann.goes(f"/workspaces/{made['id']}")
-    await page.locator(".pill", has_text="Asleep").wait_for()
-    row = await hub.site.services.database.specs().get(UUID(made["id"]))
-    assert row is not None
-    assert row.home_store_key is not None
-    hub.site.services.processes.homes.withdraw(row.home_store_key)
-    await page.get_by_role("heading", name="The home volume vanished").wait_for()
-    await page.get_by_role("button", name="Begin with an empty home").click()
-    await page.get_by_role("dialog").get_by_role("button", name="Begin with an empty home").click()
-    await page.locator(".pill", has_text="Asleep").wait_for()
-
-
 async def test_no_free_slot_offers_to_stop_another(hub: Hub, ann: Visitor) -> None:
     for name in ("one", "two", "three"):
         await ann.create(name)
@@ -84,16 +68,15 @@ async def test_no_free_slot_offers_to_stop_another(hub: Hub, ann: Visitor) -> No
     ann.expect_complaints("429")
 
 
-async def test_open_leads_to_the_address_of_the_ticket(hub: Hub, ann: Visitor) -> None:
-    made = await ann.create("shop")
+async def test_deleted_for_good_measure_and_brought_back(hub: Hub, ann: Visitor) -> None:
+    await ann.create("shop", desired_state="STANDBY")
     await ann.goes("/")
-    await ann.sees("shop", "Running")
-    await ann.context.route(
-        f"{made['url']}**", lambda route: route.fulfill(body="<h1>the editor</h1>", content_type="text/html")
-    )
-    async with ann.page.expect_popup() as opening:
-        await ann.page.get_by_role("button", name="Open shop").click()
-    tab = await opening.value
-    await tab.get_by_text("the editor").wait_for()
-    assert tab.url.startswith(made["url"])
-    assert await tab.evaluate("window.opener") is None
+    await ann.sees("shop", "Asleep")
+    page = ann.page
+    await page.get_by_role("button", name="More for shop").click()
+    await page.get_by_role("menuitem", name="Delete").click()
+    await ann.card("shop").wait_for(state="detached")
+    await page.get_by_role("button", name="Deleted").click()
+    await ann.card("shop").get_by_role("button", name="Bring back shop").click()
+    await page.get_by_role("button", name="All", exact=False).first.click()
+    await ann.sees("shop", "Archived")

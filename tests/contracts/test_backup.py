@@ -76,6 +76,7 @@ async def filled(database: PostgresDatabase, workspaces: int = 3) -> None:
     session = "ab" * 32
     await accounts.open_session(session, ann.id, SessionRules(), ROOT)
     await database.tickets().issue(b"k" * 32, Ticket(ann.id, uuid4(), session), 60)
+    await database.traffic().add(1, 2.0)
     await database.visits().open(b"v" * 32, Ticket(ann.id, uuid4(), session), 3600)
     await accounts.create_token(NewToken(uuid4(), ann.id, "ci \t\n\\N \\. ü", b"t" * 32, frozenset(Scope)), 5, ROOT)
     await database.idempotency_keys().claim(ann.id, "key", b"hash", uuid4())
@@ -132,8 +133,8 @@ async def test_every_table_comes_back_as_it_was(
         assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
         assert {part.table: part.rows for part in manifest.parts if part.table} == {n: len(before[n]) for n in kept}
         assert all(before[name] for name in kept), "an empty table proves nothing"
-        assert all(before[name] for name in ("sessions", "tickets", "visits"))
-        assert after["sessions"] == after["gc_marks"] == after["tickets"] == after["visits"] == []
+        assert all(before[name] for name in ("sessions", "tickets", "visits", "traffic"))
+        assert after["sessions"] == after["gc_marks"] == after["tickets"] == after["visits"] == after["traffic"] == []
         # Numbers go on after the highest, and what is generated still is.
         await other.audit().append(ROOT, "act", "thing")
         row = await stored(other)

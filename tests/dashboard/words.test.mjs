@@ -5,13 +5,13 @@ import { readFileSync, readdirSync } from "node:fs";
 import test from "node:test";
 
 import { englishStates } from "../../src/codehub/dashboard/static/core/state_words.js";
-import { KINDS, SCOPES } from "../../src/codehub/dashboard/static/core/states.js";
+import { KINDS, REFUSALS, SCOPES, THINGS } from "../../src/codehub/dashboard/static/core/states.js";
 import EN from "../../src/codehub/dashboard/static/words/en.js";
 import KO from "../../src/codehub/dashboard/static/words/ko.js";
 
 const STATIC = new URL("../../src/codehub/dashboard/static/", import.meta.url);
 const ENGLISH = { ...englishStates(), ...EN };
-const ONLY_KOREAN = /^problem\./; // the server's own sentences are English
+const ONLY_KOREAN = /^(problem|wrong|refusal)\./; // the server's own sentences are English
 
 const sources = readdirSync(STATIC, { recursive: true })
   .filter((name) => name.endsWith(".js") && !name.startsWith("words"))
@@ -45,6 +45,8 @@ test("every key that the pages put together is there", () => {
   const endings = {
     "ledger.": KINDS,
     "scope.": SCOPES,
+    "thing.": THINGS,
+    "garbage.existing.": THINGS,
     "done.": ["start", "stop", "archive", "delete"],
     "tab.": ["overview", "history", "points", "logs", "settings"],
     "admin.": ["overview", "workspaces", "errors", "users", "templates", "garbage", "audit"],
@@ -55,6 +57,10 @@ test("every key that the pages put together is there", () => {
     "idle.never.": ["RUNNING", "STANDBY"],
   };
   for (const [start, names] of Object.entries(endings)) for (const name of names) assert.ok(`${start}${name}` in ENGLISH, start + name);
+});
+
+test("whoever reads no English is told why a sweep is refused", () => {
+  assert.deepEqual(Object.keys(KO).filter((key) => key.startsWith("refusal.")).sort(), REFUSALS.map((check) => `refusal.${check}`).sort());
 });
 
 test("no key is left that nobody asks for", () => {

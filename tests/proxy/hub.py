@@ -257,6 +257,7 @@ async def hub_on(
             runtime=runtime,
             bus=bus,
             activity=activity,
+            traffic=database.traffic(),
             clock=SystemClock(),
             addresses=Addresses(workspace_url, public_url),
             api=api.endpoint,

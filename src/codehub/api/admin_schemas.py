@@ -114,6 +114,7 @@ class GcCandidate(Outgoing):
     workspace: UUID
     bytes: int
     why: str
+    reason: str = Field(examples=["unfinished"], description="`why`, for programs.")
     marked_at: datetime | None
     may_go_at: datetime | None
 
@@ -144,7 +145,8 @@ class LeaderShown(Outgoing):
 
 
 class HistoryStep(Outgoing):
-    """`at`: where it ends. `running`: then. The rest: within it; seconds are null without a start."""
+    """`at`: where it ends. `running`: then. The rest: within it; seconds are null without a start.
+    `requests`: that the front doors answered. `sockets`: WebSockets through them, open on average."""
 
     at: datetime
     running: int
@@ -153,6 +155,8 @@ class HistoryStep(Outgoing):
     start_seconds_worst: float | None
     archives: int
     archived_bytes: int
+    requests: int
+    sockets: float
 
 
 class HistoryShown(Outgoing):

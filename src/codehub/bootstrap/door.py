@@ -36,6 +36,7 @@ def door_parts(services: Services) -> DoorParts:
         runtime=services.runtime,
         bus=services.redis.bus(),
         activity=services.redis.activity(),
+        traffic=database.traffic(),
         clock=SystemClock(),
         addresses=Addresses(settings.workspace_url, settings.public_url),
         api=api_endpoint(settings),

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from codehub.domain import naming
 from codehub.domain.envelope import Count, Envelope, Inventory, Refusal, refusals
-from codehub.domain.protection import Retention, Thing, ThingKind, garbage, undo_is_over
+from codehub.domain.protection import Retention, Thing, ThingKind, Why, garbage, undo_is_over
 from codehub.domain.workspace import Operation, Workspace
 from codehub.ports.archives import Archives, StoredObject
 from codehub.ports.collector import CollectorData, CollectorView, Mark, Restored
@@ -26,7 +26,7 @@ class Candidate:
 
     thing: Thing
     bytes: int
-    why: str
+    why: Why
     changed_at: datetime | None = None
     marked_at: datetime | None = None
     may_go_at: datetime | None = None
@@ -37,7 +37,8 @@ class Candidate:
             "name": self.thing.name,
             "workspace": str(self.thing.workspace_id),
             "bytes": self.bytes,
-            "why": self.why,
+            "why": self.why.value,
+            "reason": self.why.name.lower(),
             "marked_at": self.marked_at.isoformat() if self.marked_at else None,
             "may_go_at": self.may_go_at.isoformat() if self.may_go_at else None,
         }

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from codehub.domain.access import Door, doorway_of_phase
+from codehub.domain.envelope import Check
 from codehub.domain.errors import REASONS, ErrorReason
 from codehub.domain.identity import Scope
 from codehub.domain.ledger import Kind
+from codehub.domain.protection import ThingKind, Why
 from codehub.domain.transitions import OPERATIONS, RUNS_A_JOB, TABLE, transition
 from codehub.domain.workspace import CONDITION_NAMES, LEVEL, Desired, Operation, Phase, RecoverAction
 
@@ -129,6 +131,9 @@ def states() -> dict[str, Any]:
         "RECOVERIES": {action.value: _recovery(action) for action in RecoverAction},
         "CONDITIONS": {name: {"label": CONDITION_WORDS[name]} for name in CONDITION_NAMES},
         "KINDS": [kind.value for kind in Kind],
+        "GARBAGE": {why.name.lower(): why.value for why in Why},
+        "REFUSALS": [check.value for check in Check],
+        "THINGS": [kind.value for kind in ThingKind],
         "SCOPES": [scope.value for scope in Scope],
     }
 

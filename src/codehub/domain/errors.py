@@ -7,6 +7,7 @@ CodeHubError
 │   ├── LimitReached   no free slot, or too many of something (contract: limits are exact)
 │   ├── Unauthenticated  nobody we know, or no longer signed in
 │   ├── Forbidden      known, but may not do that
+│   │   └── WrongPassword  the present one, when it is to be changed
 │   ├── TooManyTries   too many failed sign-ins; carries how long to wait
 │   └── Invalid        the value itself is wrong
 ├── BackendError       a backend answered with a failure; carries an ErrorReason
@@ -196,6 +197,10 @@ class Unauthenticated(Refused):
 
 class Forbidden(Refused):
     code = "forbidden"
+
+
+class WrongPassword(Forbidden):
+    code = "wrong_password"
 
 
 class TooManyTries(Refused):

@@ -1,7 +1,8 @@
-"""The last day, in steps: what ran, how often and how fast workspaces started, how much was archived. Pure.
+"""The last day, in steps: what ran, how often and how fast workspaces started, how much was archived,
+what passed the front doors. Pure.
 
-It is read from the ledger and the restore points, which every process writes to and which outlive all of them, so that
-it needs no store of its own and is the same whoever is asked.
+It is read from the ledger, the restore points and the minutes that front doors add to, which outlive every process, so
+that it is the same whoever is asked.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,16 @@ STEP = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, slots=True)
+class Minute:
+    """What passed all the front doors in the minute that begins at `at`. `socket_seconds`: how long WebSockets were
+    open, all of them together."""
+
+    at: datetime
+    requests: int
+    socket_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Day:
     """`happenings`: RUNNING entered and left, STARTING begun and ended, oldest first. `archived`: when and how many
     bytes. `running`: how many run now."""
@@ -25,11 +36,13 @@ class Day:
     running: int
     happenings: Sequence[Entry]
     archived: Sequence[tuple[datetime, int]]
+    traffic: Sequence[Minute] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`at`: where it ends. `running`: then. The rest: within it; seconds are None without a start."""
+    """`at`: where it ends. `running`: then. The rest: within it; seconds are None without a start, `sockets`
+    were open on average."""
 
     at: datetime
     running: int
@@ -38,6 +51,8 @@ class Step:
     start_seconds_worst: float | None
     archives: int
     archived_bytes: int
+    requests: int
+    sockets: float
 
 
 def history(day: Day) -> tuple[Step, ...]:
@@ -51,6 +66,10 @@ def history(day: Day) -> tuple[Step, ...]:
     for at, size in day.archived:
         if (place := _place(ends, at)) is not None:
             stored[place].append(size)
+    passed: list[list[Minute]] = [[] for _ in ends]
+    for minute in day.traffic:
+        if (place := _place(ends, minute.at)) is not None:
+            passed[place].append(minute)
     running = _running(day, ends)
     return tuple(
         Step(
@@ -61,6 +80,8 @@ def history(day: Day) -> tuple[Step, ...]:
             start_seconds_worst=max(starts[place], default=None),
             archives=len(stored[place]),
             archived_bytes=sum(stored[place]),
+            requests=sum(minute.requests for minute in passed[place]),
+            sockets=sum(minute.socket_seconds for minute in passed[place]) / STEP.total_seconds(),
         )
         for place, end in enumerate(ends)
     )

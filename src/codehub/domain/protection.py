@@ -68,41 +68,54 @@ def undo_is_over(ws: Workspace, undo: timedelta, now: datetime) -> bool:
     return ws.deleted_at is not None and now - ws.deleted_at >= undo and not ws.undelete_pending
 
 
+class Why(StrEnum):
+    """Why nobody protects a thing any more, in words for the report; programs know it by its name."""
+
+    UNKNOWN = "no workspace of that id is known"
+    PURGED = "its workspace was purged"
+    DELETED = "its workspace was deleted and the undo window is over"
+    FORMER_HOME = "not the home of its workspace any more"
+    CUT_OFF = "left by an upload that was cut off; the archive was made since"
+    UNFINISHED = "an upload that was never finished or never recorded"
+    DISCARDED = "discarded, and the undo window is over"
+    TOO_OLD = "older than the newest restore points, which are kept"
+
+
 def garbage(
     thing: Thing, retention: Retention, ws: Workspace | None, points: Sequence[RestorePoint], now: datetime
-) -> str | None:
-    """Why nobody protects it, in words for the report; None: it is protected."""
+) -> Why | None:
+    """None: it is protected."""
     if ws is None:
-        return "no workspace of that id is known"
+        return Why.UNKNOWN
     if ws.purged_at is not None:
-        return "its workspace was purged"
+        return Why.PURGED
     if undo_is_over(ws, retention.undo, now):
-        return "its workspace was deleted and the undo window is over"
+        return Why.DELETED
     in_error = ws.deleted_at is None and ws.phase is Phase.ERROR
     if in_error or thing.kind is ThingKind.CONTAINER:
         return None
     if thing.kind is ThingKind.VOLUME:
         kept = protected_volumes(ws, retention, now)
-        return None if thing.name in kept else "not the home of its workspace any more"
+        return None if thing.name in kept else Why.FORMER_HOME
     return _garbage_object(thing, ws, points, retention, now)
 
 
 def _garbage_object(
     thing: Thing, ws: Workspace, points: Sequence[RestorePoint], retention: Retention, now: datetime
-) -> str | None:
+) -> Why | None:
     stored = naming.stored_name(retention.prefix, thing.name)
     if stored is None:
         return None
     proven = {point.key: point for point in points}
     if stored.unfinished and stored.key in proven:
-        return "left by an upload that was cut off; the archive was made since"
+        return Why.CUT_OFF
     if stored.key in protected_keys(ws, points, retention, now):
         return None
     if stored.key not in proven:
-        return "an upload that was never finished or never recorded"
+        return Why.UNFINISHED
     if proven[stored.key].released_at is not None:
-        return "discarded, and the undo window is over"
-    return f"older than the newest {retention.restore_points} restore points"
+        return Why.DISCARDED
+    return Why.TOO_OLD
 
 
 def may_sweep(

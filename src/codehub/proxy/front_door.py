@@ -9,6 +9,7 @@ from typing import Final
 from codehub.domain.errors import CodeHubError
 from codehub.ports.runtime import Endpoint, Runtime
 from codehub.ports.signals import Activity, Bus, Clock
+from codehub.ports.traffic import Traffic
 from codehub.ports.views import WorkspaceViews
 from codehub.proxy.access_log import AccessLog
 from codehub.proxy.activity import Activities
@@ -21,6 +22,7 @@ from codehub.proxy.handover import Handover
 from codehub.proxy.limits import Limits
 from codehub.proxy.reception import Reception
 from codehub.proxy.server import ProxyServer
+from codehub.proxy.traffic import TrafficCount
 from codehub.proxy.visitors import Credential, Visitors
 from codehub.usecases.entrance import Entrance, Visitor
 
@@ -44,6 +46,7 @@ class DoorParts:
     runtime: Runtime
     bus: Bus
     activity: Activity
+    traffic: Traffic
     clock: Clock
     addresses: Addresses
     api: Endpoint
@@ -75,13 +78,15 @@ class FrontDoor:
         self.server = ProxyServer(
             self.doorkeeper, limits, scheme=scheme, access=parts.access, forwarders=parts.forwarders
         )
+        self.traffic = TrafficCount(self.server, parts.traffic, parts.clock, parts.flush_seconds)
         self._directory = directory
         self._visitors = visitors
 
     async def run(self) -> None:
         """Until cancelled. The server listens when it is told to, before or after."""
         async with asyncio.TaskGroup() as tasks:
-            for part in (self._directory.run, self._visitors.run, self.activities.run, self._tick, self._recheck):
+            kept = (self._directory, self._visitors, self.activities, self.traffic)
+            for part in (*(one.run for one in kept), self._tick, self._recheck):
                 tasks.create_task(part())
 
     async def beside(self, serving: Awaitable[None]) -> None:
@@ -112,6 +117,7 @@ class FrontDoor:
         while True:
             self.doorkeeper.now = self._now()
             self.activities.tick()
+            self.traffic.tick()
             await asyncio.sleep(TICK_SECONDS)
 
     async def _recheck(self) -> None:

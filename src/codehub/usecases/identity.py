@@ -20,7 +20,7 @@ from codehub.domain.credentials import (
     possible_username,
     username_from,
 )
-from codehub.domain.errors import Conflict, Forbidden, NotFound, TooManyTries, Unauthenticated
+from codehub.domain.errors import Conflict, NotFound, TooManyTries, Unauthenticated, WrongPassword
 from codehub.domain.identity import Caller, Role, Scope, Session, User, session_credential, token_credential
 from codehub.ports.accounts import A_MONTH, Accounts, Audit, NewUser, SessionRules, SignInTries, TryKey
 from codehub.ports.passwords import Passwords
@@ -112,7 +112,7 @@ class Identity:
         await self._begin_try(account, origin)
         _user, stored = await self._candidate(caller.user.username, old_password)
         if not await self.passwords.verify(stored, old_password[:PASSWORD_MOST]) or stored is None:
-            raise Forbidden("The present password is not that one. If you have none, ask an admin to set one.")
+            raise WrongPassword("The present password is not that one. If you have none, ask an admin to set one.")
         await self.tries.succeeded(account.key, [origin.key])
         ended = await self.accounts.set_password(
             caller.user.id,

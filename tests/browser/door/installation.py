@@ -63,6 +63,12 @@ class Workspace:
         [volume] = (self.data / "runtime" / "volumes").glob(f"ws-{self.id}-home*")
         return volume / "home"
 
+    def furnish(self) -> None:
+        """A few files, and settings that let a test read the terminal."""
+        for file, text in {**FILES, SETTINGS_FILE: json.dumps(SETTINGS)}.items():
+            (self.home / file).parent.mkdir(parents=True, exist_ok=True)
+            (self.home / file).write_text(text)
+
     def shown(self) -> Json:
         answer = self.http.get(self.path)
         assert answer.status_code == 200, answer.text
@@ -114,6 +120,7 @@ class Person:
     username: str
     http: httpx.Client
     data: Path
+    password: str = PASSWORD
 
     async def workspace(self, name: str, phase: str = "STANDBY", **more: object) -> Workspace:
         """A new one, whose home has a few files, arrived."""
@@ -121,9 +128,7 @@ class Person:
         assert answer.status_code == 201, answer.text
         made = Workspace(self.http, self.data, answer.json()["id"], name, answer.json()["url"])
         await made.becomes("STANDBY")
-        for file, text in {**FILES, SETTINGS_FILE: json.dumps(SETTINGS)}.items():
-            (made.home / file).parent.mkdir(parents=True, exist_ok=True)
-            (made.home / file).write_text(text)
+        made.furnish()
         if phase != "STANDBY":
             await made.brought_to(phase)
         return made
@@ -158,6 +163,10 @@ class Installation:
         client.headers["Cookie"] = f"{COOKIE}={answer.cookies[COOKIE]}"
         client.cookies.clear()
         return client
+
+    @property
+    def administrator(self) -> Person:
+        return Person("admin", self.admin, self.data, self.running.password or "")
 
     @cached_property
     def admin(self) -> httpx.Client:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Error, Page, Response, WebSocket
 
-from tests.browser.door.installation import PASSWORD, PATIENCE, Installation, Person
+from tests.browser.door.installation import PATIENCE, Installation, Person
 from tests.proxy.recording.workbench import Tab
 
 DOCUMENT = "meta#vscode-workbench-web-configuration"
@@ -46,7 +46,10 @@ class Visitor:
     def _watch(self, page: Page) -> None:
         def answered(response: Response) -> None:
             if response.request.is_navigation_request() and response.frame == page.main_frame:
-                mine = "codehub-page" in response.headers or response.url.startswith(f"{self.hub.url}/signin")
+                ours = f"{self.hub.url}/"
+                mine = "codehub-page" in response.headers or (
+                    response.url.startswith(ours) and not response.url.startswith(f"{ours}w/")
+                )
                 (self._ours.add if mine else self._ours.discard)(page)
 
         def said(message: ConsoleMessage) -> None:
@@ -73,9 +76,18 @@ class Visitor:
         await page.wait_for_url(f"{self.hub.url}/api/v1/session")
         return page
 
+    async def comes_in(self, person: Person) -> Page:
+        """By the platform's own address: who is not signed in is led to the door, and from there to the dashboard."""
+        page = await self.context.new_page()
+        await page.goto(f"{self.hub.url}/")
+        await page.wait_for_url("**/signin?*")
+        await self.fills_in(page, person)
+        await page.wait_for_url(f"{self.hub.url}/")
+        return page
+
     async def fills_in(self, page: Page, person: Person) -> None:
         await page.fill("#username", person.username)
-        await page.fill("#password", PASSWORD)
+        await page.fill("#password", person.password)
         await page.click("#submit")
 
     async def goes(self, address: str) -> tuple[Page, Response]:

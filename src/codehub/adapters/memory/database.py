@@ -14,10 +14,12 @@ from uuid import UUID
 from codehub.adapters.memory.collector import CollectorWorld, MemoryCollectorMarks, MemoryCollectorView
 from codehub.adapters.memory.leadership import LeadershipWorld, MemoryLeadership
 from codehub.adapters.memory.people import PeopleWorld
+from codehub.adapters.memory.traffic import MemoryTraffic
 from codehub.adapters.memory.views import MemoryLedger, MemoryViews
 from codehub.adapters.memory.wire import Wire
 from codehub.domain.admission import Slots, holds_slot, overtaken
 from codehub.domain.errors import Conflict, NotFound, Stale
+from codehub.domain.history import Minute
 from codehub.domain.ledger import Entry, entries
 from codehub.domain.plan import wants_volume_gone
 from codehub.domain.protection import RestorePoint
@@ -39,6 +41,7 @@ class DatabaseWorld:
     ledger: list[Entry] = field(default_factory=list)
     points: dict[UUID, list[RestorePoint]] = field(default_factory=dict)
     leases: dict[UUID, dict[str, datetime]] = field(default_factory=dict)
+    traffic: dict[datetime, Minute] = field(default_factory=dict)
     people: PeopleWorld = field(default_factory=PeopleWorld)
     leadership: LeadershipWorld = field(default_factory=LeadershipWorld)
     collector: CollectorWorld = field(default_factory=CollectorWorld)
@@ -131,6 +134,9 @@ class MemoryDatabase:
 
     def views(self) -> MemoryViews:
         return MemoryViews(self.world, self._wire)
+
+    def traffic(self) -> MemoryTraffic:
+        return MemoryTraffic(self.world.traffic, self.world.now, self._wire)
 
     def collector(self) -> MemoryCollectorView:
         return MemoryCollectorView(self.world, self._wire)

@@ -96,6 +96,7 @@ class MemoryViews:
                 sum(row.phase is Phase.RUNNING and row.deleted_at is None for row in self._world.rows.values()),
                 [entry for entry in self._world.ledger if entry.at > now - SPAN and _tells_of_running(entry)],
                 [(point.created_at, point.bytes) for point in points if point.created_at > now - SPAN],
+                [minute for at, minute in sorted(self._world.traffic.items()) if at > now - SPAN],
             )
 
         return await self._wire.call("views.day", read)

@@ -17,6 +17,7 @@ from codehub.adapters.postgres.sessions import Patience, Sessions
 from codehub.adapters.postgres.specs import PostgresSpecs
 from codehub.adapters.postgres.statuses import PostgresStatuses
 from codehub.adapters.postgres.templates import PostgresTemplates
+from codehub.adapters.postgres.traffic import PostgresTraffic
 from codehub.adapters.postgres.views import PostgresViews
 from codehub.adapters.postgres.visits import PostgresVisits
 from codehub.ports.signals import Clock
@@ -62,6 +63,9 @@ class PostgresDatabase:
 
     def views(self) -> PostgresViews:
         return PostgresViews(self.sessions)
+
+    def traffic(self) -> PostgresTraffic:
+        return PostgresTraffic(self.sessions)
 
     def collector(self) -> PostgresCollectorView:
         return PostgresCollectorView(self.sessions)

@@ -53,4 +53,14 @@ SELECT {ENTRY_COLUMNS} FROM workspace_events WHERE at > $1 AND (
 
 ARCHIVED: Final = "SELECT created_at, bytes FROM archives WHERE created_at > $1"
 
+# $3: how long minutes are kept. Whoever adds to one also clears away what is too old, so nobody else has to.
+ADD_TRAFFIC: Final = """
+WITH gone AS (DELETE FROM traffic WHERE minute <= clock_timestamp() - $3::interval)
+INSERT INTO traffic (minute, requests, socket_seconds) VALUES (date_trunc('minute', clock_timestamp()), $1, $2)
+ON CONFLICT (minute) DO UPDATE SET
+    requests = traffic.requests + excluded.requests, socket_seconds = traffic.socket_seconds + excluded.socket_seconds
+"""
+
+TRAFFIC: Final = "SELECT minute, requests, socket_seconds FROM traffic WHERE minute > $1 ORDER BY minute"
+
 LEASE_UNTIL: Final = "SELECT max(until) FROM leases WHERE workspace_id = $1 AND until > clock_timestamp()"

@@ -12,7 +12,7 @@ from codehub.adapters.postgres import view_statements as views
 from codehub.adapters.postgres.readable import readable
 from codehub.adapters.postgres.sessions import Sessions
 from codehub.domain.admission import holds_slot
-from codehub.domain.history import SPAN, Day
+from codehub.domain.history import SPAN, Day, Minute
 from codehub.domain.ledger import Entry, Kind
 from codehub.domain.naming import is_slug
 from codehub.domain.protection import RestorePoint
@@ -81,7 +81,8 @@ class PostgresViews:
             running: int = await connection.fetchval(views.RUNNING)
             happenings = [rows.entry(record) for record in await connection.fetch(views.HAPPENINGS, now - SPAN)]
             archived = [(at, size) for at, size in await connection.fetch(views.ARCHIVED, now - SPAN)]
-        return Day(now, running, happenings, archived)
+            traffic = [Minute(*record) for record in await connection.fetch(views.TRAFFIC, now - SPAN)]
+        return Day(now, running, happenings, archived, traffic)
 
     async def now(self) -> datetime:
         async with self._sessions.reading() as connection:

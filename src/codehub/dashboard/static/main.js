@@ -1,7 +1,7 @@
 /** Begins: who is signed in, the frame, the stream, and then the page that the address names. */
 
 import { get, onSignedOut } from "./core/api.js";
-import { language, clock, t } from "./core/language.js";
+import { language, clock, problemText, t } from "./core/language.js";
 import { Lifecycles } from "./core/lifecycles.js";
 import { Pace } from "./core/pace.js";
 import { Router } from "./core/router.js";
@@ -40,6 +40,6 @@ async function begin() {
 begin().catch((problem) => {
   if (problem.status === 401) return;
   const again = element("button", { type: "button", class: "button primary", on: { click: () => location.reload() } }, t("failed.again"));
-  const told = element("main", { class: "page empty" }, element("h1", {}, t("failed.title")), element("p", {}, problem.message), again);
+  const told = element("main", { class: "page empty" }, element("h1", {}, t("failed.title")), element("p", {}, problemText(problem)), again);
   document.body.append(told);
 });

@@ -26,7 +26,7 @@ function failure(ws, t) {
 function busy(ws, how) {
   const { t } = how;
   const parts = [progressText(ws, how), thenText(ws, t)];
-  if (ws.error) parts.unshift(t("doing.retry", { message: ws.error.message }));
+  if (ws.error) parts.unshift(retry(ws, how));
   const { progress } = ws;
   const known = progress?.total_bytes && OPERATIONS[ws.operation].hasBytes;
   return {
@@ -34,6 +34,11 @@ function busy(ws, how) {
     detail: parts.filter(Boolean).join(" · "),
     fraction: known ? Math.min(1, progress.bytes / progress.total_bytes) : null,
   };
+}
+
+/** A backend's own words are English; who reads another language is told what they mean. */
+function retry({ error }, { t, language }) {
+  return t("doing.retry", { message: language.startsWith("en") ? error.message : t(`reason.${error.reason}.meaning`) });
 }
 
 function progressText(ws, { t, language, left }) {
@@ -59,10 +64,11 @@ function thenText(ws, t) {
   return t("doing.then", { operation: t(`operation.${steps.at(-1).operation}`).toLowerCase() });
 }
 
-function waiting(ws, { t }) {
+function waiting(ws, how) {
+  const { t } = how;
   const [step] = way(ws.phase, ws.desired_state);
   const operation = step ? t(`operation.${step.operation}`) : t(`phase.${ws.desired_state}`);
-  const detail = ws.error ? t("doing.retry", { message: ws.error.message }) : t("doing.soon");
+  const detail = ws.error ? retry(ws, how) : t("doing.soon");
   return { label: t("doing.now", { operation }), detail, fraction: null };
 }
 

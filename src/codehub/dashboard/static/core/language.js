@@ -43,10 +43,27 @@ export function t(key, values = {}) {
 
 export const knows = (key) => key in WORDS[language];
 
-/** What went wrong, in the person's language where we have the words. */
+/** Why, by a name from the ledger or of a failure. */
+export function whyText(reason) {
+  const key = [`why.${reason}`, `reason.${reason}.meaning`].find(knows);
+  return key ? t(key) : "";
+}
+
+/** Who did it: a person's name, or what a part of ours is called. */
+export function actorText(actor) {
+  return knows(`actor.${actor}`) ? t(`actor.${actor}`) : actor;
+}
+
+/** What went wrong, in the person's language where we have the words. The server's own sentences are English. */
 export function problemText(problem) {
   const key = `problem.${problem.code}`;
-  return knows(key) ? t(key) : problem.message;
+  return knows(key) ? t(key, { detail: problem.message }) : problem.message;
+}
+
+/** What is wrong with a field, likewise. */
+export function wrongText({ field, message }) {
+  const key = `wrong.${field}`;
+  return knows(key) ? t(key) : message;
 }
 
 export const bytes = (count) => format.bytes(count, locale);

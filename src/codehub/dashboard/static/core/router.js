@@ -1,7 +1,7 @@
 /** Addresses: each names a page and all it shows, so that links, reloads and the back button do what people expect. */
 
 import { element, replace } from "./element.js";
-import { t } from "./language.js";
+import { problemText, t } from "./language.js";
 
 /**
  * @typedef {{title: string, node: Node, dispose?: () => void}} Page
@@ -97,7 +97,7 @@ function failed(error) {
   const missing = error.status === 404;
   if (!error.status && error.status !== 0) console.error(error);
   const title = missing ? t("missing.title") : t("failed.title");
-  return { title, node: told(title, error.message) };
+  return { title, node: told(title, problemText(error)) };
 }
 
 function told(title, text) {

@@ -378,6 +378,32 @@ export const KINDS = [
   "purged"
 ];
 
+export const GARBAGE = {
+  "unknown": "no workspace of that id is known",
+  "purged": "its workspace was purged",
+  "deleted": "its workspace was deleted and the undo window is over",
+  "former_home": "not the home of its workspace any more",
+  "cut_off": "left by an upload that was cut off; the archive was made since",
+  "unfinished": "an upload that was never finished or never recorded",
+  "discarded": "discarded, and the undo window is over",
+  "too_old": "older than the newest restore points, which are kept"
+};
+
+export const REFUSALS = [
+  "database-empty",
+  "foreign-install",
+  "database-younger",
+  "ledger-behind",
+  "restored",
+  "too-many"
+];
+
+export const THINGS = [
+  "container",
+  "volume",
+  "object"
+];
+
 export const SCOPES = [
   "read",
   "write",

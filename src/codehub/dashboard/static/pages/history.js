@@ -3,7 +3,7 @@
 import { get, query } from "../core/api.js";
 import { element, show } from "../core/element.js";
 import { KINDS, OPERATIONS, PHASES, RECOVERIES } from "../core/states.js";
-import { clock, day, knows, moment, t, time } from "../core/language.js";
+import { actorText, clock, day, knows, moment, t, time, whyText } from "../core/language.js";
 import { complain } from "../parts/toasts.js";
 
 const STEP = 50;
@@ -82,14 +82,9 @@ function line(entry) {
 }
 
 function what(entry) {
-  const values = { actor: who(entry.actor), before: word(entry.before), after: word(entry.after), time: clock(entry.at) };
+  const values = { actor: actorText(entry.actor), before: word(entry.before), after: word(entry.after), time: clock(entry.at) };
   const key = `ledger.${entry.kind}`;
   return knows(key) ? t(key, values) : [entry.kind, entry.after].filter(Boolean).join(": ");
-}
-
-function who(actor) {
-  const key = `actor.${actor}`;
-  return knows(key) ? t(key) : actor;
 }
 
 function word(value) {
@@ -100,7 +95,7 @@ function word(value) {
   return value;
 }
 
+/** That it was asked for is what the line itself says. */
 function reason(entry) {
-  const key = `why.${entry.reason}`;
-  return entry.reason !== "asked" && knows(key) ? t(key) : "";
+  return entry.reason === "asked" ? "" : whyText(entry.reason);
 }

@@ -1,8 +1,8 @@
 /** Where it is in its life, why it is there, and what is known of it. */
 
 import { element, replace, text } from "../core/element.js";
-import { CONDITIONS } from "../core/states.js";
-import { ago, clock, duration, knows, moment, t } from "../core/language.js";
+import { CONDITIONS, REASONS } from "../core/states.js";
+import { actorText, ago, clock, duration, knows, moment, t, whyText } from "../core/language.js";
 import { now } from "../core/clock.js";
 import { icon } from "../parts/icons.js";
 import { machine } from "../parts/machine.js";
@@ -20,7 +20,7 @@ export function overviewTab(app, ws) {
     section(t("machine.title"), [element("p", { class: "muted" }, t("machine.text")), drawn.node], "wide"),
     life.node,
     section(t("conditions.title"), checks),
-    section(t("facts.title"), facts),
+    section(t("facts.title"), facts, "wide"),
   );
   let conditions = "";
   let known = "";
@@ -51,6 +51,8 @@ function check(name, condition) {
   const state = condition?.status === true ? "yes" : condition?.status === false ? "no" : "unknown";
   const reason = condition?.reason ?? "";
   const key = `because.${reason}`;
+  // What a failure says in full stands above, in its own place.
+  const said = reason in REASONS ? [whyText(reason)] : [knows(key) ? t(key) : reason, condition?.message];
   return element(
     "li",
     { class: "check", data: { state: name === "policy.healthy" && state === "no" ? "bad" : state } },
@@ -59,7 +61,7 @@ function check(name, condition) {
       "div",
       {},
       element("p", { class: "check-name" }, t(`condition.${name}`), element("span", { class: "unseen" }, `: ${t(`status.${state}`)}`)),
-      element("p", { class: "muted small" }, [knows(key) ? t(key) : reason, condition?.message, condition?.last_transition_time && ago(condition.last_transition_time)].filter(Boolean).join(" · ")),
+      element("p", { class: "muted small" }, [...said, condition?.last_transition_time && ago(condition.last_transition_time)].filter(Boolean).join(" · ")),
     ),
   );
 }
@@ -125,6 +127,5 @@ function rowsOf(told) {
 }
 
 function cause({ reason, actor, at }) {
-  const key = `why.${reason}`;
-  return t("life.cause", { reason: knows(key) ? t(key) : reason, actor, time: clock(at) });
+  return t("life.cause", { reason: whyText(reason) || reason, actor: actorText(actor), time: clock(at) });
 }

@@ -2,7 +2,7 @@
 
 import { element, attribute, show, text } from "../core/element.js";
 import { allows, tone } from "../core/machine_way.js";
-import { ago, t } from "../core/language.js";
+import { ago, moment, t } from "../core/language.js";
 import { others, primary } from "./actions.js";
 import { icon } from "./icons.js";
 import { menu } from "./menu.js";
@@ -14,7 +14,9 @@ export function card(app, id, find, how = {}) {
   const state = pill();
   const progress = bar();
   const name = element("a", { class: "card-name", href: `/workspaces/${id}` });
-  const about = element("p", { class: "card-about" });
+  const what = element("span", {});
+  const when = element("time", {});
+  const about = element("p", { class: "card-about" }, what, when);
   const why = element("p", { class: "card-why" });
   const mainWords = element("span", {});
   const mainIcon = element("span", { class: "icon-slot" });
@@ -45,7 +47,11 @@ export function card(app, id, find, how = {}) {
     const now = ws();
     const words = said(app, now);
     text(name, now.name);
-    text(about, [how.owner ? now.owner : "", now.description || now.template, used(now, app.lifecycles.of(now))].filter(Boolean).join(" · "));
+    const [lately, at] = used(now, app.lifecycles.of(now));
+    text(what, [how.owner ? now.owner : "", now.description || now.template].filter(Boolean).join(" · "));
+    text(when, lately);
+    attribute(when, "datetime", at);
+    attribute(when, "title", moment(at));
     state.update(now, words);
     progress.update(words);
     text(why, words.detail);
@@ -67,11 +73,11 @@ export function card(app, id, find, how = {}) {
   return { node, update };
 }
 
-/** What somebody did inside reaches the lifecycle before it changes anything else. */
+/** In words, and when that was. What somebody did inside reaches the lifecycle before it changes anything else. */
 function used(ws, lifecycle) {
-  if (ws.deleted_at) return t("card.deleted", { ago: ago(ws.deleted_at) });
+  if (ws.deleted_at) return [t("card.deleted", { ago: ago(ws.deleted_at) }), ws.deleted_at];
   const at = [ws.last_access_at, lifecycle?.last_activity_at].filter(Boolean).sort((a, b) => Date.parse(b) - Date.parse(a))[0];
-  return at ? t("card.used", { ago: ago(at) }) : t("card.created", { ago: ago(ws.created_at) });
+  return at ? [t("card.used", { ago: ago(at) }), at] : [t("card.created", { ago: ago(ws.created_at) }), ws.created_at];
 }
 
 function items(app, ws, act) {

@@ -5,7 +5,7 @@ import { clock, t } from "../core/language.js";
 
 const WIDTH = 480;
 const HEIGHT = 120;
-const FOOT = 18;
+const FOOT = 22;
 
 /**
  * @param {{title: string, points: {at: string, value: number | null}[], shape: "line" | "bars", say: (value: number) => string}} how
@@ -53,5 +53,5 @@ function marks(points, step) {
   return points
     .map((point, place) => ({ ...point, place }))
     .filter(({ place }) => place % every === every - 1 && place < points.length - 1)
-    .map(({ at, place }) => drawing("text", { x: (place + 1) * step, y: HEIGHT + 14, "text-anchor": "middle" }, clock(at).split(" ").at(-1)));
+    .map(({ at, place }) => drawing("text", { x: (place + 1) * step, y: HEIGHT + 17, "text-anchor": "middle" }, clock(at).split(" ").at(-1)));
 }

@@ -1,7 +1,7 @@
 /** The browser's own dialogs: they keep the focus, close on Escape, and give the focus back. */
 
 import { element, replace } from "../core/element.js";
-import { problemText, t } from "../core/language.js";
+import { problemText, t, wrongText } from "../core/language.js";
 import { icon } from "./icons.js";
 
 let number = 0;
@@ -110,7 +110,7 @@ function refuse(node, complaint, problem) {
   const [first] = problem.fields ?? [];
   const control = first && node.elements[first.field];
   if (control instanceof HTMLElement) {
-    mark(control, first.message);
+    mark(control, wrongText(first));
     control.focus();
   } else {
     complaint.textContent = problemText(problem);

@@ -6,7 +6,7 @@ import { isBusy, tone, way } from "../core/machine_way.js";
 import { t } from "../core/language.js";
 
 const NARROW = matchMedia("(max-width: 700px)");
-const BOX = { width: 136, height: 52 };
+const BOX = { width: 148, height: 52 };
 
 /** Those with a level stand in a line, from nothing to running; the rest below. */
 const LINE = Object.keys(PHASES)

@@ -24,10 +24,10 @@ export function auditSection(app) {
     empty: t("audit.none"),
     page: (cursor) => get(`admin/audit${query({ limit: 100, cursor, actor: actor.value, subject: subject.value })}`),
     row: (entry) => [
-      moment(entry.at),
+      element("time", { datetime: entry.at }, moment(entry.at)),
       entry.actor,
       element("div", {}, element("code", {}, entry.action), details(entry.details)),
-      element("code", { class: "break" }, entry.subject),
+      subjectOf(entry.subject),
       element("span", { class: "muted" }, entry.address),
     ],
   });
@@ -44,6 +44,16 @@ export function auditSection(app) {
 }
 
 function details(values) {
-  const told = Object.entries(values).map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`);
-  return told.length ? element("p", { class: "muted small" }, told.join(" · ")) : null;
+  const told = Object.entries(values).map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value)]);
+  if (!told.length) return null;
+  const whole = told.map((pair) => pair.join(": ")).join("\n");
+  return element("p", { class: "muted small", title: whole }, told.map(([name, value]) => `${name}: ${brief(value)}`).join(" · "));
+}
+
+/** Of a name that nobody reads, such as a session's, its beginning is enough to tell it from others. */
+const brief = (value) => (/^[0-9a-f-]{32,}$/.test(value) ? `${value.slice(0, 8)}…` : value);
+
+function subjectOf(subject) {
+  const [kind, ...name] = subject.split(":");
+  return element("code", { class: "whole", title: subject }, name.length ? `${kind}:${brief(name.join(":"))}` : subject);
 }

@@ -3,7 +3,7 @@
 import { get, post } from "../../core/api.js";
 import { element, replace } from "../../core/element.js";
 import { REASONS, RECOVERIES } from "../../core/states.js";
-import { ago, number, t } from "../../core/language.js";
+import { ago, number, problemText, t } from "../../core/language.js";
 import { confirmed } from "../../parts/dialog.js";
 import { advice } from "../../parts/trouble.js";
 import { complain, toast } from "../../parts/toasts.js";
@@ -46,7 +46,7 @@ export function errorsSection(app) {
     const { items } = await post("admin/errors/recover", { action, reason: group.reason });
     const refused = items.filter((item) => !item.accepted);
     toast(t("errors.recovered", { count: items.length - refused.length }), {});
-    if (refused.length) toast(t("errors.refused", { count: refused.length, detail: refused[0].detail }), { tone: "bad" });
+    if (refused.length) toast(t("errors.refused", { count: refused.length, detail: problemText({ code: refused[0].code, message: refused[0].detail }) }), { tone: "bad" });
   }
 
   const stop = app.store.onChange((before, after) => {

@@ -2,7 +2,7 @@
 
 import { get } from "../../core/api.js";
 import { element, replace } from "../../core/element.js";
-import { bytes, clock, number, t } from "../../core/language.js";
+import { bytes, clock, knows, number, t } from "../../core/language.js";
 import { icon } from "../../parts/icons.js";
 import { pagedTable } from "../../parts/table.js";
 import { complain } from "../../parts/toasts.js";
@@ -19,10 +19,10 @@ export function garbageSection() {
       return { items: report.candidates, next_cursor: null };
     },
     row: (found) => [
-      element("div", {}, element("span", { class: "badge" }, found.kind), " ", element("code", { class: "break" }, found.name)),
-      found.why,
-      bytes(found.bytes),
-      found.may_go_at ? clock(found.may_go_at) : element("span", { class: "muted" }, t("garbage.unmarked")),
+      element("div", {}, element("span", { class: "badge" }, t(`thing.${found.kind}`)), " ", element("code", { class: "break" }, found.name)),
+      t(`garbage.why.${found.reason}`),
+      element("span", { class: "whole" }, bytes(found.bytes)),
+      found.may_go_at ? element("time", { datetime: found.may_go_at }, clock(found.may_go_at)) : element("span", { class: "muted" }, t("garbage.unmarked")),
     ],
   });
   const again = element("button", { type: "button", class: "button", on: { click: () => table.load().catch(complain) } }, icon("recover"), t("garbage.again"));
@@ -44,7 +44,7 @@ function told(report) {
     element(
       "ul",
       { class: "plain tiles" },
-      Object.entries(report.existing).map(([kind, count]) => tile(number(count), t("garbage.existing", { kind }))),
+      Object.entries(report.existing).map(([kind, count]) => tile(number(count), t(`garbage.existing.${kind}`))),
       tile(number(report.candidates.length), t("garbage.candidates")),
       tile(bytes(total), t("garbage.freed")),
     ),
@@ -53,10 +53,16 @@ function told(report) {
         "section",
         { class: "trouble" },
         element("h2", {}, icon("warning"), t("garbage.refused")),
-        report.refusals.map((refusal) => element("p", {}, refusal.sentence)),
+        report.refusals.map(refusal),
       ),
     report.strangers > 0 && element("p", { class: "muted" }, t("garbage.strangers", { count: number(report.strangers) })),
   ];
+}
+
+/** The server's sentence has the figures, in English: for others their own comes first. */
+function refusal({ check, sentence }) {
+  const key = `refusal.${check}`;
+  return knows(key) ? [element("p", {}, t(key)), element("p", { class: "muted small", lang: "en" }, sentence)] : element("p", {}, sentence);
 }
 
 function tile(count, label) {

@@ -55,6 +55,8 @@ export function overviewSection(app) {
       chart({ title: t("chart.starts"), points: of("starts"), shape: "bars", say: number }),
       chart({ title: t("chart.seconds"), points: of("start_seconds_median"), shape: "bars", say: duration }),
       chart({ title: t("chart.archived"), points: of("archived_bytes"), shape: "bars", say: bytes }),
+      chart({ title: t("chart.requests"), points: of("requests"), shape: "bars", say: number }),
+      chart({ title: t("chart.sockets"), points: of("sockets"), shape: "line", say: (count) => number(Math.round(count * 10) / 10) }),
     );
   }
 
@@ -99,8 +101,8 @@ function check({ name, ok, detail, seconds }) {
     element(
       "div",
       {},
-      element("p", { class: "check-name" }, name, element("span", { class: "unseen" }, `: ${t(ok ? "health.ok" : "health.bad")}`)),
-      element("p", { class: "muted small" }, ok ? t("health.took", { ms: number(Math.round(seconds * 1_000)) }) : detail),
+      element("p", { class: "check-name" }, t(`health.${name}`), element("span", { class: "unseen" }, `: ${t(ok ? "health.ok" : "health.bad")}`)),
+      element("p", { class: "muted small" }, ok ? t("health.took", { ms: number(Math.round(seconds * 1_000)) }) : `${t("health.bad")} (${detail})`),
     ),
   );
 }
