@@ -1,6 +1,7 @@
 """Who gets where: sessions, owners, phases, hosts and paths, asked of a whole front door."""
 
 from collections.abc import AsyncIterator
+from uuid import UUID
 
 import pytest
 
@@ -8,6 +9,7 @@ from codehub.domain.errors import ErrorReason
 from codehub.domain.identity import Role, Scope, changed_role, disabled
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.accounts import Ticket
+from codehub.ports.runtime import Endpoint
 from codehub.ports.stores import Actor
 from codehub.proxy.visitors import SESSION_COOKIE, VISIT_COOKIE
 from codehub.usecases.new_secrets import digest
@@ -325,6 +327,32 @@ async def test_a_hot_request_asks_nobody(hub: Hub) -> None:
     for number in range(20):
         assert (await hub.get(demo, f"/{number}", ann, DIRECT)).status_code == 200
     assert hub.outages.asked[before:] == []
+
+
+async def test_one_that_cannot_be_looked_at_keeps_nobody_from_the_others(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a runtime may stumble over: the worker that serves everybody does not end for it."""
+    ann = await hub.person()
+    odd, demo = await hub.workspace(ann, name="odd"), await hub.workspace(ann)
+    for workspace in (odd, demo):
+        assert (await hub.get(workspace, "/", ann)).status_code == 200
+    whole = hub.runtime.endpoint
+    looks: list[UUID] = []
+
+    async def endpoint(workspace_id: UUID) -> Endpoint | None:
+        looks.append(workspace_id)
+        if workspace_id == odd.id:
+            raise KeyError("a field that was always there")
+        return await whole(workspace_id)
+
+    monkeypatch.setattr(hub.runtime, "endpoint", endpoint)
+    await hub.becomes(odd.id, name="odder")
+    await eventually(lambda: looks.count(odd.id) > 1)
+    await hub.becomes(demo.id, phase=Phase.STANDBY, desired_state=Desired.STANDBY)
+    await comes_true(lambda: _status_is(hub, demo, ann, 503), 30)
+    monkeypatch.undo()
+    await comes_true(lambda: _status_is(hub, odd, ann, 200), 30)
 
 
 async def test_a_stop_is_noticed_and_so_is_the_next_start(hub: Hub) -> None:

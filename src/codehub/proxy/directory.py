@@ -189,19 +189,32 @@ class Directory:
             self._wake.clear()
             ids, self._told = list(self._told), {}
             try:
-                await self._renew_all(ids)
+                again = await self._renew_all(ids)
             except CodeHubError as error:
                 log.warning("the front door waits for the database", error=str(error))
-                self._told.update(dict.fromkeys(ids))
+                again = ids
+            if again:
+                self._told.update(dict.fromkeys(again))
                 await asyncio.sleep(AGAIN_SECONDS)
                 self._wake.set()
 
-    async def _renew_all(self, ids: list[UUID]) -> None:
+    async def _renew_all(self, ids: list[UUID]) -> list[UUID]:
+        """Returns those that could not be looked at: what is wrong with one must not keep the others from anything."""
         found = await self._views.some(ids) if ids else {}
+        failed: list[UUID] = []
         for workspace_id in ids:
             entry = self._by_id.get(workspace_id)
-            if entry is not None:
+            if entry is None:
+                continue
+            try:
                 await self._renew(entry, found.get(workspace_id))
+            except CodeHubError:
+                raise
+            except Exception:
+                log.exception("the front door cannot look at a workspace", workspace=str(workspace_id))
+                entry.withdraw()
+                failed.append(workspace_id)
+        return failed
 
     async def _renew(self, entry: Entry, owned: Owned | None) -> None:
         if owned is None or owned.workspace.deleted_at is not None:
