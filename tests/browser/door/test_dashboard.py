@@ -132,9 +132,9 @@ async def is_mended_by_an_admin(admin: Page, page: Page, other: Page, desk: Work
     await passed.get_by_text("most").wait_for()  # all of this came through it
     await admin.get_by_role("link", name="Errors").first.click()
     await admin.get_by_role("heading", name="The home volume vanished").wait_for()
-    await admin.get_by_role("link", name="shop").click()
+    await admin.get_by_role("link", name="shop").wait_for()
     await admin.get_by_role("button", name="Begin with an empty home").click()
     await admin.get_by_role("dialog").get_by_role("button", name="Begin with an empty home").click()
-    await admin.locator(".pill", has_text="Asleep").wait_for()
+    await admin.get_by_role("heading", name="All is well").wait_for()
     await sees(other, "shop", "Asleep")
     await page.locator(".trouble").wait_for(state="hidden")
