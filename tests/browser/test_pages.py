@@ -26,7 +26,8 @@ def english() -> list[str]:
     return [text for text in told if " " in text and "{" not in text]
 
 
-async def test_a_hostile_name_is_text_and_korean_is_korean_everywhere(stage: Stage) -> None:
+async def test_a_hostile_name_is_text_everywhere(stage: Stage) -> None:
+    """And what is read there in Korean is Korean."""
     sentences = english()
     assert len(sentences) > 150
     cast = await play(stage)
