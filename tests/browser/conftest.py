@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from codehub.adapters.postgres.migration import migrate
-from codehub.domain.identity import Role
 from tests.browser.axe import axe_source
 from tests.browser.hub import Hub, Visitor, chromium, running_hub
 from tests.browser.stage import Stage, staged
@@ -23,11 +22,6 @@ async def hub(fresh_database: str, fresh_redis: str) -> AsyncIterator[Hub]:
 @pytest.fixture
 async def ann(hub: Hub) -> Visitor:
     return await hub.visitor("ann")
-
-
-@pytest.fixture
-async def admin(hub: Hub) -> Visitor:
-    return await hub.visitor("root", Role.ADMIN)
 
 
 @pytest.fixture

@@ -4,11 +4,9 @@ Nobody looks in vain: whatever a page complains about (errors, refused scripts, 
 fails for it at the end.
 """
 
-import shlex
 import shutil
-import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -24,7 +22,6 @@ from codehub.domain.identity import Role
 from codehub.ports.accounts import NewUser
 from codehub.ports.stores import Actor
 from tests.api.real_site import RealSite, real_site
-from tests.system import gated_ide
 
 CHROMIUM = Path("/usr/bin/chromium")
 ARGUMENTS = (
@@ -132,26 +129,6 @@ class Hub:
     url: str = ""
     visitors: list[Visitor] = field(default_factory=list)
 
-    @property
-    def gates(self) -> Path:
-        return self.site.directory / "gates"
-
-    @contextmanager
-    def gate(self, name: str) -> Iterator[None]:
-        """What the IDEs are told while the context lasts: see tests/system/gated_ide.py."""
-        path = self.gates / name
-        path.touch()
-        try:
-            yield
-        finally:
-            path.unlink()
-
-    async def home(self, workspace_id: str) -> Path:
-        row = await self.site.services.database.specs().get(UUID(workspace_id))
-        assert row is not None
-        assert row.home_store_key is not None
-        return self.site.services.processes.homes.home(row.home_store_key)
-
     async def visitor(self, name: str, role: Role = Role.USER, **context: Any) -> Visitor:
         """Joins if nobody has that name; comes in by another window if somebody has."""
         known = next((one for one in self.visitors if one.name == name), None)
@@ -178,17 +155,11 @@ async def running_hub(database_url: str, redis_url: str, **settings: str) -> Asy
     """API and coordinator run; the database is migrated."""
     async with real_site(database_url, redis_url, **settings) as site, chromium() as browser:
         hub = Hub(site, browser)
-        hub.gates.mkdir()
-        site.settings["CODEHUB_IDE_COMMAND"] = shlex.join(
-            [sys.executable, gated_ide.__file__, "{socket}", str(hub.gates)]
-        )
         site.start_coordinator()
         api = await site.start_api()
         hub.url = api.url.replace("127.0.0.1", "localhost")
         try:
             yield hub
         finally:
-            for gate in hub.gates.iterdir():
-                gate.unlink()
             await hub.close()
         assert not hub.complaints(), "\n".join(hub.complaints())

@@ -167,7 +167,7 @@ class Screen:
 
 
 async def _open_create(page: Page) -> None:
-    await page.get_by_role("button", name="New workspace").first.click()
+    await page.locator(".page-head .button.primary").click()
     await page.get_by_role("dialog").wait_for()
 
 

@@ -1,34 +1,49 @@
 """What pages promise: text stays text, the keyboard is enough, nothing stale passes for true, both languages."""
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from playwright.async_api import Page, expect
 
+from codehub.dashboard.vocabulary import states
 from codehub.domain.identity import Role
 from codehub.domain.workspace import Desired, Phase
 from tests.browser.screens import SCREENS, play, shown
 from tests.browser.stage import Stage
+from tests.house.project import SOURCE
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
+def english() -> list[str]:
+    """Sentences and names of several words, without holes: none of them is Korean."""
+    words = (SOURCE / "dashboard" / "static" / "words" / "en.js").read_text()
+    told = [*re.findall(r'": "([^"]+)",$', words, re.MULTILINE), *re.findall(r'": "([^"]+)"', json.dumps(states()))]
+    return [text for text in told if " " in text and "{" not in text]
+
+
 async def test_a_hostile_name_is_text_everywhere(stage: Stage) -> None:
+    """And what is read there in Korean is Korean."""
+    sentences = english()
+    assert len(sentences) > 150
     cast = await play(stage)
     rows = stage.worlds.database.world.rows
     for key in list(rows):
         stage.change(rows[key], name=HOSTILE, description=HOSTILE, memo=HOSTILE)
     alerts: list[str] = []
     for who, role in (("ann", Role.USER), ("admin", Role.ADMIN)):
-        visitor = await stage.visitor(who, role)
+        visitor = await stage.visitor(who, role, locale="ko-KR")
         visitor.page.on("dialog", lambda dialog: alerts.append(dialog.message))
         for screen in SCREENS:
             if screen.who == who:
                 page = await shown(visitor, screen, cast)
                 assert await page.locator("img").count() == 0, screen.name
+                shows = await page.inner_text("body")
+                assert [text for text in sentences if text in shows] == [], screen.name
         await visitor.goes("/" if who == "ann" else "/admin/workspaces")
         await expect(visitor.page.get_by_role("link", name=HOSTILE).first).to_be_visible()
         stage.change(rows[cast.running], desired_state=Desired.STANDBY)

@@ -14,7 +14,15 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
-@pytest.mark.parametrize(("look", "options"), LOOKS, ids=[look for look, _ in LOOKS])
+EVERY_TIME = {"desktop-light", "phone-dark"}
+"""Both sizes and both colours; the other two pairs are for the long run."""
+PAIRS = [
+    pytest.param(look, options, id=look, marks=() if look in EVERY_TIME else pytest.mark.long)
+    for look, options in LOOKS
+]
+
+
+@pytest.mark.parametrize(("look", "options"), PAIRS)
 async def test_every_page_can_be_used_by_everybody(
     stage: Stage, axe: str, look: str, options: Mapping[str, Any]
 ) -> None:
