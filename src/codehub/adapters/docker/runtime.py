@@ -30,6 +30,7 @@ from codehub.adapters.docker.payloads import (
     Payload,
     Site,
 )
+from codehub.adapters.docker.sizes import make_volume
 from codehub.adapters.docker.walls import Walls
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
@@ -106,10 +107,10 @@ class DockerRuntime:
         container = (await self._listed(WORKSPACE, [workspace_id], container_name)).get(workspace_id)
         return await self.engine.output(container["Id"], tail) if container else ""
 
-    async def create_volume(self, workspace_id: UUID, name: str) -> None:
+    async def create_volume(self, workspace_id: UUID, name: str, disk_bytes: int | None = None) -> None:
+        payload = payloads.volume(self.site, workspace_id, name, uuid4().hex, disk_bytes)
         with doing(f"volume {name} cannot be made"):
-            docker = await self.engine.docker()
-            await docker.volumes.create(payloads.volume(self.site, workspace_id, name, uuid4().hex))
+            await make_volume(self.engine, payload)
         # One that was there before stays as it was, whoever's it is.
         if not await self.owns_volume(workspace_id, name):
             raise BackendError(f"volume {name} is there and is not ours: rename or remove it")
