@@ -1,4 +1,4 @@
-"""CodeHub in containers, as the compose file runs it: the coordinator, the API and the front door are its containers, on
+"""CodeHub in containers, as the compose file runs it: coordinator, API and front door are containers of its image, on
 one engine with the workspaces. One is made, worked in through that front door, archived and restored, and from inside
 it nothing of the platform's is in reach.
 """

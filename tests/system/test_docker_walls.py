@@ -10,6 +10,7 @@ from dataclasses import replace
 from uuid import UUID, uuid4
 
 import pytest
+import pytest_asyncio
 
 from codehub.adapters.docker import DockerRuntime, Engine
 from codehub.adapters.docker.firewall import NEVER, PRIVATE
@@ -19,7 +20,7 @@ from codehub.ports.runtime import ContainerSpec, Share
 from tests.contracts.patience import eventually
 from tests.docker_engine import WORKSPACE_IMAGE, DockerHouse, sweep
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
 SHARE = Share(cpu=1.0, memory_bytes=256 << 20, pids=100)
 CONNECT = 'timeout 3 bash -c "</dev/tcp/$0/$1"'
@@ -59,9 +60,9 @@ class Neighbourhood:
         return await self.runtime.answers(self.mine) and await self.runtime.answers(self.theirs)
 
 
-@pytest.fixture
-async def here(docker_house: DockerHouse, engine: Engine) -> AsyncIterator[Neighbourhood]:
-    site = docker_house.site(WORKSPACE_IMAGE)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def here(docker_house: DockerHouse) -> AsyncIterator[Neighbourhood]:
+    engine, site = Engine.of_environment(), docker_house.site(WORKSPACE_IMAGE)
     runtime = docker_house.runtime(engine, site)
     place = Neighbourhood(runtime, Walls(engine, docker_house.here))
     try:
@@ -70,6 +71,7 @@ async def here(docker_house: DockerHouse, engine: Engine) -> AsyncIterator[Neigh
     finally:
         await sweep(engine, site.install_id)
         await runtime.close()
+        await engine.close()
 
 
 @contextmanager
@@ -170,9 +172,9 @@ async def test_the_rules_for_what_is_beyond_this_machine_stand(here: Neighbourho
 
 
 async def test_walls_that_somebody_took_down_are_missed_and_put_up_again(
-    docker_house: DockerHouse, engine: Engine
+    here: Neighbourhood, docker_house: DockerHouse
 ) -> None:
-    own = Walls(engine, replace(docker_house.site(), network=f"codehub-test-{uuid4().hex[:8]}"))
+    own = Walls(here.runtime.engine, replace(docker_house.site(), network=f"codehub-test-{uuid4().hex[:8]}"))
     try:
         await own.stand()
         assert await own.missing() == ""
