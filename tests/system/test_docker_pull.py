@@ -1,5 +1,5 @@
-"""An image that is not there yet, from a registry of the test's own: its progress is told, and a registry that says no is
-told from one that is broken or away.
+"""An image that is not there yet, from a registry of the test's own: its progress is told, and a registry that says no
+is told from one that is broken or away.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The first answer of a container that was just started: watched for closely, and told as a hint.
 
-Else it would be heard of at the next look, and looks are too dear to be frequent. This asks the container's own port, and
-nobody else, so that twenty that start at once are not held up by the asking.
+Else it would be heard of at the next look, and looks are too dear to be frequent. This asks the container alone, at its
+own port, so that twenty that start at once are not held up by the asking.
 """
 
 import asyncio
