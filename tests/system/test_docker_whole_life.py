@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.door.chromium import launched
+from tests.browser.door.test_presence import rests
 from tests.browser.door.visitor import Visitor, arrived, runs, until
 from tests.docker_engine import DockerHouse
 from tests.job.trees import assert_same, snapshot
@@ -17,6 +18,7 @@ from tests.system.docker_hub import TTL, Desk, DockerHub, digest, docker_hub, of
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
+FLUSHED = 3.0
 WORK = """\
 mkdir -p project/src && cd project && head -c 8000000 /dev/urandom > data.bin && chmod 640 data.bin
 for number in 1 2 3 4 5 6 7 8 9; do echo "answer = $number" > src/module_$number.py; done
@@ -68,7 +70,8 @@ async def test_a_whole_life_in_a_browser(waits: bool, hub: DockerHub, tmp_path: 
     assert len({digest(of_people(tree)) for tree in stages.values()}) == 1, "each stage has the same home"
     hashes = f"{digest(of_people(stages['archive']))[:16]} of {len(of_people(stages['archive']))} entries"
     tell(f"the home's hash at {', '.join(stages)}: {hashes}")
-    assert desk.http.delete(desk.path).status_code == 202
+    said = desk.http.delete(desk.path, headers={"Content-Type": "application/json"})
+    assert said.status_code == 202, said.text
     await until(lambda: desk.containers() == desk.volume == "", "its end")
 
 
@@ -81,6 +84,7 @@ async def writes_in_the_terminal(tab: Tab, desk: Desk) -> None:
 
 async def falls_asleep(desk: Desk, *, waits: bool) -> None:
     if not waits:
+        await rests(desk, FLUSHED)  # what was typed last has arrived: it would be newer than the time we make
         await desk.time_passes(TTL, "last_access_at", "phase_changed_at")
     await desk.becomes("STANDBY")
 
