@@ -41,7 +41,7 @@ async def why_not(engine: Engine) -> str:
         except DockerError as error:
             if not is_refusal(payload, error):
                 raise
-            return str(error.message).strip()
+            return str(error.message).strip().removeprefix(f"create {payload['Name']}: ")
         await engine.delete_volume(payload["Name"])
     return ""
 
