@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from codehub.adapters.docker import DockerJobs, DockerRuntime, Engine, Site
+from codehub.adapters.docker import DockerJobs, DockerRuntime, Engine, Site, sizes
 from codehub.adapters.docker.jobs import job_store
 from codehub.adapters.docker.walls import Walls
 from codehub.adapters.process import ProcessJobs, ProcessRuntime
@@ -115,6 +115,15 @@ def _begun_with(directory: Path) -> str | None:
 
 def _words(runtime: str) -> str:
     return "Docker containers" if runtime == "docker" else "processes"
+
+
+async def why_no_disk_limits(settings: Settings) -> str:
+    """Why a template's limit on the disk is not held to, in the engine's own words; empty if it is."""
+    engine = engine_of(settings)
+    try:
+        return await sizes.why_not(engine)
+    finally:
+        await engine.close()
 
 
 async def walls_missing(settings: Settings, install: str) -> str:

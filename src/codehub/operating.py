@@ -76,6 +76,7 @@ def platform_addresses(settings: Settings, gateway: str) -> dict[tuple[str, int]
     store = os.environ.get("CODEHUB_S3_ENDPOINT", "")
     named = {
         f"//{settings.api_address}": "CodeHub's API",
+        f"//{settings.proxy_address}": "CodeHub's front door",
         settings.database_url.get_secret_value(): "the database",
         settings.redis_url.get_secret_value(): "Redis",
         store: "the object store",

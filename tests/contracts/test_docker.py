@@ -1,6 +1,7 @@
 """What only Docker can do to us: names that others have, containers half made, an engine that is away."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -129,6 +130,18 @@ async def test_how_it_ended_is_told_once_and_stays_the_same(
     detail = (await runtime.containers())[spec.workspace_id].detail
     assert detail == "exit code 137: listening"
     assert (await place.runtime().containers([spec.workspace_id]))[spec.workspace_id].detail == detail
+
+
+async def test_its_first_answer_is_told(runtime: DockerRuntime, spec: ContainerSpec) -> None:
+    hints = runtime.hints()
+    told = asyncio.ensure_future(anext(hints))
+    await asyncio.sleep(0.5)  # it listens
+    await runtime.start_container(spec)
+    async with asyncio.timeout(20):
+        while not await runtime.answers(await told):
+            told = asyncio.ensure_future(anext(hints))
+    assert isinstance(hints, AsyncGenerator)
+    await hints.aclose()
 
 
 async def test_an_engine_that_is_not_there_leaves_all_unknown(place: DockerPlace) -> None:

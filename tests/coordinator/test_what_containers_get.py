@@ -8,7 +8,7 @@ from codehub.domain.workspace import Desired, Phase
 from codehub.ports.runtime import ContainerSpec, Share
 from codehub.ports.stores import Actor
 from tests.coordinator.workshop import Workshop, in_virtual_time
-from tests.rows import WORKSPACE_ID, with_home
+from tests.rows import WORKSPACE_ID, with_home, workspace
 
 ROOT = Actor("root")
 
@@ -34,6 +34,24 @@ async def test_its_templates_variables_and_share() -> None:
     spec = await started(shop)
     assert spec.env == {"A": "1", "CODEHUB_GIT_URL": "https://example.com/x.git"}
     assert spec.share == Share(0.5, 7, 8, 9)
+
+
+@in_virtual_time
+async def test_its_home_has_the_size_that_the_template_says_whenever_it_is_made() -> None:
+    shop, templates = Workshop(), MemoryDirectory().templates()
+    shop.outside = replace(shop.outside, templates=templates)
+    await shop.take_office()
+    await templates.put(Template("default", disk_bytes=8), ROOT)
+    shop.place(workspace(desired_state=Desired.STANDBY))
+    await shop.converge()
+    assert [volume.disk_bytes for volume in shop.worlds.runtime.volumes.values()] == [8]
+    shop.change(desired_state=Desired.ARCHIVED)()
+    await shop.converge()
+    assert shop.worlds.runtime.volumes == {}
+    await templates.put(Template("default", disk_bytes=9), ROOT)
+    shop.change(desired_state=Desired.STANDBY)()
+    await shop.converge()
+    assert [volume.disk_bytes for volume in shop.worlds.runtime.volumes.values()] == [9]
 
 
 @in_virtual_time

@@ -50,6 +50,17 @@ def test_no_secret_has_a_default_and_no_port_is_published() -> None:
     assert not re.search(r"^\s+ports:", TEXT, re.MULTILINE)
 
 
+def test_every_process_of_a_deployment_is_there_and_the_front_door_is_the_one_that_people_reach() -> None:
+    assert re.findall(r"command: \[(migrate|coordinator|api|proxy)\]", TEXT) == [
+        "migrate",
+        "coordinator",
+        "api",
+        "proxy",
+    ]
+    assert "CODEHUB_PROXY_ADDRESS: ${CODEHUB_PROXY_ADDRESS:-127.0.0.1:8000}" in TEXT
+    assert '"127.0.0.1:8000"]' in TEXT  # where TLS leads to
+
+
 def test_the_databases_are_where_workspaces_may_not_go() -> None:
     addresses = set(re.findall(r"172\.30\.77\.\d+", TEXT))
     assert {"172.30.77.2", "172.30.77.3", "172.30.77.4"} <= addresses

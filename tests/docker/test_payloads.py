@@ -141,6 +141,7 @@ def test_a_volume_and_the_network() -> None:
         "Driver": "local",
         "Labels": {"codehub.install": "here", "codehub.workspace": str(KEY), "codehub.mark": "mark"},
     }
+    assert volume(SITE, KEY, "ws-home", "mark", 7)["DriverOpts"] == {"size": "7"}
     assert network(SITE) == {
         "Name": "codehub-net",
         "Driver": "bridge",

@@ -1,9 +1,9 @@
 """What happens to the engine itself: restarted, standing still, its disk full. Workspaces are unknown for a while,
-never lost, and nothing is started twice. Each on an engine of the test's own.
+never lost, and nothing is started twice. All on an engine of these tests' own.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from uuid import UUID
 
 import pytest
@@ -16,19 +16,27 @@ from tests.system.conftest import Tell
 from tests.system.deployment import PATIENCE
 from tests.system.docker_site import DockerDeployment, OwnEngine, docker_deployed, has_tools, own_engine
 
+NOTICED = 45
+"""Seconds after which two looks have had no answer."""
+
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def fragile_engine(docker_house: DockerHouse) -> Iterator[OwnEngine]:
+    if not has_tools():
+        pytest.skip("dockerd, unshare, nsenter, ip or mkfs.ext4 is not there")
+    with own_engine() as engine:
+        yield engine
 
 
 @pytest.fixture
 async def fragile(
-    docker_house: DockerHouse, witnessed_database: str, fresh_redis: str
+    fragile_engine: OwnEngine, witnessed_database: str, fresh_redis: str
 ) -> AsyncIterator[tuple[DockerDeployment, OwnEngine]]:
-    if not has_tools():
-        pytest.skip("dockerd, unshare, nsenter, ip or mkfs.ext4 is not there")
-    with own_engine() as engine:
-        async with docker_deployed(witnessed_database, fresh_redis, engine=engine) as site:
-            site.start()
-            yield site, engine
+    async with docker_deployed(witnessed_database, fresh_redis, engine=fragile_engine) as site:
+        site.start()
+        yield site, fragile_engine
 
 
 async def running(site: DockerDeployment, count: int) -> list[UUID]:
@@ -76,6 +84,8 @@ async def test_the_engine_stands_still(seconds: int, fragile: tuple[DockerDeploy
         await asyncio.sleep(seconds)
         rows = [await site.row(key) for key in keys]
         assert [row.phase for row in rows] == [Phase.RUNNING] * 2, "unknown, not absent"
+        seen = {row.conditions.container_ready.status for row in rows}
+        assert seen == ({None} if seconds > NOTICED else {True}), "and said to be unknown"
     await site.settled(waiting, Phase.RUNNING)
     for key in keys:
         await site.settled(key, Phase.RUNNING)

@@ -1,17 +1,14 @@
-"""`codehub doctor --probe` on Docker, and a CodeHub that is in a container itself, over the same engine."""
+"""`codehub doctor --probe` on Docker: the whole way, and nothing in reach from inside."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from codehub.cli import checks
-from codehub.domain.workspace import Desired, Phase
 from codehub.operating import platform_addresses, probe
 from codehub.settings import load_settings
 from codehub.usecases.checkup import Finding, Verdict
-from tests.docker_engine import CODEHUB_IMAGE, DockerHouse
+from tests.docker_engine import DockerHouse
 from tests.system.docker_site import DockerDeployment, docker_deployed
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
@@ -64,31 +61,3 @@ def test_what_listens_on_the_machine_is_tried_at_the_gateway() -> None:
     assert found["172.20.0.1", 5433] == "the database"
     assert found["10.0.0.9", 6379] == "Redis"
     assert found["172.20.0.1", 2376] == "the Docker engine"
-
-
-@dataclass
-class Contained(DockerDeployment):
-    """Its coordinator is a container of our own image, on the host's network as in compose."""
-
-    def command(self) -> list[str]:
-        named = [word for name in self.environment("") for word in ("--env", name) if name != "PATH"]
-        mounts = ["--volume=/var/run/docker.sock:/var/run/docker.sock", "--volume=/tmp:/tmp"]
-        user = f"--user=0:{Path('/var/run/docker.sock').stat().st_gid}"
-        walls = ["--cap-drop=ALL", "--cap-add=DAC_OVERRIDE", "--security-opt=no-new-privileges:true", "--read-only"]
-        return ["docker", "run", "--rm", "--network=host", user, *walls, *mounts, *named, CODEHUB_IMAGE, "coordinator"]
-
-
-async def test_a_codehub_in_a_container_does_the_same(
-    docker_house: DockerHouse, witnessed_database: str, fresh_redis: str
-) -> None:
-    """The databases' sockets and the archives are below /tmp here, at the same path for all."""
-    async with docker_deployed(witnessed_database, fresh_redis, kind=Contained) as site:
-        coordinator = site.start()
-        key = await site.create(Desired.RUNNING)
-        await site.settled(key, Phase.RUNNING)
-        site.inside(key, "echo mine > note")
-        await site.brought_to(key, Desired.ARCHIVED)
-        await site.brought_to(key, Desired.RUNNING)
-        assert site.inside(key, "cat note") == "mine"
-        coordinator.process.terminate()
-        coordinator.process.wait(30)

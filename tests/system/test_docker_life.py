@@ -1,34 +1,47 @@
-"""Workspaces in containers on real PostgreSQL, Redis, S3 and Docker: a life, and what an operator does by hand."""
+"""Workspaces in containers on real PostgreSQL, Redis, S3 and Docker: what an operator does by hand, and what is wished.
+
+One installation for all of them; each has workspaces of its own.
+"""
 
 import subprocess
 from collections.abc import AsyncIterator
-from pathlib import Path
 from uuid import UUID
 
-import httpx
 import pytest
+import pytest_asyncio
 
+from codehub.cli import checks
 from codehub.domain.errors import ErrorReason
 from codehub.domain.naming import container_name
 from codehub.domain.template import Template
 from codehub.domain.workspace import Desired, Phase, RecoverAction
+from codehub.usecases.checkup import Verdict
 from tests.contracts import s3
 from tests.contracts.patience import eventually
 from tests.docker_engine import DockerHouse
-from tests.job.trees import assert_same
+from tests.real_services import ServiceLoop, temporary_database
 from tests.system.conftest import Tell
 from tests.system.deployment import ANN, PATIENCE
 from tests.system.docker_site import DockerDeployment, docker_deployed, seconds_until
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def site(
-    docker_house: DockerHouse, witnessed_database: str, fresh_redis: str, tmp_path: Path
+    docker_house: DockerHouse,
+    postgres_url: str,
+    redis_url: str,
+    witnessed_template: str,
+    service_loop: ServiceLoop,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[DockerDeployment]:
-    with s3.rclone(tmp_path / "s3") as endpoint, s3.credentials(endpoint):
-        async with docker_deployed(witnessed_database, fresh_redis, archive_url=f"s3://{s3.BUCKET}") as site:
+    with (
+        temporary_database(postgres_url, service_loop, template=witnessed_template) as database_url,
+        s3.rclone(tmp_path_factory.mktemp("store") / "s3") as endpoint,
+        s3.credentials(endpoint),
+    ):
+        async with docker_deployed(database_url, redis_url, archive_url=f"s3://{s3.BUCKET}") as site:
             site.start()
             yield site
 
@@ -37,43 +50,6 @@ async def running(site: DockerDeployment) -> UUID:
     key = await site.create(Desired.RUNNING)
     await site.settled(key, Phase.RUNNING)
     return key
-
-
-async def page(site: DockerDeployment, key: UUID) -> httpx.Response:
-    endpoint = await site.runtime.endpoint(key)
-    assert endpoint is not None
-    async with httpx.AsyncClient(trust_env=False, follow_redirects=True) as client:
-        return await client.get(f"http://{endpoint.host}:{endpoint.port}/")
-
-
-async def test_a_whole_life_with_code_server(site: DockerDeployment) -> None:
-    key = await running(site)
-    answer = await page(site, key)
-    assert (answer.status_code, "workbench" in answer.text) == (200, True)
-    assert site.inside(key, "id -u; id -g; pwd").split() == ["1000", "1000", "/home/coder"]
-    site.inside(key, "mkdir -p src && echo 'print(42)' > src/main.py && git -c init.defaultBranch=main init -q src")
-    first = await site.filled(key)
-
-    await site.brought_to(key, Desired.STANDBY)
-    assert await site.runtime.containers() == {}
-    asleep = await site.kept(key)
-    row = await site.brought_to(key, Desired.ARCHIVED)
-    assert row.archive_key is not None
-    assert await site.runtime.volumes() == {}
-    row = await site.brought_to(key, Desired.RUNNING)
-    assert row.home_store_key == f"ws-{key}-home-2"
-    assert (await page(site, key)).status_code == 200
-    back = await site.kept(key)
-    for name in ("project", "src", "data.bin", "run.sh", "current"):
-        mine = {path: seen for path, seen in first.items() if path.split(b"/")[0] == name.encode()}
-        assert mine
-        for tree in (asleep, back):
-            assert_same(mine, {path: seen for path, seen in tree.items() if path.split(b"/")[0] == name.encode()})
-    assert site.inside(key, "cat src/main.py && touch new") == "print(42)"
-
-    await site.want(key, Desired.DELETED)
-    await site.settled(key, Phase.DELETED)
-    assert (await site.runtime.containers(), await site.runtime.volumes()) == ({}, {})
 
 
 async def test_never_started_it_sleeps_and_wakes_as_its_users_own(site: DockerDeployment) -> None:
@@ -170,6 +146,22 @@ async def test_what_the_template_says_reaches_the_container(site: DockerDeployme
         "222",
     ]
     assert site.inside(key, "echo $GREETING") == "hello"
+
+
+async def test_a_limit_on_the_disk_holds_or_is_said_not_to(site: DockerDeployment, tell: Tell) -> None:
+    """Whichever engine this is, the doctor's word and what happens inside are one."""
+    settings = site.services.settings
+    assert (await checks.disk_limits(settings)).verdict is Verdict.OK
+    await site.services.database.templates().put(Template("tight", disk_bytes=64 << 20), ANN)
+    key = await site.create(Desired.RUNNING, template="tight")
+    await site.settled(key, Phase.RUNNING)
+    written = int(site.inside(key, f"head -c {128 << 20} /dev/zero > big 2>/dev/null; stat -c %s big"))
+    found = await checks.disk_limits(settings)
+    assert found.verdict is (Verdict.OK if written < 64 << 20 else Verdict.WARN), found
+    if found.verdict is Verdict.WARN:
+        assert written == 128 << 20
+        assert "templates that have one: tight" in found.seen
+    tell(f"disk limits: {found.seen}")
 
 
 async def test_an_image_that_is_not_to_be_had_is_told(site: DockerDeployment) -> None:

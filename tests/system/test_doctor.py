@@ -14,7 +14,9 @@ from codehub.adapters.process.sandbox import find_bubblewrap
 from codehub.bootstrap.services import identity, open_services
 from codehub.cli import checks
 from codehub.domain.identity import Role
-from codehub.operating import probe
+from codehub.domain.template import Template
+from codehub.operating import open_database, probe
+from codehub.ports.stores import Actor
 from codehub.settings import Settings, load_settings
 from codehub.usecases.checkup import Finding, Verdict
 from codehub.usecases.probe import OWNER
@@ -91,6 +93,16 @@ async def test_an_archive_store_is_tried_and_left_clean(tmp_path: Path) -> None:
     place.mkdir()
     assert (await checks.archive_store(settings(archive_url=f"file://{place}"))).verdict is Verdict.OK
     assert not [found for found in place.rglob("*") if found.is_file()]
+
+
+async def test_limits_on_the_disk_that_nobody_enforces_are_told(witnessed_database: str) -> None:
+    given = settings(database_url=witnessed_database)
+    assert (await checks.disk_limits(given)).verdict is Verdict.OK
+    async with open_database(given) as database:
+        await database.templates().put(Template("small", disk_bytes=1 << 30), Actor("root"))
+    found = await checks.disk_limits(given)
+    assert found.verdict is Verdict.WARN
+    assert "not enforced here, because a home is a directory here; templates that have one: small" in found.seen
 
 
 async def test_a_misspelt_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

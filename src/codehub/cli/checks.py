@@ -1,7 +1,7 @@
 """The self-check's table: one check is one small function, from settings to a finding that says what to do.
 
 A check that cannot be made because something before it failed says so by failing itself; none changes anything but the
-archive store's, which removes what it wrote.
+archive store's and the disk limits', which remove what they made.
 """
 
 import asyncio
@@ -161,6 +161,25 @@ async def walls(settings: "Settings") -> Finding:
     return ok("walls", "workspaces are kept from this machine, private networks, metadata and each other")
 
 
+async def disk_limits(settings: "Settings") -> Finding:
+    from codehub.housing import why_no_disk_limits
+    from codehub.operating import open_database
+
+    async with open_database(settings) as database:
+        limited = [found.name for found in await database.templates().all() if found.disk_bytes]
+    if settings.runtime == "docker":
+        reason = await why_no_disk_limits(settings)
+        advice = "Keep the engine's data on xfs mounted with pquota, or on ext4 with prjquota."
+    else:
+        reason, advice = "a home is a directory here", "Leave the limit out, or run workspaces in Docker."
+    if not reason:
+        return ok("disk limits", "the engine holds homes to what their templates say")
+    if not limited:
+        return ok("disk limits", f"no template has one; this installation could not enforce it: {reason}")
+    seen = f"not enforced here, because {reason}; templates that have one: {', '.join(limited[:5])}"
+    return warn("disk limits", seen, advice)
+
+
 async def sandbox(settings: "Settings") -> Finding:
     from codehub.operating import find_bubblewrap
 
@@ -278,6 +297,7 @@ SERVICES: dict[str, Check] = {
     "redis": redis,
     "archives": archive_store,
     "walls": walls,
+    "disk limits": disk_limits,
     "controller": leader,
     "last pass": last_pass,
     "api": api,

@@ -64,8 +64,8 @@ class Backends:
     async def look(self, key: str) -> ArchiveState:
         return await self._ask("archives", lambda: self._archives.look(key))
 
-    async def create_volume(self, workspace_id: UUID, name: str) -> None:
-        await self._act(workspace_id, "runtime", lambda: self._runtime.create_volume(workspace_id, name))
+    async def create_volume(self, workspace_id: UUID, name: str, disk_bytes: int | None = None) -> None:
+        await self._act(workspace_id, "runtime", lambda: self._runtime.create_volume(workspace_id, name, disk_bytes))
 
     async def delete_volume(self, workspace_id: UUID, name: str) -> None:
         await self._act(workspace_id, "runtime", lambda: self._runtime.delete_volume(workspace_id, name))

@@ -15,6 +15,7 @@ from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ArchiveState, Facts
 from codehub.domain.plan import Policy, wants_volume_gone
 from codehub.domain.protection import RestorePoint
+from codehub.domain.template import Template
 from codehub.domain.workspace import NO_VOLUME, Operation, Progress, Workspace
 from codehub.ports.accounts import Templates
 from codehub.ports.jobs import JobKind, JobResult, JobSeen, JobSpec, JobState
@@ -67,7 +68,7 @@ class Step:
     async def take(self) -> None:
         match self.row.operation:
             case Operation.PROVISIONING:
-                await self._backends.create_volume(self.row.id, self._volume)
+                await self._create_volume()
             case Operation.CREATE_EMPTY_ARCHIVE:
                 await self._create_empty_archive()
             case Operation.RESTORING:
@@ -123,7 +124,7 @@ class Step:
 
     async def _container_spec(self) -> ContainerSpec:
         """Variables and limits are the template's of today: what an admin mends is there at the next start."""
-        template = await self._templates.get(self.row.template) if self._templates else None
+        template = await self._template()
         share, env = Share(), {}
         if template is not None:
             share = Share(template.cpu, template.memory_bytes, template.disk_bytes, template.pids)
@@ -131,6 +132,9 @@ class Step:
         if self.row.git_url:
             env["CODEHUB_GIT_URL"] = self.row.git_url
         return ContainerSpec(self.row.id, self._volume, self.row.image_ref, env, share)
+
+    async def _template(self) -> Template | None:
+        return await self._templates.get(self.row.template) if self._templates else None
 
     async def _archive(self) -> None:
         if await self._container_remains():
@@ -202,7 +206,11 @@ class Step:
         afresh = replace(self.row.home, restoring=key, marker=None, volume_instance=None)
         if afresh != self.row.home:
             await self._record(replace(self.row, home=afresh), "vanished")
-        await self._backends.create_volume(self.row.id, self._volume)
+        await self._create_volume()
+
+    async def _create_volume(self) -> None:
+        template = await self._template()
+        await self._backends.create_volume(self.row.id, self._volume, template.disk_bytes if template else None)
 
     async def _discard(self) -> None:
         await self._statuses.release_restore_points(self.row)

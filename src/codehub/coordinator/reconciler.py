@@ -42,6 +42,8 @@ from codehub.telemetry import Metrics
 
 SOON = 0.05
 PROBE = 0.25
+PROBE_SHARE = 0.1
+"""What takes long is asked for more rarely, so that many that start at once do not hold each other up."""
 WATCH = 1.0
 
 
@@ -175,7 +177,9 @@ class Reconciler:
             return WATCH
         if self._backends.acted_at(row.id) >= began or step.row is not row:
             return SOON
-        return PROBE if row.operation is Operation.STARTING else None
+        if row.operation is Operation.STARTING and row.op_started_at is not None:
+            return max(PROBE, (it.now - row.op_started_at).total_seconds() * PROBE_SHARE)
+        return None
 
     async def _failed(self, step: Step, error: BackendError, now: datetime) -> float:
         failure = Failure(error.reason, str(error), error.context)

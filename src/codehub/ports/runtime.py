@@ -73,7 +73,9 @@ class Runtime(Protocol):
         """Does the container's IDE answer HTTP now? False when it does not, or is not there."""
         ...
 
-    async def create_volume(self, workspace_id: UUID, name: str) -> None: ...
+    async def create_volume(self, workspace_id: UUID, name: str, disk_bytes: int | None = None) -> None:
+        """`disk_bytes`: what it may hold, where the backend can hold it to that; elsewhere as much as there is."""
+        ...
 
     async def delete_volume(self, workspace_id: UUID, name: str) -> None:
         """Gone is success. VolumeInUse, having deleted nothing, if a container or job has it."""

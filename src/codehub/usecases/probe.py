@@ -7,6 +7,7 @@ could not be deleted is named.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 from uuid import UUID
 
 from codehub.domain.errors import CodeHubError
@@ -50,6 +51,10 @@ head -c $((most + most / 4)) /dev/zero | tail -n 1 | wc -c | grep -q -v '^0$'
 }
 """Each reads its limit first, and succeeds only if there is none or it does not hold."""
 
+AT_ONCE = 4
+"""Tries to reach something: one that fails takes seconds, for nothing answers."""
+
+Key = TypeVar("Key")
 Inside = Callable[[Workspace, Sequence[str]], Awaitable[tuple[int, str]]]
 """Run a command as the workspace would, confined as it is: exit code and output."""
 
@@ -121,14 +126,14 @@ class Probe:
     async def _look_around(self, ws: Workspace, neighbour: Workspace) -> Finding:
         await self._in_home(neighbour, f"printf %s secret > {NOTE}")
         hidden = {**self.surroundings.hidden, self.home_of(neighbour): "another workspace's home"}
-        reached = [what for path, what in hidden.items() if await self._reaches(ws, path)]
+        reached = await _successes(hidden, lambda path: self._reaches(ws, path))
         reached += await self._succeeding(ws, POWERS)
         tried = set(hidden.values())
         if self.surroundings.walled:
             if (await self.inside(ws, ["sh", "-c", CAN_TRY]))[0] != 0:
                 raise StepFailed("the network cannot be tried from inside", "The image needs bash, grep and timeout.")
             addresses = await self._addresses(neighbour)
-            reached += [what for (host, port), what in addresses.items() if await self._connects(ws, host, port)]
+            reached += await _successes(addresses, lambda address: self._connects(ws, *address))
             reached += await self._succeeding(ws, BEYOND)
             tried |= {*addresses.values(), *BEYOND.values()}
         if not reached:
@@ -208,3 +213,18 @@ class Probe:
         except (CodeHubError, StepFailed):
             return False
         return True
+
+
+async def _successes(tries: Mapping[Key, str], attempt: Callable[[Key], Awaitable[bool]]) -> list[str]:
+    """What those are that succeed."""
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def tried(key: Key) -> bool:
+        async with gate:
+            return await attempt(key)
+
+    outcomes = await asyncio.gather(*(tried(key) for key in tries), return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return [what for what, succeeded in zip(tries.values(), outcomes, strict=True) if succeeded]

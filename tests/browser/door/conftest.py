@@ -1,22 +1,19 @@
 """One installation for all that a worker runs, and a browser of its own for each test."""
 
 import asyncio
-import shlex
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser
 
 from codehub.adapters.ide import IdeError, ensure_code_server
 from codehub.adapters.process.sandbox import find_bubblewrap
 from codehub.bootstrap.places import ide_cache_dir
 from codehub.settings import load_settings
-from tests.browser.door import steady_chromium
+from tests.browser.door.chromium import launched
 from tests.browser.door.installation import Installation, Person, installation
 from tests.browser.door.visitor import Visitor
-from tests.proxy.recording.workbench import CHROMIUM_ARGUMENTS, chromium
 
 
 @pytest.fixture(scope="session")
@@ -39,16 +36,8 @@ def hub(cache: Path) -> Iterator[Installation]:
 
 @pytest.fixture
 async def browser(tmp_path: Path) -> AsyncIterator[Browser]:
-    program = chromium()
-    if program is None:
-        pytest.skip("Chromium is not there")
-    steady = tmp_path / "chromium"
-    steady.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, steady_chromium.__file__, program])} "$@"\n')
-    steady.chmod(0o700)
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=steady, args=CHROMIUM_ARGUMENTS)
+    async with launched(tmp_path) as browser:
         yield browser
-        await browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,7 @@ OLDEST, NEWEST = (1, 40), (1, 47)
 BAD_REQUEST, NOT_FOUND, CONFLICT = 400, 404, 409
 _NO_CONNECTION = 900  # aiodocker's own
 _TIMEOUT = aiohttp.ClientTimeout(total=45, sock_connect=5)
+_LOOK_SECONDS = 15.0
 _LONGEST_MESSAGE = 500
 _GONE_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 0.05
@@ -79,25 +80,25 @@ class Engine:
             await client.close()
 
     async def version(self) -> str:
-        with looking():
+        async with glancing():
             said = await (await self.docker()).version()
         return str(said["Version"])
 
     async def info(self) -> Mapping[str, Any]:
-        with looking():
+        async with glancing():
             found: Mapping[str, Any] = await (await self.docker()).system.info()
         return found
 
     async def containers(self, labels: Sequence[str], names: Sequence[str] = ()) -> list[Mapping[str, Any]]:
         """All of them, also those that have ended; with `names`, any of those."""
         filters = {"label": list(labels)} | ({"name": [f"^/{name}$" for name in names]} if names else {})
-        with looking():
+        async with glancing():
             found = await (await self.docker()).containers.list(all=1, filters=json.dumps(filters))
         return [listed(container) for container in found]
 
     async def container(self, name: str) -> Mapping[str, Any] | None:
         """By name or id, in full."""
-        with looking():
+        async with glancing():
             try:
                 return await (await self.docker()).containers.container(name).show()
             except DockerError as error:
@@ -107,7 +108,7 @@ class Engine:
 
     async def output(self, key: str, tail: int, *, stdout: bool = True, stderr: bool = True) -> str:
         """The last lines that it printed; empty if it is gone."""
-        with looking():
+        async with glancing():
             docker = await self.docker()
             try:
                 return "".join(await docker.containers.container(key).log(stdout=stdout, stderr=stderr, tail=tail))
@@ -149,7 +150,7 @@ class Engine:
                 await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
     async def volumes(self, labels: Sequence[str]) -> list[Mapping[str, Any]]:
-        with looking():
+        async with glancing():
             found = await (await self.docker()).volumes.list(filters={"label": list(labels)})
         return list(found["Volumes"] or ())
 
@@ -158,7 +159,7 @@ class Engine:
         await DockerVolume(await self.docker(), name).delete()
 
     async def volume(self, name: str) -> Mapping[str, Any] | None:
-        with looking():
+        async with glancing():
             try:
                 found: Mapping[str, Any] = await DockerVolume(await self.docker(), name).show()
             except DockerError as error:
@@ -168,7 +169,7 @@ class Engine:
         return found
 
     async def has_image(self, name: str) -> bool:
-        with looking():
+        async with glancing():
             try:
                 await (await self.docker()).images.inspect(name)
             except DockerError as error:
@@ -216,6 +217,14 @@ def looking() -> Iterator[None]:
         raise Unreachable(f"the Docker engine did not answer: {_words(error)}") from error
     except (OSError, aiohttp.ClientError, TimeoutError) as error:
         raise _unreachable(error) from error
+
+
+@asynccontextmanager
+async def glancing() -> AsyncIterator[None]:
+    """A short look. An engine that stands still must not keep us from knowing that we do not know."""
+    with looking():
+        async with asyncio.timeout(_LOOK_SECONDS):
+            yield
 
 
 @contextmanager

@@ -62,9 +62,14 @@ def labels(site: Site, workspace_id: UUID, role: str) -> dict[str, str]:
     return {INSTALL_LABEL: site.install_id, WORKSPACE_LABEL: str(workspace_id), ROLE_LABEL: role}
 
 
-def volume(site: Site, workspace_id: UUID, name: str, mark: str) -> Payload:
+def volume(site: Site, workspace_id: UUID, name: str, mark: str, disk_bytes: int | None = None) -> Payload:
     own = {INSTALL_LABEL: site.install_id, WORKSPACE_LABEL: str(workspace_id), MARK_LABEL: mark}
-    return {"Name": name, "Driver": "local", "Labels": own}
+    return {"Name": name, "Driver": "local", "Labels": own} | of_size(disk_bytes or site.share.disk_bytes)
+
+
+def of_size(disk_bytes: int | None) -> Payload:
+    """What the engine's own driver calls its project quota."""
+    return {"DriverOpts": {"size": str(disk_bytes)}} if disk_bytes else {}
 
 
 def network(site: Site) -> Payload:

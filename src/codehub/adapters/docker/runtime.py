@@ -8,6 +8,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from enum import Enum, auto
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -15,6 +16,7 @@ from aiodocker import DockerError
 
 from codehub.adapters.docker import payloads
 from codehub.adapters.docker.engine import CONFLICT, NOT_FOUND, Engine, doing
+from codehub.adapters.docker.first_answers import FirstAnswers
 from codehub.adapters.docker.hints import Hints
 from codehub.adapters.docker.http_probe import accepts, answers_http
 from codehub.adapters.docker.images import Pulls
@@ -30,6 +32,7 @@ from codehub.adapters.docker.payloads import (
     Payload,
     Site,
 )
+from codehub.adapters.docker.sizes import make_volume
 from codehub.adapters.docker.walls import Walls
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
@@ -46,6 +49,15 @@ _LONGEST_DETAIL = 300
 _LAST_WORDS = 3
 
 
+class _Tried(Enum):
+    STARTED = auto()
+    AGAIN = auto()
+    """Somebody else was at it, or something was missing that is there now."""
+
+
+_STARTED, _AGAIN = _Tried.STARTED, _Tried.AGAIN
+
+
 class DockerRuntime:
     name = "docker"
 
@@ -55,11 +67,13 @@ class DockerRuntime:
         self.walls = walls or Walls(engine, site)
         self._grace = grace_seconds
         self._pulls = Pulls(engine)
-        self._hints = Hints(engine, site.install_id)
+        self._first_answers = FirstAnswers(self.endpoint)
+        self._hints = Hints(engine, site.install_id, self._first_answers.heard)
         self._endings: dict[str, str] = {}
 
     async def close(self) -> None:
         await self._pulls.close()
+        await self._first_answers.close()
         await self.walls.close()
 
     async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
@@ -106,10 +120,10 @@ class DockerRuntime:
         container = (await self._listed(WORKSPACE, [workspace_id], container_name)).get(workspace_id)
         return await self.engine.output(container["Id"], tail) if container else ""
 
-    async def create_volume(self, workspace_id: UUID, name: str) -> None:
+    async def create_volume(self, workspace_id: UUID, name: str, disk_bytes: int | None = None) -> None:
+        payload = payloads.volume(self.site, workspace_id, name, uuid4().hex, disk_bytes)
         with doing(f"volume {name} cannot be made"):
-            docker = await self.engine.docker()
-            await docker.volumes.create(payloads.volume(self.site, workspace_id, name, uuid4().hex))
+            await make_volume(self.engine, payload)
         # One that was there before stays as it was, whoever's it is.
         if not await self.owns_volume(workspace_id, name):
             raise BackendError(f"volume {name} is there and is not ours: rename or remove it")
@@ -125,26 +139,19 @@ class DockerRuntime:
         raise VolumeInUse(f"volume {name} is in use")
 
     async def start_container(self, spec: ContainerSpec) -> Pulling | None:
-        payload = payloads.workspace(self.site, spec)
-        present = (await self._listed(WORKSPACE, [spec.workspace_id], container_name)).get(spec.workspace_id)
-        if present is not None and present["State"] in _ALIVE:
-            return None
-        if not await self.engine.has_image(payload["Image"]):
-            pulling = self._pulls.ask(payload["Image"])
-            if pulling is not None:
-                return pulling
+        """Made first and looked at only if that fails: most often nothing of that name is there, and the image is."""
         if not await self.owns_volume(spec.workspace_id, spec.volume):
             raise _no_volume(spec.volume)
         await self.walls.stand()
+        payload = payloads.workspace(self.site, spec)
         loop = asyncio.get_running_loop()
         until = loop.time() + _RACE_SECONDS
-        while not await self._try_to_start(spec, payload, present):
+        while (outcome := await self._try_to_start(spec, payload)) is _AGAIN:
             if loop.time() > until:
                 raise BackendError(f"container {container_name(spec.workspace_id)} comes and goes: who else starts it?")
             # A name is taken before the container that has it is seen.
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-            present = (await self._listed(WORKSPACE, [spec.workspace_id], container_name)).get(spec.workspace_id)
-        return None
+        return outcome if isinstance(outcome, Pulling) else None
 
     async def remove_container(self, workspace_id: UUID) -> None:
         found = (await self._listed(WORKSPACE, [workspace_id], container_name)).get(workspace_id)
@@ -214,35 +221,47 @@ class DockerRuntime:
         await self.engine.end(job["Id"])
         return True
 
-    async def _try_to_start(self, spec: ContainerSpec, payload: Payload, present: Mapping[str, Any] | None) -> bool:
-        """False: somebody else was quicker; look again."""
-        if present is not None and present["State"] in _ALIVE:
-            return True
-        made = present is not None and present["State"] == "created"
-        if present is not None and not (made and present["Labels"].get(SPEC_LABEL) == payload["Labels"][SPEC_LABEL]):
-            await self.engine.end(present["Id"])
-            present = None
-        with doing("the container cannot be made"):
-            try:
-                key = present["Id"] if present else await self._create(spec, payload)
-            except DockerError as error:
-                if error.status == CONFLICT:
-                    return False
-                if error.status == NOT_FOUND and "network" in str(error.message):
-                    await self.walls.stand(afresh=True)
-                    return False
-                raise
+    async def _try_to_start(self, spec: ContainerSpec, payload: Payload) -> "Pulling | _Tried":
+        made = await self._make(spec, payload)
+        if not isinstance(made, str):
+            return made
         if await self._stray(spec):
-            await self.engine.end(key)
+            await self.engine.end(made)
             with doing("a stray volume cannot be removed"), suppress(DockerError):
                 await self.engine.delete_volume(spec.volume)
             raise _no_volume(spec.volume)
-        return await self._start(key)
+        if not await self._start(made):
+            return _AGAIN
+        self._first_answers.watch(spec.workspace_id)
+        return _STARTED
 
-    async def _create(self, spec: ContainerSpec, payload: Payload) -> str:
-        docker = await self.engine.docker()
-        made = await docker.containers.create(payload, name=container_name(spec.workspace_id))
-        return made.id
+    async def _make(self, spec: ContainerSpec, payload: Payload) -> "str | Pulling | _Tried":
+        """The id of a container that is made and not started."""
+        with doing("the container cannot be made"):
+            docker = await self.engine.docker()
+            try:
+                return (await docker.containers.create(payload, name=container_name(spec.workspace_id))).id
+            except DockerError as error:
+                if error.status == CONFLICT:
+                    return await self._there_already(spec, payload)
+                if await self.engine.has_image(payload["Image"]):
+                    if error.status != NOT_FOUND or "network" not in str(error.message):
+                        raise
+                    await self.walls.stand(afresh=True)
+                    return _AGAIN
+        return self._pulls.ask(payload["Image"]) or _AGAIN
+
+    async def _there_already(self, spec: ContainerSpec, payload: Payload) -> "str | _Tried":
+        """What has the name: it runs, or it is what somebody who died has made, or it is in the way."""
+        present = (await self._listed(WORKSPACE, [spec.workspace_id], container_name)).get(spec.workspace_id)
+        if present is None:
+            return _AGAIN
+        if present["State"] in _ALIVE:
+            return _STARTED
+        if present["State"] == "created" and present["Labels"].get(SPEC_LABEL) == payload["Labels"][SPEC_LABEL]:
+            return str(present["Id"])
+        await self.engine.end(present["Id"])
+        return _AGAIN
 
     async def _start(self, key: str) -> bool:
         with doing("the container cannot be started"):

@@ -18,6 +18,7 @@ class Volume:
     stamp: tuple[str, UUID] | None = None
     job: UUID | None = None
     instance: str = "volume-0"
+    disk_bytes: int | None = None
 
 
 @dataclass(slots=True)
@@ -111,13 +112,14 @@ class MemoryRuntime:
 
         return await self._wire.call("runtime.answers", probe)
 
-    async def create_volume(self, workspace_id: UUID, name: str) -> None:
-        await self._wire.call("runtime.create_volume", lambda: self._create_volume(workspace_id, name), workspace_id)
+    async def create_volume(self, workspace_id: UUID, name: str, disk_bytes: int | None = None) -> None:
+        def create() -> None:
+            if name not in self.world.volumes:
+                self.world.made += 1
+                instance = f"volume-{self.world.made}"
+                self.world.volumes[name] = Volume(workspace_id, instance=instance, disk_bytes=disk_bytes)
 
-    def _create_volume(self, workspace_id: UUID, name: str) -> None:
-        if name not in self.world.volumes:
-            self.world.made += 1
-            self.world.volumes[name] = Volume(workspace_id, instance=f"volume-{self.world.made}")
+        await self._wire.call("runtime.create_volume", create, workspace_id)
 
     async def delete_volume(self, workspace_id: UUID, name: str) -> None:
         await self._wire.call("runtime.delete_volume", lambda: self._delete_volume(workspace_id, name), workspace_id)

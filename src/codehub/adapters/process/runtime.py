@@ -104,7 +104,8 @@ class ProcessRuntime:
         output = await asyncio.to_thread(entry.output) if entry else ""
         return "".join(output.splitlines(keepends=True)[-tail:])
 
-    async def create_volume(self, workspace_id: UUID, name: str) -> None:
+    async def create_volume(self, workspace_id: UUID, name: str, disk_bytes: int | None = None) -> None:  # noqa: ARG002
+        """A directory cannot be held to a size."""
         with _reported(f"volume {name} cannot be made"):
             await asyncio.to_thread(self.homes.create, workspace_id, name)
 

@@ -1,0 +1,55 @@
+"""The first answer of a container that was just started: watched for closely, and told as a hint.
+
+Else it would be heard of at the next look, and looks are too dear to be frequent. This asks the container alone, at its
+own port, so that twenty that start at once are not held up by the asking.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from uuid import UUID
+
+from codehub.adapters.docker.http_probe import answers_http
+from codehub.domain.errors import CodeHubError
+from codehub.ports.runtime import Endpoint
+
+_WATCHED_SECONDS = 120.0
+"""Whoever takes longer is heard of at the next look."""
+_EAGER_SECONDS = 0.02
+_FOR_EACH_SECONDS = 0.005
+
+
+class FirstAnswers:
+    """`endpoint`: where a workspace's IDE will answer. `heard`: those that did, in that order."""
+
+    def __init__(self, endpoint: Callable[[UUID], Awaitable[Endpoint | None]]) -> None:
+        self._endpoint = endpoint
+        self._watches: dict[UUID, asyncio.Task[None]] = {}
+        self.heard: asyncio.Queue[UUID] = asyncio.Queue()
+
+    def watch(self, workspace_id: UUID) -> None:
+        """From now on. One that was started before under that id is watched for no longer."""
+        before = self._watches.pop(workspace_id, None)
+        if before is not None:
+            before.cancel()
+        watch = self._watches[workspace_id] = asyncio.create_task(self._watch(workspace_id))
+        watch.add_done_callback(lambda done: self._forget(workspace_id, done))
+
+    async def close(self) -> None:
+        watches = list(self._watches.values())
+        for watch in watches:
+            watch.cancel()
+        await asyncio.gather(*watches, return_exceptions=True)
+
+    async def _watch(self, workspace_id: UUID) -> None:
+        try:
+            async with asyncio.timeout(_WATCHED_SECONDS):
+                endpoint = await self._endpoint(workspace_id)
+                while endpoint is not None and not await answers_http(endpoint):  # noqa: ASYNC110 - nobody tells us
+                    await asyncio.sleep(_EAGER_SECONDS + _FOR_EACH_SECONDS * len(self._watches))
+        except (CodeHubError, TimeoutError):
+            return
+        self.heard.put_nowait(workspace_id)
+
+    def _forget(self, workspace_id: UUID, done: asyncio.Task[None]) -> None:
+        if self._watches.get(workspace_id) is done:
+            del self._watches[workspace_id]
