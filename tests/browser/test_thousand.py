@@ -61,7 +61,7 @@ async def test_a_thousand_stay_smooth(stage: Stage, tell: Tell) -> None:
     await page.wait_for_timeout(1_500)
     await page.evaluate(WATCH)
     stage.change(rows[3], description="changed")
-    await page.get_by_text("changed ·").wait_for()
+    await page.get_by_text("changed", exact=True).wait_for()
     seen: dict[str, Any] = await page.evaluate(SEEN)
     assert str(rows[3].id) in seen["touched"]
     stage.change(rows[800], description="out of sight")
@@ -71,7 +71,7 @@ async def test_a_thousand_stay_smooth(stage: Stage, tell: Tell) -> None:
     for row in rows[:200]:
         stage.change(row, memo="busy")
     stage.change(rows[0], description="the last")
-    await page.get_by_text("the last ·").wait_for()
+    await page.get_by_text("the last", exact=True).wait_for()
     took = await page.evaluate("performance.now()") - began
     smooth: dict[str, Any] = await page.evaluate(SEEN)
     await page.get_by_label("Search workspaces").fill("0987")

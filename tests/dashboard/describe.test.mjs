@@ -41,6 +41,16 @@ test("how far it is, and how long it takes", () => {
   assert.ok(Math.abs(said.fraction - 0.353) < 0.001);
 });
 
+test("an image that is pulled has a bar, too", () => {
+  const pulling = (step, bytes, total_bytes) => workspace({ phase: "STANDBY", operation: "STARTING", progress: { bytes, total_bytes, files: 0, step } });
+  const far = told(pulling("pulling registry.example.com:5000/ide:1: 300 of 400 MiB", 3e8, 4e8), { left: 8 });
+  assert.equal(far.detail, "pulling registry.example.com:5000/ide:1 · 300 of 400 MB · 8 sec left");
+  assert.equal(far.fraction, 0.75);
+  const begun = told(pulling("pulling ide:1", 0, 0));
+  assert.deepEqual([begun.detail, begun.fraction], ["pulling ide:1", null]);
+  assert.equal(told(pulling("started", 0, 0)).detail, "");
+});
+
 test("stopping, then starting: a wish that changed meanwhile", () => {
   assert.equal(told(workspace({ operation: "STOPPING" })).detail, "then back to: Running");
   const leaving = workspace({ phase: "RUNNING", desired_state: "DELETED", operation: "STOPPING" });
@@ -50,6 +60,7 @@ test("stopping, then starting: a wish that changed meanwhile", () => {
 test("a failed try is said while it is tried again", () => {
   const ws = workspace({ phase: "STANDBY", operation: "STARTING", error: { message: "disk full", reason: "ActionFailed" } });
   assert.equal(told(ws).detail, "Trying again: disk full");
+  assert.equal(told(ws, { language: "ko-KR" }).detail, "Trying again: A backend refused or failed the action.");
 });
 
 test("every state of the table has words", () => {

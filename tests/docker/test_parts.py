@@ -42,6 +42,7 @@ def test_progress_of_a_pull_is_what_all_layers_have() -> None:
     layers.hear({"status": "Downloading", "id": "b", "progressDetail": {"current": 0, "total": 10 * mib}})
     layers.hear({"status": "Verifying Checksum", "id": "a", "progressDetail": {}})
     assert str(layers) == ": 3 of 20 MiB"
+    assert layers.amount == (3 * mib, 20 * mib)
     layers.hear({"status": "Download complete", "id": "a", "progressDetail": {}})
     assert str(layers) == ": 10 of 20 MiB"
 

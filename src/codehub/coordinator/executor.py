@@ -118,7 +118,7 @@ class Step:
         """That it was started is recorded, so that one which exits at once is a failed try and not a leftover."""
         pulling = await self._backends.start_container(await self._container_spec())
         if pulling is not None:
-            await self._progressed(Progress(step=pulling.detail), excuse=True)
+            await self._progressed(Progress(pulling.bytes, 0, pulling.total_bytes, pulling.detail), excuse=True)
         elif self.row.op_progress != STARTED:
             await self._record(replace(self.row, op_progress=STARTED), "started")
 

@@ -44,9 +44,11 @@ class ContainerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Pulling:
-    """The image is on its way: not an attempt, not counted against the deadline."""
+    """The image is on its way: not an attempt, not counted against the deadline. `total_bytes` 0: not known yet."""
 
     detail: str
+    bytes: int = 0
+    total_bytes: int = 0
 
 
 class Endpoint(NamedTuple):

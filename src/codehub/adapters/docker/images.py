@@ -40,8 +40,14 @@ class Layers:
             total = self.parts[str(line["id"])][1]
             self.parts[str(line["id"])] = (total, total)
 
+    @property
+    def amount(self) -> tuple[int, int]:
+        """Whole MiB, so that a bar that grows is not a write for every packet."""
+        now, total = (sum(part[side] for part in self.parts.values()) // MIB * MIB for side in (0, 1))
+        return now, total
+
     def __str__(self) -> str:
-        now, total = (sum(part[side] for part in self.parts.values()) for side in (0, 1))
+        now, total = self.amount
         return f": {now // MIB} of {total // MIB} MiB" if total else ""
 
 
@@ -63,7 +69,7 @@ class Pulls:
             self._running[image] = asyncio.create_task(self._pull(image, layers)), layers
         task, layers = self._running[image]
         if not task.done():
-            return Pulling(f"pulling {image}{layers}")
+            return Pulling(f"pulling {image}{layers}", *layers.amount)
         del self._running[image]
         task.result()
         return None

@@ -28,7 +28,7 @@ function busy(ws, how) {
   const parts = [progressText(ws, how), thenText(ws, t)];
   if (ws.error) parts.unshift(retry(ws, how));
   const { progress } = ws;
-  const known = progress?.total_bytes && OPERATIONS[ws.operation].hasBytes;
+  const known = Boolean(progress?.total_bytes);
   return {
     label: t("doing.now", { operation: t(`operation.${ws.operation}`) }),
     detail: parts.filter(Boolean).join(" · "),
@@ -44,8 +44,7 @@ function retry({ error }, { t, language }) {
 function progressText(ws, { t, language, left }) {
   const { progress } = ws;
   if (!progress) return "";
-  if (!OPERATIONS[ws.operation].hasBytes) return progress.step === "started" ? "" : progress.step;
-  const said = [];
+  const said = OPERATIONS[ws.operation].hasBytes ? [] : [stepText(progress.step, t)].filter(Boolean);
   if (progress.total_bytes) {
     const [done, total] = bytesOf(progress.bytes, progress.total_bytes, language);
     said.push(t("doing.bytes", { done, total }));
@@ -53,6 +52,13 @@ function progressText(ws, { t, language, left }) {
   if (progress.files) said.push(t("doing.files", { files: number(progress.files, language) }));
   if (left !== null && left !== undefined) said.push(t("doing.left", { time: duration(left, language) }));
   return said.join(" · ");
+}
+
+/** Before it starts, an image may have to be pulled: "pulling NAME: 3 of 20 MiB", whose figures are told apart from it. */
+function stepText(step, t) {
+  const [, image] = /^pulling (\S+?)(?::? \d+ of \d+ MiB)?$/.exec(step) ?? [];
+  if (image) return t("doing.pulling", { image });
+  return step === "started" ? "" : step;
 }
 
 /** "then starting": what follows when this is done. */

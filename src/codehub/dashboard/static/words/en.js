@@ -96,6 +96,7 @@ export default {
 
   "doing.now": "{operation}…",
   "doing.soon": "It begins in a moment.",
+  "doing.pulling": "pulling {image}",
   "doing.bytes": "{done} of {total}",
   "doing.files": "{files} files",
   "doing.left": "{time} left",

@@ -158,6 +158,7 @@ export default {
 
   "doing.now": "{operation} 중…",
   "doing.soon": "곧 시작합니다.",
+  "doing.pulling": "이미지 {image} 가져오는 중",
   "doing.bytes": "{total} 중 {done}",
   "doing.files": "파일 {files}개",
   "doing.left": "{time} 남음",
