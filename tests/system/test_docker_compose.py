@@ -18,6 +18,7 @@ from tests.browser.door.visitor import Visitor, runs, until
 from tests.docker_engine import CODEHUB_IMAGE, WORKSPACE_IMAGE, DockerHouse, sweep
 from tests.system.compose_site import Composed, composed
 from tests.system.docker_hub import Desk, docker, new_desk
+from tests.system.test_docker_walls import listening
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
@@ -66,9 +67,11 @@ async def test_a_workspace_through_the_front_door_of_a_codehub_in_containers(sit
 
 def reaches_nothing_of_the_platforms(site: Composed, desk: Desk) -> None:
     gateway = docker("inspect", "--format", "{{range .NetworkSettings.Networks}}{{.Gateway}}{{end}}", desk.containers())
-    for host, port in [*STORES, (gateway, site.port)]:
-        if host != gateway:
-            socket.create_connection((host, port), 5).close()  # it does listen there
-        said = desk.inside(f"timeout 3 bash -c '</dev/tcp/{host}/{port}' 2>/dev/null && echo reached || echo not")
-        assert said == "not", f"{host}:{port} was reached from inside"
+    with listening("0.0.0.0") as port_of_the_machine:
+        open_ones = [*STORES, (gateway, port_of_the_machine)]
+        for place in open_ones:
+            socket.create_connection(place, 5).close()  # it does listen there
+        for host, port in [*open_ones, (gateway, site.port)]:
+            said = desk.inside(f"timeout 3 bash -c '</dev/tcp/{host}/{port}' 2>/dev/null && echo reached || echo not")
+            assert said == "not", f"{host}:{port} was reached from inside"
     assert desk.inside("test -e /var/run/docker.sock && echo there || echo not") == "not"
