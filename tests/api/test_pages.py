@@ -54,6 +54,20 @@ async def test_nothing_else_is_given(client: httpx.AsyncClient, name: str) -> No
     assert answer.headers["content-type"] == "application/problem+json"
 
 
+async def test_a_mistyped_address_is_a_page_for_people_and_a_problem_for_programs(client: httpx.AsyncClient) -> None:
+    as_browser = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    answer = await client.get("/workspace", headers=as_browser)
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert answer.headers["content-security-policy"] == POLICY
+    for path, method, headers in (
+        ("/workspace", "GET", {}),
+        ("/workspace", "POST", as_browser),
+        ("/api/v1/nothing", "GET", as_browser),
+    ):
+        answer = await client.request(method, path, headers=headers)
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
+
+
 async def test_without_a_dashboard_there_is_no_page() -> None:
     app = create_app(parts_on(Worlds.fresh()))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN) as bare:

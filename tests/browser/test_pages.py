@@ -278,4 +278,6 @@ async def test_an_address_that_leads_nowhere_says_so(stage: Stage) -> None:
     await visitor.page.get_by_role("heading", name="There is nothing here").wait_for()
     await visitor.page.get_by_role("link", name="To the workspaces").click()
     await visitor.page.get_by_role("heading", name="Make your first workspace").wait_for()
+    await visitor.goes("/workspace")
+    await visitor.page.get_by_role("heading", name="There is nothing here").wait_for()
     visitor.expect_complaints("404")

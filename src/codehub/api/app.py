@@ -69,6 +69,7 @@ def create_app(parts: ApiParts) -> FastAPI:
     app.state.hub = hub
     app.state.downloads = archives.Downloads()
     add_error_handlers(app)
+    app.add_exception_handler(404, pages.nothing_there)
     app.add_middleware(Surroundings, metrics=parts.metrics)
     return app
 

@@ -127,7 +127,7 @@ def unforeseen(request_id: str) -> Response:
 def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(CodeHubError, _ours)
     app.add_exception_handler(RequestValidationError, _not_valid)
-    app.add_exception_handler(HTTPException, _framework)
+    app.add_exception_handler(HTTPException, by_the_framework)
 
 
 async def _ours(_request: Request, error: Exception) -> Response:
@@ -145,7 +145,7 @@ async def _not_valid(_request: Request, error: Exception) -> Response:
     return problem(422, "Not valid", "invalid", detail, errors=errors[:50])
 
 
-async def _framework(_request: Request, error: Exception) -> Response:
+async def by_the_framework(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - as above
     title, code = BY_STATUS.get(error.status_code, ("Refused", "refused"))
     return problem(error.status_code, title, code, _FRAMEWORK_SAYS.get(code, str(error.detail)), error.headers)

@@ -6,10 +6,11 @@ One page stands for every address that the browser's side of the dashboard knows
 from typing import Final
 
 from fastapi import APIRouter
+from starlette.requests import Request
 from starlette.responses import Response
 
-from codehub.api.deps import Parts
-from codehub.api.errors import problem
+from codehub.api.deps import Parts, parts_of
+from codehub.api.errors import by_the_framework, problem
 
 router = APIRouter(include_in_schema=False)
 
@@ -42,15 +43,26 @@ FOR_EVER: Final = "public, max-age=31536000, immutable"
 @router.get("/admin")
 @router.get("/admin/{rest:path}")
 async def page(parts: Parts) -> Response:
-    if parts.pages is None:
-        return _nothing()
+    return _nothing() if parts.pages is None else _page(parts.pages.index)
+
+
+async def nothing_there(request: Request, error: Exception) -> Response:
+    """An address that leads nowhere: to people, the page says so."""
+    pages = (await parts_of(request)).pages
+    is_person = "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/api/")
+    if pages is None or not is_person or request.method not in ("GET", "HEAD"):
+        return await by_the_framework(request, error)
+    return _page(pages.index, 404)
+
+
+def _page(index: bytes, status: int = 200) -> Response:
     headers = {
         "Content-Security-Policy": POLICY,
         "Cache-Control": "no-cache",
         "Cross-Origin-Opener-Policy": "same-origin-allow-popups",
         "Permissions-Policy": "camera=(), microphone=(), geolocation=(), payment=()",
     }
-    return Response(parts.pages.index, headers=headers, media_type="text/html")
+    return Response(index, status, headers, media_type="text/html")
 
 
 @router.get("/assets/{version}/{name:path}")
