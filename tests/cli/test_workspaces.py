@@ -160,6 +160,19 @@ def test_waiting_outlasts_a_short_silence(ann: Terminal, hub: Hub, monkeypatch: 
         waiting.wait_until_settled(Unsteady(), asked, 5)  # type: ignore[arg-type]
 
 
+def test_deleted_is_what_is_gone_not_what_is_marked(ann: Terminal, hub: Hub) -> None:
+    ann.done("ws", "create", "demo", "--state", "STANDBY")
+    asked = ann("ws", "show", "demo", "--json").json()
+    marked = asked | {"desired_state": "DELETED", "deleted_at": "2026-01-01T00:00:00Z", "operation": "DELETING"}
+    answers = [marked, marked | {"phase": "DELETED", "operation": "NONE"}]
+
+    class Deleting:
+        def get(self, path: str) -> dict[str, object]:
+            return answers.pop(0)
+
+    assert waiting.wait_until_settled(Deleting(), asked, 5)["phase"] == "DELETED"  # type: ignore[arg-type]
+
+
 def test_a_restore_is_not_over_before_it_began(ann: Terminal, hub: Hub) -> None:
     ann.done("ws", "create", "demo", "--state", "STANDBY")
     hub.controller_writes("demo", phase=Phase.STANDBY)

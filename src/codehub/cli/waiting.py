@@ -64,9 +64,8 @@ def _look(client: Client, workspace_id: str) -> Json:
 
 
 def _settled(ws: Json) -> bool:
-    if ws["deleted_at"] is not None:
-        return bool(ws["desired_state"] == "DELETED")
-    return bool(ws["phase"] == ws["desired_state"] and ws["operation"] == "NONE")
+    is_deleted, wished = ws["deleted_at"] is not None, ws["desired_state"] == "DELETED"
+    return bool(is_deleted == wished and ws["phase"] == ws["desired_state"] and ws["operation"] == "NONE")
 
 
 def _why(ws: Json) -> str:
