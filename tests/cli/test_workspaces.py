@@ -162,7 +162,7 @@ def test_waiting_outlasts_a_short_silence(ann: Terminal, hub: Hub, monkeypatch: 
 
 def test_deleted_is_what_is_gone_not_what_is_marked(ann: Terminal, hub: Hub) -> None:
     ann.done("ws", "create", "demo", "--state", "STANDBY")
-    asked = ann("ws", "show", "demo", "--json").json()
+    asked: dict[str, object] = ann("ws", "show", "demo", "--json").json()
     marked = asked | {"desired_state": "DELETED", "deleted_at": "2026-01-01T00:00:00Z", "operation": "DELETING"}
     answers = [marked, marked | {"phase": "DELETED", "operation": "NONE"}]
 

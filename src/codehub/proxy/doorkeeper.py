@@ -87,7 +87,11 @@ class Doorkeeper:
         if given is not None and given.until > self.now and head.target.startswith(given.prefix):
             begins = len(given.prefix)
             if not head.target[begins : begins + _LONGEST_BEGINNING].lower().startswith(_NEVER_PASSED):
-                return self._again(head, given)
+                if given.prefix != b"/":
+                    return self._below_again(head, given)
+                if not given.entry.active and counts(head.method, head.target):
+                    self._activities.seen(given.entry)
+                return given.forward
         place = self._addresses.place(head.fields.host)
         if isinstance(place, WorkspaceHost):
             return self._workspace(Call(head, place.slug, place.port))
@@ -95,14 +99,11 @@ class Doorkeeper:
             return self._platform(head)
         return problem(421, f"No site of this name is served here: {_shown(head.fields.host)}.", "unknown_host")
 
-    def _again(self, head: RequestHead, given: Pass) -> Forward:
-        target, forward = head.target, given.forward
-        if given.prefix != b"/":
-            target = given.inner(target)
-            forward = replace(forward, target=target)
+    def _below_again(self, head: RequestHead, given: Pass) -> Forward:
+        target = given.inner(head.target)
         if not given.entry.active and counts(head.method, target):
             self._activities.seen(given.entry)
-        return forward
+        return replace(given.forward, target=target)
 
     def _platform(self, head: RequestHead) -> Verdict:
         path = head.target.partition(b"?")[0]

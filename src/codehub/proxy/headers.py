@@ -64,8 +64,8 @@ def response_for_client(head: ResponseHead, framing: bytes, request_id: bytes, d
     lines = head.lines
     if not head.dated:
         lines.append(date)
-    lines.append(b"X-Request-Id: " + request_id)
-    return b"HTTP/1.1 %d %b\r\n%b\r\n%b\r\n" % (head.status, head.reason, b"\r\n".join(lines), framing)
+    lines += b"X-Request-Id: " + request_id, framing, b""
+    return b"\r\n".join(lines)
 
 
 def port_of(host: bytes, scheme: bytes) -> bytes:

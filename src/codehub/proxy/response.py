@@ -18,10 +18,10 @@ class ResponseHead(Fields):
     upgrade = False
     """It names WebSocket as what it switches to."""
 
-    def __init__(self, status: int, reason: bytes, keep_alive: bool) -> None:  # noqa: FBT001 - as the line says
-        self.lines = []
+    def __init__(self, status: int, line: bytes, keep_alive: bool) -> None:  # noqa: FBT001 - as its first line says
+        """`line`: the one that the client sees first, before all others."""
+        self.lines = [line]
         self.status = status
-        self.reason = reason
         self.keep_alive = keep_alive
 
 
@@ -30,9 +30,10 @@ def parse_response(raw: bytes, most_lines: int, readers: Readers | None = None) 
     which may set our cookies, or one that is SHARING our origin, which may say nothing of the whole of it."""
     lines = split_lines(raw, most_lines)
     first = lines.pop(0)
-    head = ResponseHead(*(_status_lines.get(first) or _status_line(first)))
+    status, line, keep_alive = _status_lines.get(first) or _status_line(first)
+    head = ResponseHead(status, line, keep_alive)
     head.read(lines, readers or _READERS)
-    length = head.body()
+    length = head.body() if head.chunked else head.length
     if length is not None:
         head.body_length = length
     return head
@@ -49,7 +50,7 @@ def _status_line(line: bytes) -> tuple[int, bytes, bool]:
     status = int(code)
     if not 100 <= status <= 599:
         raise Refused(502, "Not an HTTP status.")
-    parsed = status, line[13:], version == b"HTTP/1.1 "
+    parsed = status, b"HTTP/1.1 %d %b" % (status, line[13:]), version == b"HTTP/1.1 "
     if len(_status_lines) < _MOST_STATUS_LINES and len(line) <= _LONGEST_STATUS_LINE:
         _status_lines[line] = parsed
     return parsed
