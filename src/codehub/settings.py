@@ -306,7 +306,7 @@ class Settings(BaseSettings):
         "auto",
         validation_alias="CODEHUB_PATH_MODE",
         description="Serve workspaces at `/w/{id}/` of the platform's own host too. There a workspace's pages can act "
-        "as whoever opened them, so `auto` does it on this machine's own addresses alone.",
+        "as whoever opened them, so `auto` does it on this machine's own addresses alone, and not behind a public URL.",
     )
     trusted_proxies: Proxies | None = Field(
         None,

@@ -1,6 +1,7 @@
 """The front door's processes."""
 
 import resource
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from codehub.adapters.system import SystemClock
@@ -51,15 +52,23 @@ def door_parts(services: Services) -> DoorParts:
 
 def serves_by_path(settings: Settings) -> bool:
     """Below `/w/` of the platform's own host."""
-    host = settings.proxy_address.rpartition(":")[0]
-    is_local = host == "localhost" or host.startswith("127.")
-    by_path = settings.path_mode == "on" or (settings.path_mode == "auto" and is_local)
+    hosts = [settings.proxy_address.rpartition(":")[0]]
+    if settings.public_url:  # a TLS proxy may stand before an address of this machine alone
+        hosts.append(urlsplit(settings.public_url).hostname or "")
+    by_path = settings.path_mode == "on" or (settings.path_mode == "auto" and all(map(_is_of_this_machine, hosts)))
     if not by_path and "{slug}" not in urlsplit(settings.workspace_url).netloc:
         raise SettingsError(
             f"CODEHUB_WORKSPACE_URL={settings.workspace_url} gives workspaces no host of their own: name {{slug}} in "
             "its host, or set CODEHUB_PATH_MODE=on if you accept that their pages can act as whoever opens them"
         )
     return by_path
+
+
+def _is_of_this_machine(host: str) -> bool:
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def api_endpoint(settings: Settings) -> Endpoint:
