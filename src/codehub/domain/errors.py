@@ -77,7 +77,7 @@ REASONS: Mapping[ErrorReason, ReasonRule] = MappingProxyType(
             True,
             False,
             "Every retry of the operation failed.",
-            "The context holds the last failure: mend its cause, then recover with 'retry'.",
+            "The message says how the last try failed: mend that, then recover with 'retry'.",
         ),
         ErrorReason.DATA_LOST: ReasonRule(
             True,

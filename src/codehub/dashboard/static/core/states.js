@@ -267,7 +267,7 @@ export const REASONS = {
   },
   "RetryExceeded": {
     "meaning": "Every retry of the operation failed.",
-    "whatToDo": "The context holds the last failure: mend its cause, then recover with 'retry'.",
+    "whatToDo": "The message says how the last try failed: mend that, then recover with 'retry'.",
     "clearsItself": false,
     "recoveries": [
       "retry"
