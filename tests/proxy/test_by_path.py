@@ -12,7 +12,9 @@ def settings(**given: object) -> Settings:
     return load_settings(database_url="postgresql://unused", redis_url="redis://unused", **given)
 
 
-@pytest.mark.parametrize("public", [None, "http://localhost:8000", "http://127.0.0.1:8000/", "http://[::1]:8000", "http://hub.localhost"])
+@pytest.mark.parametrize(
+    "public", [None, "http://localhost:8000", "http://127.0.0.1:8000/", "http://[::1]:8000", "http://hub.localhost"]
+)
 def test_on_this_machine_alone_it_is_done_unasked(public: str | None) -> None:
     assert serves_by_path(settings(proxy_address="127.0.0.1:8000", public_url=public))
     assert not serves_by_path(settings(proxy_address="127.0.0.1:8000", public_url=public, path_mode="off"))

@@ -131,7 +131,8 @@ async def test_how_far_it_is_is_told_until_it_has_come(docker_house: DockerHouse
         assert await runtime.start_container(spec) == Pulling(f"pulling {image}")
 
         async def it_is_held_up() -> bool:
-            return await runtime.start_container(spec) == Pulling(f"pulling {image}: {HELD_AT} of {WHOLE} MiB")
+            told = Pulling(f"pulling {image}: {HELD_AT} of {WHOLE} MiB", HELD_AT * MIB, WHOLE * MIB)
+            return await runtime.start_container(spec) == told
 
         await eventually(it_is_held_up, 30)
         registry.released.set()

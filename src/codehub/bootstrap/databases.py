@@ -1,4 +1,4 @@
-"""The databases that `codehub up` brings along, and the schema in them."""
+"""The databases that `codehub up` brings along, and what may be wrong with one."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,9 +8,8 @@ from pathlib import Path
 
 from codehub.adapters.embedded import EmbeddedError, EmbeddedServer, embedded_postgres, embedded_redis
 from codehub.adapters.postgres import SchemaMismatch
-from codehub.adapters.postgres.migration import migrate
 
-__all__ = ["EmbeddedDatabases", "EmbeddedError", "SchemaMismatch", "embedded_databases", "migrate"]
+__all__ = ["EmbeddedDatabases", "EmbeddedError", "SchemaMismatch", "embedded_databases"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def up(
     Examples: `codehub up` · `codehub up --port 9000 --data-dir /srv/codehub` · `codehub up --runtime process`
     """
     from codehub.bootstrap.databases import embedded_databases
-    from codehub.bootstrap.databases import migrate as bring_up
+    from codehub.bootstrap.schema import migrate as bring_up
     from codehub.housing import keep_to
     from codehub.settings import load_settings
 
