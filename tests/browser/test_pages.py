@@ -269,7 +269,7 @@ async def test_the_logs_are_shown_as_they_come(stage: Stage) -> None:
     visitor = await stage.visitor("ann")
     row = stage.put("ann", "shop", Phase.STANDBY)
     await visitor.goes(f"/workspaces/{row.id}/logs")
-    await visitor.page.get_by_text("the editor is off").wait_for()
+    await visitor.page.get_by_text("Nothing: the editor is off").wait_for()
 
 
 async def test_an_address_that_leads_nowhere_says_so(stage: Stage) -> None:

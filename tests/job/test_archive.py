@@ -208,9 +208,13 @@ def test_a_missing_archive_directory_is_an_outage_not_an_answer(desk: Desk) -> N
     assert desk.restore().code == ExitCode.UNREACHABLE
 
 
-def test_an_unfinished_upload_of_a_killed_job_is_swept(desk: Desk) -> None:
+@pytest.mark.parametrize("suffix", ["", ".meta"])
+def test_an_unfinished_upload_of_a_killed_job_is_swept(desk: Desk, suffix: str) -> None:
     desk.object.parent.mkdir(parents=True)
-    Path(f"{desk.object}#1").write_bytes(b"abandoned")
+    Path(f"{desk.object}{suffix}#1").write_bytes(b"abandoned")
+    desk.archive()
+    assert desk.leftovers() == []
+    Path(f"{desk.object}{suffix}#1").write_bytes(b"in place already, when the job was killed")
     desk.archive()
     assert desk.leftovers() == []
 

@@ -46,6 +46,7 @@ def _attempt(request: ArchiveRequest, progress: Progress, number: int) -> tuple[
     store = open_store(request.store_url, request.key)
     finished = _finished(store)
     if finished is not None:
+        store.remove_leftovers()
         return finished, 0
     try:
         with opened(request.volume) as volume:

@@ -86,13 +86,13 @@ class ArchiveStore:
     def writer(self, most_bytes: int) -> "AbstractContextManager[WritableFile]":
         """Complete when the block ends well, aborted when it does not; never half there."""
         self._make_place()
-        self._remove_leftovers()
+        self.remove_leftovers()
         size = part_size(most_bytes)
         parallel = max(1, UPLOAD_MEMORY // size - 1)
         return obstore.open_writer(self.store, self.key, buffer_size=size, max_concurrency=parallel)
 
     def start_settling(self) -> None:
-        for unfinished in self._unfinished():
+        for unfinished in self._unfinished(self.key):
             start_writing(unfinished)
 
     def settle(self) -> None:
@@ -129,16 +129,17 @@ class ArchiveStore:
             if os.geteuid() == 0:
                 os.chown(place, owner.st_uid, owner.st_gid)
 
-    def _remove_leftovers(self) -> None:
-        """A killed upload into a directory leaves its file; nobody else would remove it."""
-        for leftover in self._unfinished():
-            leftover.unlink(missing_ok=True)
+    def remove_leftovers(self) -> None:
+        """A killed upload into a directory leaves its file, which only the collector would remove."""
+        for key in (self.key, self.key + SUFFIX):
+            for leftover in self._unfinished(key):
+                leftover.unlink(missing_ok=True)
 
-    def _unfinished(self) -> list[Path]:
-        """Obstore uploads into a directory as `name#1`, and renames it when it is whole."""
+    def _unfinished(self, key: str) -> list[Path]:
+        """Obstore uploads into a directory as `name#1`, and puts it in its place when it is whole."""
         if self.directory is None:
             return []
-        path = self.directory / self.key
+        path = self.directory / key
         return list(path.parent.glob(path.name + "#*")) if path.parent.is_dir() else []
 
 
