@@ -30,7 +30,7 @@ def test_from_create_to_undelete(ann: Terminal, hub: Hub) -> None:
     deleted = ann("ws", "delete", "demo", "--yes", "--wait", "--json")
     assert deleted.json()["phase"] == "DELETED"
     assert ann.done("ws", "ls") == "No workspaces yet. Make one: `codehub ws create demo --wait`\n"
-    back = ann.done("ws", "undelete", deleted.json()["id"], "--wait")
+    back = ann.done("ws", "undelete", "demo", "--wait")
     assert back == "demo is ARCHIVED.\n"
     assert ann.done("ws", "open", "demo", "--print").startswith("http://demo-")
     assert hub.user_writes("demo", 9)

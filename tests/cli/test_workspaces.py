@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -55,12 +56,35 @@ def test_deleting_asks(ann: Terminal, hub: Hub) -> None:
     assert hub.rows()["demo"].desired_state is Desired.DELETED
 
 
-def test_undelete_wants_the_whole_id(ann: Terminal) -> None:
-    for wanted in ("demo", "../admin/users", "6f1c2b54"):
-        said = ann("ws", "undelete", wanted)
-        assert said.code == USAGE
-        assert "whole id" in said.err
-    assert ann("ws", "undelete", str(uuid4())).code == FAILED
+def test_what_was_deleted_is_found_by_name_while_it_can_come_back(ann: Terminal, hub: Hub) -> None:
+    assert ann.done("ws", "ls", "--deleted") == "Nothing that was deleted can be brought back.\n"
+    now = datetime.now(UTC)
+    for name in ("kept", "demo", "demo", "purged"):
+        ann.done("ws", "create", name)
+        if name != "kept":
+            ann.done("ws", "delete", name, "--yes")
+            hub.controller_writes(name, deleted_at=now, purged_at=now if name == "purged" else None)
+    listed = ann("ws", "ls", "--deleted", "--json").json()
+    assert [ws["name"] for ws in listed] == ["demo", "demo"]
+    assert re.search(rf"^demo +{listed[0]['id'][:8]} +\d+ s ago$", ann.done("ws", "ls", "--deleted"), re.MULTILINE)
+    assert ann.done("ws", "ls", "--deleted", "nothing-like-it").startswith("Nothing")
+
+    several = ann("ws", "undelete", "demo")
+    assert several.code == FAILED
+    assert "may be one of several" in several.err
+    assert ann("ws", "undelete", listed[0]["id"][:8], "--json").json()["id"] == listed[0]["id"]
+
+
+def test_only_what_was_deleted_is_undeleted(ann: Terminal, hub: Hub) -> None:
+    ann.done("ws", "create", "demo")
+    for wanted in ("demo", "../admin/users", "6f1c2b54", str(uuid4())):
+        assert ann("ws", "undelete", wanted).code == FAILED
+    assert "`codehub ws ls --deleted` lists" in ann("ws", "undelete", "nothing-like-it").err
+    ann.done("ws", "delete", "demo", "--yes")  # nothing coordinates: it is only on its way
+    early = ann("ws", "undelete", "demo")
+    assert (early.code, hub.rows()["demo"].undelete_requested_at) == (FAILED, None)
+    assert "not deleted yet: start, stop or archive it, and it is kept" in early.err
+    assert ann("ws", "ls", "--deleted", "--phase", "RUNNING").code == USAGE
 
 
 # ── which one is meant ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -21,7 +21,13 @@ from tests.system.one_machine import temporary_data_dir, up
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "screens"
 FIRST_STEPS = ("ws create demo --wait", "ws ls", "ws show demo", "ws lifecycle demo")
 SLEEP = ("ws stop demo --wait", "ws archive demo --wait", "ws archives demo", "ws files demo", "ws events demo -n 8")
-BACK = ("ws start demo --wait", "ws delete demo --yes --wait", "ws ls", "whoami")
+BACK = (
+    "ws start demo --wait",
+    "ws delete demo --yes --wait",
+    "ws ls --deleted",
+    "ws undelete demo --wait",
+    "whoami",
+)
 HELP = ("--help", "ws --help")
 
 MASKS = (

@@ -7,6 +7,7 @@ from uuid import UUID
 from codehub.cli import contexts
 from codehub.cli.client import Client, Json
 from codehub.cli.failures import ClientFailed
+from codehub.domain.workspace import Desired
 
 FEWEST_CHARACTERS = 4
 
@@ -21,6 +22,21 @@ def find(client: Client, wanted: str) -> Json:
             if failed.problem != "not_found":
                 raise  # else: a name may look like an id
     return chosen(list(client.pages("/workspaces")), wanted, "workspace", "codehub ws ls")
+
+
+def deleted(client: Client, search: str = "") -> list[Json]:
+    """Those that can still be brought back."""
+    found = client.pages("/workspaces", deleted=True, q=search or None)
+    return [ws for ws in found if ws["purged_at"] is None]
+
+
+def find_deleted(client: Client, wanted: str) -> UUID:
+    """Also one that is only about to be deleted. A whole id is not looked for: the answer to a wish says more."""
+    whole = whole_id(wanted)
+    if whole is not None:
+        return whole
+    on_their_way = [ws for ws in client.pages("/workspaces") if ws["desired_state"] == Desired.DELETED]
+    return UUID(chosen([*deleted(client), *on_their_way], wanted, "deleted workspace", "codehub ws ls --deleted")["id"])
 
 
 def whole_id(text: str) -> UUID | None:

@@ -10,7 +10,7 @@ from codehub.cli import contexts, leases, present, restore_points, stories
 from codehub.cli.client import Client, Json
 from codehub.cli.exits import USAGE
 from codehub.cli.failures import ClientFailed
-from codehub.cli.finding import find, whole_id
+from codehub.cli.finding import deleted, find, find_deleted
 from codehub.cli.options import PATIENCE, AsJson, Timeout, Wait, Which, Yes
 from codehub.cli.waiting import finish, wait_until_settled
 from codehub.domain.workspace import RecoverAction
@@ -32,12 +32,18 @@ app = typer.Typer(
 def list_workspaces(
     search: Annotated[str, typer.Argument(help="Only those whose name or description has this.")] = "",
     phase: Annotated[str | None, typer.Option(help="Only those in this phase, such as RUNNING.")] = None,
+    gone: Annotated[bool, typer.Option("--deleted", help="Those that were deleted and can be brought back.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List your workspaces.
 
-    Example: `codehub ws ls --phase RUNNING`
+    Examples: `codehub ws ls --phase RUNNING` · `codehub ws ls --deleted`
     """
+    if gone:
+        if phase:
+            raise ClientFailed("A deleted workspace is in no phase: --deleted and --phase do not go together.", USAGE)
+        _list_deleted(search, as_json=as_json)
+        return
     with Client(contexts.in_use()) as client:
         found = list(client.pages("/workspaces", q=search or None, phase=phase.upper() if phase else None))
     if as_json:
@@ -46,6 +52,16 @@ def list_workspaces(
     rows = [(ws["name"], ws["id"][:8], present.phase(ws), present.ago(ws["last_access_at"]), ws["url"]) for ws in found]
     empty = "Nothing found." if search or phase else "No workspaces yet. Make one: `codehub ws create demo --wait`"
     present.table(("NAME", "ID", "STATE", "LAST USED", "ADDRESS"), rows, empty=empty)
+
+
+def _list_deleted(search: str, *, as_json: bool) -> None:
+    with Client(contexts.in_use()) as client:
+        found = deleted(client, search)
+    if as_json:
+        present.as_json(found)
+        return
+    rows = [(ws["name"], ws["id"][:8], present.ago(ws["deleted_at"])) for ws in found]
+    present.table(("NAME", "ID", "DELETED"), rows, empty="Nothing that was deleted can be brought back.")
 
 
 @app.command("create")
@@ -137,7 +153,7 @@ def delete(
     timeout: Timeout = PATIENCE,
     as_json: AsJson = False,
 ) -> None:
-    """Delete it. Its home is archived first; `codehub ws undelete ID` brings it back for a while.
+    """Delete it. Its home is archived first; `codehub ws undelete` brings it back for a while.
 
     Example: `codehub ws delete demo --yes`
     """
@@ -153,20 +169,17 @@ def delete(
 
 @app.command("undelete")
 def undelete(
-    workspace: Annotated[str, typer.Argument(metavar="ID", help="The whole id of the deleted workspace.")],
+    workspace: Which,
     wait: Wait = False,
     timeout: Timeout = PATIENCE,
     as_json: AsJson = False,
 ) -> None:
     """Bring a deleted workspace back, while its undo window is open.
 
-    Example: `codehub ws undelete 6f1c2b54-8d0e-4a7b-9f57-0c1d6b0f2a11`
+    `codehub ws ls --deleted` lists them. Example: `codehub ws undelete demo --wait`
     """
-    whole = whole_id(workspace)
-    if whole is None:
-        raise ClientFailed("A deleted workspace is known by its whole id: `codehub ws delete` printed it.", USAGE)
     with Client(contexts.in_use()) as client:
-        ws = client.post(f"/workspaces/{whole}/undelete")
+        ws = client.post(f"/workspaces/{find_deleted(client, workspace)}/undelete")
         finish(client, ws, "Bringing back", wait=wait, timeout=timeout, as_json=as_json, one_off=True)
 
 

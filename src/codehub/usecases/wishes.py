@@ -177,7 +177,9 @@ class Wishes:
 
         def decide(row: Workspace, _others: Slots, now: datetime) -> Workspace:
             if row.deleted_at is None:
-                raise Conflict("The workspace is not deleted.", "not_deleted")
+                on_its_way = row.desired_state is Desired.DELETED
+                keep_it = "not deleted yet: start, stop or archive it, and it is kept" if on_its_way else "not deleted"
+                raise Conflict(f"The workspace is {keep_it}.", "not_deleted")
             if row.purged_at is not None:
                 raise Conflict("Its data has been purged; it cannot come back.", "purged")
             return replace(row, undelete_requested_at=now)

@@ -16,6 +16,7 @@ import aiohttp
 from aiodocker import Docker, DockerError
 from aiodocker.containers import DockerContainer
 from aiodocker.volumes import DockerVolume
+from aiohttp.client_exceptions import UnixClientConnectorError
 
 from codehub.domain.errors import BackendError, Unreachable
 
@@ -245,4 +246,8 @@ def _unreachable(error: Exception) -> Unreachable:
 
 
 def _words(error: DockerError) -> str:
+    """The engine's own; of a connection that could not be made only why, not the client's inner life."""
+    if isinstance(lost := error.__context__, aiohttp.ClientConnectorError) and lost.os_error.strerror:
+        where = lost.path if isinstance(lost, UnixClientConnectorError) else f"{lost.host}:{lost.port}"
+        return f"{where}: {lost.os_error.strerror}"
     return str(error.message).strip()[:_LONGEST_MESSAGE]
