@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from codehub.adapters.docker import DockerRuntime, Engine, payloads
-from codehub.domain.errors import BackendError, ErrorReason, Unreachable
+from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.naming import archive_key, container_name, job_name, volume_name
 from codehub.ports.jobs import JobKind, JobSpec, JobState
 from codehub.ports.runtime import ContainerSpec, Share
@@ -45,6 +45,21 @@ async def made(runtime: DockerRuntime, spec: ContainerSpec) -> str:
     created = await docker.containers.create(payload, name=container_name(spec.workspace_id))
     key: str = created.id
     return key
+
+
+async def test_a_volume_that_an_operators_container_has_is_kept_and_it_says_whose(
+    runtime: DockerRuntime, spec: ContainerSpec
+) -> None:
+    docker = await runtime.engine.docker()
+    image = payloads.workspace(runtime.site, spec)["Image"]
+    foreign = await docker.containers.create({"Image": image, "HostConfig": {"Binds": [f"{spec.volume}:/backup"]}})
+    try:
+        with pytest.raises(VolumeInUse, match=f"remove the container that has it .*{foreign.id}"):
+            await runtime.delete_volume(spec.workspace_id, spec.volume)
+    finally:
+        await foreign.delete(force=True)
+    await runtime.delete_volume(spec.workspace_id, spec.volume)
+    assert not await runtime.volumes()
 
 
 async def test_a_container_that_was_made_and_not_started_is_started(

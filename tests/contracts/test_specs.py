@@ -358,6 +358,15 @@ async def test_the_longest_lease_counts_and_a_holder_has_one(database: Database)
     assert await specs.leases() == {}
 
 
+async def test_who_saw_the_row_without_the_lease_saw_an_old_row(database: Database) -> None:
+    row = await stored(database)
+    await database.specs().hold(row.id, "job", NOW)
+    held = await database.specs().get(row.id)
+    assert held is not None
+    assert held.version > row.version
+    assert len(await database.ledger().entries(row.id)) == 1
+
+
 async def test_nobody_s_lease_is_not_found(database: Database) -> None:
     with pytest.raises(NotFound):
         await database.specs().hold(uuid4(), "job", NOW)

@@ -222,6 +222,35 @@ async def test_what_took_the_volume_meanwhile_is_ended_before_it_is_deleted() ->
 
 
 @pytest.mark.parametrize(
+    "row",
+    [
+        with_home(desired_state=Desired.ARCHIVED),
+        broken(workspace(desired_state=Desired.DELETED, home_store_key=VOLUME, home=HomeContext(restoring=KEY))),
+    ],
+    ids=["archiving", "deleting in ERROR"],
+)
+@in_virtual_time
+async def test_a_volume_that_somebody_else_has_fails_the_try_and_is_not_asked_for_without_pause(row: Workspace) -> None:
+    """A container that an operator started with it, to look or to copy, even one that has ended."""
+    shop = await Workshop.open()
+    shop.place(row, volume=HOME, archives={KEY: HOME})
+
+    def foreign_holder() -> None:
+        shop.worlds.runtime.volumes[VOLUME].held = True
+
+    shop.wire.meanwhile["runtime.delete_volume"] = foreign_holder
+    for _ in range(200):
+        await asyncio.sleep(await shop.reconcile() or 1.0)
+        if shop.row.error_count > row.error_count:
+            break
+    assert (shop.row.error_count, shop.row.retry_at is not None) == (row.error_count + 1, True)
+    assert shop.worlds.runtime.volumes[VOLUME].content == HOME
+    shop.worlds.runtime.volumes[VOLUME].held = False
+    await shop.converge()
+    assert VOLUME not in shop.worlds.runtime.volumes
+
+
+@pytest.mark.parametrize(
     ("row", "kept"),
     [
         (broken(with_home(desired_state=Desired.DELETED)), True),

@@ -1,6 +1,7 @@
 """The TTL runner: warn, then sleep; in doubt nobody is stopped, and a fresh wake always wins."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -172,6 +173,21 @@ async def test_a_lease_holds_until_it_ends(row: Workspace, policy: IdlePolicy, h
     slept = await tick_until(shop, 24 * 3600)
     assert slept is not None
     assert (slept >= 3 * 3600) is holds
+
+
+@in_virtual_time
+async def test_a_lease_that_comes_during_the_tick_holds() -> None:
+    """Somebody answers the last warning while others are being stopped."""
+    shop = await opened(running())
+
+    def answers_the_warning() -> None:
+        with contextlib.suppress(StopIteration):  # nothing of it waits
+            shop.outside.specs.hold(WORKSPACE_ID, "ann", now() + timedelta(hours=3)).send(None)
+
+    shop.wire.meanwhile["db.change"] = answers_the_warning
+    slept = await tick_until(shop, 24 * 3600)
+    assert slept is not None
+    assert slept >= 3 * 3600
 
 
 @in_virtual_time

@@ -278,7 +278,7 @@ PEOPLE = (
     ),
     Mutant(
         "TTL overwrites a fresh wake",
-        (Patch(WISHES, "slept = same and row.operation", "slept = row.operation"),),
+        (Patch(WISHES, "slept = row.version == seen.version", "slept = row.operation is Operation.NONE"),),
     ),
     Mutant(
         "admission without the lock",

@@ -174,12 +174,14 @@ class Step:
         await self._delete_volume()
 
     async def _delete_volume(self) -> None:
-        """Something that took the volume meanwhile is ended first; the next step tries again."""
+        """Something of ours that took the volume meanwhile is ended first. Somebody else's is not ours to end: then
+        this try has failed."""
         try:
             await self._backends.delete_volume(self.row.id, self._volume)
         except VolumeInUse:
             await self._backends.clear_job(self.row.id)
             await self._backends.remove_container(self.row.id)
+            await self._backends.delete_volume(self.row.id, self._volume)
 
     async def _restore(self) -> None:
         if await self._container_remains():

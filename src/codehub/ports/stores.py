@@ -62,7 +62,8 @@ class WorkspaceSpecs(Protocol):
         ...
 
     async def hold(self, workspace_id: UUID, holder: str, until: datetime) -> None:
-        """A lease, replaced if the holder has one already."""
+        """A lease, replaced if the holder has one already. The row's version grows: who has seen it without this
+        lease has seen an old one."""
         ...
 
     async def leases(self) -> Mapping[UUID, datetime]:

@@ -123,17 +123,12 @@ class Wishes:
         actor: Actor,
         reason: str,
     ) -> bool:
-        """The timer's wish, only if nothing has happened since it looked: a fresh wake wins."""
+        """The timer's wish, only if nothing has happened since it looked: a fresh wake wins, and so does a lease."""
         slept = False
 
         def decide(row: Workspace, _others: Slots, _now: datetime) -> Workspace:
             nonlocal slept
-            same = (row.desired_state, row.phase, row.last_access_at) == (
-                seen.desired_state,
-                seen.phase,
-                seen.last_access_at,
-            )
-            slept = same and row.operation is Operation.NONE and row.deleted_at is None
+            slept = row.version == seen.version
             return replace(row, desired_state=becomes, desired_by=actor.name) if slept else row
 
         await self._change(workspace_id, decide, actor, reason)
@@ -152,8 +147,8 @@ class Wishes:
                 raise Conflict("There is nothing to recover from: the workspace is not in ERROR.", "not_in_error")
             if row.desired_state is Desired.RUNNING:
                 admit(others, self.limits)
-            asked = replace(row, recover_action=action, recover_requested_at=now)
-            return replace(asked, restore_from=archive, restore_requested_at=now) if archive else asked
+            asked = replace(row, recover_action=action, recover_requested_at=_after(row.recover_requested_at, now))
+            return _from_archive(asked, archive, now) if archive else asked
 
         return await self._change(workspace_id, decide, actor, f"recover:{action}", admission=True)
 
@@ -167,7 +162,7 @@ class Wishes:
             if row.desired_state is Desired.PENDING:
                 # what is wanted back is not to be given up again at once
                 row = replace(row, desired_state=Desired.ARCHIVED, desired_by=actor.name)
-            return replace(row, restore_from=archive, restore_requested_at=now)
+            return _from_archive(row, archive, now)
 
         return await self._change(workspace_id, decide, actor, "restore")
 
@@ -182,7 +177,7 @@ class Wishes:
                 raise Conflict(f"The workspace is {keep_it}.", "not_deleted")
             if row.purged_at is not None:
                 raise Conflict("Its data has been purged; it cannot come back.", "purged")
-            return replace(row, undelete_requested_at=now)
+            return replace(row, undelete_requested_at=_after(row.undelete_requested_at, now))
 
         return await self._change(workspace_id, decide, actor, "undelete")
 
@@ -251,6 +246,15 @@ def checked_name(text: str) -> str:
     if not name or len(name) > NAME_LENGTH or not name.isprintable():
         raise Invalid(f"A name has 1 to {NAME_LENGTH} printable characters.", "name")
     return name
+
+
+def _from_archive(row: Workspace, archive: str, now: datetime) -> Workspace:
+    return replace(row, restore_from=archive, restore_requested_at=_after(row.restore_requested_at, now))
+
+
+def _after(last: datetime | None, now: datetime) -> datetime:
+    """A new wish is newer than the last one, also where the clock was put back: else it would count as handled."""
+    return now if last is None or last < now else last + timedelta(microseconds=1)
 
 
 def _must_live(row: Workspace) -> None:

@@ -129,14 +129,16 @@ class DockerRuntime:
             raise BackendError(f"volume {name} is there and is not ours: rename or remove it")
 
     async def delete_volume(self, workspace_id: UUID, name: str) -> None:
+        holders: str | None = ""
         for _ in range(2):
             if not await self.owns_volume(workspace_id, name):
                 return
-            if await self._deleted(name):
+            holders = await self._kept_by(name)
+            if holders is None:
                 return
             if not await self._release_ended_job(workspace_id, name):
                 break
-        raise VolumeInUse(f"volume {name} is in use")
+        raise VolumeInUse(f"volume {name} is in use; remove the container that has it ({holders})")
 
     async def start_container(self, spec: ContainerSpec) -> Pulling | None:
         """Made first and looked at only if that fails: most often nothing of that name is there, and the image is."""
@@ -202,16 +204,17 @@ class DockerRuntime:
         labels = (volume or {}).get("Labels") or {}
         return labels.get(INSTALL_LABEL) == self.site.install_id and _owner(labels) == workspace_id
 
-    async def _deleted(self, name: str) -> bool:
+    async def _kept_by(self, name: str) -> str | None:
+        """None: it is deleted. Else who has it, in the engine's words."""
         with doing(f"volume {name} cannot be deleted"):
             try:
                 await self.engine.delete_volume(name)
             except DockerError as error:
                 if error.status == CONFLICT:
-                    return False
+                    return str(error.message)
                 if error.status != NOT_FOUND:
                     raise
-        return True
+        return None
 
     async def _release_ended_job(self, workspace_id: UUID, name: str) -> bool:
         """The engine counts a container that has ended as a holder; a job that has ended needs its volume no more."""

@@ -246,9 +246,9 @@ class MemorySpecs(_Fenced):
 
     async def hold(self, workspace_id: UUID, holder: str, until: datetime) -> None:
         def write() -> None:
-            if workspace_id not in self._world.rows:
-                raise NotFound(f"There is no workspace {workspace_id}.")
+            row = self._row(workspace_id)
             self._world.leases.setdefault(workspace_id, {})[holder] = until
+            self._world.put(row, row, "", "")
 
         await self._wire.call("db.hold", write)
 

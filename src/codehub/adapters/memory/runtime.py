@@ -19,6 +19,8 @@ class Volume:
     job: UUID | None = None
     instance: str = "volume-0"
     disk_bytes: int | None = None
+    held: bool = False
+    """By somebody who is not ours to end."""
 
 
 @dataclass(slots=True)
@@ -129,7 +131,7 @@ class MemoryRuntime:
         if volume is None or volume.workspace_id != workspace_id:
             return
         holder = self.world.containers.get(workspace_id)
-        if (holder is not None and holder.volume == name) or volume.job is not None:
+        if (holder is not None and holder.volume == name) or volume.job is not None or volume.held:
             raise VolumeInUse(f"volume {name} is in use")
         del self.world.volumes[name]
         self.world.hint(workspace_id)

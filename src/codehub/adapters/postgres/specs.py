@@ -8,8 +8,6 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-import asyncpg
-
 from codehub.adapters.postgres import ledger, rows
 from codehub.adapters.postgres import statements as sql
 from codehub.adapters.postgres.readable import readable
@@ -80,10 +78,9 @@ class PostgresSpecs:
 
     async def hold(self, workspace_id: UUID, holder: str, until: datetime) -> None:
         async with self._sessions.writing() as connection:
-            try:
-                await connection.execute(sql.HOLD, workspace_id, holder, until)
-            except asyncpg.ForeignKeyViolationError:
-                raise NotFound(f"There is no workspace {workspace_id}.") from None
+            held = await connection.fetchval(sql.HOLD, workspace_id, holder, until)
+        if held is None:
+            raise NotFound(f"There is no workspace {workspace_id}.")
 
     async def leases(self) -> Mapping[UUID, datetime]:
         async with self._sessions.reading() as connection:

@@ -95,10 +95,12 @@ later AS MATERIALIZED (
 UPDATE workspaces w SET last_access_at = greatest(w.last_access_at, later.at) FROM later WHERE w.id = later.id
 """
 
-# One lease per holder; the last word counts.
+# One lease per holder; the last word counts. The row is written too, so that its version grows.
 HOLD: Final = """
-INSERT INTO leases (workspace_id, holder, until) VALUES ($1, $2, $3)
+WITH held AS (UPDATE workspaces SET id = id WHERE id = $1 RETURNING id)
+INSERT INTO leases (workspace_id, holder, until) SELECT id, $2, $3 FROM held
 ON CONFLICT (workspace_id, holder) DO UPDATE SET until = excluded.until
+RETURNING workspace_id
 """
 
 # Only what still holds, by the database's clock.
