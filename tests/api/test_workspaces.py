@@ -429,6 +429,11 @@ async def test_a_lifecycle_explains_itself(site: MemorySite, ann: Person) -> Non
     assert (capped["capped"], capped["seconds"]) == (True, 86400)
     await ann.http.post(f"{path}/keepalive", json={"seconds": 0})
     assert (await ann.http.get(f"{path}/lifecycle")).json()["blocked_by"] == []
+    await ann.http.patch(path, json={"desired_state": "STANDBY"})
+    late = await ann.http.post(f"{path}/keepalive", json={"seconds": 60})
+    assert (late.status_code, late.json()["code"]) == (409, "nothing_to_keep")
+    assert late.json()["detail"] == "The workspace is on its way to STANDBY. Start it, and it stays."
+    assert (await ann.http.post(f"{path}/keepalive", json={"seconds": 0})).status_code == 200
     site.controller_writes(made["id"], phase=Phase.ARCHIVED)
     await ann.http.patch(path, json={"desired_state": "ARCHIVED"})
     nothing = await ann.http.post(f"{path}/keepalive", json={"seconds": 60})

@@ -40,6 +40,10 @@ class Lifecycles:
         coming_up = ws.desired_state is Desired.RUNNING
         if ws.phase not in (Phase.RUNNING, Phase.STANDBY) and not coming_up:
             raise Conflict(f"The workspace is {ws.phase}: there is nothing to keep alive.", "nothing_to_keep")
+        if ws.phase is Phase.RUNNING and not coming_up and seconds:
+            raise Conflict(
+                f"The workspace is on its way to {ws.desired_state}. Start it, and it stays.", "nothing_to_keep"
+            )
         granted = min(seconds, self.longest_lease_seconds)
         until = await self.views.now() + timedelta(seconds=granted)
         await self.specs.hold(ws.id, actor.name, until)
