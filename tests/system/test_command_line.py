@@ -183,6 +183,7 @@ WRONG_USAGE = {
     "no id": (("admin", "recover"), "Missing argument"),
     "an id that is none": (("admin", "recover", "my-workspace"), "valid UUID"),
     "an action that is none": (("admin", "recover", str(uuid4()), "--action", "pray"), "retry"),
+    "a restore point by its key": (("admin", "recover", str(uuid4()), "--archive", "some/key"), "--archive"),
     "a check that is never waived": (("admin", "gc", "--force-over", "database-empty"), "cannot be waived"),
 }
 

@@ -85,12 +85,11 @@ def leader(as_json: AsJson = False) -> None:
 def recover(
     workspace: Annotated[UUID, typer.Argument(help="The workspace's id.")],
     action: Annotated[RecoverAction, typer.Option(help="How to recover.")] = RecoverAction.RETRY,
-    archive: Annotated[str | None, typer.Option(help="The restore point's key, for use_archive.")] = None,
 ) -> None:
     """Ask the controller to bring a workspace out of ERROR.
 
     - `retry`: the cause is mended, try again
-    - `use_archive`: go back to the newest readable restore point, or to `--archive`
+    - `use_archive`: go back to the newest readable restore point; `codehub ws recover --archive` goes to any other
     - `forget_archive`: the archive is lost for good, go on without it
     - `remove_container`: end a container that should not be there
     - `empty_home`: begin with an empty home; restore points stay
@@ -99,7 +98,7 @@ def recover(
     """
     from codehub.ports.stores import Actor
 
-    row = with_services(lambda services: services.wishes.recover(workspace, action, Actor("admin"), archive))
+    row = with_services(lambda services: services.wishes.recover(workspace, action, Actor("admin")))
     print(f"Asked: {row.name} will recover by {action}. See its events for what follows.")
 
 
