@@ -124,7 +124,9 @@ class ArchiveIndex:
 
     def append(self, name: bytes, member: Member, offset: int) -> int:
         if len(self) >= MOST_ENTRIES or len(self._texts) > MOST_ENTRIES * _NAME_BYTES_EACH:
-            raise refused(f"it holds over {MOST_ENTRIES} files, too many to browse; download it as a whole")
+            raise refused(
+                f"it holds over {MOST_ENTRIES} files, too many to browse; `codehub ws download --whole` gets it"
+            )
         self._name_starts.append(len(self._texts))
         self._texts += name
         self._name_ends.append(len(self._texts))

@@ -97,19 +97,16 @@ def _place(op_id: UUID, inside: str) -> str:
     return f"tree:{hashlib.blake2s(op_id.bytes + to_bytes(inside), digest_size=8).hexdigest()}"
 
 
-_FILE: Final[dict[int | str, dict[str, Any]]] = {
-    200: {
-        "description": "The bytes of a file, or a folder as a tar.",
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-    }
-}
+def _bytes(description: str) -> dict[int | str, dict[str, Any]]:
+    schema = {"type": "string", "format": "binary"}
+    return {200: {"description": description, "content": {"application/octet-stream": {"schema": schema}}}}
 
 
 @router.get(
     "/workspaces/{workspace_id}/archives/{op_id}/content",
     operation_id="downloadFromArchive",
     response_class=Response,
-    responses={**_FILE, **problems(*SIGNED, 404, 422, 429)},
+    responses={**_bytes("The bytes of a file, or a folder as a tar."), **problems(*SIGNED, 404, 422, 429)},
 )
 async def download(
     request: Request, parts: Parts, caller: Signed, workspace_id: WorkspaceId, op_id: UUID, path: PathInside = ""
@@ -120,6 +117,23 @@ async def download(
     await note_admin(parts, caller, owned, "download_from_archive")
     downloads: Downloads = request.app.state.downloads
     return Download(downloads, caller.user.id, lambda: browse.content(workspace_id, op_id, inside, caller))
+
+
+@router.get(
+    "/workspaces/{workspace_id}/archives/{op_id}/original",
+    operation_id="downloadArchive",
+    response_class=Response,
+    responses={**_bytes("A tar, compressed with zstd."), **problems(*SIGNED, 404, 422, 429)},
+)
+async def download_original(
+    request: Request, parts: Parts, caller: Signed, workspace_id: WorkspaceId, op_id: UUID
+) -> Response:
+    """The whole home as it is stored, also where it holds too many files to be browsed."""
+    owned = await visible(parts, caller, workspace_id, TokenScope.READ, deleted=True)
+    browse = BrowseRestorePoints(parts.views, parts.contents)
+    await note_admin(parts, caller, owned, "download_archive")
+    downloads: Downloads = request.app.state.downloads
+    return Download(downloads, caller.user.id, lambda: browse.original(workspace_id, op_id, caller))
 
 
 class Downloads:
