@@ -204,6 +204,15 @@ def test_help_has_an_example(verb: str) -> None:
     assert f"codehub {verb}".strip() in done.stdout.partition("Example")[2]
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("CODEHUB_RUNTIME", "docker"), ("CODEHUB_IDE_COMMAND", "my-ide --socket {socket}")]
+)
+def test_an_ide_that_is_not_ours_to_install(name: str, value: str, elsewhere: dict[str, str]) -> None:
+    done = codehub("ide", "install", **{**elsewhere, "CODEHUB_IDE_COMMAND": "", name: value})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(name)
+
+
 # ── admin ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
