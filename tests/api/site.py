@@ -94,7 +94,6 @@ def parts_on(worlds: Worlds, limits: Limits | None = None, site: Site | None = N
         audit=people.audit(),
         runtime=worlds.runtime,
         bus=bus,
-        ids=ids,
         metrics=Metrics(),
         leader=database.leadership(SystemClock()).leader,
         gc_report=lambda: reported(survey),

@@ -110,10 +110,6 @@ class ArchiveIndex:
             target=to_name(self.link_text(holder)) if kind is EntryKind.LINK else None,
         )
 
-    def entries(self, folder: int) -> tuple[Entry, ...]:
-        found = [self.entry(number) for number in self.children(folder)]
-        return tuple(sorted(found, key=lambda entry: entry.kind is not EntryKind.FOLDER))
-
     def link_text(self, number: int) -> bytes:
         """What a link points to follows its name."""
         following = number + 1

@@ -60,18 +60,12 @@ async def reader_of(caller: Signed) -> Caller:
     return caller
 
 
-async def writer_of(caller: Signed) -> Caller:
-    caller.must(Scope.WRITE)
-    return caller
-
-
 async def admin_of(caller: Signed) -> Caller:
     caller.must(Scope.ADMIN)
     return caller
 
 
 Reader = Annotated[Caller, Depends(reader_of)]
-Writer = Annotated[Caller, Depends(writer_of)]
 Admin = Annotated[Caller, Depends(admin_of)]
 
 
