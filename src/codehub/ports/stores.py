@@ -53,10 +53,6 @@ class WorkspaceSpecs(Protocol):
 
     async def get(self, workspace_id: UUID) -> Workspace | None: ...
 
-    async def of_owner(self, owner_id: str) -> Sequence[Workspace]:
-        """Not the deleted ones."""
-        ...
-
     async def touch(self, accessed: Mapping[UUID, datetime], actor: Actor) -> None:
         """last_access_at = the greater of the two; unknown ids are ignored; no ledger entry."""
         ...

@@ -131,10 +131,6 @@ class Identity:
         created = await self.accounts.create_first_user(new, Actor("first run"))
         return password if created else None
 
-    async def forget_expired(self) -> int:
-        """For a timer: what can prove nobody's identity any more."""
-        return await self.accounts.forget_expired(self.rules)
-
     async def _candidate(self, username: str, password: str) -> tuple[User | None, str | None]:
         """Who it would be, and the hash to compare with: None if nothing typed could be right."""
         found = await self.accounts.with_password(possible_username(username))
