@@ -17,13 +17,13 @@ from starlette.types import Receive, Scope, Send
 
 from codehub.api import cursors
 from codehub.api.deps import SIGNED, Cursor, Parts, Signed, WorkspaceId, problems
-from codehub.api.lifecycle import note_admin
 from codehub.api.rendering import answer, moment
 from codehub.api.schemas import ArchiveList, ArchiveShown, Tree
 from codehub.api.workspaces import visible
 from codehub.domain.errors import Invalid, LimitReached
 from codehub.domain.identity import Scope as TokenScope
 from codehub.ports.contents import Content, to_bytes
+from codehub.usecases.handing_over import note_admin
 from codehub.usecases.restore_points import BrowseRestorePoints
 
 router = APIRouter(tags=["archives"])
@@ -48,7 +48,7 @@ async def list_archives(parts: Parts, caller: Signed, workspace_id: WorkspaceId)
     """Newest first. Each was read back and compared before the home it holds was given up."""
     owned = await visible(parts, caller, workspace_id, TokenScope.READ, deleted=True)
     points = await BrowseRestorePoints(parts.views, parts.contents).list(workspace_id, caller)
-    await note_admin(parts, caller, owned, "list_archives")
+    await note_admin(parts.audit, caller, owned, "list_archives")
     return ArchiveList(items=[ArchiveShown.model_validate(point) for point in points])
 
 
@@ -75,7 +75,7 @@ async def list_folder(
     start = cursors.number_read(place, cursor) or 0
     browse = BrowseRestorePoints(parts.views, parts.contents)
     listing = await browse.tree(workspace_id, op_id, inside, caller, start, limit)
-    await note_admin(parts, caller, owned, "list_archive")
+    await note_admin(parts.audit, caller, owned, "list_archive")
     entries = [
         {
             "name": _readable(entry.name),
@@ -114,7 +114,7 @@ async def download(
     """Never shown by a browser, always saved. No byte that is not the archive's is ever given."""
     owned = await visible(parts, caller, workspace_id, TokenScope.READ, deleted=True)
     inside, browse = _path(request, path), BrowseRestorePoints(parts.views, parts.contents)
-    await note_admin(parts, caller, owned, "download_from_archive")
+    await note_admin(parts.audit, caller, owned, "download_from_archive")
     downloads: Downloads = request.app.state.downloads
     return Download(downloads, caller.user.id, lambda: browse.content(workspace_id, op_id, inside, caller))
 
@@ -131,7 +131,7 @@ async def download_original(
     """The whole home as it is stored, also where it holds too many files to be browsed."""
     owned = await visible(parts, caller, workspace_id, TokenScope.READ, deleted=True)
     browse = BrowseRestorePoints(parts.views, parts.contents)
-    await note_admin(parts, caller, owned, "download_archive")
+    await note_admin(parts.audit, caller, owned, "download_archive")
     downloads: Downloads = request.app.state.downloads
     return Download(downloads, caller.user.id, lambda: browse.original(workspace_id, op_id, caller))
 
