@@ -13,6 +13,7 @@ import typer
 
 from codehub.cli.exits import FAILED
 from codehub.cli.gc_report import gc_report
+from codehub.cli.options import AsJson
 from codehub.domain.envelope import WAIVABLE
 from codehub.domain.workspace import RecoverAction
 from codehub.ports.collector import REQUEST_LIVES_SECONDS
@@ -31,11 +32,6 @@ app = typer.Typer(
 
     Examples: `codehub admin leader` · `codehub admin users create ann`""",
 )
-
-SILENT_AFTER = 4
-"""Seconds after which a leader that has not renewed its term counts as gone."""
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print data for programs.")]
 
 
 def with_services(work: "Callable[[Services], Awaitable[T]]") -> T:
@@ -56,7 +52,7 @@ def leader(as_json: AsJson = False) -> None:
     Example: `codehub admin leader --json`
     """
     found = with_services(lambda services: services.leader())
-    alive = found is not None and found.age_seconds < SILENT_AFTER
+    alive = found is not None and not found.is_silent
     if as_json:
         print(
             json.dumps(
@@ -138,7 +134,7 @@ async def _dry_run(services: "Services", waived: list[str]) -> Mapping[str, Any]
 async def _collect(services: "Services", waived: list[str]) -> Mapping[str, Any]:
     """The leader alone sweeps: ask it, and wait for its report."""
     leader = await services.leader()
-    if leader is None or leader.age_seconds >= SILENT_AFTER:
+    if leader is None or leader.is_silent:
         return {"error": "nobody leads, so nobody can sweep; start one with `codehub coordinator`"}
     request = await services.collector.ask("admin", waived)
     for _ in range(REQUEST_LIVES_SECONDS):
