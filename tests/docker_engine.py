@@ -19,6 +19,8 @@ import pytest
 from codehub.adapters.docker import DockerRuntime, Engine, Site
 from codehub.adapters.docker.walls import Walls
 from codehub.domain.naming import INSTALL_LABEL
+from codehub.housing import engine_of
+from codehub.settings import load_settings
 from tests.real_services import ServiceLoop
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -79,9 +81,14 @@ def docker_house(service_loop: ServiceLoop) -> Iterator[DockerHouse]:
 
 @pytest.fixture
 async def engine() -> AsyncIterator[Engine]:
-    engine = Engine.of_environment()
+    engine = engine_here()
     yield engine
     await engine.close()
+
+
+def engine_here() -> Engine:
+    """What the `docker` command would use."""
+    return engine_of(load_settings(database_url="postgresql://unused", redis_url="redis://unused"))
 
 
 async def sweep(engine: Engine, install_id: str) -> None:
@@ -94,7 +101,7 @@ async def sweep(engine: Engine, install_id: str) -> None:
 
 
 async def _walls(site: Site, *, up: bool) -> None:
-    engine = Engine.of_environment()
+    engine = engine_here()
     try:
         walls = Walls(engine, site)
         await (walls.stand() if up else walls.take_down())

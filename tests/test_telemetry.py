@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Iterator
 from typing import Any
-from uuid import uuid4
 
 import pytest
 import structlog
@@ -23,7 +22,6 @@ from codehub.telemetry import (
     Scrubber,
     configure_logging,
     get_logger,
-    log_context,
 )
 
 
@@ -52,22 +50,21 @@ def lines() -> Iterator[Lines]:
     structlog.reset_defaults()
 
 
-def test_a_line_carries_its_ids(lines: Lines) -> None:
-    workspace, op_id = uuid4(), uuid4()
-    with log_context(workspace=workspace, epoch=7), log_context(op_id=op_id):
+def test_a_line_carries_its_request(lines: Lines) -> None:
+    with structlog.contextvars.bound_contextvars(request_id="r1"):
         get_logger("codehub.test").info("operation started", operation="STARTING")
     line = lines.last
-    assert (line["workspace"], line["op_id"], line["epoch"]) == (str(workspace), str(op_id), 7)
     assert (line["event"], line["level"], line["operation"]) == ("operation started", "info", "STARTING")
+    assert line["request_id"] == "r1"
     get_logger("codehub.test").info("elsewhere")
-    assert "workspace" not in lines.last
+    assert "request_id" not in lines.last
 
 
 def test_a_library_s_line_has_the_same_shape(lines: Lines) -> None:
-    with log_context(epoch=3):
+    with structlog.contextvars.bound_contextvars(request_id="r1"):
         logging.getLogger("some.library").warning("lost %s", "redis://:hunter22@cache")
     assert lines.last["event"] == f"lost redis://:{REDACTED}@cache"
-    assert (lines.last["level"], lines.last["epoch"]) == ("warning", 3)
+    assert (lines.last["level"], lines.last["request_id"]) == ("warning", "r1")
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def sources(*places: str) -> tuple[Path, ...]:
 
 
 def codehub_image(name: str) -> Image:
-    everything = sources("**/*.py", "**/*.sql", "**/*.mako", "dashboard/**/*")
+    everything = sources("**/*.py", "dashboard/**/*", "proxy/assets/*")
     pins = (json.dumps(requirements()), (ROOT / "constraints.txt").read_text())
     return Image(name, IMAGES / "codehub" / "Dockerfile", everything, sources("job/*.py"), pins)
 

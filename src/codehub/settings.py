@@ -172,7 +172,8 @@ class Settings(BaseSettings):
     archive_url: ArchiveAddress | None = Field(
         None,
         validation_alias="CODEHUB_ARCHIVE_URL",
-        description="Where homes sleep. Unset: `archives` in the data directory. Credentials: the AWS_* variables.",
+        description="Where homes sleep. Unset: `archives` in the data directory. For s3:// also AWS_ACCESS_KEY_ID, "
+        "AWS_SECRET_ACCESS_KEY, AWS_REGION (us-east-1), and CODEHUB_S3_ENDPOINT where it is not Amazon's.",
     )
     archive_prefix: KeyPrefix = Field(
         "",

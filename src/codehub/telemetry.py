@@ -1,14 +1,13 @@
 """Logs and metrics: what an operator sees of us.
 
-Log lines carry the ids that belong together (workspace, op_id, epoch), never a secret, never without bound. Metrics are
-one list; the collectors and docs/reference/metrics.md are both made from it.
+Log lines never carry a secret, and are never without bound. Metrics are one list; the collectors and
+docs/reference/metrics.md are both made from it.
 """
 
 import logging
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import IO, Literal
 
@@ -125,19 +124,6 @@ def configure_logging(
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
     return logger
-
-
-def log_context(
-    *,
-    workspace: object = None,
-    op_id: object = None,
-    epoch: int | None = None,
-) -> AbstractContextManager[None]:
-    """Every line within carries these ids; those that are None are left as they were."""
-    ids = {"workspace": workspace, "op_id": op_id, "epoch": epoch}
-    return structlog.contextvars.bound_contextvars(
-        **{key: value if isinstance(value, int) else str(value) for key, value in ids.items() if value is not None}
-    )
 
 
 # ── metrics ──────────────────────────────────────────────────────────────────────────────────────────────────────────

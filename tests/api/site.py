@@ -24,10 +24,10 @@ from codehub.adapters.memory import (
 )
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.app import create_app
-from codehub.api.deps import COOKIE
 from codehub.api.parts import ApiParts, Check, Site
 from codehub.coordinator.gc_report import Survey
 from codehub.domain.admission import Limits
+from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.envelope import Envelope
 from codehub.domain.identity import ALL_SCOPES, Caller, Role, Scope
 from codehub.domain.idle import IdlePolicy
@@ -94,7 +94,6 @@ def parts_on(worlds: Worlds, limits: Limits | None = None, site: Site | None = N
         audit=people.audit(),
         runtime=worlds.runtime,
         bus=bus,
-        ids=ids,
         metrics=Metrics(),
         leader=database.leadership(SystemClock()).leader,
         gc_report=lambda: reported(survey),
@@ -155,7 +154,7 @@ class MemorySite:
         signed_in = await client.post("/api/v1/session", json={"username": name, "password": PASSWORD})
         assert signed_in.status_code == 201, signed_in.text
         # A jar sends Secure cookies over https alone.
-        client.headers["cookie"] = f"{COOKIE}={signed_in.cookies[COOKIE]}"
+        client.headers["cookie"] = f"{SESSION_COOKIE}={signed_in.cookies[SESSION_COOKIE]}"
         return client
 
     def controller_writes(self, workspace_id: UUID | str, **fields: Any) -> Workspace:

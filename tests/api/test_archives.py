@@ -1,6 +1,9 @@
 """Restore points over HTTP: browsed and downloaded, with names that are no text and names that would escape."""
 
 import asyncio
+import io
+import os
+import tarfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -8,6 +11,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+import zstandard
 
 from codehub.adapters.memory.archives import StoredArchive, StoredEntry
 from codehub.api.archives import MOST_DOWNLOADS, disposition
@@ -124,6 +128,18 @@ async def test_a_folder_is_a_tar(ann: Person, point: str) -> None:
     got = await ann.http.get(f"{point}/content", params={"path": "project"})
     assert b"ustar" in got.content
     assert "project.tar" in got.headers["content-disposition"]
+
+
+async def test_the_whole_is_given_as_it_is_stored(ann: Person, bob: Person, point: str) -> None:
+    got = await ann.http.get(f"{point}/original")
+    assert (got.headers["content-type"], got.headers["content-length"]) == (
+        "application/octet-stream",
+        str(len(got.content)),
+    )
+    assert "home.tar.zst" in got.headers["content-disposition"]
+    with tarfile.open(fileobj=io.BytesIO(zstandard.ZstdDecompressor().decompressobj().decompress(got.content))) as tar:
+        assert {b"project", *HOME} <= {os.fsencode(name) for name in tar.getnames()}
+    assert (await bob.http.get(f"{point}/original")).status_code == 404
 
 
 @pytest.mark.parametrize(

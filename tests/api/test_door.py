@@ -8,9 +8,9 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from codehub.api.deps import COOKIE
 from codehub.api.parts import Site
 from codehub.api.surroundings import MOST_BODY_BYTES
+from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import BackendError, Stale, Unreachable
 from codehub.domain.identity import Role
 from tests.api.site import ORIGIN, PASSWORD, MemorySite, Person, Worlds, memory_site
@@ -22,7 +22,7 @@ async def test_signing_in_sets_a_cookie_that_only_we_get(site: MemorySite, ann: 
     signed_in = await site.client().post("/api/v1/session", json={"username": "ANN ", "password": PASSWORD})
     assert signed_in.status_code == 201
     [cookie] = signed_in.headers.get_list("set-cookie")
-    assert cookie.startswith(f"{COOKIE}=")
+    assert cookie.startswith(f"{SESSION_COOKIE}=")
     for part in ("HttpOnly", "Secure", "Path=/", "SameSite=lax", "Max-Age="):
         assert part in cookie
     assert "Domain" not in cookie

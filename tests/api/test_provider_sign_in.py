@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from codehub.adapters.memory import MemoryDirectory, MemoryProvider
-from codehub.api.deps import COOKIE
+from codehub.domain.credentials import SESSION_COOKIE
 from codehub.usecases.oidc import Oidc
 from tests.api.site import MemorySite
 
@@ -37,8 +37,8 @@ async def test_there_and_back_again(site: MemorySite, provider: MemoryProvider) 
     query = urlencode(provider.approve(away.headers["location"], "subject-1", "ann"))
     home = await client.get(f"{BACK}?{query}", headers={"cookie": f"{name}={secret}"})
     assert (home.status_code, home.headers["location"]) == (303, "/workspaces?x=1")
-    session = cookies(home)[COOKIE]
-    me = await site.client().get("/api/v1/session", headers={"cookie": f"{COOKIE}={session}"})
+    session = cookies(home)[SESSION_COOKIE]
+    me = await site.client().get("/api/v1/session", headers={"cookie": f"{SESSION_COOKIE}={session}"})
     assert me.json()["user"]["username"] == "ann"
     twice = await client.get(f"{BACK}?{query}", headers={"cookie": f"{name}={secret}"})
     assert twice.status_code == 401

@@ -7,9 +7,9 @@ from uuid import UUID
 import httpx
 import pytest
 
-from codehub.api.lifecycle import TICKET_SECONDS
 from codehub.api.parts import Site
 from codehub.ports.accounts import Ticket
+from codehub.usecases.handing_over import TICKET_SECONDS
 from codehub.usecases.new_secrets import digest
 from tests.api.site import MemorySite, Person, memory_site
 

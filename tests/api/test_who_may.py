@@ -61,6 +61,7 @@ ROUTES = [
     Route("GET", f"{W}/archives", "owner"),
     Route("GET", f"{W}/archives/{OP_ID}/tree", "owner"),
     Route("GET", f"{W}/archives/{OP_ID}/content", "owner"),
+    Route("GET", f"{W}/archives/{OP_ID}/original", "owner"),
     Route("POST", f"{W}/keepalive", "owner", writes=True, body={"seconds": 60}),
     Route("POST", f"{W}/recover", "owner", writes=True, body={"action": "retry"}, own_answer=409),
     Route("POST", f"{W}/restore", "owner", writes=True, body={"archive": str(OP_ID)}),
@@ -163,11 +164,18 @@ async def test_an_admin_s_reading_token_reads_metrics_and_nobody_else_s(scene: S
 
 
 async def test_an_admin_who_looks_into_a_home_leaves_a_trace(scene: Scene, admin: Person) -> None:
-    for path in ("ticket", "logs", "archives", f"archives/{OP_ID}/tree", f"archives/{OP_ID}/content"):
+    for path in (
+        "ticket",
+        "logs",
+        "archives",
+        f"archives/{OP_ID}/tree",
+        f"archives/{OP_ID}/content",
+        f"archives/{OP_ID}/original",
+    ):
         url = f"/api/v1/workspaces/{scene.workspace_id}/{path}"
         assert (await (admin.http.post(url) if path == "ticket" else admin.http.get(url))).is_success
     audit = (await admin.http.get("/api/v1/admin/audit", params={"actor": "root"})).json()["items"]
-    looked = {"issue_ticket", "read_logs", "list_archives", "list_archive", "download_from_archive"}
+    looked = {"issue_ticket", "read_logs", "list_archives", "list_archive", "download_from_archive", "download_archive"}
     assert looked <= {entry["action"] for entry in audit}
 
 

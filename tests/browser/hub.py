@@ -17,7 +17,7 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright
 from playwright.async_api import TimeoutError as TooLate
 
-from codehub.api.deps import COOKIE
+from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.identity import Role
 from codehub.ports.accounts import NewUser
 from codehub.ports.stores import Actor
@@ -113,11 +113,18 @@ async def visiting(browser: Browser, url: str, name: str, user_id: UUID, **conte
     http = httpx.AsyncClient(base_url=url, headers={"origin": url}, timeout=30)
     signed_in = await http.post("/api/v1/session", json={"username": name, "password": PASSWORD})
     assert signed_in.status_code == 201, signed_in.text
-    secret = signed_in.cookies[COOKIE]
-    http.headers["cookie"] = f"{COOKIE}={secret}"
+    secret = signed_in.cookies[SESSION_COOKIE]
+    http.headers["cookie"] = f"{SESSION_COOKIE}={secret}"
     opened = await browser.new_context(**{"viewport": DESKTOP, "locale": "en-GB", **context})
     opened.set_default_timeout(PATIENCE_MS)
-    cookie = {"name": COOKIE, "value": secret, "domain": "localhost", "path": "/", "secure": True, "httpOnly": True}
+    cookie = {
+        "name": SESSION_COOKIE,
+        "value": secret,
+        "domain": "localhost",
+        "path": "/",
+        "secure": True,
+        "httpOnly": True,
+    }
     await opened.add_cookies([cookie])  # type: ignore[list-item] # a TypedDict, from a dict
     visitor = Visitor(name, user_id, opened, await opened.new_page(), url, http)
     visitor.page.on("console", visitor.complains)

@@ -1,10 +1,12 @@
-"""The dashboard's pages as pictures, for docs/screens/dashboard: `python -m tests.browser.screens` takes them anew.
+"""The dashboard's pages as pictures, for docs/screens/dashboard: `python -m tests.browser.screens` takes them anew, or
+only those that are named behind it.
 
 One play, the same every time: a person with workspaces in every state, and an admin with something to mend.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -210,13 +212,13 @@ async def shown(visitor: Visitor, screen: Screen, cast: Cast) -> Page:
     return visitor.page
 
 
-async def taken(stage: Stage, folder: Path, names: frozenset[str] = frozenset()) -> list[Path]:
+async def taken(stage: Stage, folder: Path, names: Collection[str]) -> list[Path]:
     cast = await play(stage)
     found = []
     for look, options in LOOKS:
         visitors = {name: await stage.visitor(name, reduced_motion="reduce", **options) for name in ("ann", "admin")}
         for screen in SCREENS:
-            if not screen.pictured or (names and screen.name not in names):
+            if screen.name not in names:
                 continue
             page = await shown(visitors[screen.who], screen, cast)
             path = folder / f"{screen.name}-{look}.png"
@@ -225,12 +227,15 @@ async def taken(stage: Stage, folder: Path, names: frozenset[str] = frozenset())
     return found
 
 
-async def main() -> None:
+async def main(named: Collection[str]) -> None:
+    known = [screen.name for screen in SCREENS if screen.pictured]
+    if unknown := set(named) - set(known):
+        sys.exit(f"there is no picture of {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
     FOLDER.mkdir(parents=True, exist_ok=True)
     async with chromium() as browser, staged(browser) as stage:
-        for path in await taken(stage, FOLDER):
+        for path in await taken(stage, FOLDER, named or known):
             print(path.relative_to(FOLDER.parents[2]), path.stat().st_size)
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main(sys.argv[1:]))

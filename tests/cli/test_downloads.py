@@ -5,9 +5,10 @@ import tarfile
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from codehub.adapters.memory.archives import StoredEntry
-from codehub.cli.exits import FAILED, UNREACHABLE
+from codehub.cli.exits import FAILED, UNREACHABLE, USAGE
 from codehub.domain.judge import ArchiveState
 from codehub.ports.contents import EntryKind
 from tests.cli.hub import Hub
@@ -71,6 +72,16 @@ def test_a_folder_is_a_tar(ann: Terminal, point: str) -> None:
     with tarfile.open("demo.tar") as tar:
         assert "notes.txt" in tar.getnames()
     assert here(ann) == ["demo.tar", "project.tar"]
+
+
+def test_the_whole_as_it_is_stored(ann: Terminal, point: str) -> None:
+    ann.done("ws", "download", "demo", "--whole")
+    plain = zstandard.ZstdDecompressor().decompressobj().decompress(Path("demo.tar.zst").read_bytes())
+    with tarfile.open(fileobj=io.BytesIO(plain)) as tar:
+        assert "project/a.py" in tar.getnames()
+    assert ann("ws", "download", "demo", "--whole", "-o", "-").raw == Path("demo.tar.zst").read_bytes()
+    assert ann("ws", "download", "demo", "notes.txt", "--whole").code == USAGE
+    assert here(ann) == ["demo.tar.zst"]
 
 
 def test_to_a_pipe(ann: Terminal, point: str) -> None:

@@ -31,7 +31,7 @@ from codehub.ports.archives import Archives
 from codehub.ports.jobs import Jobs
 from codehub.ports.runtime import Runtime
 from tests.contracts.patience import eventually
-from tests.docker_engine import DockerHouse, sweep
+from tests.docker_engine import DockerHouse, engine_here, sweep
 
 HERE = Path(__file__).parent
 TOY_IDE = [sys.executable, str(HERE / "toy_ide.py"), "{socket}"]
@@ -191,7 +191,7 @@ class DockerPlace:
         self._runtimes: list[DockerRuntime] = []
 
     def engine(self) -> Engine:
-        self._engines.append(Engine.of_environment())
+        self._engines.append(engine_here())
         return self._engines[-1]
 
     def runtime(self, site: Site | None = None, grace_seconds: int = 1) -> DockerRuntime:

@@ -24,7 +24,6 @@ CALLS: dict[str, Callable[[PostgresDatabase], Awaitable[object]]] = {
     "create": lambda db: db.specs().create(ROW, as_given, ANN),
     "change": lambda db: db.specs().change(ROW.id, as_given, ANN, admission=True),
     "get": lambda db: db.specs().get(ROW.id),
-    "of_owner": lambda db: db.specs().of_owner("ann"),
     "touch": lambda db: db.specs().touch({ROW.id: NOW}, ANN),
     "hold": lambda db: db.specs().hold(ROW.id, "job", NOW),
     "leases": lambda db: db.specs().leases(),

@@ -323,14 +323,6 @@ async def test_a_robot_of_an_old_term_changes_nothing(database: Database) -> Non
 # ── reading, access, leases ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_of_owner_leaves_out_others_and_the_deleted(database: Database) -> None:
-    mine = await stored(database)
-    await stored(database, owner_id="bob")
-    await stored(database, deleted_at=NOW)
-    assert await database.specs().of_owner("ann") == [mine]
-    assert await database.specs().of_owner("nobody") == []
-
-
 async def test_access_never_moves_back(database: Database) -> None:
     early, late = NOW, NOW + timedelta(seconds=5)
     row, other = await stored(database), await stored(database)

@@ -56,7 +56,6 @@ async def everything(database: Database, story: Story) -> dict[str, Any]:
             "active": sorted(map(str, await statuses.active())),
             "idle": sorted(str(row.id) for row in idle),
             "leases": dict(await specs.leases()),
-            "owners": {owner: sorted(str(row.id) for row in await specs.of_owner(owner)) for owner in "ab"},
             "points": {key: await statuses.restore_points(key) for key in story.ids},
             "ledger": {key: await database.ledger().entries(key) for key in story.ids},
             "collector": sorted(str(row.id) for row in data.workspaces),

@@ -58,7 +58,7 @@ def test_every_process_of_a_deployment_is_there_and_the_front_door_is_the_one_th
         "proxy",
     ]
     assert "CODEHUB_PROXY_ADDRESS: ${CODEHUB_PROXY_ADDRESS:-127.0.0.1:8000}" in TEXT
-    assert '"127.0.0.1:8000"]' in TEXT  # where TLS leads to
+    assert '--to, "${CODEHUB_PROXY_ADDRESS:-127.0.0.1:8000}"]' in TEXT  # where TLS leads to
 
 
 def test_the_databases_are_where_workspaces_may_not_go() -> None:

@@ -59,9 +59,11 @@ def test_the_site_is_what_the_settings_say() -> None:
     assert (site.workspace_image, site.codehub_image) == ("codehub-workspace:latest", "codehub:latest")
 
 
-def test_tls_is_for_engines_elsewhere(tmp_path: Path) -> None:
+def test_the_engine_is_where_the_docker_command_would_say(tmp_path: Path) -> None:
     far = {"docker_host": "tcp://far:2376", "docker_tls_verify": True, "docker_cert_path": tmp_path}
     unused = {"database_url": "postgresql://unused", "redis_url": "redis://unused"}
+    assert engine_of(load_settings(**unused, docker_host=None)).host == "unix:///var/run/docker.sock"
+    assert engine_of(load_settings(**unused, **far)).host == "tcp://far:2376"
     assert engine_of(load_settings(**unused, **far))._certificates == tmp_path
     assert engine_of(load_settings(**unused, **(far | {"docker_host": NOWHERE})))._certificates is None
 

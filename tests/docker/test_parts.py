@@ -1,5 +1,6 @@
 """The Docker adapter's pure parts: what failures mean, what events are about, what a job may know."""
 
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -59,17 +60,8 @@ def test_an_engine_that_is_too_old_is_told_so() -> None:
         agreed_version("1.24")
 
 
-def test_where_the_engine_is_as_the_docker_command_would_say() -> None:
-    assert Engine.of_environment({}).host == "unix:///var/run/docker.sock"
-    assert Engine.of_environment({"DOCKER_HOST": "tcp://far:2376"}).host == "tcp://far:2376"
-    secured = {"DOCKER_HOST": "tcp://far:2376", "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": "/certs"}
-    assert str(Engine.of_environment(secured)._certificates) == "/certs"
-
-
 async def test_certificates_that_are_not_there_are_named() -> None:
-    engine = Engine.of_environment(
-        {"DOCKER_HOST": "tcp://127.0.0.1:1", "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": "/nowhere"}
-    )
+    engine = Engine("tcp://127.0.0.1:1", Path("/nowhere"))
     with pytest.raises(BackendError, match=r"certificates in /nowhere \(ca\.pem, cert\.pem, key\.pem\)"):
         await engine.version()
 

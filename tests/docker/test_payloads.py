@@ -121,8 +121,8 @@ def test_a_job_that_archives_into_a_directory() -> None:
 
 def test_a_job_that_restores_from_a_bucket() -> None:
     spec = JobSpec(KEY, OP, JobKind.RESTORE, "ws-home", "a/b/home.tar.zst")
-    payload = job(SITE, spec, ["p"], JobStore("s3://homes", None, {"B": "2", "A": "1"}, 7), volume_is_there=True)
-    assert payload["Cmd"][-4:] == ["--op-id", str(OP), "--max-bytes", "7"]
+    payload = job(SITE, spec, ["p"], JobStore("s3://homes", None, {"B": "2", "A": "1"}), volume_is_there=True)
+    assert payload["Cmd"][-2:] == ["--op-id", str(OP)]
     assert payload["Env"] == ["A=1", "B=2"]
     assert payload["HostConfig"]["NetworkMode"] == "host"
     assert payload["HostConfig"]["Mounts"] == [HOME_MOUNT]

@@ -1,6 +1,7 @@
 """What a stranger's machine needs: pinned versions, and nothing that is true only of ours."""
 
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -53,3 +54,9 @@ def test_generated_docs_are_current() -> None:
         [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"], capture_output=True, text=True, check=False
     )
     assert check.returncode == 0, check.stdout + check.stderr
+
+
+def test_every_file_of_the_package_decides_whether_the_image_is_up_to_date() -> None:
+    build = runpy.run_path(str(ROOT / "deploy" / "images" / "build.py"))
+    package = {path for path in project_files() if path.is_relative_to(ROOT / "src" / "codehub")}
+    assert package - set(build["codehub_image"]("codehub:latest").inputs) == set()

@@ -18,6 +18,7 @@ OPERATIONS = "domain/operations.py"
 TRANSITIONS = "domain/transitions.py"
 NAMING = "domain/naming.py"
 LEDGER = "domain/ledger.py"
+STORES = "ports/stores.py"
 WISHES = "usecases/wishes.py"
 DATABASE = "adapters/memory/database.py"
 LEADERSHIP = "adapters/memory/leadership.py"
@@ -94,7 +95,7 @@ LEADER = (
     ),
     Mutant(
         "a rival does not wait until the old term is over",
-        (Patch(LEADERSHIP, "DEPOSE_AFTER = timedelta(seconds=4)", "DEPOSE_AFTER = timedelta(seconds=1.5)"),),
+        (Patch(STORES, "DEPOSE_AFTER = timedelta(seconds=4)", "DEPOSE_AFTER = timedelta(seconds=1.5)"),),
     ),
     Mutant("two workers on one id", (Patch(QUEUE, " or workspace_id in self._working:", ":"),)),
     Mutant(

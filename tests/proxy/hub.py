@@ -25,6 +25,7 @@ from codehub.adapters.memory.runtime import Container
 from codehub.adapters.memory.wire import Fault, FaultyWire, Mishap
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.domain.admission import Limits
+from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.identity import ALL_SCOPES, Caller, Role, Scope, User
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.accounts import NewUser, Ticket
@@ -32,7 +33,7 @@ from codehub.ports.stores import Actor
 from codehub.proxy.addresses import Addresses
 from codehub.proxy.front_door import DoorParts, FrontDoor
 from codehub.proxy.limits import Limits as DoorLimits
-from codehub.proxy.visitors import SESSION_COOKIE, VISIT_COOKIE
+from codehub.proxy.visitors import VISIT_COOKIE
 from codehub.usecases.announcements import Announcements
 from codehub.usecases.entrance import Entrance
 from codehub.usecases.identity import Identity

@@ -5,13 +5,14 @@ from uuid import UUID
 
 import pytest
 
+from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import ErrorReason
 from codehub.domain.identity import Role, Scope, changed_role, disabled
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.accounts import Ticket
 from codehub.ports.runtime import Endpoint
 from codehub.ports.stores import Actor
-from codehub.proxy.visitors import SESSION_COOKIE, VISIT_COOKIE
+from codehub.proxy.visitors import VISIT_COOKIE
 from codehub.usecases.new_secrets import digest
 from tests.contracts.patience import eventually as comes_true
 from tests.proxy.doors import eventually

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codehub.proxy.frames import close_frame
-from codehub.proxy.presence import AppPresence, IdePresence, counts, presence_tap
+from codehub.proxy.presence import AppPresence, IdePresence, counts
 from tests.proxy.recording.tape import header, masked
 from tests.proxy.test_frames import cuts
 
@@ -448,14 +448,6 @@ def test_any_message_to_an_app_counts_and_none_from_it() -> None:
         watched.tap.from_client(header(first, 3, 0x80) + b"mask" + b"abc")
     watched.tap.from_upstream(b"no frame at all")
     assert watched.told == 4
-
-
-def test_apps_behind_the_ide_are_apps() -> None:
-    def seen() -> None: ...
-
-    assert isinstance(presence_tap(b"/proxy/5173/", seen), AppPresence)
-    assert isinstance(presence_tap(b"/absproxy/3000/hot", seen), AppPresence)
-    assert isinstance(presence_tap(f"/stable-{COMMIT}?reconnectionToken=x".encode(), seen), IdePresence)
 
 
 @pytest.mark.parametrize("make", [IdePresence, AppPresence])

@@ -298,18 +298,8 @@ async def test_an_answer_of_the_gate_reads_over_a_small_body_and_keeps_the_conne
     raw.close()
 
 
-async def test_target_host_and_headers_may_be_changed_by_the_gate(workspace: Workspace) -> None:
-    forward = Forward(
-        workspace.endpoint,
-        target=b"/inside",
-        host=b"127.0.0.1",
-        headers=((b"X-Codehub-User", b"ada"), (b"Accept", b"a/b")),
-    )
-    async with Door(workspace.endpoint, forward=forward) as door:
-        await door.ask(get("/w/1/inside", "X-Codehub-User: eve", "Accept: */*"))
+async def test_the_target_may_be_changed_by_the_gate(workspace: Workspace) -> None:
+    async with Door(workspace.endpoint, forward=Forward(workspace.endpoint, target=b"/inside")) as door:
+        await door.ask(get("/w/1/inside"))
     seen: Seen = workspace.seen[0]
     assert seen.target == "/inside"
-    assert seen.all("host") == ["127.0.0.1"]
-    assert seen.all("x-forwarded-host") == ["w.localhost"]
-    assert seen.all("x-codehub-user") == ["ada"]
-    assert seen.all("accept") == ["a/b"]

@@ -12,14 +12,14 @@ from uuid import uuid4
 
 import asyncpg
 
-from codehub.adapters.docker import Engine, Site
+from codehub.adapters.docker import Site
 from codehub.adapters.docker.walls import Walls
 from codehub.domain.naming import WORKSPACE_LABEL
 from codehub.job.compress import decompressed
 from tests.api.real_site import free_port
 from tests.browser.door.installation import QUICK, Installation, Person, Workspace
 from tests.contracts import s3
-from tests.docker_engine import CODEHUB_IMAGE, WORKSPACE_IMAGE, sweep
+from tests.docker_engine import CODEHUB_IMAGE, WORKSPACE_IMAGE, engine_here, sweep
 from tests.job.trees import Snapshot, snapshot
 from tests.proxy.recording.workbench import SETTINGS, SETTINGS_FILE
 from tests.real_services import plain_dsn
@@ -119,7 +119,7 @@ async def docker_hub(store: Path) -> AsyncIterator[DockerHub]:
 
 
 async def _cleared(install: str) -> None:
-    engine = Engine.of_environment()
+    engine = engine_here()
     try:
         await sweep(engine, install)
         await Walls(engine, Site(install, WORKSPACE_IMAGE, CODEHUB_IMAGE, f"codehub-{install[:12]}")).take_down()

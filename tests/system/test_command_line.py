@@ -183,6 +183,7 @@ WRONG_USAGE = {
     "no id": (("admin", "recover"), "Missing argument"),
     "an id that is none": (("admin", "recover", "my-workspace"), "valid UUID"),
     "an action that is none": (("admin", "recover", str(uuid4()), "--action", "pray"), "retry"),
+    "a restore point by its key": (("admin", "recover", str(uuid4()), "--archive", "some/key"), "--archive"),
     "a check that is never waived": (("admin", "gc", "--force-over", "database-empty"), "cannot be waived"),
 }
 
@@ -201,6 +202,15 @@ def test_help_has_an_example(verb: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "Example" in done.stdout
     assert f"codehub {verb}".strip() in done.stdout.partition("Example")[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("CODEHUB_RUNTIME", "docker"), ("CODEHUB_IDE_COMMAND", "my-ide --socket {socket}")]
+)
+def test_an_ide_that_is_not_ours_to_install(name: str, value: str, elsewhere: dict[str, str]) -> None:
+    done = codehub("ide", "install", **{**elsewhere, "CODEHUB_IDE_COMMAND": "", name: value})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(name)
 
 
 # ── admin ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,13 +13,13 @@ from uuid import UUID, uuid4
 import pytest
 import pytest_asyncio
 
-from codehub.adapters.docker import DockerRuntime, Engine
+from codehub.adapters.docker import DockerRuntime
 from codehub.adapters.docker.firewall import NEVER, PRIVATE
 from codehub.adapters.docker.walls import Walls
 from codehub.domain.naming import container_name, volume_name
 from codehub.ports.runtime import ContainerSpec, Share
 from tests.contracts.patience import eventually
-from tests.docker_engine import WORKSPACE_IMAGE, DockerHouse, sweep
+from tests.docker_engine import WORKSPACE_IMAGE, DockerHouse, engine_here, sweep
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
@@ -65,7 +65,7 @@ class Neighbourhood:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def here(docker_house: DockerHouse) -> AsyncIterator[Neighbourhood]:
-    engine, site = Engine.of_environment(), docker_house.site(WORKSPACE_IMAGE)
+    engine, site = engine_here(), docker_house.site(WORKSPACE_IMAGE)
     runtime = docker_house.runtime(engine, site)
     place = Neighbourhood(runtime, Walls(engine, docker_house.here))
     try:

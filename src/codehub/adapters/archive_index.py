@@ -110,10 +110,6 @@ class ArchiveIndex:
             target=to_name(self.link_text(holder)) if kind is EntryKind.LINK else None,
         )
 
-    def entries(self, folder: int) -> tuple[Entry, ...]:
-        found = [self.entry(number) for number in self.children(folder)]
-        return tuple(sorted(found, key=lambda entry: entry.kind is not EntryKind.FOLDER))
-
     def link_text(self, number: int) -> bytes:
         """What a link points to follows its name."""
         following = number + 1
@@ -124,7 +120,9 @@ class ArchiveIndex:
 
     def append(self, name: bytes, member: Member, offset: int) -> int:
         if len(self) >= MOST_ENTRIES or len(self._texts) > MOST_ENTRIES * _NAME_BYTES_EACH:
-            raise refused(f"it holds over {MOST_ENTRIES} files, too many to browse; download it as a whole")
+            raise refused(
+                f"it holds over {MOST_ENTRIES} files, too many to browse; `codehub ws download --whole` gets it"
+            )
         self._name_starts.append(len(self._texts))
         self._texts += name
         self._name_ends.append(len(self._texts))

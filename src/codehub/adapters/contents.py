@@ -16,6 +16,7 @@ from codehub.adapters.archive_proof import Marking, changed, proven, whole
 from codehub.adapters.index_shelf import IndexShelf
 from codehub.adapters.threaded import Gone, threaded
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable
+from codehub.domain.naming import ARCHIVE_FILE
 from codehub.job.compress import decompressed
 from codehub.job.exit_codes import ExitCode, outcome_of
 from codehub.job.failure import JobFailed, refused
@@ -31,12 +32,10 @@ from codehub.ports.contents import (
     Entry,
     EntryKind,
     Listing,
-    file_content,
     folder_content,
     must_be_folder,
     must_have_bytes,
     not_there,
-    original_content,
     to_bytes,
 )
 
@@ -90,7 +89,7 @@ class ObjectContents:
 
         async with threaded(read, _CHUNKS_AHEAD, "contents-file") as chunks:
             honest = self._forgetting(key, chunks)
-            yield file_content(entry.name, entry.size, honest) if is_file else folder_content(entry.name, honest)
+            yield Content(entry.name, entry.size, honest) if is_file else folder_content(entry.name, honest)
 
     @asynccontextmanager
     async def original(self, key: str) -> AsyncIterator[Content]:
@@ -101,7 +100,7 @@ class ObjectContents:
                 yield from _while_read(gone, whole(chunks, meta))
 
         async with threaded(read, _CHUNKS_AHEAD, "contents-original") as chunks:
-            yield original_content(meta.bytes, self._forgetting(key, chunks))
+            yield Content(ARCHIVE_FILE, meta.bytes, self._forgetting(key, chunks))
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -17,13 +17,13 @@ from starlette.types import Receive, Scope, Send
 
 from codehub.api import cursors
 from codehub.api.deps import SIGNED, Cursor, Parts, Signed, WorkspaceId, problems
-from codehub.api.lifecycle import note_admin
 from codehub.api.rendering import answer, moment
 from codehub.api.schemas import ArchiveList, ArchiveShown, Tree
 from codehub.api.workspaces import visible
 from codehub.domain.errors import Invalid, LimitReached
 from codehub.domain.identity import Scope as TokenScope
 from codehub.ports.contents import Content, to_bytes
+from codehub.usecases.handing_over import note_admin
 from codehub.usecases.restore_points import BrowseRestorePoints
 
 router = APIRouter(tags=["archives"])
@@ -48,7 +48,7 @@ async def list_archives(parts: Parts, caller: Signed, workspace_id: WorkspaceId)
     """Newest first. Each was read back and compared before the home it holds was given up."""
     owned = await visible(parts, caller, workspace_id, TokenScope.READ, deleted=True)
     points = await BrowseRestorePoints(parts.views, parts.contents).list(workspace_id, caller)
-    await note_admin(parts, caller, owned, "list_archives")
+    await note_admin(parts.audit, caller, owned, "list_archives")
     return ArchiveList(items=[ArchiveShown.model_validate(point) for point in points])
 
 
@@ -75,7 +75,7 @@ async def list_folder(
     start = cursors.number_read(place, cursor) or 0
     browse = BrowseRestorePoints(parts.views, parts.contents)
     listing = await browse.tree(workspace_id, op_id, inside, caller, start, limit)
-    await note_admin(parts, caller, owned, "list_archive")
+    await note_admin(parts.audit, caller, owned, "list_archive")
     entries = [
         {
             "name": _readable(entry.name),
@@ -97,19 +97,16 @@ def _place(op_id: UUID, inside: str) -> str:
     return f"tree:{hashlib.blake2s(op_id.bytes + to_bytes(inside), digest_size=8).hexdigest()}"
 
 
-_FILE: Final[dict[int | str, dict[str, Any]]] = {
-    200: {
-        "description": "The bytes of a file, or a folder as a tar.",
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-    }
-}
+def _bytes(description: str) -> dict[int | str, dict[str, Any]]:
+    schema = {"type": "string", "format": "binary"}
+    return {200: {"description": description, "content": {"application/octet-stream": {"schema": schema}}}}
 
 
 @router.get(
     "/workspaces/{workspace_id}/archives/{op_id}/content",
     operation_id="downloadFromArchive",
     response_class=Response,
-    responses={**_FILE, **problems(*SIGNED, 404, 422, 429)},
+    responses={**_bytes("The bytes of a file, or a folder as a tar."), **problems(*SIGNED, 404, 422, 429)},
 )
 async def download(
     request: Request, parts: Parts, caller: Signed, workspace_id: WorkspaceId, op_id: UUID, path: PathInside = ""
@@ -117,9 +114,26 @@ async def download(
     """Never shown by a browser, always saved. No byte that is not the archive's is ever given."""
     owned = await visible(parts, caller, workspace_id, TokenScope.READ, deleted=True)
     inside, browse = _path(request, path), BrowseRestorePoints(parts.views, parts.contents)
-    await note_admin(parts, caller, owned, "download_from_archive")
+    await note_admin(parts.audit, caller, owned, "download_from_archive")
     downloads: Downloads = request.app.state.downloads
     return Download(downloads, caller.user.id, lambda: browse.content(workspace_id, op_id, inside, caller))
+
+
+@router.get(
+    "/workspaces/{workspace_id}/archives/{op_id}/original",
+    operation_id="downloadArchive",
+    response_class=Response,
+    responses={**_bytes("A tar, compressed with zstd."), **problems(*SIGNED, 404, 422, 429)},
+)
+async def download_original(
+    request: Request, parts: Parts, caller: Signed, workspace_id: WorkspaceId, op_id: UUID
+) -> Response:
+    """The whole home as it is stored, also where it holds too many files to be browsed."""
+    owned = await visible(parts, caller, workspace_id, TokenScope.READ, deleted=True)
+    browse = BrowseRestorePoints(parts.views, parts.contents)
+    await note_admin(parts.audit, caller, owned, "download_archive")
+    downloads: Downloads = request.app.state.downloads
+    return Download(downloads, caller.user.id, lambda: browse.original(workspace_id, op_id, caller))
 
 
 class Downloads:

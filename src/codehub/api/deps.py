@@ -15,13 +15,15 @@ from pydantic import AfterValidator
 from codehub.api.errors import CrossSite
 from codehub.api.parts import ApiParts
 from codehub.api.schemas import AN_ID, Problem, storable
+from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import Unauthenticated
 from codehub.domain.identity import Caller, Scope
 
-COOKIE: Final = "__Host-codehub"
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
-_cookie = APIKeyCookie(name=COOKIE, scheme_name="session", auto_error=False, description="Set by POST /api/v1/session.")
+_cookie = APIKeyCookie(
+    name=SESSION_COOKIE, scheme_name="session", auto_error=False, description="Set by POST /api/v1/session."
+)
 _bearer = HTTPBearer(scheme_name="token", auto_error=False, description="A personal token from POST /api/v1/tokens.")
 
 
@@ -60,18 +62,12 @@ async def reader_of(caller: Signed) -> Caller:
     return caller
 
 
-async def writer_of(caller: Signed) -> Caller:
-    caller.must(Scope.WRITE)
-    return caller
-
-
 async def admin_of(caller: Signed) -> Caller:
     caller.must(Scope.ADMIN)
     return caller
 
 
 Reader = Annotated[Caller, Depends(reader_of)]
-Writer = Annotated[Caller, Depends(writer_of)]
 Admin = Annotated[Caller, Depends(admin_of)]
 
 

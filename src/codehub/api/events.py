@@ -9,9 +9,10 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.types import Receive, Send
 from starlette.types import Scope as ASGIScope
 
-from codehub.api.deps import COOKIE, Parts, Reader, problems
+from codehub.api.deps import Parts, Reader, problems
 from codehub.api.event_hub import EventHub
 from codehub.api.event_topic import SNAPSHOT, Event, Listener
+from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import Unauthenticated
 from codehub.domain.identity import Scope
 
@@ -47,7 +48,7 @@ async def stream_events(
     if everybody:
         caller.must(Scope.ADMIN)
     needed = Scope.ADMIN if everybody else Scope.READ
-    cookie, bearer = request.cookies.get(COOKIE), _bearer(request)
+    cookie, bearer = request.cookies.get(SESSION_COOKIE), _bearer(request)
 
     async def still_allowed() -> bool:
         try:

@@ -69,16 +69,13 @@ async def _checked(parts: ApiParts, name: str, check: Check) -> CheckShown:
     return CheckShown(name=name, ok=not detail, required=check.required, detail=detail, seconds=seconds)
 
 
-STALE_LEADER_SECONDS = 10.0
-
-
 class NobodyLeads(CodeHubError):
     """No coordinator has renewed its term lately."""
 
 
 async def _leader(parts: ApiParts) -> None:
-    age = await _age(parts)
-    if age is None or age > STALE_LEADER_SECONDS:
+    leader = await parts.leader()
+    if leader is None or leader.is_silent:
         raise NobodyLeads
 
 

@@ -6,7 +6,6 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from codehub.api.deps import SIGNED, WITH_BODY, Parts, Signed, WorkspaceId, problems
-from codehub.api.parts import ApiParts
 from codehub.api.rendering import answer
 from codehub.api.schemas import (
     KeepAlive,
@@ -22,17 +21,15 @@ from codehub.api.schemas import (
 from codehub.api.workspaces import shown, visible
 from codehub.domain.addresses import entry_url
 from codehub.domain.errors import Conflict, Invalid, NotFound
-from codehub.domain.identity import Caller, Scope
+from codehub.domain.identity import Scope
 from codehub.domain.workspace import RecoverAction
-from codehub.ports.accounts import Ticket
 from codehub.ports.views import Owned
+from codehub.usecases.handing_over import TICKET_SECONDS, hand_over, note_admin
 from codehub.usecases.identity import actor_of
-from codehub.usecases.new_secrets import digest, new_session_token
+from codehub.usecases.new_secrets import new_session_token
 from codehub.usecases.reading import Reading
 
 router = APIRouter(tags=["workspaces"])
-
-TICKET_SECONDS = 60
 
 
 @router.get(
@@ -58,7 +55,7 @@ async def read_logs(
 ) -> LogsShown:
     """What the IDE printed last. Empty when no container is there."""
     owned = await visible(parts, caller, workspace_id, Scope.READ)
-    await note_admin(parts, caller, owned, "read_logs")
+    await note_admin(parts.audit, caller, owned, "read_logs")
     return LogsShown(text=await parts.runtime.logs(workspace_id, tail))
 
 
@@ -143,17 +140,8 @@ async def issue_ticket(
     owned = await visible(parts, caller, workspace_id, Scope.WRITE)
     order, secret, ws = body or TicketOrder(), new_session_token(), owned.workspace
     url = entry_url(parts.site.workspace_url, ws.slug, ws.id, secret, order.port, order.path)
-    ticket = Ticket(caller.user.id, ws.id, caller.session_id, order.port, caller.token_id, wakes=True)
     try:
-        await parts.tickets.issue(digest(secret), ticket, TICKET_SECONDS)
+        await hand_over(parts.tickets, parts.audit, caller, owned, order.port, secret, wakes=True)
     except NotFound as ended:
         raise Conflict("This session has just ended. Sign in again.", "session_ended") from ended
-    await note_admin(parts, caller, owned, "issue_ticket")
     return TicketShown(ticket=secret, url=url, expires_in_seconds=TICKET_SECONDS)
-
-
-async def note_admin(parts: ApiParts, caller: Caller, owned: Owned, action: str) -> None:
-    """An admin who looks into somebody else's home leaves a trace."""
-    if owned.workspace.owner_id != caller.user.owner_id:
-        details = {"owner": owned.owner}
-        await parts.audit.append(actor_of(caller), action, f"workspace:{owned.workspace.id}", details)

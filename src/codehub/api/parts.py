@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from codehub.ports.accounts import Audit, Templates, Tickets
 from codehub.ports.contents import ArchiveContents
 from codehub.ports.runtime import Runtime
-from codehub.ports.signals import Bus, Ids
+from codehub.ports.signals import Bus
 from codehub.ports.stores import Leader
 from codehub.ports.views import WorkspaceViews
 from codehub.telemetry import Metrics
@@ -80,7 +80,6 @@ class ApiParts:
     audit: Audit
     runtime: Runtime
     bus: Bus
-    ids: Ids
     metrics: Metrics
     leader: Callable[[], Awaitable[Leader | None]]
     gc_report: Callable[[], Awaitable[Mapping[str, object]]]

@@ -18,7 +18,6 @@ T = TypeVar("T")
 LONGEST_TTL = 10 * 366 * 24 * 3600
 AN_ID = "6f1c2b54-8d0e-4a7b-9f57-0c1d6b0f2a11"
 ANOTHER_ID = "0b9f7a52-51c3-4d0c-8f4e-3a5d2c9e7b60"
-A_TIME = "2026-03-01T12:00:00+00:00"
 
 
 def storable(text: str) -> str:

@@ -5,16 +5,17 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from codehub.api.deps import COOKIE, SIGNED, WITH_BODY, Parts, Reader, Signed, address_of, problems, refuse_cross_site
+from codehub.api.deps import SIGNED, WITH_BODY, Parts, Reader, Signed, address_of, problems, refuse_cross_site
 from codehub.api.rendering import answer, moment, user_json
 from codehub.api.schemas import BrowserSession, PasswordChange, SessionList, SessionShown, SignIn
+from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import NotFound
 from codehub.domain.identity import Caller
 from codehub.usecases.oidc import LIFETIME_SECONDS, Oidc
 
 router = APIRouter(tags=["session"])
 
-_PROVIDER_COOKIE: Final = "__Host-codehub-oidc"
+_PROVIDER_COOKIE: Final = f"{SESSION_COOKIE}-oidc"
 
 
 @router.post(
@@ -43,7 +44,7 @@ async def show_session(caller: Signed) -> Response:
 async def sign_out(parts: Parts, caller: Signed) -> Response:
     await parts.identity.sign_out(caller)
     gone = Response(status_code=204)
-    gone.delete_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="lax")
+    gone.delete_cookie(SESSION_COOKIE, path="/", secure=True, httponly=True, samesite="lax")
     return gone
 
 
@@ -131,7 +132,7 @@ def _provider(parts: Parts) -> Oidc:
 
 def _set_cookie(response: Response, parts: Parts, secret: str) -> None:
     seconds = int(parts.identity.rules.absolute_seconds)
-    response.set_cookie(COOKIE, secret, seconds, path="/", secure=True, httponly=True, samesite="lax")
+    response.set_cookie(SESSION_COOKIE, secret, seconds, path="/", secure=True, httponly=True, samesite="lax")
 
 
 def _shown(caller: Caller) -> dict[str, object]:

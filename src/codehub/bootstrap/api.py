@@ -60,7 +60,6 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
         audit=database.audit(),
         runtime=services.runtime,
         bus=bus,
-        ids=ids,
         metrics=services.metrics,
         leader=services.leader,
         gc_report=services.garbage,

@@ -102,6 +102,10 @@ class Services:
         )
 
 
+async def install_id(settings: Settings, database: PostgresDatabase) -> str:
+    return settings.install_id or (await database.installation_id()).hex
+
+
 @asynccontextmanager
 async def open_services(settings: Settings) -> AsyncIterator[Services]:
     """Everything connected and the schema checked; raises before anything is changed."""
@@ -111,7 +115,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         await check_schema(database)
         redis = RedisConnection.open(settings.redis_url.get_secret_value())
         stack.push_async_callback(redis.close)
-        install = settings.install_id or (await database.installation_id()).hex
+        install = await install_id(settings, database)
         archives = open_archives(settings)
         stack.callback(archives.close)
         runtime: Housing

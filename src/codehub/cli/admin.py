@@ -13,6 +13,7 @@ import typer
 
 from codehub.cli.exits import FAILED
 from codehub.cli.gc_report import gc_report
+from codehub.cli.options import AsJson
 from codehub.domain.envelope import WAIVABLE
 from codehub.domain.workspace import RecoverAction
 from codehub.ports.collector import REQUEST_LIVES_SECONDS
@@ -25,16 +26,12 @@ T = TypeVar("T")
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="""Operate this installation. `leader`, `recover` and `gc` talk to the database itself (CODEHUB_DATABASE_URL,
-    or a `codehub up` on this machine); the others ask the API, as the admin you are signed in as.
+    help="""Operate this installation. `leader`, `recover`, `gc`, `backup`, `restore` and `first-admin` talk to the
+    database itself (CODEHUB_DATABASE_URL, or a `codehub up` on this machine); the others ask the API, as the admin you
+    are signed in as.
 
     Examples: `codehub admin leader` · `codehub admin users create ann`""",
 )
-
-SILENT_AFTER = 4
-"""Seconds after which a leader that has not renewed its term counts as gone."""
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print data for programs.")]
 
 
 def with_services(work: "Callable[[Services], Awaitable[T]]") -> T:
@@ -55,7 +52,7 @@ def leader(as_json: AsJson = False) -> None:
     Example: `codehub admin leader --json`
     """
     found = with_services(lambda services: services.leader())
-    alive = found is not None and found.age_seconds < SILENT_AFTER
+    alive = found is not None and not found.is_silent
     if as_json:
         print(
             json.dumps(
@@ -85,12 +82,11 @@ def leader(as_json: AsJson = False) -> None:
 def recover(
     workspace: Annotated[UUID, typer.Argument(help="The workspace's id.")],
     action: Annotated[RecoverAction, typer.Option(help="How to recover.")] = RecoverAction.RETRY,
-    archive: Annotated[str | None, typer.Option(help="The restore point's key, for use_archive.")] = None,
 ) -> None:
     """Ask the controller to bring a workspace out of ERROR.
 
     - `retry`: the cause is mended, try again
-    - `use_archive`: go back to the newest readable restore point, or to `--archive`
+    - `use_archive`: go back to the newest readable restore point; `codehub ws recover --archive` goes to any other
     - `forget_archive`: the archive is lost for good, go on without it
     - `remove_container`: end a container that should not be there
     - `empty_home`: begin with an empty home; restore points stay
@@ -99,7 +95,7 @@ def recover(
     """
     from codehub.ports.stores import Actor
 
-    row = with_services(lambda services: services.wishes.recover(workspace, action, Actor("admin"), archive))
+    row = with_services(lambda services: services.wishes.recover(workspace, action, Actor("admin")))
     print(f"Asked: {row.name} will recover by {action}. See its events for what follows.")
 
 
@@ -138,7 +134,7 @@ async def _dry_run(services: "Services", waived: list[str]) -> Mapping[str, Any]
 async def _collect(services: "Services", waived: list[str]) -> Mapping[str, Any]:
     """The leader alone sweeps: ask it, and wait for its report."""
     leader = await services.leader()
-    if leader is None or leader.age_seconds >= SILENT_AFTER:
+    if leader is None or leader.is_silent:
         return {"error": "nobody leads, so nobody can sweep; start one with `codehub coordinator`"}
     request = await services.collector.ask("admin", waived)
     for _ in range(REQUEST_LIVES_SECONDS):

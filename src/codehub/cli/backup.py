@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from codehub.cli.options import AsJson
 from codehub.cli.present import size
 
 if TYPE_CHECKING:
     from codehub.operating import InUse, Manifest
     from codehub.settings import Settings
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print data for programs.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -95,6 +94,7 @@ def restore(
 @asynccontextmanager
 async def _settings(*, new_cluster: bool) -> "AsyncIterator[Settings]":
     """The environment's database; else that of a `codehub up` that runs here; else its PostgreSQL is run for this."""
+    from codehub.bootstrap.places import data_dir
     from codehub.cli.running import operators_settings
     from codehub.operating import embedded_database
     from codehub.settings import SettingsError, load_settings
@@ -105,7 +105,7 @@ async def _settings(*, new_cluster: bool) -> "AsyncIterator[Settings]":
         yield load_settings(redis_url=redis)
         return
     unbound = load_settings(database_url="postgresql://ours", redis_url=redis)
-    directory = unbound.data_dir.absolute()
+    directory = data_dir(unbound)
     try:
         running = operators_settings()
     except SettingsError:

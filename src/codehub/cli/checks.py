@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 LEAST_REDIS = (6, 2)
 """The first with ZADD GT."""
 SKEW_SECONDS = 5.0
-SILENT_SECONDS = 4.0
 FREE_WARN, FREE_FAIL = 5 << 30, 512 << 20
 LEAST_FILES = 1024
 
@@ -41,7 +40,9 @@ async def settings_spelt(_settings: "Settings") -> Finding:
 
 
 async def data_directory(settings: "Settings") -> Finding:
-    directory = settings.data_dir.expanduser().absolute()
+    from codehub.bootstrap.places import data_dir
+
+    directory = data_dir(settings)
     if not directory.is_dir():
         return warn("data directory", f"{directory} is not there yet", "The first start makes it.")
     if not os.access(directory, os.W_OK | os.X_OK):
@@ -52,7 +53,9 @@ async def data_directory(settings: "Settings") -> Finding:
 
 
 async def disk(settings: "Settings") -> Finding:
-    place = settings.data_dir.expanduser().absolute()
+    from codehub.bootstrap.places import data_dir
+
+    place = data_dir(settings)
     place = next(path for path in (place, *place.parents) if path.exists())
     free = shutil.disk_usage(place).free
     seen = f"{size(free)} free at {place}"
@@ -144,6 +147,7 @@ async def engine(settings: "Settings") -> Finding:
 
 
 async def walls(settings: "Settings") -> Finding:
+    from codehub.bootstrap.services import install_id
     from codehub.housing import walls_missing
     from codehub.operating import open_database
 
@@ -153,7 +157,7 @@ async def walls(settings: "Settings") -> Finding:
         advice = "`codehub doctor --probe` tries from inside whether your own firewall holds."
         return warn("walls", "left to the operator (CODEHUB_DOCKER_WALLS)", advice)
     async with open_database(settings) as database:
-        install = settings.install_id or (await database.installation_id()).hex
+        install = await install_id(settings, database)
     missing = await walls_missing(settings, install)
     if missing:
         advice = "They are put up before the next workspace starts; if they stay away, what removes them?"
@@ -224,7 +228,7 @@ async def leader(settings: "Settings") -> Finding:
     if found is None:
         return fail("controller", "nobody leads", "Start `codehub up`, or a `codehub coordinator`.")
     seen = f"{found.holder} leads, epoch {found.epoch}, heard {found.age_seconds:.1f} s ago"
-    if found.age_seconds > SILENT_SECONDS:
+    if found.is_silent:
         return fail("controller", seen, "It is dead or cut off, and no other stands by: start one, and see its log.")
     return ok("controller", seen)
 

@@ -103,10 +103,10 @@ class Client:
         return self._json(method, path, json=body, headers=headers)
 
     @contextmanager
-    def download(self, path: str, query: str) -> Iterator[httpx.Response]:
-        """`query` is percent-encoded already: a file's name need not be text."""
+    def download(self, address: str) -> Iterator[httpx.Response]:
+        """Percent-encoded already: a file's name need not be text."""
         patience = httpx.Timeout(DOWNLOAD_SECONDS, connect=CONNECT_SECONDS)
-        with self._spoken(), self._http.stream("GET", f"{path}?{query}", timeout=patience) as answer:
+        with self._spoken(), self._http.stream("GET", address, timeout=patience) as answer:
             if not answer.is_success:
                 answer.read()
             self._check(answer)

@@ -10,6 +10,7 @@ import typer
 from rich.text import Text
 
 from codehub.cli.exits import FAILED
+from codehub.cli.options import AsJson
 from codehub.cli.present import as_json as print_json
 from codehub.cli.present import table
 from codehub.usecases.checkup import Finding, Verdict, fail, failed
@@ -30,7 +31,7 @@ def doctor(
     probe: Annotated[
         bool, typer.Option("--probe", help="Also send a throw-away workspace the whole way, and look around in it.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print data for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Look at everything that this installation needs, and say what to do about what is missing.
 

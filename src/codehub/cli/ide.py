@@ -37,7 +37,9 @@ def install() -> None:
     with progress_bar() as progress:
         installed = asyncio.run(install_ide(settings, progress))
     if installed is None:
-        print("CODEHUB_IDE_COMMAND names another IDE: nothing to install.")
+        in_images = f"CODEHUB_RUNTIME={settings.runtime} has it in its images"
+        why = "CODEHUB_IDE_COMMAND names another IDE" if settings.ide_command else in_images
+        print(f"{why}: nothing to install.")
         return
     print(f"code-server {installed.version} is installed in {installed.directory}.")
     for note in installed.notes:

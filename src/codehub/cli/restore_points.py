@@ -14,6 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from codehub.cli import contexts, present
 from codehub.cli.client import Client, Json, copy, segment
+from codehub.cli.exits import USAGE
 from codehub.cli.failures import ClientFailed
 from codehub.cli.finding import find
 from codehub.cli.options import PATIENCE, AsJson, Timeout, Wait, Which
@@ -100,6 +101,7 @@ def download(
     workspace: Which,
     path: Annotated[str, typer.Argument(help="A file, or a folder (as tar); the whole home without it.")] = "",
     archive: Point = None,
+    whole: Annotated[bool, typer.Option("--whole", help="All of it, as it is stored: a .tar.zst.")] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Where to; `-` is stdout.", show_default="its own name")
     ] = None,
@@ -110,16 +112,21 @@ def download(
     Examples:
     - `codehub ws download demo notes.txt`
     - `codehub ws download demo project -o - | tar -t`
+    - `codehub ws download demo --whole`
 
     """
+    if whole and path:
+        raise ClientFailed("--whole is all of it: leave the path out.", USAGE)
     with Client(contexts.in_use()) as client:
         ws = find(client, workspace)
-        content = f"/workspaces/{ws['id']}/archives/{_point(client, ws, archive)}/content"
-        with client.download(content, f"path={quote(os.fsencode(path), safe='')}") as answer:
+        point = f"/workspaces/{ws['id']}/archives/{_point(client, ws, archive)}"
+        inside = "original" if whole else f"content?path={quote(os.fsencode(path), safe='')}"
+        with client.download(f"{point}/{inside}") as answer:
             if output is not None and str(output) == "-":
                 copy(answer, sys.stdout.buffer)
                 return
-            target = _target(output, _name(ws, path, answer), force=force)
+            home = f"{ws['name']}{'.tar.zst' if whole else '.tar'}"
+            target = _target(output, _name(home, path, answer), force=force)
             size = _save(answer, target)
     present.say(f"{target}: {present.size(size)}")
 
@@ -133,10 +140,10 @@ def _target(output: Path | None, name: str, *, force: bool) -> Path:
     return target
 
 
-def _name(ws: Json, path: str, answer: httpx.Response) -> str:
+def _name(home: str, path: str, answer: httpx.Response) -> str:
     """As the answer calls it, which knows a folder from a file. No name leads out of the directory we are in."""
     _, _, encoded = answer.headers.get("Content-Disposition", "").partition("filename*=UTF-8''")
-    name = os.fsdecode(unquote_to_bytes(encoded)) if path.strip("/") else f"{ws['name']}.tar"
+    name = os.fsdecode(unquote_to_bytes(encoded)) if path.strip("/") else home
     name = name.replace("/", "_").replace("\0", "_")
     return name if name.strip(".") else "download"
 

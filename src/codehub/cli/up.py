@@ -43,6 +43,7 @@ def up(
 
     Examples: `codehub up` · `codehub up --port 9000 --data-dir /srv/codehub` · `codehub up --runtime process`
     """
+    from codehub.bootstrap import places
     from codehub.bootstrap.databases import embedded_databases
     from codehub.bootstrap.schema import migrate as bring_up
     from codehub.housing import keep_to
@@ -58,7 +59,7 @@ def up(
     if runtime is not None:
         given["runtime"] = runtime
     settings = load_settings(database_url="postgresql://ours", redis_url="unix://ours", **given)
-    directory = settings.data_dir.absolute()
+    directory = places.data_dir(settings)
 
     async def run() -> None:
         _must_be_free(port)
@@ -80,10 +81,11 @@ def up(
 
 async def _runtime(settings: "Settings", asked: str | None) -> str:
     """And why, in one line."""
+    from codehub.bootstrap import places
     from codehub.housing import choose_runtime
 
     asked = asked or os.environ.get("CODEHUB_RUNTIME") or None
-    chosen, why = await choose_runtime(settings, asked, settings.data_dir.absolute())
+    chosen, why = await choose_runtime(settings, asked, places.data_dir(settings))
     print(f"{why[0].upper()}{why[1:]}.", flush=True)
     return chosen
 

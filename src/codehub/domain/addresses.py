@@ -9,8 +9,10 @@ from uuid import UUID
 
 from codehub.domain.errors import Conflict
 
-ENTRANCE = "_codehub/enter"
-"""Below a workspace's own host: takes `ticket`, and `to`, the path to go on to."""
+RESERVED = "_codehub/"
+"""Below a workspace's own host: ours, and never the workspace's to see."""
+ENTRANCE = f"{RESERVED}enter"
+"""There too: takes `ticket`, and `to`, the path to go on to."""
 
 _NAMES = ("{slug}", "{id}")
 

@@ -12,6 +12,8 @@ USERNAME_LENGTH = 64
 PASSWORD_LEAST = 8
 PASSWORD_MOST = 1024
 TOKEN_PREFIX = "chub_"  # noqa: S105 - what every token begins with, so that scanners of leaked code know ours
+SESSION_COOKIE = "__Host-codehub"
+"""Every other cookie of ours begins with its name, so that one rule keeps them all from workspaces."""
 TOKEN_NAME_LENGTH = 100
 TOKEN_LEAST_SECONDS = 60
 TOKEN_MOST_SECONDS = 366 * 24 * 3600

@@ -113,12 +113,12 @@ class Caller:
         return UUID(name) if kind == "token" else None
 
 
-def session_credential(session: Session) -> str:
-    return f"session:{session.id}"
+def session_credential(session_id: str) -> str:
+    return f"session:{session_id}"
 
 
-def token_credential(token: ApiToken) -> str:
-    return f"token:{token.id}"
+def token_credential(token_id: UUID) -> str:
+    return f"token:{token_id}"
 
 
 def scopes_for(caller: Caller, wanted: Iterable[Scope]) -> frozenset[Scope]:

@@ -10,13 +10,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from mimetypes import guess_type
 from typing import Protocol
 
 from codehub.domain.errors import Invalid, NotFound
-from codehub.domain.naming import ARCHIVE_FILE
-
-UNKNOWN_BYTES = "application/octet-stream"
 
 
 class EntryKind(StrEnum):
@@ -54,7 +50,6 @@ class Content:
 
     name: str
     size: int | None
-    media_type: str
     chunks: AsyncIterator[bytes]
 
 
@@ -109,16 +104,8 @@ def must_have_bytes(path: str, entry: Entry) -> None:
         raise Invalid(f"{shown(path)} is {_what(entry)} and has no content of its own.")
 
 
-def file_content(name: str, size: int, chunks: AsyncIterator[bytes]) -> Content:
-    return Content(name, size, guess_type(name)[0] or UNKNOWN_BYTES, chunks)
-
-
 def folder_content(name: str, chunks: AsyncIterator[bytes]) -> Content:
-    return Content(f"{name or 'home'}.tar", None, "application/x-tar", chunks)
-
-
-def original_content(size: int, chunks: AsyncIterator[bytes]) -> Content:
-    return Content(ARCHIVE_FILE, size, "application/zstd", chunks)
+    return Content(f"{name or 'home'}.tar", None, chunks)
 
 
 def _what(entry: Entry) -> str:

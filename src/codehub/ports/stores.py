@@ -6,7 +6,7 @@ Every write appends its ledger entries in the same transaction. Time is the data
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
@@ -14,6 +14,9 @@ from codehub.domain.admission import Slots
 from codehub.domain.ledger import Entry
 from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import Workspace
+
+DEPOSE_AFTER = timedelta(seconds=4)
+"""A leader that has not renewed its term for so long is silent, and a rival takes its place."""
 
 SpecDecision = Callable[[Workspace, Slots, datetime], Workspace]
 """Pure: (the row, who else holds slots, now) → the row with changed *spec* fields; raises Refused to change nothing."""
@@ -52,10 +55,6 @@ class WorkspaceSpecs(Protocol):
         ...
 
     async def get(self, workspace_id: UUID) -> Workspace | None: ...
-
-    async def of_owner(self, owner_id: str) -> Sequence[Workspace]:
-        """Not the deleted ones."""
-        ...
 
     async def touch(self, accessed: Mapping[UUID, datetime], actor: Actor) -> None:
         """last_access_at = the greater of the two; unknown ids are ignored; no ledger entry."""
@@ -168,11 +167,15 @@ class Leader:
     renewed_at: datetime
     age_seconds: float
 
+    @property
+    def is_silent(self) -> bool:
+        return self.age_seconds >= DEPOSE_AFTER.total_seconds()
+
 
 class Leadership(Protocol):
     async def campaign(self, holder: str) -> Term:
-        """Wait until we lead: the lock is ours and the epoch is bumped. A holder that has not renewed for 4 s is
-        deposed. Raises Unreachable if the database cannot be asked."""
+        """Wait until we lead: the lock is ours and the epoch is bumped. A holder that is silent is deposed.
+        Raises Unreachable if the database cannot be asked."""
         ...
 
     async def leader(self) -> Leader | None: ...

@@ -6,10 +6,11 @@ from typing import Final
 from urllib.parse import parse_qsl
 from uuid import UUID
 
+from codehub.domain.credentials import SESSION_COOKIE
 from codehub.proxy.pages import RESERVED
 from codehub.proxy.request import RequestHead
 from codehub.proxy.texts import Language, language
-from codehub.proxy.visitors import SESSION_COOKIE, VISIT_COOKIE, Credential, credential_of
+from codehub.proxy.visitors import VISIT_COOKIE, Credential, credential_of
 
 _MOST_VALUES: Final = 10
 

@@ -2,8 +2,10 @@
 
 from typing import Final
 
-OUR_COOKIES: Final = b"__host-codehub"
-OUR_TOKENS: Final = b"chub_"
+from codehub.domain.credentials import SESSION_COOKIE, TOKEN_PREFIX
+
+OUR_COOKIES: Final = SESSION_COOKIE.lower().encode()
+OUR_TOKENS: Final = TOKEN_PREFIX.encode()
 
 
 def names_ours(cookie: bytes) -> bool:

@@ -20,7 +20,7 @@ from codehub.proxy.gate import Cap, Failure, Forward, Respond, Route, Verdict, W
 from codehub.proxy.handover import BY_PATH, OPEN_PATH, Handover
 from codehub.proxy.pages import RESERVED, answer, asset
 from codehub.proxy.passes import Pass
-from codehub.proxy.presence import AppPresence, counts, presence_tap
+from codehub.proxy.presence import AppPresence, IdePresence, counts
 from codehub.proxy.reception import ARRIVED_COOKIE, ARRIVED_ONCE, Reception
 from codehub.proxy.request import RequestHead
 from codehub.proxy.responses import plain_failure, problem, redirect, websocket_refusal
@@ -214,7 +214,7 @@ class Doorkeeper:
             label=Label(visitor, credential, entry),
             target=call.target if call.by_path else None,
             shares_origin=call.by_path,
-            tap=lambda: presence_tap(call.target, lambda: self._activities.seen(entry)),
+            tap=lambda: IdePresence(lambda: self._activities.seen(entry)),
             holder=visitor.user.id,
             route=self._ide,
         )

@@ -54,10 +54,6 @@ class Forward:
     """Whose it is; `abort_sockets` is asked in these terms."""
     target: bytes | None = None
     """The request target to send instead of the client's."""
-    host: bytes | None = None
-    """The Host to send instead of the client's, which stays in X-Forwarded-Host."""
-    headers: tuple[Header, ...] = ()
-    """Set on the way in; the client's own of these names are dropped."""
     tap: Callable[[], Tap] | None = None
     """Makes a tap for each socket that is upgraded."""
     holder: object = None

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
 
+from codehub.domain.addresses import ENTRANCE, RESERVED
+from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import CodeHubError, NotFound
 from codehub.domain.local_path import local_path
 from codehub.domain.naming import is_slug
@@ -16,15 +18,14 @@ from codehub.proxy.addresses import Addresses, WorkspaceHost
 from codehub.proxy.call import Call, is_prefetch, spoken
 from codehub.proxy.directory import Directory
 from codehub.proxy.gate import Respond, Verdict, Wait
-from codehub.proxy.pages import RESERVED, answer, sign_in_page
+from codehub.proxy.pages import answer, sign_in_page
 from codehub.proxy.request import RequestHead
 from codehub.proxy.responses import problem, redirect
 from codehub.proxy.view import not_found, unavailable
-from codehub.proxy.visitors import SESSION_COOKIE, Visitors, credential_of
+from codehub.proxy.visitors import Visitors, credential_of
 from codehub.usecases.entrance import Entrance, Visitor
 
-ENTER: Final = b"enter"
-RESERVED_PATH: Final = "/" + RESERVED.decode()
+RESERVED_PATH: Final = f"/{RESERVED}"
 OPEN_PATH: Final = "/open/"
 BY_PATH: Final = "/w/"
 
@@ -73,7 +74,7 @@ class Handover:
             return await self._by_path(visitor, slug, to)
         query = urlencode({"ticket": await self.entrance.ticket(visitor, slug, number), "to": to})
         origin = self.addresses.workspace_origin(WorkspaceHost(slug, number))
-        return redirect(f"{origin}{RESERVED_PATH}{ENTER.decode()}?{query}")
+        return redirect(f"{origin}/{ENTRANCE}?{query}")
 
     async def _by_path(self, visitor: Visitor, slug: str, to: str) -> Respond:
         """The answer names its id, so nobody else gets it."""

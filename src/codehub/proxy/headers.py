@@ -6,7 +6,7 @@ names, and the X-Forwarded family is ours alone.
 
 from codehub.proxy.gate import Forward
 from codehub.proxy.head import CHUNKED
-from codehub.proxy.request import RequestHead, passed_lines, whole_lines
+from codehub.proxy.request import RequestHead, whole_lines
 from codehub.proxy.response import ResponseHead
 
 
@@ -42,18 +42,12 @@ def request_for_upstream(head: RequestHead, forward: Forward, forwarded: Forward
     return b"%b %b HTTP/1.1\r\nHost: %b\r\n%b%bX-Request-Id: %b\r\n%b\r\n" % (
         head.method,
         forward.target or head.target,
-        forward.host or fields.host,
-        _passed(head, forward) if forward.headers or forward.ours else fields.passed,
+        fields.host,
+        whole_lines(fields) if forward.ours else fields.passed,
         framing,
         head.request_id,
         forwarded.lines(fields.host),
     )
-
-
-def _passed(head: RequestHead, forward: Forward) -> bytes:
-    if forward.headers:
-        return passed_lines(head.fields, forward.headers, ours=forward.ours)
-    return whole_lines(head.fields)
 
 
 _BODYLESS = frozenset((b"GET", b"HEAD", b"OPTIONS", b"DELETE"))

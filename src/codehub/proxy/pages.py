@@ -13,12 +13,13 @@ from html import escape
 from importlib.resources import files
 from typing import Final
 
+from codehub.domain import addresses
 from codehub.proxy.gate import Header, Respond
 from codehub.proxy.responses import problem
 from codehub.proxy.texts import SENTENCES, Language, say
 from codehub.proxy.view import Action, Reached, View
 
-RESERVED: Final = b"_codehub/"
+RESERVED: Final = addresses.RESERVED.encode()
 """Below the prefix of each host; the workspace never sees a request for it."""
 
 POLICY: Final = (

@@ -14,13 +14,7 @@ from codehub.proxy.frames import FrameReader
 from codehub.proxy.vscode import SUBSCRIPTION, Conversation, OuterFrames
 
 REST_SECONDS: Final = 5.0
-_OF_APPS: Final = (b"/proxy/", b"/absproxy/")
 _BINARY: Final = 0x82
-
-
-def presence_tap(target: bytes, seen: Callable[[], None]) -> "IdePresence | AppPresence":
-    """For an upgraded socket to the IDE, which also passes on to apps behind it."""
-    return AppPresence(seen) if target.startswith(_OF_APPS) else IdePresence(seen)
 
 
 def counts(method: bytes, target: bytes) -> bool:

@@ -10,13 +10,15 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from codehub.domain.access import doorway
+from codehub.domain.addresses import ENTRANCE, RESERVED
+from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import CodeHubError, LimitReached, NotFound
 from codehub.domain.workspace import Desired, Workspace
 from codehub.proxy.addresses import Addresses
 from codehub.proxy.call import Call, is_prefetch
 from codehub.proxy.directory import Directory, Entry
 from codehub.proxy.gate import Forward, Header, Respond, Verdict, Wait
-from codehub.proxy.handover import ENTER, RESERVED_PATH, open_path, way_in
+from codehub.proxy.handover import RESERVED_PATH, open_path, way_in
 from codehub.proxy.pages import answer, asset, state
 from codehub.proxy.responses import problem, redirect
 from codehub.proxy.view import View, limit_view, making_room, no_cookie, not_found, signed_out, unavailable
@@ -24,7 +26,8 @@ from codehub.proxy.visitors import VISIT_COOKIE, Visitors, cookie_value
 from codehub.proxy.workspace_view import view_of
 from codehub.usecases.entrance import Entrance, Visitor
 
-ARRIVED_COOKIE: Final = "__Host-codehub-arrived"
+_ENTER: Final = ENTRANCE.removeprefix(RESERVED).encode()
+ARRIVED_COOKIE: Final = f"{SESSION_COOKIE}-arrived"
 ARRIVED_SECONDS: Final = 30
 POLL_SECONDS: Final = 25.0
 
@@ -44,7 +47,7 @@ class Reception:
         if found is not None:
             return found
         desks: Mapping[tuple[bytes, bytes], Desk] = {
-            (b"GET", ENTER): self.enter,
+            (b"GET", _ENTER): self.enter,
             (b"GET", b"arrived"): self.arrived,
             (b"GET", b"state"): self.tell,
             (b"POST", b"wake"): self.wake,

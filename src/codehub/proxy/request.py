@@ -139,15 +139,9 @@ def whole_lines(fields: RequestFields) -> bytes:
     return fields.passed_whole
 
 
-def passed_lines(fields: RequestFields, instead: tuple[tuple[bytes, bytes], ...] = (), *, ours: bool = False) -> bytes:
-    """What a workspace may see of the headers, with those of `instead` in place of the client's own. With `ours`, what
-    the platform may."""
-    lines = fields.lines
-    if instead:
-        names = {name.lower() for name, _ in instead}
-        lines = [line for line in lines if line.partition(b":")[0].lower() not in names]
-        lines += [name + b": " + value for name, value in instead]
-    parts = [*lines]
+def passed_lines(fields: RequestFields, *, ours: bool = False) -> bytes:
+    """What a workspace may see of the headers; with `ours`, what the platform may."""
+    parts = [*fields.lines]
     if fields.cookies is not None and (cookie := b"; ".join(fields.cookies) if ours else without_ours(fields.cookies)):
         parts.append(b"Cookie: " + cookie)
     if fields.authorization is not None and (ours or not is_our_token(fields.authorization)):

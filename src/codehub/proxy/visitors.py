@@ -12,6 +12,7 @@ from uuid import UUID
 
 import structlog
 
+from codehub.domain.credentials import SESSION_COOKIE, TOKEN_PREFIX
 from codehub.domain.errors import Unreachable
 from codehub.ports.signals import Bus
 from codehub.proxy.request import RequestFields
@@ -20,8 +21,7 @@ from codehub.usecases.entrance import Entrance, Visitor
 
 log = structlog.get_logger()
 
-VISIT_COOKIE: Final = "__Host-codehub-visit"
-SESSION_COOKIE: Final = "__Host-codehub"
+VISIT_COOKIE: Final = f"{SESSION_COOKIE}-visit"
 MOST_VISITORS: Final = 20_000
 TRUST_SECONDS: Final = 60.0
 AGAIN_SECONDS: Final = 0.5
@@ -139,7 +139,7 @@ def credential_of(fields: RequestFields, cookie: str) -> Credential | None:
     if fields.authorization is not None:
         scheme, _, token = fields.authorization.partition(b" ")
         text = token.strip(b" \t").decode("latin-1")
-        if scheme.lower() == b"bearer" and text.startswith("chub_"):
+        if scheme.lower() == b"bearer" and text.startswith(TOKEN_PREFIX):
             return "token", text[:_LONGEST_SECRET]
     secret = cookie_value(fields, cookie)
     if secret is None:

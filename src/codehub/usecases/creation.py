@@ -55,7 +55,8 @@ class Creation:
     async def template(self, name: str) -> Template:
         found = await self.templates.get(name)
         if found is None or found.disabled_at is not None:
-            raise Invalid(f"There is no template {name!r}. GET /api/v1/templates lists those there are.", "template")
+            there = [template.name for template in await self.templates.all() if template.disabled_at is None]
+            raise Invalid(f"There is no template {name!r}. There are: {', '.join(there) or 'none'}.", "template")
         return found
 
     def check_ttl(self, field: str, seconds: int | None) -> None:

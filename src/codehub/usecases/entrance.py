@@ -5,21 +5,19 @@ host alone, which ends with the session or token behind it.
 """
 
 from dataclasses import dataclass
-from typing import Final
 from uuid import UUID
 
 from codehub.domain.access import Door, doorway
 from codehub.domain.errors import NotFound, Unauthenticated
-from codehub.domain.identity import Caller, Role, Scope, User
+from codehub.domain.identity import Caller, Role, Scope, User, session_credential, token_credential
 from codehub.domain.workspace import Desired, Workspace
 from codehub.ports.accounts import Audit, Ticket, Tickets, Visits
-from codehub.ports.views import Owned, WorkspaceViews
+from codehub.ports.views import WorkspaceViews
+from codehub.usecases.handing_over import hand_over, note_admin
 from codehub.usecases.identity import Identity, actor_of
 from codehub.usecases.limits import RunningSlots, Standing
 from codehub.usecases.new_secrets import digest, new_session_token
 from codehub.usecases.wishes import Wishes
-
-TICKET_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +42,9 @@ class Visitor:
 
     @property
     def caller(self) -> Caller:
-        credential = f"session:{self.session_id}" if self.session_id else f"token:{self.token_id}"
-        return Caller(self.user, credential)
+        if self.token_id is not None:
+            return Caller(self.user, token_credential(self.token_id))
+        return Caller(self.user, session_credential(self.session_id or ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +72,7 @@ class Entrance:
             caller = await self.identity.caller(bearer=bearer)
         except Unauthenticated:
             return None
-        token_id = UUID(caller.credential.partition(":")[2])
-        return Visitor(caller.user, token_id=token_id) if caller.may(Scope.WRITE) else None
+        return Visitor(caller.user, token_id=caller.token_id) if caller.may(Scope.WRITE) else None
 
     async def visiting(self, visit_secret: str) -> Visitor | None:
         visit = await self.visits.visit(digest(visit_secret), self.identity.rules)
@@ -90,9 +88,7 @@ class Entrance:
         if owned is None or not visitor.may_enter(owned.workspace, port):
             raise NotFound("There is no such workspace, or it is not yours.")
         secret = new_session_token()
-        ticket = Ticket(visitor.user.id, owned.workspace.id, visitor.session_id, port, visitor.token_id)
-        await self.tickets.issue(digest(secret), ticket, TICKET_SECONDS)
-        await self._note_admin(visitor, owned)
+        await hand_over(self.tickets, self.audit, visitor.caller, owned, port, secret, wakes=False)
         return secret
 
     async def enter(self, ticket_secret: str) -> tuple[Ticket, str] | None:
@@ -108,12 +104,7 @@ class Entrance:
         """An admin who needs no ticket leaves the same trace."""
         owned = await self.views.get(workspace_id)
         if owned is not None:
-            await self._note_admin(visitor, owned, "enter_workspace")
-
-    async def _note_admin(self, visitor: Visitor, owned: Owned, action: str = "issue_ticket") -> None:
-        if owned.workspace.owner_id != visitor.user.owner_id:
-            subject = f"workspace:{owned.workspace.id}"
-            await self.audit.append(actor_of(visitor.caller), action, subject, {"owner": owned.owner})
+            await note_admin(self.audit, visitor.caller, owned, "enter_workspace")
 
     # ── wishes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

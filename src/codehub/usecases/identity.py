@@ -70,7 +70,7 @@ class Identity:
             )
         except NotFound:
             raise Unauthenticated(WRONG) from None
-        return Caller(user, session_credential(session), address=address), secret
+        return Caller(user, session_credential(session.id), address=address), secret
 
     async def caller(self, session_token: str | None = None, bearer: str | None = None, address: str = "") -> Caller:
         """Who asks now. A bearer token counts before a session: whoever sends one means it. Unauthenticated."""
@@ -80,12 +80,12 @@ class Identity:
             if known is None:
                 raise Unauthenticated(BAD_TOKEN)
             token, user = known
-            return Caller(user, token_credential(token), token.scopes, token.expires_at, address)
+            return Caller(user, token_credential(token.id), token.scopes, token.expires_at, address)
         found = await self.accounts.session(session_id_of(session_token), self.rules) if session_token else None
         if found is None:
             raise Unauthenticated(NOT_SIGNED_IN)
         session, user = found
-        return Caller(user, session_credential(session), address=address)
+        return Caller(user, session_credential(session.id), address=address)
 
     async def sign_out(self, caller: Caller) -> None:
         """Idempotent."""
@@ -130,10 +130,6 @@ class Identity:
         new = NewUser(self.ids.new(), username_from(username), Role.ADMIN, await self.passwords.hash(password))
         created = await self.accounts.create_first_user(new, Actor("first run"))
         return password if created else None
-
-    async def forget_expired(self) -> int:
-        """For a timer: what can prove nobody's identity any more."""
-        return await self.accounts.forget_expired(self.rules)
 
     async def _candidate(self, username: str, password: str) -> tuple[User | None, str | None]:
         """Who it would be, and the hash to compare with: None if nothing typed could be right."""

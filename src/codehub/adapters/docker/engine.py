@@ -5,7 +5,6 @@ An engine that does not answer a look leaves the truth unknown; one that refuses
 
 import asyncio
 import json
-import os
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -42,13 +41,6 @@ class Engine:
         self.host = host or SOCKET
         self._certificates = certificates
         self._docker: Docker | None = None
-
-    @classmethod
-    def of_environment(cls, environ: Mapping[str, str] = os.environ) -> "Engine":
-        """What the `docker` command would use."""
-        path = environ.get("DOCKER_CERT_PATH") or "~/.docker"
-        secured = environ.get("DOCKER_TLS_VERIFY") and environ.get("DOCKER_HOST", "").startswith("tcp://")
-        return cls(environ.get("DOCKER_HOST") or None, Path(path).expanduser() if secured else None)
 
     async def close(self) -> None:
         docker, self._docker = self._docker, None

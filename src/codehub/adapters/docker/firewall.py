@@ -10,7 +10,6 @@ PRIVATE = ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16")
 """Where databases, object stores and other machines of the house are."""
 NEVER = ("169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4")
 """Metadata services, and everybody at once."""
-NO_CHAIN = 3
 MISSING = 4
 
 _FIND = """\

@@ -112,14 +112,14 @@ class DockerJobs:
         return said.failed(code, f"ended with exit code {code}", errors)
 
 
-def job_store(url: str, environ: Mapping[str, str], most_bytes: int = 0) -> JobStore:
+def job_store(url: str, environ: Mapping[str, str]) -> JobStore:
     """A directory is mounted; a bucket is reached with the credentials of `environ`, and nothing else of it."""
     directory, _bucket = parse_store(url)
     if directory is not None:
-        return JobStore("file:///archives", str(directory), most_bytes=most_bytes)
+        return JobStore("file:///archives", str(directory))
     env = {
         name: value
         for name, value in environ.items()
         if (name.startswith(_PASSED_ON) and name not in _NOT_THERE) or name.upper() in _PROXIES
     }
-    return JobStore(url, None, env, most_bytes)
+    return JobStore(url, None, env)

@@ -127,7 +127,7 @@ def job(site: Site, spec: JobSpec, program: Sequence[str], store: "JobStore", *,
     mounts = [_home(spec.volume)] if volume_is_there else []
     arguments = [spec.kind.value, "--volume", place, "--store", store.url, "--key", spec.key]
     if spec.kind is JobKind.RESTORE:
-        arguments += ["--op-id", str(spec.op_id), "--max-bytes", str(store.most_bytes)]
+        arguments += ["--op-id", str(spec.op_id)]
     own = {OPERATION_LABEL: str(spec.op_id), KIND_LABEL: spec.kind.value, VOLUME_LABEL: spec.volume}
     return {
         "Image": site.codehub_image,
@@ -152,12 +152,11 @@ def job(site: Site, spec: JobSpec, program: Sequence[str], store: "JobStore", *,
 @dataclass(frozen=True, slots=True)
 class JobStore:
     """The archive store as a job's container sees it. `directory`: on the engine's machine, if it is one there.
-    `env`: the object store's address and credentials. `most_bytes`: what a restored home may hold; 0 is any."""
+    `env`: the object store's address and credentials."""
 
     url: str
     directory: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
-    most_bytes: int = 0
 
     @property
     def mounts(self) -> list[Payload]:

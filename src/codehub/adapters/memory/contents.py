@@ -8,6 +8,7 @@ from codehub.adapters.memory.archives import ArchiveWorld, StoredEntry
 from codehub.adapters.memory.wire import Wire
 from codehub.domain.errors import BackendError, ErrorReason
 from codehub.domain.judge import ArchiveState
+from codehub.domain.naming import ARCHIVE_FILE
 from codehub.job.compress import compressed
 from codehub.job.tar_format import DIRECTORY, END_OF_ARCHIVE, FIFO, REGULAR, SYMLINK, Member, encode, padded
 from codehub.ports.contents import (
@@ -15,12 +16,10 @@ from codehub.ports.contents import (
     Entry,
     EntryKind,
     Listing,
-    file_content,
     folder_content,
     must_be_folder,
     must_have_bytes,
     not_there,
-    original_content,
     to_bytes,
     to_name,
 )
@@ -59,14 +58,14 @@ class MemoryContents:
         entry = _entry(raw, _found(home, path))
         must_have_bytes(path, entry)
         if entry.kind is EntryKind.FILE:
-            yield file_content(entry.name, entry.size, self._chunks(key, home[raw].content))
+            yield Content(entry.name, entry.size, self._chunks(key, home[raw].content))
         else:
             yield folder_content(entry.name, self._chunks(key, b"".join(_tar(home, raw))))
 
     @asynccontextmanager
     async def original(self, key: str) -> AsyncIterator[Content]:
         data = b"".join(compressed(_tar(await self._home(key), b"")))
-        yield original_content(len(data), self._chunks(key, data))
+        yield Content(ARCHIVE_FILE, len(data), self._chunks(key, data))
 
     async def _home(self, key: str) -> Home:
         return await self._wire.call("contents.home", lambda: self._readable(key))

@@ -229,12 +229,6 @@ class MemorySpecs(_Fenced):
     async def get(self, workspace_id: UUID) -> Workspace | None:
         return await self._wire.call("db.get", lambda: self._world.rows.get(workspace_id))
 
-    async def of_owner(self, owner_id: str) -> Sequence[Workspace]:
-        return await self._wire.call(
-            "db.of_owner",
-            lambda: [row for row in self._world.rows.values() if row.owner_id == owner_id and row.deleted_at is None],
-        )
-
     async def touch(self, accessed: Mapping[UUID, datetime], actor: Actor) -> None:
         def write() -> None:
             for key, at in accessed.items():

@@ -7,19 +7,18 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TypeVar
 
 from codehub.adapters.memory.wire import Wire
 from codehub.domain.errors import Stale, Unreachable
 from codehub.ports.signals import Clock
-from codehub.ports.stores import Leader
+from codehub.ports.stores import DEPOSE_AFTER, Leader
 
 T = TypeVar("T")
 
 RENEW_SECONDS = 1.0
 HELD_SECONDS = 3.0
-DEPOSE_AFTER = timedelta(seconds=4)
 POLL_SECONDS = 0.5
 
 

@@ -15,12 +15,11 @@ from codehub.adapters.postgres import statements as sql
 from codehub.adapters.postgres.failures import NO_ANSWER, explained
 from codehub.adapters.postgres.sessions import OwnConnection, Sessions
 from codehub.ports.signals import Clock
-from codehub.ports.stores import Leader
+from codehub.ports.stores import DEPOSE_AFTER, Leader
 
 RENEW_SECONDS = 1.0
 HELD_SECONDS = 3.0
 FREE_LOCK_AFTER = timedelta(seconds=3.25)
-DEPOSE_AFTER = timedelta(seconds=4)
 POLL_SECONDS = 0.25
 STATEMENT_SECONDS = 2.0
 ANSWER_SECONDS = HELD_SECONDS - RENEW_SECONDS

@@ -68,10 +68,6 @@ class PostgresSpecs:
             found = await connection.fetchrow(sql.GET, workspace_id)
         return rows.workspace(found) if found else None
 
-    async def of_owner(self, owner_id: str) -> Sequence[Workspace]:
-        async with self._sessions.reading() as connection:
-            return await readable(await connection.fetch(sql.OF_OWNER, owner_id))
-
     async def touch(self, accessed: Mapping[UUID, datetime], actor: Actor) -> None:
         async with self._sessions.writing(actor.epoch) as connection:
             await connection.execute(sql.TOUCH, list(accessed), list(accessed.values()))

@@ -70,10 +70,6 @@ GET: Final = f"SELECT {ROW_COLUMNS} FROM workspaces w WHERE w.id = $1"
 # Nobody writes this row between the decision and its commit.
 GET_LOCKED: Final = f"{GET} FOR UPDATE"
 
-OF_OWNER: Final = (
-    f"SELECT {ROW_COLUMNS} FROM workspaces w WHERE w.owner_id = $1 AND w.deleted_at IS NULL ORDER BY w.created_at, w.id"
-)
-
 INSERT: Final = (
     f"INSERT INTO workspaces AS w ({', '.join(column(field) for field in FIELDS)}) "
     f"VALUES ({', '.join(f'${n}' for n in range(1, len(FIELDS) + 1))}) RETURNING {ROW_COLUMNS}"

@@ -204,7 +204,7 @@ async function probe(signal) {
     try {
       const answer = await fetch(location.href, {
         method: "HEAD",
-        headers: { Accept: "text/html", "CodeHub-Probe": "1" },
+        headers: { Accept: "text/html" },
         cache: "no-store",
         redirect: "manual",
         signal,

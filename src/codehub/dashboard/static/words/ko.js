@@ -41,7 +41,7 @@ export default {
   "reason.Timeout.meaning": "작업이 기한 안에 진행되지 않았습니다.",
   "reason.Timeout.do": "무엇이 막고 있는지 찾은 뒤(메시지에 작업 이름이 있습니다) '다시 시도'로 복구하세요.",
   "reason.RetryExceeded.meaning": "작업의 모든 재시도가 실패했습니다.",
-  "reason.RetryExceeded.do": "세부 정보에 마지막 실패가 있습니다. 원인을 고친 뒤 '다시 시도'로 복구하세요.",
+  "reason.RetryExceeded.do": "메시지에 마지막 시도가 어떻게 실패했는지 있습니다. 그것을 고친 뒤 '다시 시도'로 복구하세요.",
   "reason.DataLost.meaning": "CodeHub가 지우지 않았는데 홈 볼륨이 사라졌습니다.",
   "reason.DataLost.do": "복원 지점을 고르거나 빈 홈으로 새로 시작하세요.",
   "reason.ImagePullFailed.meaning": "이미지가 없거나 가져올 수 없습니다.",
