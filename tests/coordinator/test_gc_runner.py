@@ -733,3 +733,31 @@ async def test_a_term_serves_requests_and_runs_by_the_clock() -> None:
     await asyncio.sleep(GRACE + 60)
     ticking.cancel()
     assert set(shop.worlds.archives.objects) == {KEY}
+
+
+@in_virtual_time
+async def test_it_runs_where_no_term_lasts_as_long_as_its_interval() -> None:
+    """Marks outlive their leader, so many short terms do together what one long term does."""
+    shop = await Workshop.open(TUNING)
+    shop.place(archived(), archives={KEY: (1,)})
+    stray(shop)
+    for _ in range(5):
+        ticking = asyncio.create_task(shop.reign._gc_ticks())
+        await asyncio.sleep(TUNING.gc_interval - 5)
+        ticking.cancel()
+        await asyncio.gather(ticking, return_exceptions=True)
+        await shop.term.resign()
+        await shop.take_office()
+    assert set(shop.worlds.archives.objects) == {KEY}
+
+
+@in_virtual_time
+async def test_a_new_term_has_a_few_minutes_of_peace_and_a_crash_does_not_begin_it_anew() -> None:
+    shop = await Workshop.open(replace(TUNING, gc_interval=14400))
+    shop.place(archived(), archives={KEY: (1,)})
+    for seconds, runs in ((290, 0), (20, 1), (14000, 1), (380, 1), (30, 2)):
+        ticking = asyncio.create_task(shop.reign._gc_ticks())
+        await asyncio.sleep(seconds)
+        ticking.cancel()
+        await asyncio.gather(ticking, return_exceptions=True)
+        assert shop.wire.calls.count("archives.objects") == runs
