@@ -388,7 +388,8 @@ async def test_what_is_newer_than_the_backup_is_not_swept(
         await restore(other, other_url, backed_up, replace_all=False)
         world = ArchiveWorld()
         later = datetime.now(UTC) + timedelta(hours=1.5)
-        world.objects[f"{uuid4()}/{uuid4()}/home.tar.zst"] = StoredArchive((1,), later, committed=True)
+        known = (await other.collector().read()).workspaces[0].id
+        world.objects[f"{known}/{uuid4()}/home.tar.zst"] = StoredArchive((1,), later, committed=True)
         survey = Survey(other.collector(), MemoryArchives(world), MemoryRuntime(), Retention(), Envelope(), "test")
         report = await survey.report()
         assert len(report.candidates) == 1
@@ -397,6 +398,9 @@ async def test_what_is_newer_than_the_backup_is_not_swept(
         await age_ledger(other_url, -timedelta(hours=3))
         assert [refusal.check for refusal in (await survey.report()).refusals] == ["restored"]
         found = (await other.collector().read()).restored
+        # And one of a workspace that is younger than the backup is a doubt of its own.
+        world.objects[f"{uuid4()}/{uuid4()}/home.tar.zst"] = StoredArchive((1,), later, committed=True)
+        assert {refusal.check for refusal in (await survey.report()).refusals} == {"restored", "database-older"}
     assert found is not None
     assert checked_manifest(backed_up).created_at == found.backup_at < found.restored_at
 

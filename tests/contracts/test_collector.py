@@ -128,7 +128,9 @@ async def test_a_purged_row_is_seen_too(database: Database) -> None:
     row, thing = await with_point(database, deleted_at=LONG_AGO, purged_at=LONG_AGO)
     marks = database.marks(await epoch_of(database))
     assert await marks.give_up(thing, lambda ws, points, _now: ws is not None and ws.purged_at and len(points) == 1)  # type: ignore[arg-type,return-value]
-    assert row.id not in {ws.id for ws in (await database.collector().read()).workspaces}
+    live = await stored(database)
+    data = await database.collector().read()
+    assert ({ws.id for ws in data.workspaces}, set(data.purged)) == ({live.id}, {row.id})
 
 
 async def test_a_volume_of_the_same_name_leaves_restore_points_alone(database: Database) -> None:

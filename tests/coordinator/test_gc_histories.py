@@ -111,7 +111,8 @@ class History:
         life.points.append(name)
         life.proven.add(name)
         life.archive, life.home, life.uploading = name, None, name
-        self._write(key, archive_key=name, archive_op_id=op_id, phase=Phase.ARCHIVED, home=HomeContext(incarnation=1))
+        home = HomeContext(incarnation=self._row(key).home.incarnation)
+        self._write(key, archive_key=name, archive_op_id=op_id, phase=Phase.ARCHIVED, home=home)
 
     def upload(self, key: UUID) -> None:
         """Begun, and cut off; a directory keeps what came."""
@@ -179,7 +180,10 @@ class History:
         life.broken = self._row(key).phase is Phase.ERROR
 
     def orphans(self) -> None:
+        """What comes late to a workspace that was purged: its row is still there."""
         nobody = self._uuid()
+        gone = workspace(id=nobody, name=str(nobody), slug=f"ws-{nobody.int}", phase=Phase.DELETED)
+        self._worlds.database.put(None, replace(gone, deleted_at=now(), purged_at=now()), "history", "")
         volume = naming.volume_name(nobody, 1)
         self._worlds.runtime.volumes[volume] = Volume(nobody)
         self._worlds.runtime.containers[nobody] = Container("c", volume)

@@ -42,7 +42,8 @@ NOBODY = UUID(int=7)
 GRACE = 100.0
 TUNING = Tuning(gc_interval=50, retention=Retention(grace_seconds=100))
 
-STRAY = naming.archive_key("", NOBODY, OP_ID)
+STRAY = naming.archive_key("", WORKSPACE_ID, UUID(int=9))
+"""Nobody has recorded it."""
 OLD, OLDER, OLDEST = (naming.archive_key("", WORKSPACE_ID, UUID(int=number)) for number in (1, 2, 3))
 
 
@@ -60,6 +61,12 @@ def checks(report: CollectorReport) -> list[str]:
 
 def stray(shop: Workshop, key: str = STRAY, *, age: timedelta = timedelta(0)) -> None:
     shop.worlds.archives.objects[key] = StoredArchive((1,), now() - age, committed=True)
+
+
+def purged(shop: Workshop, workspace_id: UUID = NOBODY) -> None:
+    """A row that stays for ever, and protects nothing."""
+    row = workspace(id=workspace_id, slug="gone", name="gone", phase=Phase.DELETED, desired_state=Desired.DELETED)
+    shop.worlds.database.rows[workspace_id] = replace(row, deleted_at=NOW, purged_at=NOW)
 
 
 def collector(shop: Workshop) -> GcRunner:
@@ -80,7 +87,7 @@ async def collect(shop: Workshop) -> CollectorReport:
 ARCHIVES: dict[str, tuple[Workspace, list[str], set[str]]] = {
     "the one in use, and the newest three": (archived(), [KEY, OTHER_KEY, OLD, OLDER, OLDEST], {OLDER, OLDEST}),
     "the one in use, however old": (archived(archive_key=OLDEST), [KEY, OTHER_KEY, OLD, OLDER, OLDEST], {OLDER}),
-    "no workspace's": (archived(), [KEY, STRAY], {STRAY}),
+    "one that nobody recorded": (archived(), [KEY, STRAY], {STRAY}),
     "one being written": (
         busy(with_home(archive_op_id=UUID(int=3)), Operation.ARCHIVING),
         [KEY, OTHER_KEY, OLD, OLDEST],
@@ -116,18 +123,21 @@ async def test_which_archives_could_go(row: Workspace, objects: list[str], could
 
 VOLUMES: dict[str, tuple[Workspace, bool]] = {
     "the live home": (with_home(), False),
-    "one an operation may use": (busy(workspace(home_store_key=VOLUME), Operation.PROVISIONING), False),
+    "one an operation may use": (busy(with_home(home=HomeContext(incarnation=1)), Operation.PROVISIONING), False),
     "in ERROR": (broken(workspace(home_store_key=VOLUME)), False),
     "kept by a delete, inside the undo window": (
-        deleted(timedelta(hours=1), home_store_key=VOLUME, home=HomeContext(live=True)),
+        deleted(timedelta(hours=1), home_store_key=VOLUME, home=HomeContext(incarnation=1, live=True)),
         False,
     ),
     "kept by a delete, after it": (
-        deleted(timedelta(hours=3), home_store_key=VOLUME, home=HomeContext(live=True)),
+        deleted(timedelta(hours=3), home_store_key=VOLUME, home=HomeContext(incarnation=1, live=True)),
         True,
     ),
-    "an old incarnation": (with_home(home_store_key=naming.volume_name(WORKSPACE_ID, 2)), True),
-    "no workspace's": (with_home(id=UUID(int=7), home_store_key="ws-other-home"), True),
+    "an old incarnation": (
+        with_home(home_store_key=naming.volume_name(WORKSPACE_ID, 2), home=HomeContext(incarnation=2, live=True)),
+        True,
+    ),
+    "a purged workspace's": (deleted(timedelta(hours=9), purged_at=NOW), True),
 }
 
 
@@ -323,10 +333,11 @@ async def test_what_uploads_leave_in_a_directory_goes() -> None:
 async def test_the_container_goes_before_the_volume() -> None:
     shop = await Workshop.open(TUNING)
     shop.place(archived(), archives={KEY: (1,)})
+    purged(shop)
     volume = naming.volume_name(NOBODY, 1)
     shop.worlds.runtime.volumes[volume] = Volume(NOBODY)
     shop.worlds.runtime.containers[NOBODY] = Container("c1", volume)
-    stray(shop)
+    stray(shop, naming.archive_key("", NOBODY, OP_ID))
     report = await collect(shop)
     assert [c.thing.kind for c in report.swept] == ["container", "volume", "object"]
     assert (shop.worlds.runtime.containers, shop.worlds.runtime.volumes) == ({}, {})
@@ -336,7 +347,8 @@ async def test_the_container_goes_before_the_volume() -> None:
 async def test_a_volume_in_use_stays() -> None:
     """Whoever uses it has not been garbage for long enough, or is no garbage."""
     shop = await Workshop.open(TUNING)
-    shop.place(with_home(home_store_key=naming.volume_name(WORKSPACE_ID, 2)), volume=(1,))
+    second = HomeContext(incarnation=2, live=True)
+    shop.place(with_home(home_store_key=naming.volume_name(WORKSPACE_ID, 2), home=second), volume=(1,))
     shop.worlds.runtime.volumes[VOLUME] = Volume(WORKSPACE_ID)
     shop.worlds.runtime.containers[WORKSPACE_ID] = Container("c1", VOLUME)
     report = await collect(shop)
@@ -363,7 +375,7 @@ async def test_no_more_than_the_cap_goes_in_one_run_and_the_rest_in_the_next() -
     shop = await Workshop.open(replace(TUNING, envelope=Envelope(per_run=2)))
     shop.place(archived(), archives={KEY: (1,)})
     for number in range(3):
-        stray(shop, naming.archive_key("", NOBODY, UUID(int=number)))
+        stray(shop, naming.archive_key("", WORKSPACE_ID, UUID(int=number)))
     first = await collect(shop)
     assert (len(first.swept), first.cap_reached) == (2, True)
     second = await collector(shop).run()
@@ -494,18 +506,24 @@ def all_volumes(shop: Workshop) -> None:
     for number in range(300):
         row = archived(id=UUID(int=number + 100), name=f"{number}", slug=f"{number}", archive_op_id=None)
         key = naming.archive_key("", row.id, OP_ID)
-        shop.place(workspace(id=row.id, archive_key=key, phase=Phase.ARCHIVED), archives={key: (1,)})
+        home = HomeContext(incarnation=1)
+        shop.place(workspace(id=row.id, archive_key=key, phase=Phase.ARCHIVED, home=home), archives={key: (1,)})
     for number in range(11):
         name = naming.volume_name(UUID(int=number + 100), 1)
         shop.worlds.runtime.volumes[name] = Volume(UUID(int=number + 100))
 
 
 def restored_database(shop: Workshop) -> None:
-    """The ledger has gone on since; a home that was made after the backup is known to nobody."""
+    """The ledger has gone on since; an archive that was made after the backup is known to nobody."""
     shop.place(archived(), archives={KEY: (1,)})
     shop.worlds.database.collector.restored = Restored(NOW - timedelta(days=1), NOW)
-    shop.worlds.runtime.volumes[naming.volume_name(NOBODY, 1)] = Volume(NOBODY)
     stray(shop)
+
+
+def recovered_database(shop: Workshop) -> None:
+    """By the database's own means: nothing says so, but that a workspace's home is here and nobody knows of it."""
+    shop.place(archived(), archives={KEY: (1,)})
+    shop.worlds.runtime.volumes[naming.volume_name(NOBODY, 1)] = Volume(NOBODY)
 
 
 ALARMS: dict[str, Callable[[Workshop], None]] = {
@@ -513,6 +531,7 @@ ALARMS: dict[str, Callable[[Workshop], None]] = {
     "database-younger": new_database,
     "ledger-behind": old_database,
     "foreign-install": another_s_store,
+    "database-older": recovered_database,
     "restored": restored_database,
     "too-many": all_volumes,
 }
@@ -558,11 +577,11 @@ async def test_after_a_restore_what_is_known_to_be_older_or_later_still_goes() -
     shop.place(archived(), archives={KEY: (1,)})
     before, after = NOW - timedelta(days=2), NOW - timedelta(days=1)
     shop.worlds.database.collector.restored = Restored(before, after)
-    for key, at in ((STRAY, before - timedelta(hours=3)), (naming.archive_key("", NOBODY, UUID(int=3)), NOW)):
+    for key, at in ((STRAY, before - timedelta(hours=3)), (OLDEST, NOW)):
         shop.worlds.archives.objects[key] = StoredArchive((1,), at, committed=True)
     shop.worlds.database.rows[WORKSPACE_ID] = replace(shop.row, created_at=NOW - timedelta(days=9))
     assert checks(await survey(shop)) == []
-    in_between = naming.archive_key("", NOBODY, UUID(int=4))
+    in_between = naming.archive_key("", WORKSPACE_ID, UUID(int=4))
     shop.worlds.archives.objects[in_between] = StoredArchive((1,), before + timedelta(hours=1), committed=True)
     assert checks(await survey(shop)) == ["restored"]
 
@@ -714,3 +733,31 @@ async def test_a_term_serves_requests_and_runs_by_the_clock() -> None:
     await asyncio.sleep(GRACE + 60)
     ticking.cancel()
     assert set(shop.worlds.archives.objects) == {KEY}
+
+
+@in_virtual_time
+async def test_it_runs_where_no_term_lasts_as_long_as_its_interval() -> None:
+    """Marks outlive their leader, so many short terms do together what one long term does."""
+    shop = await Workshop.open(TUNING)
+    shop.place(archived(), archives={KEY: (1,)})
+    stray(shop)
+    for _ in range(5):
+        ticking = asyncio.create_task(shop.reign._gc_ticks())
+        await asyncio.sleep(TUNING.gc_interval - 5)
+        ticking.cancel()
+        await asyncio.gather(ticking, return_exceptions=True)
+        await shop.term.resign()
+        await shop.take_office()
+    assert set(shop.worlds.archives.objects) == {KEY}
+
+
+@in_virtual_time
+async def test_a_new_term_has_a_few_minutes_of_peace_and_a_crash_does_not_begin_it_anew() -> None:
+    shop = await Workshop.open(replace(TUNING, gc_interval=14400))
+    shop.place(archived(), archives={KEY: (1,)})
+    for seconds, runs in ((290, 0), (20, 1), (14000, 1), (380, 1), (30, 2)):
+        ticking = asyncio.create_task(shop.reign._gc_ticks())
+        await asyncio.sleep(seconds)
+        ticking.cancel()
+        await asyncio.gather(ticking, return_exceptions=True)
+        assert shop.wire.calls.count("archives.objects") == runs

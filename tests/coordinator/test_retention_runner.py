@@ -81,10 +81,11 @@ async def test_a_term_that_is_over_forgets_nothing() -> None:
     assert len(shop.worlds.database.ledger) == KEPT_ENTRIES + 5
 
 
+@pytest.mark.parametrize("interval", [10.0, 140.0])
 @in_virtual_time
-async def test_a_reign_sweeps_by_itself() -> None:
+async def test_a_reign_sweeps_by_itself_however_short_it_is(interval: float) -> None:
     shop = await shop_with_old_records()
-    tuning = Tuning(retention_interval=10.0, ages=RecordAges(ledger=HOUR))
+    tuning = Tuning(retention_interval=interval, ages=RecordAges(ledger=HOUR))
     reign = Reign(shop.term, replace(shop.outside, records=records(shop)), tuning)
     shop.worlds.database.people.now = lambda: now() + timedelta(days=1)
     running = asyncio.create_task(reign.run())

@@ -25,6 +25,7 @@ ALARMS: dict[Check, dict[str, Any]] = {
     Check.FOREIGN_INSTALL: {"owner": "that"},
     Check.DATABASE_YOUNGER: {"oldest_object_at": LONG_AGO - timedelta(seconds=1)},
     Check.LEDGER_BEHIND: {"newest_ledger_at": NOW - timedelta(hours=1, seconds=1)},
+    Check.DATABASE_OLDER: {"unknown": 1},
     Check.RESTORED: {"backup_at": LONG_AGO, "newer_than_backup": 1},
     Check.TOO_MANY: {"counts": {ThingKind.OBJECT: Count(100, 21)}},
 }

@@ -56,7 +56,7 @@ def test_an_undeletion_is_told() -> None:
 
 def test_the_life_of_an_operation_is_told() -> None:
     row = with_home(desired_state=Desired.RUNNING)
-    began = operations.begin(row, Operation.STARTING, OP_ID, NOW)
+    began = operations.begin(row, Operation.STARTING, OP_ID, NOW, ())
     assert told(row, began) == [(Kind.OPERATION_BEGAN, "NONE", "STARTING")]
     ended = operations.complete(began)
     assert told(began, ended) == [(Kind.OPERATION_ENDED, "STARTING", "NONE")]

@@ -26,6 +26,18 @@ def test_incarnations_never_share_a_name() -> None:
     assert len(set(names)) == 49
 
 
+@given(IDS, IDS, st.integers(1, 10_000))
+def test_an_incarnation_is_read_back(a: UUID, b: UUID, number: int) -> None:
+    name = naming.volume_name(a, number)
+    assert naming.incarnation_of(a, name) == number
+    assert naming.incarnation_of(b, name) == (number if a == b else None)
+
+
+@pytest.mark.parametrize("tail", ["-", "-0", "-1", "-01", "-2x", "-٣", "2", "-2-3"])
+def test_what_is_no_incarnation(tail: str) -> None:
+    assert naming.incarnation_of(WORKSPACE_ID, f"ws-{WORKSPACE_ID}-home{tail}") is None
+
+
 @given(IDS, IDS, IDS, IDS, st.sampled_from(["", "team/", "a/b/"]))
 def test_an_archive_is_told_by_both_ids(a: UUID, b: UUID, op: UUID, other: UUID, prefix: str) -> None:
     key = naming.archive_key(prefix, a, op)

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from codehub.domain import naming, operations
-from codehub.domain.errors import ErrorReason
+from codehub.domain.errors import ErrorReason, Unreachable
 from codehub.domain.judge import ArchiveState, Facts, judge
 from codehub.domain.operations import Failure
 from codehub.domain.plan import Complete, Policy, TimedOut, plan
@@ -35,8 +35,8 @@ BUSY_OPERATIONS = [operation for operation in Operation if operation is not Oper
 NO_LUCK = Failure(ErrorReason.ACTION_FAILED, "no luck", {"action": "start"})
 
 
-def begun(row: Workspace, operation: Operation) -> Workspace:
-    return operations.begin(row, operation, NEW_OP, NOW)
+def begun(row: Workspace, operation: Operation, *volumes: str) -> Workspace:
+    return operations.begin(row, operation, NEW_OP, NOW, volumes)
 
 
 def fail(row: Workspace, failure: Failure = NO_LUCK) -> Workspace:
@@ -66,6 +66,24 @@ def test_a_new_home_takes_a_name_never_used_before(operation: Operation) -> None
     assert names == [VOLUME, f"{VOLUME}-2", f"{VOLUME}-3", f"{VOLUME}-4"]
 
 
+@pytest.mark.parametrize("operation", [Operation.PROVISIONING, Operation.RESTORING])
+def test_a_new_home_is_numbered_above_all_that_were_seen(operation: Operation) -> None:
+    """What stands under a number that this row never gave may hold newer work: it is passed over, and that is kept."""
+    row = archived(home=HomeContext(incarnation=2))
+    seen = (VOLUME, f"{VOLUME}-2", f"{VOLUME}-12", f"{VOLUME}-3", "ws-other-home-99", f"{VOLUME}-x")
+    begins = begun(row, operation, *seen)
+    assert (begins.home_store_key, begins.home.incarnation) == (f"{VOLUME}-13", 13)
+    assert begins.home.passed_over == (3, 12)
+    again = begun(begins, operation, *seen, f"{VOLUME}-13")
+    assert (again.home.incarnation, again.home.passed_over) == (14, (3, 12))
+
+
+@pytest.mark.parametrize("operation", [Operation.PROVISIONING, Operation.RESTORING])
+def test_a_new_home_is_not_named_by_a_guess(operation: Operation) -> None:
+    with pytest.raises(Unreachable, match="guess"):
+        operations.begin(archived(), operation, NEW_OP, NOW, None)
+
+
 def test_provisioning_makes_a_plain_home() -> None:
     row = begun(
         workspace(home=HomeContext(incarnation=3, marker=(KEY, OP_ID)), archive_op_id=OP_ID), Operation.PROVISIONING
@@ -89,14 +107,14 @@ def test_an_archive_id_does_not_outlive_a_run_that_nobody_recorded() -> None:
     kept = with_home(archive_key=KEY, archive_op_id=OP_ID, desired_state=Desired.ARCHIVED)
     running = judge(kept, facts(VOLUME, container=container()), NOW)
     stopped = judge(begun(running, Operation.STOPPING), facts(VOLUME), NOW)
-    again = operations.begin(operations.complete(stopped), Operation.ARCHIVING, OTHER_OP_ID, NOW)
+    again = operations.begin(operations.complete(stopped), Operation.ARCHIVING, OTHER_OP_ID, NOW, ())
     assert again.archive_op_id == OTHER_OP_ID
 
 
 def test_an_archive_is_named_by_its_first_operation_and_kept_by_the_next() -> None:
     first = begun(with_home(), Operation.ARCHIVING)
     assert first.archive_op_id == NEW_OP
-    again = operations.begin(operations.abandon(first), Operation.ARCHIVING, OTHER_OP_ID, LATER)
+    again = operations.begin(operations.abandon(first), Operation.ARCHIVING, OTHER_OP_ID, LATER, ())
     assert (again.op_id, again.archive_op_id) == (OTHER_OP_ID, NEW_OP)
 
 

@@ -114,6 +114,7 @@ def test_conditions_survive_json(conditions: Conditions) -> None:
         deleting_volume=st.booleans(),
         marker=st.none() | st.tuples(st.text(), st.uuids()),
         ready_instance=st.none() | st.text(),
+        passed_over=st.lists(st.integers(2, 99)).map(tuple),
     )
 )
 def test_the_home_survives_json(home: HomeContext) -> None:

@@ -70,7 +70,8 @@ def record(world: World, row: Workspace, decision: Decision) -> World:  # noqa: 
     match decision:
         case Begin(operation):
             ids = world.ids + 1
-            return replace(world, row=operations.begin(row, operation, UUID(int=ids), world.now), ids=ids)
+            begun = operations.begin(row, operation, UUID(int=ids), world.now, world.volumes)
+            return replace(world, row=begun, ids=ids)
         case Complete():
             return replace(world, row=operations.complete(row))
         case Abandon():

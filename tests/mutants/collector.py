@@ -6,6 +6,7 @@ from tests.mutants.planting import Mutant, Patch
 RUNNER = "coordinator/gc_runner.py"
 REPORT = "coordinator/gc_report.py"
 RECONCILER = "coordinator/reconciler.py"
+OPERATIONS = "domain/operations.py"
 PROTECTION = "domain/protection.py"
 ENVELOPE = "domain/envelope.py"
 WISHES = "usecases/wishes.py"
@@ -14,6 +15,7 @@ OBJECTS = "adapters/objects.py"
 JOB = "job/archive.py"
 
 REFUSES = "tests/coordinator/test_gc_runner.py::test_it_refuses_to_be_catastrophic"
+OLDER = "tests/coordinator/test_older_database.py"
 PURGE = "            if not await self._wishes.purge(ws.id, self._retention.undo, self._robot):\n"
 JUDGED_AGAIN = "partial(may_sweep, thing, self._retention)"
 
@@ -106,6 +108,26 @@ NAMED = (
         "the collector sweeps on a restored database",
         (Patch(ENVELOPE, "        _behind(inventory, envelope),\n", ""),),
         test=REFUSES,
+    ),
+    Mutant(
+        "a new home takes the name of one that the database forgot",
+        (Patch(OPERATIONS, "max(newer, default=ws.home.incarnation) + 1", "ws.home.incarnation + 1"),),
+        test=f"{OLDER}::test_a_home_that_the_database_forgot_is_not_written_over",
+    ),
+    Mutant(
+        "a home that was passed over is a former home",
+        (Patch(OPERATIONS, "passed_over=(*ws.home.passed_over, *sorted(newer))", "passed_over=()"),),
+        test=f"{OLDER}::test_it_is_not_swept_either_before_or_after_the_next_home_is_made",
+    ),
+    Mutant(
+        "the collector sweeps a home that is newer than its row",
+        (Patch(PROTECTION, "    return number > ws.home.incarnation or number", "    return number"),),
+        test=f"{OLDER}::test_a_home_newer_than_its_row_stops_the_collector_whatever_the_row_says",
+    ),
+    Mutant(
+        "the collector sweeps what the database has lost",
+        (Patch(ENVELOPE, "        _older(inventory),\n", ""),),
+        test=f"{OLDER}::test_what_belongs_to_a_workspace_that_nobody_knows_stops_the_collector",
     ),
     Mutant(
         "the collector sweeps on a new database",

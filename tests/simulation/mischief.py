@@ -199,7 +199,7 @@ class Mischief:
             self._volume_made()
             return
         held = {c.volume for c in worlds.runtime.containers.values()}
-        rows = worlds.database.rows
+        rows = self._stage.ids()
         free = sorted(
             name
             for name, v in worlds.runtime.volumes.items()
@@ -224,7 +224,7 @@ class Mischief:
 
     async def _archive_lost(self) -> None:
         objects = self._stage.worlds.archives.objects
-        rows = self._stage.worlds.database.rows
+        rows = self._stage.ids()
         whole = sorted(key for key, a in objects.items() if a.committed and UUID(key.split("/", 1)[0]) in rows)
         if whole and self._random.random() < 0.3:
             self._weather.note("archive lost")
@@ -233,12 +233,13 @@ class Mischief:
             objects[key].state = self._random.choice((ArchiveState.CORRUPTED, ArchiveState.NOT_FOUND))
 
     async def _left_behind(self) -> None:
-        """What nobody's workspace has, and an upload that was cut off."""
+        """What comes late to a workspace that was purged long ago, and an upload that was cut off."""
         worlds, rng = self._stage.worlds, self._random
         if not worlds.database.rows:
             return
         self._weather.note("left behind")
         nobody = UUID(int=rng.getrandbits(128), version=4)
+        self._stage.purged_long_ago(nobody)
         volume = naming.volume_name(nobody, 1)
         worlds.runtime.volumes[volume] = Volume(nobody)
         if rng.random() < 0.5:

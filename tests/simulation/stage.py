@@ -23,7 +23,7 @@ from codehub.adapters.memory.jobs import JobWorld
 from codehub.adapters.memory.runtime import RuntimeWorld
 from codehub.adapters.memory.signals import SignalWorld
 from codehub.coordinator.process import Coordinator, Outside, Tuning
-from codehub.domain.workspace import Desired, Workspace
+from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.stores import Actor
 from codehub.telemetry import Metrics
 from codehub.usecases.wishes import NewWorkspace, Wishes
@@ -83,6 +83,7 @@ class Stage:
     front: Wire | None = None
     starts: int = 0
     casts: dict[str, Cast] = field(default_factory=dict)
+    bygone: set[UUID] = field(default_factory=set)
 
     def wishes(self) -> Wishes:
         return Wishes(MemoryDatabase(self.worlds.database, self.front).specs(), self.tuning.limits)
@@ -127,8 +128,25 @@ class Stage:
         new = NewWorkspace(f"workspace {number}", owner, desired, image_ref="image", runtime="memory")
         return await self.wishes().create(new, UUID(int=number), PERSON, world_now())
 
+    def purged_long_ago(self, workspace_id: UUID) -> None:
+        """Nobody on the stage knows it any more; its row is still there."""
+        self.bygone.add(workspace_id)
+        self.worlds.database.rows[workspace_id] = Workspace(
+            id=workspace_id,
+            owner_id=OWNER,
+            name="gone",
+            slug=f"gone-{workspace_id}",
+            created_at=START,
+            updated_at=START,
+            phase=Phase.DELETED,
+            phase_changed_at=START,
+            desired_state=Desired.DELETED,
+            deleted_at=START,
+            purged_at=START,
+        )
+
     def ids(self) -> list[UUID]:
-        return sorted(self.worlds.database.rows)
+        return sorted(self.worlds.database.rows.keys() - self.bygone)
 
     def row(self, workspace_id: UUID) -> Workspace:
         return self.worlds.database.rows[workspace_id]

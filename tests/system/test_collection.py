@@ -38,7 +38,7 @@ async def test_an_admin_s_run_takes_the_garbage_and_leaves_the_rest(witnessed_da
         await site.settled(dropped, Phase.ARCHIVED)
         await site.want(dropped, Desired.DELETED)
         await site.settled(dropped, Phase.DELETED)
-        stray = archives(site) / f"{naming.archive_key('', uuid4(), uuid4())}#1"
+        stray = archives(site) / f"{naming.archive_key('', kept, uuid4())}#1"
         stray.parent.mkdir(parents=True)
         stray.write_bytes(b"half of an upload")
 

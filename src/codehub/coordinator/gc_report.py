@@ -12,7 +12,7 @@ from uuid import UUID
 
 from codehub.domain import naming
 from codehub.domain.envelope import Count, Envelope, Inventory, Refusal, refusals
-from codehub.domain.protection import Retention, Thing, ThingKind, Why, garbage, undo_is_over
+from codehub.domain.protection import Retention, Thing, ThingKind, Why, forgotten, garbage, undo_is_over
 from codehub.domain.workspace import Operation, Workspace
 from codehub.ports.archives import Archives, StoredObject
 from codehub.ports.collector import CollectorData, CollectorView, Mark, Restored
@@ -127,7 +127,9 @@ class Survey:
             owner=owner,
             install=self._install,
             backup_at=data.restored.backup_at if data.restored else None,
-            newer_than_backup=sum(self._may_be_newer(c, things[c.thing], rows, data.restored) for c in candidates),
+            newer_than_backup=sum(self._may_be_newer(c, things[c.thing], data.restored) for c in candidates),
+            unknown=sum(_is_unknown(thing, rows, data) for thing in things),
+            newer_homes=sum(_is_forgotten(thing, rows) for thing in things),
         )
         report = CollectorReport(
             now=data.now,
@@ -144,22 +146,21 @@ class Survey:
     ) -> Iterable[Candidate]:
         for thing, stored in things.items():
             ws, points = rows.get(thing.workspace_id), data.points.get(thing.workspace_id, ())
-            why = garbage(thing, self._retention, ws, points, data.now)
+            if thing.workspace_id in data.purged:
+                why: Why | None = Why.PURGED
+            else:
+                why = garbage(thing, self._retention, ws, points, data.now)
             if why is not None:
                 changes = [stored.newest_at] if stored else []
                 if ws is not None and ws.deleted_at and undo_is_over(ws, self._retention.undo, data.now):
                     changes.append(ws.deleted_at + self._retention.undo)
                 yield Candidate(thing, stored.bytes if stored else 0, why, max(changes, default=None))
 
-    def _may_be_newer(
-        self, found: Candidate, stored: "Stored | None", rows: Mapping[UUID, Workspace], restored: Restored | None
-    ) -> bool:
-        """Than the backup, and not made since the restore. Only objects tell their age; the rest is in doubt if nobody
-        knows its workspace."""
-        if restored is None:
+    def _may_be_newer(self, found: Candidate, stored: "Stored | None", restored: Restored | None) -> bool:
+        """Than the backup, and not made since the restore. Only objects tell their age; what is of an unknown workspace
+        is a doubt of its own."""
+        if restored is None or stored is None or found.why is Why.UNKNOWN:
             return False
-        if stored is None:
-            return found.thing.workspace_id not in rows
         skew = self._envelope.skew
         return restored.backup_at - skew < stored.newest_at <= restored.restored_at + skew
 
@@ -203,6 +204,14 @@ def _archives(objects: Collection[StoredObject], prefix: str) -> "dict[Thing, St
                 name.key, other.bytes + stored.bytes, min(other.oldest_at, at), max(other.newest_at, at)
             )
     return found
+
+
+def _is_unknown(thing: Thing, rows: Mapping[UUID, Workspace], data: CollectorData) -> bool:
+    return thing.workspace_id not in rows and thing.workspace_id not in data.purged
+
+
+def _is_forgotten(thing: Thing, rows: Mapping[UUID, Workspace]) -> bool:
+    return thing.workspace_id in rows and forgotten(thing, rows[thing.workspace_id])
 
 
 def _volumes(volumes: Mapping[UUID, Iterable[str]]) -> Sequence[Thing]:

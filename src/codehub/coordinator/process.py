@@ -60,6 +60,9 @@ from codehub.usecases.wishes import Wishes
 log = structlog.get_logger()
 
 RESTART_CAP_SECONDS = 30.0
+PEACE_SECONDS = 300.0
+"""What runs rarely waits so long into a term, at most: terms may be shorter than its interval, and it must run all the
+same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +219,7 @@ class Reign:
         self._events = EventListener(
             outside.feed, outside.bus, self._wake, self._resync, outside.metrics, tuning.sse_prefix, tuning.wake_prefix
         )
+        self._gc_due = clock.monotonic() + _first(tuning.gc_interval)
         self._woken: dict[UUID, float] = {}
         self._look_at_all = asyncio.Event()
 
@@ -335,27 +339,32 @@ class Reign:
     async def _gc_ticks(self) -> None:
         """By the clock, and when an admin asks. A run that was due while the database was away is soon made up for."""
         interval, pause = self._tuning.gc_interval, self._tuning.gc_request_interval
-        due = self._clock.monotonic() + interval
         while True:
-            wait = min(due - self._clock.monotonic(), pause)
+            wait = min(self._gc_due - self._clock.monotonic(), pause)
             await self._clock.sleep(max(wait, 0.0))
             try:
                 report = await self._gc.serve_request()
-                if self._clock.monotonic() >= due:
-                    due = self._clock.monotonic() + interval
+                if self._clock.monotonic() >= self._gc_due:
+                    self._gc_due = self._clock.monotonic() + interval
                     report = await self._gc.run()
             except CodeHubError as error:
                 # it stays due: without a pause it would be asked for again in the same moment
-                due = max(due, self._clock.monotonic() + min(pause, interval))
+                self._gc_due = max(self._gc_due, self._clock.monotonic() + min(pause, interval))
                 log.warning("nothing is collected this time", error=str(error))
             else:
                 _log_collection(report)
 
     async def _retention_ticks(self, records: Records) -> None:
         runner = RetentionRunner(records, self._tuning.ages, self._term.epoch, self._metrics)
+        wait = _first(self._tuning.retention_interval)
         while True:
-            await self._clock.sleep(self._tuning.retention_interval)
+            await self._clock.sleep(wait)
+            wait = self._tuning.retention_interval
             log.info("old records forgotten", **await runner.tick())
+
+
+def _first(interval: float) -> float:
+    return min(interval / 10, PEACE_SECONDS)
 
 
 def survey(outside: Outside, tuning: Tuning) -> Survey:

@@ -13,7 +13,7 @@ from codehub.coordinator.backends import Backends
 from codehub.coordinator.executor import Executor, Step
 from codehub.coordinator.measures import count_change
 from codehub.coordinator.observer import Observer
-from codehub.domain import operations
+from codehub.domain import naming, operations
 from codehub.domain.errors import BackendError, CircuitOpen, Unreachable
 from codehub.domain.judge import ArchiveState, Facts, judge
 from codehub.domain.operations import Failure, settle_health
@@ -113,6 +113,8 @@ class Reconciler:
         count_change(self._metrics, it.loaded, row, it.now)
         if row.phase is Phase.ERROR and row.error_info != it.loaded.error_info:
             await self._tell(row)
+        if row.home.passed_over != it.loaded.home.passed_over:
+            await self._tell_of_newer_home(row, it.loaded)
         return row
 
     async def _decided(self, it: Situation) -> tuple[Workspace, str]:  # noqa: C901, PLR0911 - one line per decision
@@ -123,7 +125,7 @@ class Reconciler:
             case Wait(why, _, excused):
                 return (operations.excused(ws, self._since_last(it.loaded, now)) if excused else ws), why
             case Begin(operation):
-                return operations.begin(ws, operation, self._ids.new(), now), "planned"
+                return operations.begin(ws, operation, self._ids.new(), now, it.facts.volumes), "planned"
             case Complete():
                 return operations.complete(ws), "observed"
             case TimedOut(elapsed, limit):
@@ -256,6 +258,18 @@ class Reconciler:
                 "name": row.name,
                 "reason": error.reason.value if error else "",
                 "message": error.message if error else "",
+            },
+        )
+
+    async def _tell_of_newer_home(self, row: Workspace, loaded: Workspace) -> None:
+        found = row.home.passed_over[len(loaded.home.passed_over) :]
+        await self._notifier.notify(
+            "a home newer than the database was found",
+            {
+                "workspace": str(row.id),
+                "name": row.name,
+                "kept": [naming.volume_name(row.id, number) for number in found],
+                "opened": row.home_store_key,
             },
         )
 

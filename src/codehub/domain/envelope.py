@@ -17,6 +17,7 @@ class Check(StrEnum):
     FOREIGN_INSTALL = "foreign-install"
     DATABASE_YOUNGER = "database-younger"
     LEDGER_BEHIND = "ledger-behind"
+    DATABASE_OLDER = "database-older"
     RESTORED = "restored"
     TOO_MANY = "too-many"
 
@@ -57,6 +58,10 @@ class Inventory:
     backup_at: datetime | None = None
     newer_than_backup: int = 0
     """Garbage to a database that was restored from a backup of `backup_at`, and perhaps made since."""
+    unknown: int = 0
+    """Things of workspaces that the database has never heard of, although it never removes one."""
+    newer_homes: int = 0
+    """Homes with a number that their rows never gave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,7 @@ def refusals(inventory: Inventory, envelope: Envelope, waived: Collection[str] =
         _empty(inventory),
         _younger(inventory, envelope),
         _behind(inventory, envelope),
+        _older(inventory),
         _restored(inventory),
     )
     found = [doubt for doubt in doubts if doubt is not None]
@@ -96,8 +102,12 @@ def _foreign(inventory: Inventory) -> Refusal | None:
     )
 
 
+def _is_empty(inventory: Inventory) -> bool:
+    return inventory.oldest_workspace_at is None or inventory.newest_ledger_at is None
+
+
 def _empty(inventory: Inventory) -> Refusal | None:
-    if inventory.oldest_workspace_at is not None and inventory.newest_ledger_at is not None:
+    if not _is_empty(inventory):
         return None
     return Refusal(
         Check.DATABASE_EMPTY,
@@ -125,6 +135,29 @@ def _behind(inventory: Inventory, envelope: Envelope) -> Refusal | None:
         f"the newest object is from {newest:%Y-%m-%d %H:%M} and the newest ledger entry from {ledger:%Y-%m-%d %H:%M}; "
         "was the database restored from a backup?",
     )
+
+
+def _older(inventory: Inventory) -> Refusal | None:
+    """Everything is recorded before it is made, and no row is ever removed. So these show that the database has lost
+    rows, however it came by its age; neither time nor new entries make it go away."""
+    unknown, newer = inventory.unknown, inventory.newer_homes
+    if _is_empty(inventory) or not (unknown or newer):
+        return None
+    found = [f"{unknown} {_things(unknown)} of workspaces that it does not know"] if unknown else []
+    found += [f"{newer} {_homes(newer)} newer than their workspaces say"] if newer else []
+    return Refusal(
+        Check.DATABASE_OLDER,
+        f"the database is older than what is here: there are {' and '.join(found)}; was it brought back to an earlier "
+        "time? Look at the dry run, save what is wanted, then waive this",
+    )
+
+
+def _things(number: int) -> str:
+    return "thing" if number == 1 else "things"
+
+
+def _homes(number: int) -> str:
+    return "home" if number == 1 else "homes"
 
 
 def _restored(inventory: Inventory) -> Refusal | None:

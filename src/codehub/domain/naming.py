@@ -15,6 +15,7 @@ OPERATION_LABEL = "codehub.operation"
 SLUG_LENGTH = 40
 
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
+_LATER_HOME = re.compile(r"[2-9]|[1-9][0-9]+")
 
 
 def container_name(workspace_id: UUID) -> str:
@@ -28,6 +29,15 @@ def job_name(workspace_id: UUID) -> str:
 def volume_name(workspace_id: UUID, incarnation: int) -> str:
     home = f"ws-{workspace_id}-home"
     return home if incarnation <= 1 else f"{home}-{incarnation}"
+
+
+def incarnation_of(workspace_id: UUID, name: str) -> int | None:
+    """A home's name, read back. None: not a name that we give to a home of that workspace."""
+    first = volume_name(workspace_id, 1)
+    if name == first:
+        return 1
+    number = name.removeprefix(f"{first}-")
+    return int(number) if number != name and _LATER_HOME.fullmatch(number) else None
 
 
 def archive_key(prefix: str, workspace_id: UUID, archive_op_id: UUID) -> str:

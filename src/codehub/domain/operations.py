@@ -4,13 +4,14 @@ Every path to ERROR writes healthy, phase, operation and error_* together (contr
 stay. A retry keeps its op_id; only a new operation gets a new one.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from codehub.domain import naming
-from codehub.domain.errors import REASONS, ErrorInfo, ErrorReason
+from codehub.domain.errors import REASONS, ErrorInfo, ErrorReason, Unreachable
 from codehub.domain.judge import volume_lives
 from codehub.domain.plan import Policy, backoff, terminal_reason
 from codehub.domain.transitions import MAY_RUN_IN_ERROR, OPERATIONS
@@ -35,7 +36,10 @@ class Failure:
     context: dict[str, Any] = field(default_factory=dict)
 
 
-def begin(ws: Workspace, operation: Operation, op_id: UUID, now: datetime) -> Workspace:
+def begin(
+    ws: Workspace, operation: Operation, op_id: UUID, now: datetime, volumes: Collection[str] | None
+) -> Workspace:
+    """`volumes`: the names of those that this workspace was just seen to have; None if they were not seen."""
     row = replace(
         ws,
         operation=operation,
@@ -48,9 +52,9 @@ def begin(ws: Workspace, operation: Operation, op_id: UUID, now: datetime) -> Wo
     )
     match operation:
         case Operation.PROVISIONING:
-            return _new_incarnation(row, restoring=None)
+            return _new_incarnation(row, volumes, restoring=None)
         case Operation.RESTORING:
-            return _new_incarnation(row, restoring=row.archive_key)
+            return _new_incarnation(row, volumes, restoring=row.archive_key)
         case Operation.STARTING | Operation.STOPPING:
             return replace(row, archive_op_id=None)
         case Operation.CREATE_EMPTY_ARCHIVE:
@@ -61,10 +65,16 @@ def begin(ws: Workspace, operation: Operation, op_id: UUID, now: datetime) -> Wo
             return row
 
 
-def _new_incarnation(ws: Workspace, restoring: str | None) -> Workspace:
-    """A new name for a new volume; the old home's archive id must not name the new home's archive."""
-    number = ws.home.incarnation + 1
+def _new_incarnation(ws: Workspace, volumes: Collection[str] | None, restoring: str | None) -> Workspace:
+    """A new name for a new volume; the old home's archive id must not name the new home's archive. A number is recorded
+    before its volume is made, so one above ours that is there already was made under a row that the database has lost:
+    it is passed over, and never written to."""
+    if volumes is None:
+        raise Unreachable("which volumes there are is not known: a new home is not named by a guess")
+    newer = {number for name in volumes if (number := naming.incarnation_of(ws.id, name) or 0) > ws.home.incarnation}
+    number = max(newer, default=ws.home.incarnation) + 1
     home = HomeContext(incarnation=number, restoring=restoring, ready_instance=ws.home.ready_instance)
+    home = replace(home, passed_over=(*ws.home.passed_over, *sorted(newer)))
     return replace(ws, home=home, home_store_key=naming.volume_name(ws.id, number), archive_op_id=None)
 
 

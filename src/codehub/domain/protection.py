@@ -74,6 +74,7 @@ class Why(StrEnum):
     UNKNOWN = "no workspace of that id is known"
     PURGED = "its workspace was purged"
     DELETED = "its workspace was deleted and the undo window is over"
+    NEWER_HOME = "a home that is newer than the database knows"
     FORMER_HOME = "not the home of its workspace any more"
     CUT_OFF = "left by an upload that was cut off; the archive was made since"
     UNFINISHED = "an upload that was never finished or never recorded"
@@ -81,23 +82,34 @@ class Why(StrEnum):
     TOO_OLD = "older than the newest restore points, which are kept"
 
 
-def garbage(
+def garbage(  # noqa: PLR0911 - one line per reason
     thing: Thing, retention: Retention, ws: Workspace | None, points: Sequence[RestorePoint], now: datetime
 ) -> Why | None:
-    """None: it is protected."""
+    """None: it is protected. What the database must have forgotten is named, and the envelope refuses to sweep it."""
     if ws is None:
         return Why.UNKNOWN
     if ws.purged_at is not None:
         return Why.PURGED
+    in_error = ws.deleted_at is None and ws.phase is Phase.ERROR
+    if not in_error and forgotten(thing, ws):
+        return Why.NEWER_HOME
     if undo_is_over(ws, retention.undo, now):
         return Why.DELETED
-    in_error = ws.deleted_at is None and ws.phase is Phase.ERROR
     if in_error or thing.kind is ThingKind.CONTAINER:
         return None
     if thing.kind is ThingKind.VOLUME:
         kept = protected_volumes(ws, retention, now)
         return None if thing.name in kept else Why.FORMER_HOME
     return _garbage_object(thing, ws, points, retention, now)
+
+
+def forgotten(thing: Thing, ws: Workspace) -> bool:
+    """A home whose number this row never gave. Numbers are recorded before their volumes are made, so the row that gave
+    it was lost: the database is older than the world."""
+    if thing.kind is not ThingKind.VOLUME:
+        return False
+    number = naming.incarnation_of(ws.id, thing.name) or 0
+    return number > ws.home.incarnation or number in ws.home.passed_over
 
 
 def _garbage_object(

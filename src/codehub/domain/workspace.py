@@ -120,7 +120,8 @@ class HomeContext:
     `live`: holds the user's work; its absence is DataLost. `restoring`: only part of that archive is in it; never
     start or archive it. `deleting_volume`: archived and proven, past the safe point; finish the delete.
     `volume_instance`: which volume of that name is meant. `ready_instance`: the container that has answered HTTP once.
-    `marker`: (archive key, op id) of the last finished restore.
+    `marker`: (archive key, op id) of the last finished restore. `passed_over`: incarnations that were found although
+    this row never made them: the database had lost the row that did, and they may hold newer work.
     """
 
     incarnation: int = 0
@@ -130,6 +131,7 @@ class HomeContext:
     marker: tuple[str, UUID] | None = None
     ready_instance: str | None = None
     volume_instance: str | None = None
+    passed_over: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         marker = self.marker
@@ -140,6 +142,7 @@ class HomeContext:
             "deleting_volume": self.deleting_volume,
             "ready_instance": self.ready_instance,
             "volume_instance": self.volume_instance,
+            "passed_over": list(self.passed_over),
             "restore_marker": {"archive_key": marker[0], "op_id": str(marker[1])} if marker else None,
         }
 
@@ -153,6 +156,7 @@ class HomeContext:
             deleting_volume=data["deleting_volume"],
             ready_instance=data["ready_instance"],
             volume_instance=data.get("volume_instance"),
+            passed_over=tuple(data.get("passed_over", ())),
             marker=(marker["archive_key"], UUID(marker["op_id"])) if marker else None,
         )
 

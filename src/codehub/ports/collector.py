@@ -36,7 +36,8 @@ class Restored:
 @dataclass(frozen=True, slots=True)
 class CollectorData:
     """What the collector must know, read in one transaction: rows not yet purged, deleted ones included.
-    `oldest_workspace_at` counts the purged ones too."""
+    `oldest_workspace_at` counts the purged ones too, and `purged` names them: no row is ever removed, so an id that is
+    in neither is one that the database has lost."""
 
     workspaces: Sequence[Workspace]
     points: Mapping[UUID, Sequence[RestorePoint]]
@@ -44,6 +45,7 @@ class CollectorData:
     newest_entry_at: datetime | None
     oldest_workspace_at: datetime | None
     now: datetime
+    purged: Collection[UUID] = frozenset()
     restored: Restored | None = None
 
 

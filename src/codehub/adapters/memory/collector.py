@@ -37,6 +37,7 @@ class MemoryCollectorView:
                 newest_entry_at=max((entry.at for entry in world.ledger), default=None),
                 oldest_workspace_at=min((ws.created_at for ws in world.rows.values()), default=None),
                 now=world.now(),
+                purged=frozenset(ws.id for ws in world.rows.values() if ws.purged_at is not None),
                 restored=world.collector.restored,
             )
 

@@ -31,6 +31,7 @@ class PostgresCollectorView:
     async def read(self) -> CollectorData:
         async with self._sessions.snapshot() as connection:
             unpurged = await connection.fetch(sql.UNPURGED)
+            purged = await connection.fetch(sql.PURGED)
             archives = await connection.fetch(sql.ALL_RESTORE_POINTS)
             marks = await connection.fetch(sql.MARKS)
             newest: datetime | None = await connection.fetchval(sql.NEWEST_ENTRY)
@@ -52,6 +53,7 @@ class PostgresCollectorView:
             newest_entry_at=newest,
             oldest_workspace_at=oldest,
             now=now,
+            purged=frozenset(record["id"] for record in purged),
             restored=Restored(**restored) if restored else None,
         )
 

@@ -199,6 +199,9 @@ SELECT count(*) FROM gone
 
 UNPURGED: Final = f"SELECT {ROW_COLUMNS} FROM workspaces w WHERE w.purged_at IS NULL ORDER BY w.created_at, w.id"
 
+# A workspace's row is never removed: an id that is in neither list was lost.
+PURGED: Final = "SELECT id FROM workspaces WHERE purged_at IS NOT NULL"
+
 ALL_RESTORE_POINTS: Final = f"SELECT {_POINT} FROM archives ORDER BY created_at DESC, op_id DESC"
 
 NEWEST_ENTRY: Final = "SELECT at FROM workspace_events ORDER BY id DESC LIMIT 1"

@@ -382,6 +382,7 @@ export const GARBAGE = {
   "unknown": "no workspace of that id is known",
   "purged": "its workspace was purged",
   "deleted": "its workspace was deleted and the undo window is over",
+  "newer_home": "a home that is newer than the database knows",
   "former_home": "not the home of its workspace any more",
   "cut_off": "left by an upload that was cut off; the archive was made since",
   "unfinished": "an upload that was never finished or never recorded",
@@ -394,6 +395,7 @@ export const REFUSALS = [
   "foreign-install",
   "database-younger",
   "ledger-behind",
+  "database-older",
   "restored",
   "too-many"
 ];

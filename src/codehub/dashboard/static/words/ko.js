@@ -443,6 +443,7 @@ export default {
   "garbage.why.unknown": "그런 ID의 워크스페이스가 없음",
   "garbage.why.purged": "워크스페이스가 완전히 지워짐",
   "garbage.why.deleted": "워크스페이스가 삭제되었고 되돌릴 기간이 끝남",
+  "garbage.why.newer_home": "데이터베이스가 아는 것보다 새로운 홈",
   "garbage.why.former_home": "더 이상 워크스페이스의 홈이 아님",
   "garbage.why.cut_off": "끊긴 업로드의 흔적이며, 보관본은 그 뒤에 만들어짐",
   "garbage.why.unfinished": "끝나지 않았거나 기록되지 않은 업로드",
@@ -517,6 +518,7 @@ export default {
   "refusal.foreign-install": "오브젝트 저장소가 다른 설치의 것입니다. 설치마다 버킷이나 접두사를 따로 두세요.",
   "refusal.database-younger": "첫 워크스페이스보다 오래된 오브젝트가 있습니다. 데이터베이스를 새로 만들었습니까?",
   "refusal.ledger-behind": "마지막 기록보다 새로운 오브젝트가 있습니다. 데이터베이스를 백업에서 복원했습니까?",
+  "refusal.database-older": "데이터베이스가 실제보다 오래되었습니다: 모르는 워크스페이스의 것이나 더 새로운 홈이 있습니다. 이전 시점으로 되돌렸습니까? 예행연습을 살펴보고 필요한 것을 챙긴 뒤 허락하세요.",
   "refusal.restored": "데이터베이스를 백업에서 복원했고, 그 뒤에 만든 것이 있을 수 있습니다. 예행연습을 살펴보고 필요한 것을 챙긴 뒤 한 번 허락하세요.",
   "refusal.too-many": "한 번에 지우기에는 너무 많습니다. 목록을 살펴본 뒤 한 번 허락하세요.",
 };

@@ -1,0 +1,186 @@
+"""A database that is older than the world: a backup brought back, a recovery to an earlier time, a replica that lagged.
+What was made since is neither written over nor swept, however much the database goes on."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from codehub.adapters.memory.archives import StoredArchive
+from codehub.adapters.memory.runtime import Container, Volume
+from codehub.coordinator.gc_report import CollectorReport
+from codehub.coordinator.process import Tuning
+from codehub.domain import naming
+from codehub.domain.protection import Retention
+from codehub.domain.workspace import Desired, HomeContext, Phase, Workspace
+from codehub.ports.collector import Restored
+from tests.coordinator.workshop import Workshop, in_virtual_time
+from tests.rows import (
+    KEY,
+    NOW,
+    OTHER_KEY,
+    OTHER_OP_ID,
+    VOLUME,
+    WORKSPACE_ID,
+    archived,
+    broken,
+    with_home,
+    workspace,
+)
+
+GRACE = 100
+TUNING = Tuning(retention=Retention(grace_seconds=GRACE))
+NEWER = naming.volume_name(WORKSPACE_ID, 2)
+NEWEST_WORK = (1, 2, 3, 4)
+NOBODY = UUID(int=7)
+
+
+def newer_home(shop: Workshop) -> None:
+    """Restored since from the same archive, and worked in."""
+    shop.worlds.runtime.volumes[NEWER] = Volume(
+        WORKSPACE_ID, NEWEST_WORK, stamp=(KEY, OTHER_OP_ID), instance="volume-77"
+    )
+
+
+async def run(shop: Workshop, *waived: str) -> CollectorReport:
+    return await shop.reign._gc.run(waived)
+
+
+def checks(report: CollectorReport) -> list[str]:
+    return [refusal.check.value for refusal in report.refusals]
+
+
+ROWS = {
+    "archived": archived(home_store_key=VOLUME),
+    "never opened": workspace(),
+    "told to use its archive": archived(home_store_key=None),
+}
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
+@in_virtual_time
+async def test_a_home_that_the_database_forgot_is_not_written_over(row: Workspace) -> None:
+    shop = await Workshop.open()
+    shop.place(row, archives={KEY: (1, 2)} if row.archive_key else None)
+    newer_home(shop)
+    shop.change(desired_state=Desired.RUNNING)()
+    await shop.converge()
+    third = naming.volume_name(WORKSPACE_ID, 3)
+    assert (shop.row.phase, shop.row.home_store_key, shop.row.home.passed_over) == (Phase.RUNNING, third, (2,))
+    assert shop.worlds.runtime.volumes[NEWER].content == NEWEST_WORK
+    assert shop.worlds.runtime.volumes[third].content == ((1, 2) if row.archive_key else ())
+    [(subject, details)] = shop.notifier.notices
+    assert subject == "a home newer than the database was found"
+    assert (details["kept"], details["opened"]) == ([NEWER], third)
+
+
+@in_virtual_time
+async def test_it_is_not_swept_either_before_or_after_the_next_home_is_made() -> None:
+    shop = await Workshop.open(TUNING)
+    shop.place(archived(home_store_key=VOLUME), archives={KEY: (1, 2)})
+    newer_home(shop)
+    for desired in (Desired.ARCHIVED, Desired.RUNNING, Desired.ARCHIVED, Desired.STANDBY):
+        shop.change(desired_state=desired)()
+        await shop.converge()
+        for _ in range(2):
+            assert checks(await run(shop)) == ["database-older"]
+            await asyncio.sleep(GRACE + 1)
+    assert shop.row.home.incarnation == 4
+    assert shop.worlds.runtime.volumes[NEWER].content == NEWEST_WORK
+
+
+FORGETFUL: dict[str, Workspace] = {
+    "archived": archived(home_store_key=VOLUME),
+    "with a home": with_home(),
+    "in ERROR": broken(with_home()),
+    "deleted": archived(phase=Phase.DELETED, desired_state=Desired.DELETED, deleted_at=NOW - timedelta(hours=3)),
+    "since opened": with_home(
+        home_store_key=f"{VOLUME}-3", home=HomeContext(incarnation=3, live=True, passed_over=(2,))
+    ),
+}
+
+
+@pytest.mark.parametrize("row", FORGETFUL.values(), ids=FORGETFUL.keys())
+@in_virtual_time
+async def test_a_home_newer_than_its_row_stops_the_collector_whatever_the_row_says(row: Workspace) -> None:
+    shop = await Workshop.open(TUNING)
+    shop.place(row)
+    newer_home(shop)
+    for _ in range(2):
+        [refusal] = (await run(shop)).refusals
+        assert refusal.check == "database-older"
+        assert "1 home " in refusal.sentence
+        await asyncio.sleep(GRACE + 1)
+    assert NEWER in shop.worlds.runtime.volumes
+    assert shop.worlds.database.collector.marks == {}
+
+
+@in_virtual_time
+async def test_a_person_who_has_looked_may_let_it_go_but_not_of_a_workspace_in_error() -> None:
+    for row in (archived(), broken(archived())):
+        shop = await Workshop.open(TUNING)
+        shop.place(row, archives={KEY: (1, 2)})
+        newer_home(shop)
+        await run(shop, "database-older")
+        await asyncio.sleep(GRACE + 1)
+        await run(shop, "database-older")
+        assert (NEWER in shop.worlds.runtime.volumes) is (row.phase is Phase.ERROR)
+
+
+def since_the_snapshot(shop: Workshop) -> None:
+    shop.worlds.runtime.volumes[naming.volume_name(NOBODY, 1)] = Volume(NOBODY, NEWEST_WORK)
+
+
+MADE_SINCE: dict[str, Callable[[Workshop], None]] = {
+    "a home": since_the_snapshot,
+    "a container": lambda shop: shop.worlds.runtime.containers.update({NOBODY: Container("c1", "")}),
+    "an archive": lambda shop: shop.worlds.archives.objects.update(
+        {naming.archive_key("", NOBODY, OTHER_OP_ID): StoredArchive((1,), NOW, committed=True)}
+    ),
+}
+
+
+@pytest.mark.parametrize("made", MADE_SINCE.values(), ids=MADE_SINCE.keys())
+@in_virtual_time
+async def test_what_belongs_to_a_workspace_that_nobody_knows_stops_the_collector(
+    made: Callable[[Workshop], None],
+) -> None:
+    """Rows are never removed, so the database has lost one. No mark tells of a restore, and the ledger has gone on."""
+    shop = await Workshop.open(TUNING)
+    shop.place(archived(), archives={KEY: (1, 2)})
+    made(shop)
+    before = (dict(shop.worlds.runtime.volumes), set(shop.worlds.archives.objects), set(shop.worlds.runtime.containers))
+    for _ in range(3):
+        report = await run(shop)
+        assert checks(report) == ["database-older"]
+        assert "1 thing" in report.refusals[0].sentence
+        await asyncio.sleep(GRACE + 1)
+    worlds = shop.worlds
+    assert before == (dict(worlds.runtime.volumes), set(worlds.archives.objects), set(worlds.runtime.containers))
+
+
+@in_virtual_time
+async def test_what_a_purged_workspace_left_is_no_such_sign() -> None:
+    shop = await Workshop.open(TUNING)
+    shop.place(archived(), archives={KEY: (1, 2)})
+    gone = workspace(id=NOBODY, slug="gone", name="gone", phase=Phase.DELETED, desired_state=Desired.DELETED)
+    shop.worlds.database.rows[NOBODY] = replace(gone, deleted_at=NOW, purged_at=NOW)
+    since_the_snapshot(shop)
+    assert checks(await run(shop)) == []
+    await asyncio.sleep(GRACE + 1)
+    assert len((await run(shop)).swept) == 1
+
+
+@in_virtual_time
+async def test_each_doubt_has_one_name() -> None:
+    """What an unknown workspace has is not counted among what is newer than the backup: it is waived once."""
+    shop = await Workshop.open(TUNING)
+    shop.place(archived(), archives={KEY: (1, 2)})
+    shop.worlds.database.collector.restored = Restored(NOW - timedelta(days=1), NOW)
+    MADE_SINCE["an archive"](shop)
+    assert checks(await run(shop)) == ["database-older"]
+    shop.worlds.archives.objects[OTHER_KEY] = StoredArchive((1,), NOW, committed=True)
+    assert sorted(checks(await run(shop))) == ["database-older", "restored"]
