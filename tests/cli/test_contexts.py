@@ -129,6 +129,11 @@ def test_what_is_no_token_is_not_sent_and_not_shown(token: str, hub: Hub, termin
         ("https://hub.example.com/", "https://hub.example.com"),
         ("https://example.com/hub/", "https://example.com/hub"),
         ("[::1]:8000", "http://[::1]:8000"),
+        ("demo.localhost:8000/", "http://demo.localhost:8000"),
+        ("hub.example.com", "https://hub.example.com"),
+        ("hub.example.com:8443", "https://hub.example.com:8443"),
+        ("192.168.1.5:8000", "https://192.168.1.5:8000"),
+        ("http://hub.example.com", "http://hub.example.com"),
     ],
 )
 def test_addresses(text: str, meant: str) -> None:

@@ -3,6 +3,7 @@
 import json
 
 import httpx
+import pytest
 
 from codehub.cli.exits import FAILED, USAGE
 from codehub.domain.identity import Role
@@ -92,6 +93,13 @@ def test_a_token_that_is_none(hub: Hub, terminal: Terminal) -> None:
         assert said.code == USAGE
         assert part in said.err
     assert not terminal.config.exists()
+
+
+@pytest.mark.parametrize(("address", "warned"), [("http://192.0.2.1:1", True), ("127.0.0.1:1", False)])
+def test_it_says_so_before_anything_goes_unencrypted(terminal: Terminal, address: str, warned: bool) -> None:
+    said = terminal("login", address, "-u", "ann")  # there is no terminal to ask for the password
+    assert said.code == USAGE
+    assert ("is not encrypted" in said.err) is warned
 
 
 def test_nobody_to_ask(hub: Hub, terminal: Terminal) -> None:

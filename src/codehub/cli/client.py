@@ -3,7 +3,6 @@
 No cookie is kept and no redirect followed: a token goes to the address it was made for and nowhere else.
 """
 
-import ipaddress
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -12,7 +11,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from codehub.cli.contexts import Context
+from codehub.cli.contexts import Context, is_loopback
 from codehub.cli.exits import FAILED, UNREACHABLE, USAGE
 from codehub.cli.failures import ClientFailed
 
@@ -199,13 +198,6 @@ def copy(answer: httpx.Response, target: IO[bytes], told: Callable[[int], None] 
     except httpx.TransportError as error:
         raise ClientFailed(f"The download was cut off after {size} bytes. Try again.", UNREACHABLE) from error
     return size
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
 
 
 class _Loopback(httpx.HTTPTransport):

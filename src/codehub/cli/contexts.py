@@ -4,6 +4,7 @@
 context for one command.
 """
 
+import ipaddress
 import json
 import os
 from collections.abc import Mapping
@@ -98,8 +99,10 @@ def in_use() -> Context:
 
 
 def checked_url(url: str) -> str:
-    """Without the slash at its end, so that two spellings are one address."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
+    """Without the slash at its end, so that two spellings are one address. Where nothing is said, only what stays on
+    this machine goes unencrypted."""
+    parts = urlsplit(url if "://" in url else f"//{url}")
+    parts = parts._replace(scheme=parts.scheme or ("http" if is_loopback(parts.hostname or "") else "https"))
     try:
         good = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
     except ValueError:
@@ -107,3 +110,16 @@ def checked_url(url: str) -> str:
     if not good or parts.username or parts.query or parts.fragment:
         raise ClientFailed(f"{url!r} is no address of a CodeHub. Example: https://codehub.example.com", USAGE)
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def everybody_can_read(url: str) -> bool:
+    """Whoever is on the way to this address."""
+    parts = urlsplit(url)
+    return parts.scheme == "http" and not is_loopback(parts.hostname or "")

@@ -50,6 +50,8 @@ def login(
     """
     known = contexts.load()
     address = contexts.checked_url(url or contexts.in_use().url)
+    if contexts.everybody_can_read(address):
+        present.note(f"Careful: {address} is not encrypted. Whoever is on the way there can read what you send.")
     if token_stdin:
         fresh = _with_token(address, sys.stdin.readline().strip())
     else:
