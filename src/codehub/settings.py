@@ -1,7 +1,8 @@
 """Every knob, typed, with its help text; docs/reference/settings.md is generated from here.
 
-Only bootstrap reads this, once, at start. Secrets have no default. A value that cannot be right stops the start with
-one line per problem that says what to do; nothing has been touched by then.
+The command line loads them, once, at start, and hands them to bootstrap, housing and operating. Secrets have no default.
+A value that cannot be right stops the start with one line per problem that says what to do; nothing has been touched by
+then.
 """
 
 import difflib
