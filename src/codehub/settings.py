@@ -1,7 +1,7 @@
 """Every knob, typed, with its help text; docs/reference/settings.md is generated from here.
 
-The command line loads them, once, at start, and hands them to bootstrap, housing and operating. Secrets have no default.
-A value that cannot be right stops the start with one line per problem that says what to do; nothing has been touched by
+The command line loads them once, at start; bootstrap, housing and operating are given them. Secrets have no default. A
+value that cannot be right stops the start with one line per problem that says what to do; nothing has been touched by
 then.
 """
 
