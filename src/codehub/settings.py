@@ -349,7 +349,7 @@ class Settings(BaseSettings):
     webhook_url: WebAddress | None = Field(
         None,
         validation_alias="CODEHUB_WEBHOOK_URL",
-        description="Receives a POST for each terminal error. Its address may hold a token and is never logged.",
+        description="Receives a POST for each notice to admins. Its address may hold a token and is never logged.",
     )
     log_format: LogFormat = Field(
         "auto", validation_alias="CODEHUB_LOG_FORMAT", description="`auto` is console on a terminal, else JSON lines."
