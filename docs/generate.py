@@ -8,7 +8,6 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterable
-from itertools import groupby
 from pathlib import Path
 
 from pydantic_core import PydanticUndefined
@@ -83,7 +82,10 @@ def deadline(operation: Operation) -> str:
 
 def settings() -> list[str]:
     lines = ["# Settings", "", "All by environment variable. A wrong value stops the start with a line that says why."]
-    for family, names in groupby(Settings.model_fields, lambda name: environment_name(name).split("_")[0]):
+    families: dict[str, list[str]] = {}
+    for name in Settings.model_fields:
+        families.setdefault(environment_name(name).split("_")[0], []).append(name)
+    for family, names in families.items():
         lines += [
             "",
             f"## {family}_*",
@@ -99,7 +101,8 @@ def setting(name: str) -> list[str]:
     if field.default is PydanticUndefined:
         default = "**required**"
     else:
-        default = "unset" if field.default is None else code(field.default)
+        given = int(field.default) if isinstance(field.default, bool) else field.default
+        default = "unset" if given is None else code(given)
     return [code(environment_name(name)), must.be if must else "", default, field.description or ""]
 
 

@@ -1,15 +1,17 @@
-"""What every suite shares: skips that CI turns into failures, and Hypothesis' house rules.
+"""What every suite shares: skips that CI turns into failures, measured figures, and Hypothesis' house rules.
 
 `CODEHUB_NO_SKIPS=1` says that this machine has all it takes, so a skip there is a test that silently stopped testing.
 """
 
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 import hypothesis
 import pytest
 
 pytest_plugins = ["tests.real_services", "tests.docker_engine"]
+
+Tell = Callable[[str], None]
 
 NO_SKIPS = os.environ.get("CODEHUB_NO_SKIPS") == "1"
 
@@ -42,6 +44,20 @@ def pytest_make_collect_report(
         report.outcome = "failed"
         report.longrepr = f"skipped although CODEHUB_NO_SKIPS=1: {_reason(report.longrepr)}"
     return report
+
+
+@pytest.fixture
+def tell(record_property: Callable[[str, object], None]) -> Tell:
+    """Said at the end of the run, whatever the output options."""
+    return lambda what: record_property("seen", what)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            for name, what in getattr(report, "user_properties", ()):
+                if name == "seen" and report.when == "call":
+                    terminalreporter.write_line(str(what))
 
 
 def _reason(longrepr: object) -> str:

@@ -1,7 +1,8 @@
 """Every knob, typed, with its help text; docs/reference/settings.md is generated from here.
 
-Only bootstrap reads this, once, at start. Secrets have no default. A value that cannot be right stops the start with
-one line per problem that says what to do; nothing has been touched by then.
+The command line loads them once, at start; bootstrap, housing and operating are given them. Secrets have no default. A
+value that cannot be right stops the start with one line per problem that says what to do; nothing has been touched by
+then.
 """
 
 import difflib
@@ -348,7 +349,7 @@ class Settings(BaseSettings):
     webhook_url: WebAddress | None = Field(
         None,
         validation_alias="CODEHUB_WEBHOOK_URL",
-        description="Receives a POST for each terminal error. Its address may hold a token and is never logged.",
+        description="Receives a POST for each notice to admins. Its address may hold a token and is never logged.",
     )
     log_format: LogFormat = Field(
         "auto", validation_alias="CODEHUB_LOG_FORMAT", description="`auto` is console on a terminal, else JSON lines."

@@ -189,7 +189,7 @@ GC_SWEPT = Metric("codehub_gc_swept_total", "counter", "What the collector delet
 COMPONENT_RESTARTS = Metric(
     "codehub_component_restarts_total", "counter", "Components that ended and were started again.", ("component",)
 )
-NOTIFICATIONS = Metric("codehub_notifications_total", "counter", "Terminal errors told to the webhook.", ("outcome",))
+NOTIFICATIONS = Metric("codehub_notifications_total", "counter", "Notices to admins by webhook.", ("outcome",))
 
 HTTP_REQUESTS = Metric(
     "codehub_http_requests_total", "counter", "Requests the API answered.", ("method", "route", "status")

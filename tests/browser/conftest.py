@@ -1,6 +1,6 @@
 """A running CodeHub and a browser for every test that asks."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -8,8 +8,6 @@ from codehub.adapters.postgres.migration import migrate
 from tests.browser.axe import axe_source
 from tests.browser.hub import Hub, Visitor, chromium, running_hub
 from tests.browser.stage import Stage, staged
-
-Tell = Callable[[str], None]
 
 
 @pytest.fixture
@@ -34,16 +32,3 @@ async def stage() -> AsyncIterator[Stage]:
 def axe(pytestconfig: pytest.Config) -> str:
     assert pytestconfig.cache is not None
     return axe_source(pytestconfig.cache.mkdir("axe"))
-
-
-@pytest.fixture
-def tell(record_property: Callable[[str, object], None]) -> Tell:
-    """Said at the end of the run, whatever the output options."""
-    return lambda what: record_property("seen", what)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for report in terminalreporter.getreports("passed"):
-        for name, what in getattr(report, "user_properties", ()):
-            if name == "seen" and report.when == "call" and "tests/browser" in report.nodeid:
-                terminalreporter.write_line(str(what))

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from codehub.domain.workspace import Phase, Progress, Workspace
-from tests.browser.conftest import Tell
 from tests.browser.hub import Visitor
 from tests.browser.stage import Stage, archiving
+from tests.conftest import Tell
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 

@@ -5,8 +5,8 @@ import time
 import pytest
 from playwright.async_api import expect
 
-from tests.browser.conftest import Tell
 from tests.browser.hub import Hub, Visitor
+from tests.conftest import Tell
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -75,6 +76,14 @@ def test_completion_knows_verbs_and_names(ann: Terminal) -> None:
     assert "create" in completed("codehub ws cr").stdout
     done = completed("codehub ws stop al")
     assert (done.stdout.split(), done.stderr) == (["alpha"], "")
+
+
+def test_completion_of_what_comes_back_knows_the_deleted(ann: Terminal, hub: Hub) -> None:
+    ann.done("ws", "create", "alpha")
+    ann.done("ws", "create", "albatross")
+    hub.controller_writes("albatross", deleted_at=datetime.now(UTC))
+    assert completed("codehub ws undelete al").stdout.split() == ["albatross"]
+    assert completed("codehub ws stop al").stdout.split() == ["alpha"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codehub.domain.idle import IdlePolicy, Keep, Sleep, Verdict, Warn, Warned, idle_verdict, remember, warning_leads
+from codehub.domain.idle import (
+    IdlePolicy,
+    Keep,
+    Sleep,
+    Verdict,
+    Warn,
+    Warned,
+    idle_deadline,
+    idle_verdict,
+    remember,
+    warning_leads,
+)
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction, Workspace
 from tests.rows import LONG_AGO, NOW, with_home
 
@@ -46,10 +57,9 @@ def verdict(
 
 
 def stops_at(row: Workspace, policy: IdlePolicy = POLICY, lease: datetime | None = None) -> datetime | None:
-    """When the rules say that it ends, asked at its very beginning."""
-    answer = verdict(row, LONG_AGO, policy, lease)
-    assert isinstance(answer, Keep)
-    return answer.stops_at
+    """When the rules say that it ends; at its very beginning nothing is due."""
+    assert verdict(row, LONG_AGO, policy, lease) == Keep()
+    return idle_deadline(row, lease, policy)[0]
 
 
 # ── the two clocks ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -94,7 +104,7 @@ def test_each_workspace_may_have_its_own() -> None:
     ],
 )
 def test_zero_is_never(row: Workspace, policy: IdlePolicy) -> None:
-    assert verdict(row, NOW + timedelta(days=9999), policy) == Keep("never")
+    assert verdict(row, NOW + timedelta(days=9999), policy) == Keep()
 
 
 def test_an_override_wins_over_never() -> None:
@@ -108,17 +118,17 @@ def test_an_override_wins_over_never() -> None:
 def test_only_what_takes_room_is_put_to_sleep(phase: Phase) -> None:
     for desired in Desired:
         row = running(phase=phase, desired_state=desired)
-        assert verdict(row, NOW + timedelta(days=999)) == Keep("not_settled")
+        assert verdict(row, NOW + timedelta(days=999)) == Keep()
 
 
 @pytest.mark.parametrize("operation", [operation for operation in Operation if operation is not Operation.NONE])
 def test_nothing_is_put_to_sleep_during_an_operation(operation: Operation) -> None:
-    assert verdict(running(operation=operation), NOW + timedelta(days=999)) == Keep("not_settled")
+    assert verdict(running(operation=operation), NOW + timedelta(days=999)) == Keep()
 
 
 @pytest.mark.parametrize("desired", [desired for desired in Desired if desired is not Desired.RUNNING])
 def test_a_fresh_wish_is_not_overwritten(desired: Desired) -> None:
-    assert verdict(running(desired_state=desired), NOW + timedelta(days=999)) == Keep("not_settled")
+    assert verdict(running(desired_state=desired), NOW + timedelta(days=999)) == Keep()
 
 
 @pytest.mark.parametrize(
@@ -130,7 +140,7 @@ def test_a_fresh_wish_is_not_overwritten(desired: Desired) -> None:
     ],
 )
 def test_a_one_off_wish_comes_first(wish: dict[str, object]) -> None:
-    assert verdict(running(**wish), NOW + timedelta(days=999)) == Keep("not_settled")
+    assert verdict(running(**wish), NOW + timedelta(days=999)) == Keep()
 
 
 # ── leases and the maximum lifetime ────────────────────────────────────────────────────────────────────────────────
@@ -179,7 +189,7 @@ def test_when_the_warnings_come(ttl: int, first: float, last: float) -> None:
 
 def test_a_warning_names_what_happens_and_when() -> None:
     end = NOW + seconds(3630)
-    assert verdict(running(), end - seconds(601)) == Keep("active", end)
+    assert verdict(running(), end - seconds(601)) == Keep()
     assert verdict(running(), end - seconds(600)) == Warn(end, end, Desired.STANDBY)
 
 

@@ -1,6 +1,6 @@
-"""Databases with a witness inside, and the measured takeovers said at the end, whatever the output options."""
+"""Databases with a witness inside."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import make_url
@@ -8,24 +8,6 @@ from sqlalchemy import make_url
 from codehub.adapters.postgres.migration import migrate
 from tests.real_services import ServiceLoop, temporary_database
 from tests.system import witness
-
-Tell = Callable[[str], None]
-
-
-@pytest.fixture
-def tell(record_property: Callable[[str, object], None]) -> Tell:
-    def say(what: str) -> None:
-        record_property("seen", what)
-
-    return say
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for outcome in ("passed", "failed"):
-        for report in terminalreporter.getreports(outcome):
-            for name, what in getattr(report, "user_properties", ()):
-                if name == "seen" and report.when == "call":
-                    terminalreporter.write_line(str(what))
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from uuid import UUID
 import pytest
 
 from codehub.domain.workspace import Desired, Operation, Phase
+from tests.conftest import Tell
 from tests.contracts.patience import eventually
 from tests.contracts.test_leadership import network_to_postgres
 from tests.job.trees import Snapshot, assert_same
@@ -23,8 +24,6 @@ from tests.system import witness
 from tests.system.deployment import ANN, PATIENCE, Coordinator, Deployment, deployed
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)

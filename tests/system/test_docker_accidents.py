@@ -10,9 +10,9 @@ import pytest
 
 from codehub.domain.ledger import Kind
 from codehub.domain.workspace import Desired, Phase
+from tests.conftest import Tell
 from tests.contracts.patience import eventually
 from tests.docker_engine import DockerHouse
-from tests.system.conftest import Tell
 from tests.system.deployment import PATIENCE
 from tests.system.docker_site import DockerDeployment, OwnEngine, docker_deployed, has_tools, own_engine
 

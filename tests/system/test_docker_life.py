@@ -16,11 +16,11 @@ from codehub.domain.naming import container_name
 from codehub.domain.template import Template
 from codehub.domain.workspace import Desired, Phase, RecoverAction
 from codehub.usecases.checkup import Verdict
+from tests.conftest import Tell
 from tests.contracts import s3
 from tests.contracts.patience import eventually
 from tests.docker_engine import DockerHouse
 from tests.real_services import ServiceLoop, temporary_database
-from tests.system.conftest import Tell
 from tests.system.deployment import ANN, PATIENCE
 from tests.system.docker_site import DockerDeployment, docker_deployed, seconds_until
 

@@ -10,10 +10,10 @@ import pytest
 from tests.browser.door.chromium import launched
 from tests.browser.door.test_presence import rests
 from tests.browser.door.visitor import Visitor, arrived, runs, until
+from tests.conftest import Tell
 from tests.docker_engine import DockerHouse
 from tests.job.trees import assert_same, snapshot
 from tests.proxy.recording.workbench import Tab
-from tests.system.conftest import Tell
 from tests.system.docker_hub import TTL, Desk, DockerHub, digest, docker_hub, of_people
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]

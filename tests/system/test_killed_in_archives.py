@@ -15,8 +15,8 @@ import pytest
 from codehub.domain.naming import meta_key
 from codehub.domain.workspace import Desired, Operation, Phase
 from codehub.job.layout import STAGING_PREFIX
+from tests.conftest import Tell
 from tests.job.trees import Snapshot, assert_same
-from tests.system.conftest import Tell
 from tests.system.deployment import Coordinator, Deployment, deployed
 
 HOMES = 12

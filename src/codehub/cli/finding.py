@@ -1,7 +1,7 @@
 """Which one is meant: by name, by id, or by the beginning of an id that only one has."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
 from codehub.cli import contexts
@@ -64,9 +64,17 @@ def chosen(known: Sequence[Json], wanted: str, what: str, listing: str, name: st
 
 
 def names(incomplete: str) -> list[str]:
+    return _completed(incomplete, lambda client: client.pages("/workspaces"))
+
+
+def deleted_names(incomplete: str) -> list[str]:
+    return _completed(incomplete, deleted)
+
+
+def _completed(incomplete: str, known: Callable[[Client], Iterable[Json]]) -> list[str]:
     """For the shell's completion, which must never show an error."""
     try:
         with Client(contexts.in_use()) as client:
-            return [ws["name"] for ws in client.pages("/workspaces") if ws["name"].startswith(incomplete)]
+            return [ws["name"] for ws in known(client) if ws["name"].startswith(incomplete)]
     except Exception:  # noqa: BLE001 - whatever it is, the person is only typing
         return []

@@ -11,7 +11,7 @@ from codehub.cli.client import Client, Json
 from codehub.cli.exits import USAGE
 from codehub.cli.failures import ClientFailed
 from codehub.cli.finding import deleted, find, find_deleted
-from codehub.cli.options import PATIENCE, AsJson, Timeout, Wait, Which, Yes
+from codehub.cli.options import PATIENCE, AsJson, Timeout, Wait, Which, WhichDeleted, Yes
 from codehub.cli.waiting import finish, wait_until_settled
 from codehub.domain.workspace import RecoverAction
 
@@ -169,7 +169,7 @@ def delete(
 
 @app.command("undelete")
 def undelete(
-    workspace: Which,
+    workspace: WhichDeleted,
     wait: Wait = False,
     timeout: Timeout = PATIENCE,
     as_json: AsJson = False,

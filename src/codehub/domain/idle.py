@@ -3,6 +3,7 @@
 In doubt nothing is stopped. Nobody is stopped without a warning that was given time to be read.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -10,6 +11,9 @@ from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 
 FIRST_WARNING_SECONDS = 600
 LAST_WARNING_SECONDS = 120
+
+BECOMES: Mapping[Phase, Desired] = {Phase.RUNNING: Desired.STANDBY, Phase.STANDBY: Desired.ARCHIVED}
+"""What is idle goes one step down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +28,7 @@ class IdlePolicy:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """`why` is one of: not_settled, never, lease, active."""
-
-    why: str
-    stops_at: datetime | None = None
+    """Nothing is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +65,14 @@ def idle_verdict(
     policy: IdlePolicy,
     now: datetime,
 ) -> Verdict:
-    becomes = {Phase.RUNNING: Desired.STANDBY, Phase.STANDBY: Desired.ARCHIVED}.get(ws.phase)
+    becomes = BECOMES.get(ws.phase)
     if becomes is None or ws.operation is not Operation.NONE or ws.desired_state.value != ws.phase.value:
-        return Keep("not_settled")
+        return Keep()
     if ws.wish_pending:
-        return Keep("not_settled")
+        return Keep()
     stops_at, reason = idle_deadline(ws, lease_until, policy)
     if stops_at is None:
-        return Keep(reason)
+        return Keep()
     return _warn_then_sleep(stops_at, idle_ttl(ws, policy), becomes, reason, warned, now)
 
 
@@ -120,14 +121,14 @@ def _warn_then_sleep(
 ) -> Verdict:
     first, last = warning_leads(ttl)
     if now < stops_at - first:
-        return Keep("active", stops_at)
+        return Keep()
     if warned is None or warned.stops_at != stops_at:
         return Warn(stops_at, max(stops_at, now + last), becomes)
     if warned.last_at is None and now >= stops_at - last:
         return Warn(stops_at, max(stops_at, now + last), becomes)
     if warned.last_at is not None and now >= max(stops_at, warned.last_at + last):
         return Sleep(becomes, reason)
-    return Keep("warned", stops_at)
+    return Keep()
 
 
 def remember(warned: Warned | None, given: Warn, now: datetime) -> Warned:

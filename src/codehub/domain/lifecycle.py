@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from codehub.domain.idle import IdlePolicy, idle_deadline, idle_since, idle_ttl, warning_leads
+from codehub.domain.idle import BECOMES, IdlePolicy, idle_deadline, idle_since, idle_ttl, warning_leads
 from codehub.domain.ledger import Entry, Kind
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 
@@ -49,8 +49,6 @@ class Lifecycle:
 TURNING_POINTS = (Kind.CREATED, Kind.WISH, Kind.PHASE)
 """The entries that `explain` reads."""
 
-_BECOMES = {Phase.RUNNING: Desired.STANDBY, Phase.STANDBY: Desired.ARCHIVED}
-
 
 def explain(
     ws: Workspace, lease_until: datetime | None, story: Sequence[Entry], policy: IdlePolicy, now: datetime
@@ -69,7 +67,7 @@ def explain(
         why_up=_why_up(story) if up else None,
         last_activity_at=idle_since(ws) if ws.phase is Phase.RUNNING else ws.last_access_at,
         stops_at=stops_at,
-        becomes=_BECOMES.get(ws.phase) if stops_at else None,
+        becomes=BECOMES.get(ws.phase) if stops_at else None,
         stop_reason=reason if stops_at else None,
         blocked_by=obstacles,
         warnings=warnings,
@@ -80,7 +78,7 @@ def explain(
 def _obstacles(ws: Workspace, lease_until: datetime | None, policy: IdlePolicy, now: datetime) -> tuple[Obstacle, ...]:
     if ws.phase is Phase.ERROR:
         return (Obstacle("error", "In ERROR nothing is put to sleep: recover it first."),)
-    if ws.phase not in _BECOMES:
+    if ws.phase not in BECOMES:
         return (Obstacle("nothing_to_stop", f"{ws.phase} holds neither compute nor disk."),)
     found = []
     if ws.operation is not Operation.NONE:

@@ -9,9 +9,9 @@ import time
 import pytest
 from playwright.async_api import Browser, Locator, Page
 
-from tests.browser.conftest import Tell
 from tests.browser.door.installation import Installation, Person, Workspace
 from tests.browser.door.visitor import Visitor, arrived, runs, until
+from tests.conftest import Tell
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 

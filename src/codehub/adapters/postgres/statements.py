@@ -1,4 +1,5 @@
-"""All SQL of the running product, each statement with the invariant it keeps. The schema's own is in migrations/.
+"""The SQL of workspaces and leadership, each statement with the invariant it keeps. That of accounts, views and backups
+is in the other *_statements.py, the schema's own in migrations/.
 
 Column lists derive from the domain's SPEC_FIELDS and STATUS_FIELDS, so that a store cannot name a column that belongs
 to the other side (contract 3).
