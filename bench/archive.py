@@ -15,6 +15,7 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from uuid import UUID
 
 MAKE_HOME = """
 import os, random, sys
@@ -125,7 +126,7 @@ class Bench:
         self._keep("zstd -d | tar -x", plain)
         self._keep("zstd -d | tar -x, on disk", replace(plain, seconds=time.perf_counter() - began))
         self._settle()
-        restore = ["restore", "--volume", str(self.target), *place, "--op-id", "bench"]
+        restore = ["restore", "--volume", str(self.target), *place, "--op-id", str(UUID(int=1))]
         self._keep("restore, on disk", job(restore)[0])
 
     def rows(self) -> list[Row]:

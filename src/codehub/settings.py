@@ -279,7 +279,7 @@ class Settings(BaseSettings):
     proxy_status_address: SocketAddress | None = Field(
         None,
         validation_alias="CODEHUB_PROXY_STATUS_ADDRESS",
-        description="Where `codehub proxy` answers /metrics, for all its processes. Unset: nowhere.",
+        description="Where `codehub proxy` answers /healthz, /readyz and /metrics for its processes. Unset: nowhere.",
     )
     proxy_access_log: AccessLog = Field(
         "errors",
@@ -290,7 +290,7 @@ class Settings(BaseSettings):
         None,
         validation_alias="CODEHUB_PROXY_TRUSTED_PROXIES",
         description="The proxies before `codehub proxy`, such as the one that ends TLS, whose X-Forwarded-For and "
-        "X-Forwarded-Proto are believed. Name no address from which people or workspaces come. Unset: none.",
+        "X-Forwarded-Proto are believed. Name no address from which people or workspaces come. Unset: nowhere.",
     )
     proxy_connections_per_address: CountOrNone | None = Field(
         None,
@@ -329,7 +329,7 @@ class Settings(BaseSettings):
     oidc_issuer: ProviderAddress | None = Field(
         None,
         validation_alias="CODEHUB_OIDC_ISSUER",
-        description="The OpenID provider that people may sign in with; it needs CODEHUB_PUBLIC_URL. Unset: none.",
+        description="The OpenID provider that people may sign in with; it needs CODEHUB_PUBLIC_URL. Unset: nowhere.",
     )
     oidc_client_id: Prefix | None = Field(
         None,

@@ -9,18 +9,21 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+import threading
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
 
-from codehub.adapters.process import ProcessRuntime
+from codehub.adapters.process import ProcessRuntime, trash
 from codehub.adapters.process.locks import holder
 from codehub.adapters.process.shim import RECORD, clear
 from codehub.adapters.process.stragglers import stragglers
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.naming import archive_key, volume_name
+from codehub.job import volume
 from codehub.ports.jobs import JobKind, JobSpec, JobState
 from codehub.ports.runtime import ContainerSpec
 from tests.contracts.patience import eventually
@@ -350,8 +353,164 @@ async def test_a_home_with_locked_directories_is_deleted_whole(place: ProcessPla
     module.chmod(0o500)
     module.parent.chmod(0o000)
     await runtime.delete_volume(spec.workspace_id, spec.volume)
-    assert list((place.root / "trash").iterdir()) == []
     assert list((place.root / "volumes").iterdir()) == []
+    await eventually(lambda: trash_is_empty(place))
+
+
+async def trash_is_empty(place: ProcessPlace) -> bool:
+    return list((place.root / "trash").iterdir()) == []
+
+
+async def test_large_homes_on_their_way_out_keep_nobody_from_being_seen(
+    place: ProcessPlace, spec: ContainerSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them than there are threads for everything else."""
+    endless, runtime = threading.Event(), place.runtime()
+
+    def waiting(*_: object, **__: object) -> None:
+        endless.wait(60)
+
+    monkeypatch.setattr(trash, "remove_tree", waiting)
+    try:
+        for _ in range(40):
+            workspace_id = uuid4()
+            await runtime.create_volume(workspace_id, volume_name(workspace_id, 1))
+            await runtime.delete_volume(workspace_id, volume_name(workspace_id, 1))
+        assert names(await runtime.volumes()) == {spec.workspace_id: {spec.volume}}
+        assert await runtime.containers() == {}
+        assert [thread.name for thread in threading.enumerate()].count("codehub-trash") == 1
+        assert not await trash_is_empty(place)
+    finally:
+        endless.set()
+    monkeypatch.undo()
+    await runtime.delete_volume(spec.workspace_id, spec.volume)
+    await eventually(lambda: trash_is_empty(place))
+
+
+async def test_what_a_killed_leader_left_in_the_trash_goes_when_the_next_begins(
+    place: ProcessPlace, spec: ContainerSpec
+) -> None:
+    killed = place.runtime()
+    (killed.homes.home(spec.volume) / "file").write_text("x")
+    killed.homes.withdraw(spec.volume)
+    being_made = place.root / "trash" / "ws-of-somebody.0123"
+    being_made.mkdir()
+    hints = place.runtime().hints()
+    assert isinstance(hints, AsyncGenerator)
+    first = asyncio.ensure_future(anext(hints))
+
+    async def only_what_is_being_made() -> bool:
+        return list((place.root / "trash").iterdir()) == [being_made]
+
+    await eventually(only_what_is_being_made)
+    first.cancel()
+    await asyncio.wait([first])
+    await hints.aclose()
+    being_made.rmdir()
+
+
+async def test_closing_ends_the_emptying_of_the_trash_and_leaves_the_rest_for_later(
+    place: ProcessPlace, spec: ContainerSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime, begun = place.runtime(), threading.Event()
+    for number in range(50):
+        (runtime.homes.home(spec.volume) / f"{number}").mkdir()
+    really = volume.remove_tree
+
+    def slowly(parent: int, name: bytes, *, enough: Callable[[], bool]) -> None:
+        def asked() -> bool:
+            begun.set()
+            time.sleep(0.01)
+            return enough()
+
+        really(parent, name, enough=asked)
+
+    monkeypatch.setattr(trash, "remove_tree", slowly)
+    await runtime.delete_volume(spec.workspace_id, spec.volume)
+    await asyncio.to_thread(begun.wait, 20)
+    await runtime.close()
+    assert "codehub-trash" not in [thread.name for thread in threading.enumerate()]
+    assert not await trash_is_empty(place)
+    monkeypatch.undo()
+    successor = place.runtime()
+    successor.homes.trash.empty_soon()
+    await eventually(lambda: trash_is_empty(place))
+
+
+async def test_an_end_by_a_signal_without_a_name_is_told_like_any(place: ProcessPlace, spec: ContainerSpec) -> None:
+    runtime = place.runtime()
+    await runtime.start_container(spec)
+    seen = (await runtime.containers())[spec.workspace_id]
+
+    async def begun() -> bool:
+        return list(stragglers(seen.instance)) != []
+
+    await eventually(begun)
+    for pid in stragglers(seen.instance):
+        os.kill(pid, signal.SIGRTMIN + 1)
+
+    async def ended() -> bool:
+        return not (await runtime.containers())[spec.workspace_id].running
+
+    await eventually(ended)
+    assert (await runtime.containers())[spec.workspace_id].detail.startswith(f"ended by signal {signal.SIGRTMIN + 1}")
+    await runtime.remove_container(spec.workspace_id)
+
+
+@pytest.mark.parametrize(
+    "spoilt", ["not json", "[]", "{}", '{"pid": 1, "labels": 5, "instance": "x", "sockets": null}']
+)
+async def test_a_record_that_cannot_be_read_spoils_its_own_workspace_alone(
+    place: ProcessPlace, spec: ContainerSpec, spoilt: str
+) -> None:
+    """Without walls its user can write over it. The process is there, so it must not be called absent."""
+    runtime, neighbour = place.runtime(), ContainerSpec(uuid4(), "ws-neighbour", "image")
+    await runtime.create_volume(neighbour.workspace_id, neighbour.volume)
+    for both in (spec, neighbour):
+        await runtime.start_container(both)
+    before = await runtime.containers()
+    record = place.root / "containers" / str(spec.workspace_id) / RECORD
+    record.write_text(spoilt)
+    seen = await runtime.containers()
+    assert not seen[spec.workspace_id].known
+    assert str(record) in seen[spec.workspace_id].detail
+    assert seen[neighbour.workspace_id] == before[neighbour.workspace_id]
+    assert not (await runtime.containers([spec.workspace_id]))[spec.workspace_id].known
+    with pytest.raises(BackendError):
+        await runtime.start_container(spec)
+
+    os.kill(shim_of(place, spec.workspace_id), signal.SIGCHLD)  # else it looks after its record a while later
+
+    async def mended() -> bool:
+        return await runtime.containers() == before
+
+    await eventually(mended)
+    await runtime.remove_container(neighbour.workspace_id)
+
+
+async def test_a_record_that_power_was_lost_over_is_nobodys(place: ProcessPlace, spec: ContainerSpec) -> None:
+    runtime, directory = place.runtime(), place.root / "containers" / str(spec.workspace_id)
+    directory.mkdir()
+    (directory / RECORD).touch()
+    lock(place, spec.workspace_id).touch()
+    assert await runtime.containers() == {}
+    await runtime.remove_container(spec.workspace_id)
+    await runtime.start_container(spec)
+    assert (await runtime.containers())[spec.workspace_id].running
+
+
+async def test_a_record_that_the_disk_refuses_is_unknown_until_it_gives_it(
+    place: ProcessPlace, spec: ContainerSpec
+) -> None:
+    runtime = place.runtime()
+    await runtime.start_container(spec)
+    before = await runtime.containers()
+    record = place.root / "containers" / str(spec.workspace_id) / RECORD
+    kept = record.rename(record.with_name("kept"))
+    record.symlink_to(record.name)  # a loop: no answer, rather than no such file
+    assert not (await runtime.containers())[spec.workspace_id].known
+    kept.rename(record)
+    assert await runtime.containers() == before
 
 
 def nest(directory: Path, depth: int) -> None:

@@ -1,12 +1,14 @@
 """The observer: a settled world costs one look and no write; unknown is not absent, and absent is looked at twice."""
 
 import asyncio
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from uuid import UUID
 
-from codehub.adapters.memory.runtime import Volume
+from codehub.adapters.memory.runtime import MemoryRuntime, Volume
 from codehub.coordinator.process import Tuning
 from codehub.domain import naming
+from codehub.domain.judge import ContainerSeen
 from codehub.domain.workspace import Desired, Operation, Phase
 from tests.coordinator.workshop import FAILS, Workshop, in_virtual_time
 from tests.rows import KEY, VOLUME, WORKSPACE_ID, archived, with_home
@@ -94,12 +96,37 @@ async def test_readiness_counts_only_passes_that_saw_everything() -> None:
     shop = await Workshop.open()
     settle_many(shop)
     shop.wire.faults["runtime"] = FAILS
-    await shop.observer.full_pass()
+    assert not (await shop.observer.full_pass()).whole
     assert shop.observer.last_pass_at == float("-inf")
     del shop.wire.faults["runtime"]
     await asyncio.sleep(10)
-    await shop.observer.full_pass()
+    assert (await shop.observer.full_pass()).whole
     assert shop.observer.last_pass_at == 10
+
+
+class HalfBlind(MemoryRuntime):
+    """Cannot tell what is there of one workspace."""
+
+    async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
+        unknown = ContainerSeen("", running=False, detail="its record is spoilt", known=False)
+        return {**await super().containers(ids), WORKSPACE_ID: unknown}
+
+
+@in_virtual_time
+async def test_what_cannot_be_told_of_one_is_unknown_of_that_one_alone() -> None:
+    shop = Workshop()
+    shop.outside = replace(shop.outside, runtime=HalfBlind(shop.worlds.runtime, shop.wire))
+    await shop.take_office()
+    settle_many(shop)
+    shop.place(with_home(phase=Phase.RUNNING, desired_state=Desired.RUNNING), volume=(1,))
+    neighbour = UUID(int=3)
+    del shop.worlds.runtime.containers[neighbour]
+    await shop.observer.full_pass()
+    await shop.reconcile()
+    assert shop.row.conditions.container_ready.status is None
+    assert (shop.row.phase, shop.row.operation) == (Phase.RUNNING, Operation.NONE)
+    assert shop.effects() == []
+    assert await shop.queue.get() == neighbour
 
 
 @in_virtual_time

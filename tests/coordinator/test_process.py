@@ -10,7 +10,8 @@ import pytest
 from codehub.adapters.memory.wire import Wire
 from codehub.coordinator.process import Coordinator, Tuning
 from codehub.domain.workspace import Desired, Operation, Phase
-from tests.coordinator.workshop import FAILS, HANGS, ScriptedWire, in_virtual_time
+from codehub.telemetry import LAST_GOOD_PASS
+from tests.coordinator.workshop import FAILS, HANGS, ScriptedWire, Workshop, in_virtual_time
 from tests.simulation.stage import PERSON, Stage, Worlds
 from tests.simulation.virtual_time import VirtualClock
 
@@ -210,3 +211,22 @@ async def test_readiness_says_whether_it_leads_and_how_fresh_its_sight_is() -> N
     wire.faults.clear()
     await asyncio.sleep(20)
     assert (a.readiness().pass_age or 100) < 16
+
+
+@in_virtual_time
+async def test_a_pass_that_saw_nothing_is_no_good_pass() -> None:
+    """The alarm on the age of the last good pass must be able to go off."""
+    shop = await Workshop.open()
+    shop.wire.faults["runtime"] = FAILS
+    reign = asyncio.create_task(shop.reign.run())
+
+    def last_good_pass() -> float | None:
+        return shop.metrics.registry.get_sample_value(LAST_GOOD_PASS.name)
+
+    await asyncio.sleep(100)
+    assert last_good_pass() == 0
+    shop.wire.faults.clear()
+    await asyncio.sleep(30)
+    assert last_good_pass() != 0
+    reign.cancel()
+    await asyncio.wait([reign])

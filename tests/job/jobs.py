@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from codehub.job.archive import ArchiveRequest, archive
 from codehub.job.exit_codes import ExitCode
@@ -21,6 +22,10 @@ from tests.job.trees import Snapshot, snapshot
 
 KEY = "homes/7f1c/op-1/home.tar.zst"
 Event = dict[str, Any]
+
+
+def operation(number: int) -> str:
+    return str(UUID(int=number))
 
 
 class Heard(Progress):
@@ -56,7 +61,7 @@ class Desk:
             made.mkdir()
         self.store_url = self.archives.as_uri()
         self.key = KEY
-        self.op_id = "restore-1"
+        self.op_id = operation(1)
 
     @property
     def object(self) -> Path:
@@ -103,7 +108,9 @@ class Desk:
 
     def leftovers(self) -> list[str]:
         """Whatever a finished job must not leave behind."""
-        staging = [name for name in os.listdir(self.restored) if name.startswith(".codehub-restore-")]
+        staging = [
+            name for name in os.listdir(self.restored) if name.startswith((".codehub-restore-", ".codehub-restoring-"))
+        ]
         unfinished = [str(path) for path in self.archives.rglob("*#*")]
         return staging + unfinished
 

@@ -8,7 +8,7 @@ import pytest
 from codehub.job.exit_codes import ExitCode
 from codehub.job.tar_format import REGULAR, Member, encode
 from tests.job.hostile import directory, extended, file, hard_link, of_kind, publish, record, sparse, symlink
-from tests.job.jobs import Desk
+from tests.job.jobs import Desk, operation
 from tests.job.trees import snapshot
 
 HOSTILE: dict[str, tuple[list[bytes], str]] = {
@@ -49,8 +49,9 @@ HOSTILE: dict[str, tuple[list[bytes], str]] = {
     "the home as a symlink": ([symlink(b"", b"/tmp")], "the home itself"),
     "member without its directory": ([file(b"a/b")], "comes without its directory"),
     "directory taken up again": ([directory(b"a"), directory(b"b"), file(b"a/late")], "comes without its directory"),
-    "reserved name": ([file(b".codehub-restored")], "is a reserved name"),
-    "reserved directory": ([directory(b".codehub-restore-restore-1")], "is a reserved name"),
+    "reserved name": ([file(b".codehub-restored-" + operation(1).encode())], "is a reserved name"),
+    "reserved symlink": ([symlink(b".codehub-restoring-" + operation(1).encode(), b"x")], "is a reserved name"),
+    "reserved directory": ([directory(b".codehub-restore-" + operation(1).encode())], "is a reserved name"),
     "content behind a symlink": (
         [extended(record(b"size", b"512"), symlink(b"a", b"b") + bytes(512))],
         "content that can have none",

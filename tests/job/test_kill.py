@@ -16,7 +16,7 @@ import pytest
 from codehub.job.exit_codes import ExitCode
 from codehub.job.verify import verify
 from tests.job.dying import run_until
-from tests.job.jobs import Desk, run_job, start_job
+from tests.job.jobs import Desk, operation, run_job, start_job
 from tests.job.s3_server import S3Server
 from tests.job.trees import MTIME, Snapshot, acl, assert_same
 
@@ -89,10 +89,10 @@ def test_restore_over_an_earlier_one_killed_at_every_call_twice(desk: Desk) -> N
     before = desk.tree_of_home()
     desk.archive()
     assert run_until(desk.restore_arguments()) == ExitCode.DONE
-    operation, at = 2, 0
+    number, at = 2, 0
     while True:
-        desk.op_id = f"restore-{operation}"
-        operation += 1
+        desk.op_id = operation(number)
+        number += 1
         if run_until(desk.restore_arguments(), at, half=at % 2 == 0) != -signal.SIGKILL:
             break
         run_until(desk.restore_arguments(), (at * 7) % 90)
@@ -119,18 +119,18 @@ def test_a_restore_given_up_for_another_killed_at_every_call(desk: Desk, given_u
     before = desk.tree_of_home()
     desk.archive()
     death = next(
-        at for at in deaths_on_fresh_volumes(desk) if given_up_when(desk.restored / ".codehub-restore-restore-1")
+        at for at in deaths_on_fresh_volumes(desk) if given_up_when(desk.restored / f".codehub-restore-{operation(1)}")
     )
     for at in range(50):
         desk.restored = desk.archives.parent / f"given-up-{at}"
         desk.restored.mkdir()
         run_until(desk.restore_arguments(), death, half=death % 2 == 1)
-        desk.op_id = "restore-2"
+        desk.op_id = operation(2)
         run_until(desk.restore_arguments(), at, half=at % 4 > 1)
-        desk.op_id = f"restore-{1 + at % 2}"
+        desk.op_id = operation(1 + at % 2)
         assert run_until(desk.restore_arguments()) == ExitCode.DONE, at
         check_restored(desk, before)
-        desk.op_id = "restore-1"
+        desk.op_id = operation(1)
 
 
 @pytest.mark.system
@@ -191,7 +191,7 @@ def restore_killed_at_random(desk: Desk, times: int) -> None:
     lasts = time.monotonic() - began
     moments = random.Random(times)
     for number in range(times):
-        desk.op_id = f"restore-{number + 2}"
+        desk.op_id = operation(number + 2)
         kill_at_random(desk.restore_arguments(), moments.uniform(0.1, lasts))
         if number % 3 == 0:
             kill_at_random(desk.restore_arguments(), moments.uniform(0.1, lasts))

@@ -12,7 +12,7 @@ import pytest
 from codehub.job.exit_codes import ExitCode
 from codehub.job.tar_format import DIRECTORY, Member, encode
 from tests.job import hostile
-from tests.job.jobs import Desk
+from tests.job.jobs import Desk, operation
 from tests.job.trees import MTIME, ROOT, assert_same
 
 NOBODY = 65534
@@ -74,7 +74,7 @@ def test_the_whole_way_and_once_more(theirs: Desk) -> None:
     os.utime(theirs.home, ns=(0, MTIME))
     before = theirs.tree_of_home()
     assert run(theirs.archive_arguments()) == ExitCode.DONE
-    for op_id in ("restore-1", "restore-1", "restore-2"):
+    for op_id in (operation(1), operation(1), operation(2)):
         theirs.op_id = op_id
         assert run(theirs.restore_arguments()) == ExitCode.DONE
         assert_same(before, theirs.tree_restored(), owners=False)

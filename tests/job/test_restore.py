@@ -13,7 +13,7 @@ from codehub.job.exit_codes import ExitCode
 from codehub.job.meta import encode_meta
 from codehub.job.unpack import Unpacker
 from codehub.job.verify import verify
-from tests.job.jobs import Desk
+from tests.job.jobs import Desk, operation
 from tests.job.trees import assert_same, make_nasty_tree, snapshot
 
 
@@ -26,9 +26,15 @@ def archived(desk: Desk) -> Desk:
     return desk
 
 
+def begin(volume: Path, op_id: str) -> Path:
+    mark = volume / f".codehub-restoring-{op_id}"
+    mark.symlink_to("codehub is restoring this home")
+    return mark
+
+
 def test_the_stamp_says_what_this_home_is(archived: Desk) -> None:
     done = archived.restore().last
-    stamp = json.loads((archived.restored / ".codehub-restored").read_bytes())
+    stamp = json.loads((archived.restored / f".codehub-restored-{archived.op_id}").read_bytes())
     meta = json.loads(archived.meta.read_bytes())
     wanted = {"key": archived.key, "sha256": meta["sha256"], "op_id": archived.op_id}
     assert {name: stamp[name] for name in wanted} == wanted
@@ -49,7 +55,7 @@ def test_another_operation_restores_again_in_full(archived: Desk) -> None:
     archived.restore()
     (archived.restored / "a").write_text("of the earlier restore")
     (archived.restored / "extra").mkdir()
-    archived.op_id = "restore-2"
+    archived.op_id = operation(2)
     assert archived.restore().code == ExitCode.DONE
     assert_same(archived.tree_of_home(), archived.tree_restored())
     assert archived.leftovers() == []
@@ -63,9 +69,11 @@ def test_files_that_no_restore_put_there_are_not_replaced(archived: Desk) -> Non
 
 
 def test_staging_of_earlier_attempts_is_removed(archived: Desk) -> None:
-    for op_id in ("restore-1", "older"):
-        (archived.restored / f".codehub-restore-{op_id}" / "tree" / "x").mkdir(parents=True)
-        (archived.restored / f".codehub-restore-{op_id}" / "tree" / "x").chmod(0o500)
+    for op_id in (operation(1), operation(9)):
+        staging = archived.restored / f".codehub-restore-{op_id}"
+        (staging / "tree" / "x").mkdir(parents=True)
+        (staging / "tree" / "x").chmod(0o500)
+        begin(archived.restored, op_id)
     assert archived.restore().code == ExitCode.DONE
     assert archived.leftovers() == []
     assert_same(archived.tree_of_home(), archived.tree_restored())
@@ -77,12 +85,13 @@ def test_something_else_in_the_place_of_staging(archived: Desk, planted: str) ->
     outside = archived.restored.parent / "outside"
     outside.mkdir()
     (outside / "committed").write_text("not ours")
-    for place in (archived.restored / ".codehub-restore-x", archived.restored / ".codehub-restore-restore-2"):
+    for op_id in (operation(2), operation(9)):
+        place = archived.restored / f".codehub-restore-{op_id}"
         if planted == "a file":
             place.write_text("x")
         else:
             place.symlink_to(outside)
-    archived.op_id = "restore-3"
+    archived.op_id = operation(3)
     assert archived.restore().code == ExitCode.DONE
     assert archived.leftovers() == []
     assert (outside / "committed").read_text() == "not ours"
@@ -90,16 +99,18 @@ def test_something_else_in_the_place_of_staging(archived: Desk, planted: str) ->
 
 def test_a_half_restored_home_is_never_archived(archived: Desk) -> None:
     archived.restore()
-    (archived.restored / ".codehub-restore-next").mkdir()
+    mark = begin(archived.restored, operation(2))
     archived.home, archived.key = archived.restored, "homes/7f1c/op-2/home.tar.zst"
-    assert archived.archive().code == ExitCode.CONFLICT
+    refused = archived.archive()
+    assert refused.code == ExitCode.CONFLICT
+    assert mark.name in refused.message, "whoever made it can mend it"
     assert not archived.object.exists()
 
 
 @pytest.mark.parametrize("stamp", ["directory", "fifo", "[]", '{"op_id": 7}', "{", "null"])
 def test_a_stamp_its_user_spoiled_is_no_stamp(archived: Desk, stamp: str) -> None:
     archived.restore()
-    place = archived.restored / ".codehub-restored"
+    place = archived.restored / f".codehub-restored-{archived.op_id}"
     place.unlink()
     if stamp == "directory":
         place.mkdir()
@@ -174,7 +185,7 @@ def test_a_damaged_archive_leaves_the_earlier_restore_alone(archived: Desk) -> N
     before = archived.tree_restored()
     before.pop(b"")
     archived.object.write_bytes(bytes(archived.object.stat().st_size))
-    archived.op_id = "restore-2"
+    archived.op_id = operation(2)
     assert archived.restore().code == ExitCode.ARCHIVE_CORRUPTED
     after = archived.tree_restored()
     after.pop(b"")
@@ -196,7 +207,7 @@ def test_nothing_is_inherited_from_the_volume(desk: Desk) -> None:
     make_nasty_tree(desk.home)
     desk.archive()
     desk.restore()
-    desk.op_id = "into a home that has all of it".replace(" ", "-")
+    desk.op_id = operation(2)  # into a home that has all of it
     assert desk.restore().code == ExitCode.DONE
     assert_same(desk.tree_of_home(), desk.tree_restored())
 
@@ -221,8 +232,8 @@ def test_a_home_of_nothing_is_a_home_too(desk: Desk) -> None:
     assert_same(before, desk.tree_restored())
 
 
-@pytest.mark.parametrize("op_id", ["", "../x", "a/b", ".hidden"])
-def test_operation_ids_cannot_be_paths(op_id: str) -> None:
+@pytest.mark.parametrize("op_id", ["", "../x", "a/b", ".hidden", "restore-1"])
+def test_operation_ids_are_nothing_else(op_id: str) -> None:
     assert main(["restore", "--volume", "/x", "--store", "file:///x", "--key", "k", "--op-id", op_id]) == 2
 
 

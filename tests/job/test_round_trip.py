@@ -1,7 +1,9 @@
 """What goes into an archive comes out of it: the fixed nasty tree, and trees nobody thought of."""
 
+import json
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +13,8 @@ from hypothesis import strategies as st
 
 from codehub.job.exit_codes import ExitCode
 from codehub.job.verify import members, verify
-from tests.job.jobs import Desk
-from tests.job.trees import acl, assert_same, make_nasty_tree
+from tests.job.jobs import Desk, operation
+from tests.job.trees import acl, assert_same, make_nasty_tree, snapshot
 
 
 def test_the_nasty_tree_comes_back_identical(desk: Desk) -> None:
@@ -47,14 +49,97 @@ def test_a_restored_home_can_be_archived_and_gives_the_same_bytes(desk: Desk) ->
 
 
 def test_the_job_leaves_its_own_names_and_nothing_else_out(desk: Desk) -> None:
-    (desk.home / ".codehub-restored").write_text("{}")
-    (desk.home / ".codehub-cache").mkdir()
     (desk.home / ".codehubrc").write_text("mine")
     (desk.home / "inner").mkdir()
-    (desk.home / "inner" / ".codehub-cache").write_text("mine too")
+    (desk.home / "inner" / f".codehub-restored-{operation(1)}").write_text("mine too")
     desk.archive()
     desk.restore()
-    assert sorted(desk.tree_restored()) == [b"", b".codehubrc", b"inner", b"inner/.codehub-cache"]
+    desk.home, desk.key, desk.op_id = desk.restored, "homes/7f1c/op-2/home.tar.zst", operation(2)
+    # as if killed before its very last steps
+    (desk.home / f".codehub-restoring-{operation(1)}").symlink_to("codehub is restoring this home")
+    (desk.home / f".codehub-restore-{operation(1)}").mkdir()
+    desk.restored = desk.home.with_name("restored again")
+    desk.restored.mkdir()
+    desk.archive()
+    desk.restore()
+    stamp = f".codehub-restored-{operation(2)}".encode()
+    assert sorted(snapshot(desk.restored, reserved=True)) == [
+        b"",
+        stamp,
+        b".codehubrc",
+        b"inner",
+        b"inner/.codehub-restored-" + operation(1).encode(),
+    ]
+
+
+STAMP = {"key": "k", "sha256": "s", "bytes": 0, "files": 0, "home": None}
+LIKE_OURS = [
+    ".codehub-notes",
+    ".codehub-restored",
+    ".codehub-restore-notes",
+    f".codehub-restored-{operation(7)}",
+    f".codehub-restoring-{operation(7)}",
+    f".codehub-restore-{operation(7)}",
+]
+
+
+@pytest.mark.parametrize("name", LIKE_OURS)
+@pytest.mark.parametrize("kind", ["file", "directory", "empty directory", "symlink", "fifo"])
+def test_names_like_the_jobs_own_are_the_users(desk: Desk, name: str, kind: str) -> None:
+    """Nothing tells a user which names are taken, so none is: it comes back, twice, and stands in nobody's way."""
+    make: dict[str, Callable[[Path], object]] = {
+        "file": lambda path: path.write_text("mine"),
+        "directory": lambda path: (path / "tree").mkdir(parents=True),
+        "empty directory": lambda path: path.mkdir(),
+        "symlink": lambda path: path.symlink_to("a"),
+        "fifo": os.mkfifo,
+    }
+    (desk.home / "a").write_text("a")
+    make[kind](desk.home / name)
+    before = snapshot(desk.home, reserved=True)
+    for number in (1, 2):
+        desk.key, desk.op_id = f"homes/7f1c/op-{number}/home.tar.zst", operation(number)
+        archived = desk.archive()
+        assert (archived.code, archived.last.get("left_out")) == (ExitCode.DONE, 0), archived.message
+        assert desk.restore().code == ExitCode.DONE
+        after = snapshot(desk.restored, reserved=True)
+        del after[f".codehub-restored-{desk.op_id}".encode()]
+        assert_same(before, after)
+        desk.home, desk.restored = desk.restored, desk.home.with_name(f"restored {number}")
+        desk.restored.mkdir()
+
+
+def test_not_even_a_forged_mark_loses_anything(desk: Desk) -> None:
+    """Whoever makes what only a restore makes is told by name what stands in the way, and nothing is given up."""
+    (desk.home / "a").write_text("a")
+    (desk.home / ".codehub-restored-\udcff").write_text(json.dumps({**STAMP, "op_id": "\udcff"}))
+    (desk.home / ".codehub-restored-x").write_text(json.dumps({**STAMP, "op_id": "\ud800"}))
+    assert desk.archive().code == ExitCode.DONE
+    desk.key = "homes/7f1c/op-2/home.tar.zst"
+    (desk.home / ".codehub-restoring-\udcfe").symlink_to("codehub is restoring this home")
+    refused = desk.archive()
+    assert (refused.code, desk.object.exists()) == (ExitCode.CONFLICT, False)
+    assert r"“.codehub-restoring-\xfe”" in refused.message
+    (desk.home / ".codehub-restoring-\udcfe").unlink()
+    assert desk.archive().code == ExitCode.DONE
+
+
+@pytest.mark.parametrize("name", LIKE_OURS)
+def test_a_home_with_such_a_name_is_replaced_like_any(desk: Desk, name: str) -> None:
+    (desk.home / name).mkdir()
+    (desk.home / name / "notes").write_text("mine")
+    before = snapshot(desk.home, reserved=True)
+    desk.archive()
+    for number in (1, 2):
+        desk.op_id = operation(number)
+        assert desk.restore().code == ExitCode.DONE
+    after = snapshot(desk.restored, reserved=True)
+    del after[f".codehub-restored-{operation(2)}".encode()]
+    assert_same(before, after)
+    (desk.restored / f".codehub-restored-{operation(2)}").unlink()
+    desk.op_id = operation(3)
+    assert desk.restore().code == ExitCode.CONFLICT, "no restore says that this is its work"
+    assert (desk.restored / name / "notes").read_text() == "mine"
 
 
 def test_a_path_longer_than_the_kernel_takes_at_once(desk: Desk) -> None:

@@ -7,6 +7,7 @@ names are one file, and how much disk is really used.
 
 import hashlib
 import os
+import re
 import socket
 import stat
 import struct
@@ -18,6 +19,7 @@ from codehub.job.attributes import inside, read_xattrs
 
 ROOT = os.geteuid() == 0
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+OURS = re.compile(rb"\.codehub-restor(e|ed|ing)-[0-9a-f-]{36}")
 MTIME = 1_700_000_000_123_456_789
 
 
@@ -45,7 +47,7 @@ def snapshot(root: Path, *, reserved: bool = False) -> Snapshot:
     while stack:
         directory, path = stack.pop()
         for name in map(os.fsencode, os.listdir(directory)):
-            if not path and name.startswith(b".codehub-") and not reserved:
+            if not path and OURS.fullmatch(name) and not reserved:
                 continue
             status = os.stat(name, dir_fd=directory, follow_symlinks=False)
             if stat.S_ISSOCK(status.st_mode):

@@ -73,6 +73,23 @@ async def test_workers_take_all_the_descriptors_that_they_may(door: Door) -> Non
     await eventually(all_of_both, PATIENCE)  # the door is open as soon as one of them listens
 
 
+async def test_the_status_address_says_whether_anybody_serves(door: Door) -> None:
+    async def asked(path: str) -> tuple[int, bytes]:
+        wire = await Wire.open(door.status_port)
+        try:
+            wire.send("status", path, {"Connection": "close"})
+            status, _ = await wire.head()
+            return status, await wire.reader.read()
+        finally:
+            wire.close()
+
+    assert (await asked("/healthz"))[0] == 200
+    status, said = await asked("/readyz")
+    assert status == 200
+    assert json.loads(said)["workers"] >= 1
+    assert (await asked("/nothing"))[0] == 404
+
+
 async def test_a_status_address_that_is_taken_is_named(doors: FrontDoors, door: Door) -> None:
     taken = f"127.0.0.1:{door.status_port}"
     addresses = {"CODEHUB_PROXY_ADDRESS": f"127.0.0.1:{free_port()}", "CODEHUB_PROXY_STATUS_ADDRESS": taken}

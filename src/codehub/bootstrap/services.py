@@ -123,6 +123,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             runtime = await stack.enter_async_context(docker_runtime(settings, install))
         else:
             runtime = process_runtime(settings, install)
+            stack.push_async_callback(runtime.close)
         yield Services(settings, database, redis, runtime, archives, Metrics(), install)
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
+    from codehub.cli.status_server import Status
+    from codehub.coordinator.process import Readiness
     from codehub.settings import Settings
 
 
@@ -114,7 +116,7 @@ async def _coordinate(settings: "Settings", ready: Callable[[], None]) -> None:
 
     from codehub.bootstrap.ide import install_ide
     from codehub.bootstrap.services import open_services, start_logging
-    from codehub.coordinator.status_server import serving_status
+    from codehub.cli.status_server import serving_status
     from codehub.settings import SettingsError, misspelt
 
     start_logging(settings)
@@ -122,10 +124,11 @@ async def _coordinate(settings: "Settings", ready: Callable[[], None]) -> None:
         structlog.get_logger().warning(warning)
     async with open_services(settings) as services:
         process = services.coordinator()
-        with contextlib.ExitStack() as stack:
+        async with contextlib.AsyncExitStack() as stack:
             address = settings.coordinator_status_address
+            status = serving_status(address, lambda: _status(process.readiness()), services.metrics.registry)
             try:
-                stack.enter_context(serving_status(address, process.readiness, services.metrics.registry))
+                await stack.enter_async_context(status)
             except (OSError, OverflowError) as error:
                 why = f"COORDINATOR_STATUS_ADDRESS={address}: cannot listen there ({error}); choose a free port"
                 raise SettingsError(why) from error
@@ -137,13 +140,20 @@ async def _coordinate(settings: "Settings", ready: Callable[[], None]) -> None:
             await process.run()
 
 
+def _status(now: "Readiness") -> "Status":
+    from codehub.cli.status_server import Status
+
+    said = {"leads": now.leads, "epoch": now.epoch, "last_pass_age_seconds": now.pass_age, "queued": now.queued}
+    return Status(now.is_ready, said)
+
+
 async def _guard_door(settings: "Settings") -> None:
     import structlog
-    from prometheus_client import start_http_server
 
     from codehub.bootstrap.door import door_parts
     from codehub.bootstrap.services import open_services, start_logging
     from codehub.cli.door import free, supervised
+    from codehub.cli.status_server import Status, serving_status
     from codehub.settings import SettingsError, misspelt
     from codehub.telemetry import Metrics
 
@@ -159,16 +169,19 @@ async def _guard_door(settings: "Settings") -> None:
     async with open_services(settings) as services:
         door_parts(services)  # what a worker would stumble over is said once, and by us
     metrics = Metrics()
-    if settings.proxy_status_address is not None:
-        status, _, status_port = settings.proxy_status_address.rpartition(":")
+    supervisor = supervised(host, int(port), settings.proxy_workers, metrics)
+
+    def status() -> Status:
+        return Status(ready=bool(supervisor.pids), said={"workers": len(supervisor.pids)})
+
+    async with contextlib.AsyncExitStack() as stack:
         try:
-            start_http_server(int(status_port), status, metrics.registry)
+            await stack.enter_async_context(serving_status(settings.proxy_status_address, status, metrics.registry))
         except (OSError, OverflowError) as error:
             why = f"CODEHUB_PROXY_STATUS_ADDRESS={settings.proxy_status_address}: cannot listen there ({error}); "
             raise SettingsError(why + "choose a free port") from error
-    supervisor = supervised(host, int(port), settings.proxy_workers, metrics)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, supervisor.renew_soon)
-    await supervisor.run()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, supervisor.renew_soon)
+        await supervisor.run()
 
 
 async def _serve_api(settings: "Settings", ready: Callable[[], None]) -> None:

@@ -54,9 +54,11 @@ class Sight:
         return None if containers is None or volumes is None else [*containers, *volumes]
 
     def facts(self, ws: Workspace, archive: ArchiveState) -> Facts:
+        seen = self.containers.get(ws.id) if self.containers is not None else None
+        known = self.containers is not None and (seen is None or seen.known)
         return Facts(
-            container=self.containers.get(ws.id) if self.containers is not None else None,
-            container_known=self.containers is not None,
+            container=seen if known else None,
+            container_known=known,
             volumes=None if self.volumes is None else self.volumes.get(ws.id, {}),
             archive=archive,
         )
@@ -68,6 +70,8 @@ class PassReport:
     judged: int
     written: int
     queued: int
+    whole: bool
+    """Did the runtime answer? A pass that saw nothing is no good pass."""
 
 
 class Observer:
@@ -115,7 +119,7 @@ class Observer:
             written += await self._statuses.record_observations(pairs) if pairs else 0
         if sight.whole:
             self.last_pass_at = self._clock.monotonic()
-        return PassReport(len(versions), len(changed), written, queued)
+        return PassReport(len(versions), len(changed), written, queued, sight.whole)
 
     async def active_pass(self, woken: Collection[UUID] = ()) -> int:
         """The rows that are not at rest, and those lately woken: one filtered look, then to the queue whatever is not

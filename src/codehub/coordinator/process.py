@@ -63,6 +63,7 @@ RESTART_CAP_SECONDS = 30.0
 PEACE_SECONDS = 300.0
 """What runs rarely waits so long into a term, at most: terms may be shorter than its interval, and it must run all the
 same."""
+STALE_PASS_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,11 @@ class Readiness:
     epoch: int | None
     pass_age: float | None
     queued: int
+
+    @property
+    def is_ready(self) -> bool:
+        """A standby is: it is doing its job. A leader is while its last good pass is recent."""
+        return not self.leads or (self.pass_age is not None and self.pass_age < STALE_PASS_SECONDS)
 
 
 class Coordinator:
@@ -309,7 +315,8 @@ class Reign:
             report = await self.observer.full_pass()
             self._metrics.observe(PASS_SECONDS, self._clock.monotonic() - began, kind="full")
             self._metrics.add(ROWS_WRITTEN, report.written)
-            self._metrics.set(LAST_GOOD_PASS, time.time())
+            if report.whole:
+                self._metrics.set(LAST_GOOD_PASS, time.time())
             log.debug("pass", rows=report.rows, judged=report.judged, written=report.written, queued=report.queued)
             try:
                 async with asyncio.timeout(self._tuning.idle_interval):

@@ -36,13 +36,15 @@ class ArchiveState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContainerSeen:
-    """`instance` is the engine's own id of this incarnation, `volume` the one it holds; `answered`: HTTP, now."""
+    """`instance` is the engine's own id of this incarnation, `volume` the one it holds; `answered`: HTTP, now.
+    Not `known`: something may be there, `detail` says why that cannot be told, and nothing else of it counts."""
 
     instance: str
     running: bool
     volume: str = ""
     answered: bool = False
     detail: str = ""
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True)

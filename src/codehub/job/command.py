@@ -5,7 +5,6 @@ is its exit code (`exit_codes.py`). Tracebacks of faults in the job itself go to
 """
 
 import argparse
-import re
 import resource
 import signal
 import sys
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
+from uuid import UUID
 
 from codehub.job.archive import ArchiveRequest, archive
 from codehub.job.exit_codes import OUTCOMES, ExitCode
@@ -21,12 +21,11 @@ from codehub.job.failure import JobFailed
 from codehub.job.progress import Progress
 from codehub.job.restore import RestoreRequest, restore
 
-_OP_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _EXAMPLES = """\
 examples:
   codehub job archive --volume /home-volume --store s3://homes --key ID/OP/home.tar.zst
   codehub job restore --volume /home-volume --store file:///var/lib/archives --key ID/OP/home.tar.zst \\
-      --op-id RESTORE_OP --max-bytes 10737418240
+      --op-id UUID --max-bytes 10737418240
 
 environment for s3://: CODEHUB_S3_ENDPOINT, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION
 
@@ -73,7 +72,7 @@ def _parse(arguments: list[str]) -> Callable[[Progress], None]:
         verb.add_argument("--key", required=True, help="the archive's key; .meta is added for its proof")
         verb.add_argument("--backoff-seconds", type=float, default=1.0, help="wait before the second try (default 1)")
         if name == "restore":
-            verb.add_argument("--op-id", type=_op_id, required=True, metavar="ID")
+            verb.add_argument("--op-id", type=_op_id, required=True, metavar="UUID")
             verb.add_argument(
                 "--max-bytes", type=_bytes, default=0, metavar="N", help="what the volume may hold; 0: any"
             )
@@ -88,9 +87,10 @@ def _parse(arguments: list[str]) -> Callable[[Progress], None]:
 
 
 def _op_id(text: str) -> str:
-    if not _OP_ID.fullmatch(text):
-        raise argparse.ArgumentTypeError("letters, digits, '.', '_' and '-' only")
-    return text
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError("the operation's UUID") from None
 
 
 def _bytes(text: str) -> int:

@@ -13,12 +13,12 @@ from codehub.job import staging
 from codehub.job.compress import decompressed
 from codehub.job.exit_codes import ExitCode
 from codehub.job.failure import JobFailed, corrupted, from_os_error, refused
-from codehub.job.layout import STAMP
+from codehub.job.layout import begun_name, staging_name, stamp_name
 from codehub.job.lookahead import Lookahead
 from codehub.job.meta import Meta
 from codehub.job.progress import Progress
 from codehub.job.retry import with_tries
-from codehub.job.stamp import Stamp, describe_home, read_stamp
+from codehub.job.stamp import Stamp, describe_home
 from codehub.job.store import ArchiveStore, open_store
 from codehub.job.unpack import Unpacker
 from codehub.job.verify import believed, digest
@@ -48,7 +48,7 @@ def _attempt(request: RestoreRequest, progress: Progress) -> Stamp:
     try:
         staging.let_owner_in(request.volume)
         with opened(request.volume) as volume:
-            stamp = read_stamp(volume, STAMP)
+            stamp = staging.finished(volume, request.op_id)
             if stamp is not None and stamp.is_for(request.key, request.op_id):
                 staging.finish(volume, stamp)
                 return stamp
@@ -70,7 +70,8 @@ def _unpack(volume: int, request: RestoreRequest, progress: Progress) -> Stamp:
     progress.start("unpack", meta.content_bytes)
     try:
         with staging.fresh_tree(volume, request.op_id) as tree:
-            unpacker = Unpacker(tree, request.max_bytes, progress)
+            ours = frozenset(name(request.op_id) for name in (begun_name, staging_name, stamp_name))
+            unpacker = Unpacker(tree, request.max_bytes, progress, reserved=ours)
             _stream_into(unpacker, store, meta)
         home = describe_home(unpacker.home)
         stamp = Stamp(request.key, meta.sha256, request.op_id, meta.bytes, unpacker.files, home)

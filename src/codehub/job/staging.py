@@ -1,9 +1,10 @@
 """Putting a restored tree in the place of a volume's content, so that being killed anywhere does no harm.
 
-A volume is a mount point and cannot be renamed, so its entries move one by one. Everything happens in
-`.codehub-restore-<op>`: `tree/` is unpacked; the mark `committed` says it is whole and proven; what was in the volume
-moves to `old/`; the mark `cleared` says that is done; `tree/*` moves up; the stamp says it is finished. Each step
-can be done again, and the marks tell a rerun where to go on.
+A volume is a mount point and cannot be renamed, so its entries move one by one. The mark `.codehub-restoring-<op>` is
+there first and goes last. Everything happens in `.codehub-restore-<op>`: `tree/` is unpacked; the mark `committed` says
+it is whole and proven; what was in the volume moves to `old/`; the mark `cleared` says that is done; `tree/*` moves up;
+the stamp `.codehub-restored-<op>` says it is finished. Each step can be done again, and the marks tell a rerun where
+to go on.
 """
 
 import errno
@@ -16,8 +17,17 @@ from pathlib import Path
 from codehub.job.attributes import clear_xattrs
 from codehub.job.durable import sync_filesystem
 from codehub.job.exit_codes import ExitCode
-from codehub.job.failure import JobFailed
-from codehub.job.layout import STAGING_PREFIX, STAMP, home_entries, listed, staging_name
+from codehub.job.failure import JobFailed, show
+from codehub.job.layout import (
+    begun,
+    begun_name,
+    home_entries,
+    listed,
+    mark_begun,
+    staging_name,
+    stamp_name,
+    stamps,
+)
 from codehub.job.stamp import Stamp, apply_home, read_stamp, write_stamp
 from codehub.job.volume import opened_inside, remove_tree
 
@@ -26,15 +36,17 @@ TREE, OLD, COMMITTED, CLEARED = b"tree", b"old", b"committed", b"cleared"
 
 def refuse_unfinished_restore(volume: int) -> None:
     """A half-restored home must never become an archive."""
-    stamp = read_stamp(volume, STAMP)
-    finished = staging_name(stamp.op_id) if stamp else b""
-    if any(name.startswith(STAGING_PREFIX) and name != finished for name in listed(volume)):
-        raise JobFailed(ExitCode.CONFLICT, "a restore into this volume has not finished")
+    done = {stamp.op_id for stamp in stamps(volume)}
+    for op_id in begun(volume):
+        if op_id not in done:
+            left = show(begun_name(op_id))
+            message = f"a restore into this volume has not finished: run it again (or remove {left} if that is yours)"
+            raise JobFailed(ExitCode.CONFLICT, message)
 
 
 def refuse_foreign_content(volume: int) -> None:
     """Restoring replaces what is there, so what is there must be a restore's work too."""
-    ours = read_stamp(volume, STAMP) or any(name.startswith(STAGING_PREFIX) for name in listed(volume))
+    ours = stamps(volume) or begun(volume)
     if not ours and home_entries(volume):
         raise JobFailed(ExitCode.CONFLICT, "the volume holds files that no restore put there")
 
@@ -44,6 +56,11 @@ def let_owner_in(path: Path) -> None:
     status = path.stat()
     if os.geteuid() == status.st_uid and status.st_mode & 0o700 != 0o700:
         path.chmod(stat.S_IMODE(status.st_mode) | 0o700)
+
+
+def finished(volume: int, op_id: str) -> Stamp | None:
+    stamp = read_stamp(volume, stamp_name(op_id))
+    return stamp if stamp is not None and stamp.op_id == op_id else None
 
 
 def committed(volume: int, op_id: str) -> Stamp | None:
@@ -58,10 +75,14 @@ def committed(volume: int, op_id: str) -> Stamp | None:
 def fresh_tree(volume: int, op_id: str) -> Iterator[int]:
     """An empty directory to unpack into, and the only staging in the volume."""
     name = staging_name(op_id)
+    # Ours comes before the others go: a volume must never look as if no restore had touched it.
+    with suppress(FileExistsError):
+        mark_begun(volume, op_id)
     with suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=volume)
-    # Ours stays while the others go: a volume must never look as if no restore had touched it.
-    _remove_staging(volume, keep=name)
+    for other in begun(volume):
+        if other != op_id:
+            _remove_staging(volume, other)
     # The volume's default ACL decided its mode, and would be inherited by all that is unpacked.
     os.chmod(name, 0o700, dir_fd=volume)
     with opened_inside(volume, name) as staging:
@@ -76,13 +97,10 @@ def fresh_tree(volume: int, op_id: str) -> Iterator[int]:
 
 def abandon(volume: int, op_id: str) -> None:
     """Gives the space of a failed attempt back. The empty staging stays where only it tells whose the content is."""
-    name = staging_name(op_id)
-    if name not in listed(volume):
-        return
-    with opened_inside(volume, name) as staging:
+    with suppress(FileNotFoundError), opened_inside(volume, staging_name(op_id)) as staging:
         _empty(staging)
-    if read_stamp(volume, STAMP) or not home_entries(volume):
-        os.rmdir(name, dir_fd=volume)
+    if stamps(volume) or not home_entries(volume):
+        _remove_staging(volume, op_id)
 
 
 def commit(volume: int, stamp: Stamp) -> Stamp:
@@ -98,7 +116,8 @@ def commit(volume: int, stamp: Stamp) -> Stamp:
 def put_in_place(volume: int, stamp: Stamp) -> None:
     with opened_inside(volume, staging_name(stamp.op_id)) as staging:
         if CLEARED not in listed(staging):
-            remove_tree(volume, STAMP)
+            for earlier in stamps(volume):
+                remove_tree(volume, stamp_name(earlier.op_id))
             with opened_inside(staging, OLD) as old:
                 _move_all(home_entries(volume), volume, old)
             os.close(os.open(CLEARED, os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=staging))
@@ -111,23 +130,24 @@ def put_in_place(volume: int, stamp: Stamp) -> None:
         for leftover in (TREE, OLD):
             remove_tree(staging, leftover)
         sync_filesystem(volume)
-        write_stamp(stamp, staging, volume, STAMP)
+        write_stamp(stamp, staging, volume, stamp_name(stamp.op_id))
     finish(volume, stamp)
 
 
 def finish(volume: int, stamp: Stamp) -> None:
     """What remains when the stamp is there already; harmless to repeat. The home's time is the last thing set."""
-    _remove_staging(volume)
+    for op_id in begun(volume):
+        _remove_staging(volume, op_id)
     apply_home(volume, stamp)
 
 
-def _remove_staging(volume: int, *, keep: bytes = b"") -> None:
-    for name in listed(volume):
-        if name.startswith(STAGING_PREFIX) and name != keep:
-            # What is no directory is no staging of ours, but has our name.
-            with suppress(NotADirectoryError), opened_inside(volume, name) as staging:
-                _empty(staging)
-            remove_tree(volume, name)
+def _remove_staging(volume: int, op_id: str) -> None:
+    name = staging_name(op_id)
+    # What is no directory is no staging of ours, but has our name.
+    with suppress(FileNotFoundError, NotADirectoryError), opened_inside(volume, name) as staging:
+        _empty(staging)
+    remove_tree(volume, name)
+    remove_tree(volume, begun_name(op_id))
 
 
 def _empty(staging: int) -> None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from codehub.job.attributes import apply_to_descriptor, apply_to_name
 from codehub.job.failure import from_os_error, refused, show
-from codehub.job.layout import is_reserved
 from codehub.job.progress import Progress
 from codehub.job.tar_format import BLOCK, DIRECTORY, HARD_LINK, REGULAR, SYMLINK, Member
 from codehub.job.tar_reader import TarReader
@@ -33,6 +32,8 @@ class Unpacker:
     root: int
     max_bytes: int
     progress: Progress
+    reserved: frozenset[bytes] = frozenset()
+    """At the top: what the restore itself keeps there."""
     own: bool = field(default_factory=lambda: os.geteuid() == 0)
     home: Member | None = None
     files: int = 0
@@ -97,7 +98,7 @@ class Unpacker:
             if not top.path or path.startswith(top.path + b"/"):
                 raise refused(f"{show(member.path)} comes without its directory")
             self._leave()
-        if not path and is_reserved(member.path):
+        if member.path in self.reserved:
             raise refused(f"{show(member.path)} is a reserved name")
         return top.descriptor
 

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -32,20 +32,26 @@ def opened_inside(parent: int, name: bytes) -> Iterator[int]:
         os.close(descriptor)
 
 
-def remove_tree(parent: int, name: bytes) -> None:
-    """Whatever `name` is, it is gone afterwards. Read-only directories and any depth included; no link followed."""
+def remove_tree(parent: int, name: bytes, *, enough: Callable[[], bool] = lambda: False) -> None:
+    """Whatever `name` is, it is gone afterwards. Read-only directories and any depth included; no link followed.
+
+    Asked before each directory, `enough` may end it early; the rest can be removed another time."""
     if not _is_directory(parent, name):
         _unlink(parent, name)
         return
     stack = [_Doomed(parent, name)]
-    while stack:
-        directory = stack[-1]
-        if directory.inner:
-            stack.append(_Doomed(directory.descriptor, directory.inner.pop()))
-        else:
+    try:
+        while stack and not enough():
+            directory = stack[-1]
+            if directory.inner:
+                stack.append(_Doomed(directory.descriptor, directory.inner.pop()))
+            else:
+                stack.pop()
+                os.close(directory.descriptor)
+                os.rmdir(directory.name, dir_fd=directory.parent)
+    finally:
+        for directory in stack:
             os.close(directory.descriptor)
-            os.rmdir(directory.name, dir_fd=directory.parent)
-            stack.pop()
 
 
 class _Doomed:
@@ -55,6 +61,13 @@ class _Doomed:
         self.parent, self.name = parent, name
         self.descriptor = _open_for_removal(parent, name)
         self.inner: list[bytes] = []
+        try:
+            self._remove_files()
+        except OSError:
+            os.close(self.descriptor)
+            raise
+
+    def _remove_files(self) -> None:
         with os.scandir(self.descriptor) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):

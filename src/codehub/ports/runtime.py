@@ -63,7 +63,8 @@ class Runtime(Protocol):
     name: str
 
     async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
-        """One bulk look; with `ids`, at those alone. `answered` is not probed here: it is false."""
+        """One bulk look; with `ids`, at those alone. `answered` is not probed here: it is false. What cannot be told of
+        one workspace is said of that one (`known` is false) and keeps nobody else from being seen."""
         ...
 
     async def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, Mapping[str, str]]:

@@ -47,7 +47,8 @@ class ProcessJobs:
         self._program = list(program)
 
     async def find(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, JobSeen]:
-        return await asyncio.to_thread(lambda: {key: _seen(entry) for key, entry in self._table.list(ids).items()})
+        """One that cannot be read is an error when it is asked for by itself: no job must be thought to be gone."""
+        return await asyncio.to_thread(self._find, ids)
 
     async def start(self, spec: JobSpec) -> None:
         if self._is_there(spec):
@@ -61,6 +62,15 @@ class ProcessJobs:
 
     async def clear(self, workspace_id: UUID) -> None:
         await self._table.end(workspace_id)
+
+    def _find(self, ids: Collection[UUID] | None) -> Mapping[UUID, JobSeen]:
+        seen = {}
+        for key, entry in self._table.list(ids).items():
+            if isinstance(entry, Entry):
+                seen[key] = _seen(entry)
+            elif ids is not None:
+                raise entry
+        return seen
 
     def _is_there(self, spec: JobSpec) -> bool:
         entry = self._table.look(spec.workspace_id)

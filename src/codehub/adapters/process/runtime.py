@@ -19,7 +19,7 @@ from codehub.adapters.process.listeners import own_address
 from codehub.adapters.process.locks import Busy
 from codehub.adapters.process.sandbox import HOME_INSIDE, find_bubblewrap, sandboxed
 from codehub.adapters.process.sockets import Sockets, answers_http
-from codehub.adapters.process.table import Command, Entry, ProcessTable
+from codehub.adapters.process.table import Command, Entry, ProcessTable, Unreadable
 from codehub.adapters.process.volumes import Volumes
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
@@ -65,17 +65,16 @@ class ProcessRuntime:
         self._readable = list(readable)
         self._hidden = list(hidden)
         self._bubblewrap: asyncio.Future[str | None] | None = None
+        self._unreadable: set[UUID] = set()
         self._sockets = Sockets(root)
         self.homes = Volumes(root, install_id)
         self._containers = ProcessTable(root / "containers", install_id, grace_seconds)
         self.jobs = ProcessTable(root / "jobs", install_id, _JOB_GRACE_SECONDS)
 
     async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
-        entries = await asyncio.to_thread(self._containers.list, ids)
-        return {
-            key: ContainerSeen(entry.instance, entry.running, entry.labels[VOLUME_LABEL], detail=_detail(entry))
-            for key, entry in entries.items()
-        }
+        return await asyncio.to_thread(
+            lambda: {key: self._seen(key, entry) for key, entry in self._containers.list(ids).items()}
+        )
 
     async def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, Mapping[str, str]]:
         return await asyncio.to_thread(self.homes.list, ids)
@@ -111,13 +110,8 @@ class ProcessRuntime:
 
     async def delete_volume(self, workspace_id: UUID, name: str) -> None:
         with _reported(f"volume {name} cannot be deleted"):
-            thrown = await asyncio.to_thread(self._withdraw, workspace_id, name)
-        if thrown is not None:
-            try:
-                await asyncio.to_thread(self.homes.empty_trash, thrown)
-            except OSError as error:
-                # The volume is gone all the same; only its room on the disk is not free yet.
-                log.warning("trash_not_emptied", volume=name, error=str(error))
+            await asyncio.to_thread(self._withdraw, workspace_id, name)
+        self.homes.trash.empty_soon()
 
     async def start_container(self, spec: ContainerSpec) -> Pulling | None:
         entry = self._containers.look(spec.workspace_id)
@@ -136,7 +130,12 @@ class ProcessRuntime:
         with _reported("the container cannot be removed"):
             await self._containers.end(workspace_id)
 
+    async def close(self) -> None:
+        """Workspaces go on; only what we do ourselves ends."""
+        await asyncio.to_thread(self.homes.trash.close)
+
     async def hints(self) -> AsyncIterator[UUID]:
+        self.homes.trash.empty_soon()  # a leader begins: what one before was killed at is there still
         before = await asyncio.to_thread(self._look)
         while True:
             await asyncio.sleep(_HINT_SECONDS)
@@ -181,28 +180,31 @@ class ProcessRuntime:
         except BackendError:
             return False
 
+    def _seen(self, workspace_id: UUID, entry: Entry | Unreadable) -> ContainerSeen:
+        if isinstance(entry, Entry):
+            self._unreadable.discard(workspace_id)
+            volume = entry.labels.get(VOLUME_LABEL, "")
+            return ContainerSeen(entry.instance, entry.running, volume, detail=_detail(entry))
+        if workspace_id not in self._unreadable:
+            log.warning("container_not_known", workspace=str(workspace_id), error=str(entry))
+        self._unreadable.add(workspace_id)
+        return ContainerSeen("", running=False, detail=str(entry)[:_LONGEST_DETAIL], known=False)
+
     def _look(self) -> Look:
         volumes = self.homes.list(None)
         entries = self._containers.list()
         nothing: Mapping[str, str] = {}
-        return {
-            key: (
-                entry.instance if (entry := entries.get(key)) else "",
-                bool(entry and entry.running),
-                volumes.get(key, nothing),
-            )
-            for key in volumes.keys() | entries.keys()
-        }
+        return {key: (*_state(entries.get(key)), volumes.get(key, nothing)) for key in volumes.keys() | entries.keys()}
 
-    def _withdraw(self, workspace_id: UUID, name: str) -> str | None:
+    def _withdraw(self, workspace_id: UUID, name: str) -> None:
         if self.homes.owner(name) != workspace_id:
-            return None
+            return
         with ExitStack() as nobody_begins:
             container = self._idle(nobody_begins, self._containers, workspace_id, name)
-            if container is not None and container.labels[VOLUME_LABEL] == name:
+            if container is not None and container.labels.get(VOLUME_LABEL) == name:
                 raise VolumeInUse(f"volume {name} is in use by a container")
             self._idle(nobody_begins, self.jobs, workspace_id, name)
-            return self.homes.withdraw(name)
+            self.homes.withdraw(name)
 
     @staticmethod
     def _idle(stack: ExitStack, table: ProcessTable, workspace_id: UUID, name: str) -> Entry | None:
@@ -210,7 +212,7 @@ class ProcessRuntime:
             return stack.enter_context(table.idle(workspace_id))
         except Busy:
             entry = table.look(workspace_id)
-            if entry is None or not entry.running or entry.labels[VOLUME_LABEL] == name:
+            if entry is None or not entry.running or entry.labels.get(VOLUME_LABEL) == name:
                 raise VolumeInUse(f"volume {name} is in use by a running process") from None
             return entry  # it has another volume, and as long as it runs nothing else begins
 
@@ -259,6 +261,10 @@ class ProcessRuntime:
             why = "worked here before and does not now" if marker.exists() else "is asked for and does not work"
             raise BackendError(f"bubblewrap (bwrap) {why}: mend it, workspaces do not start without their walls")
         return None
+
+
+def _state(entry: Entry | Unreadable | None) -> tuple[str, bool]:
+    return (entry.instance, entry.running) if isinstance(entry, Entry) else ("", False)
 
 
 def _detail(entry: Entry) -> str:

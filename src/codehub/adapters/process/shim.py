@@ -73,13 +73,18 @@ def _prepare(order: dict[str, Any]) -> tuple[str, int]:
     fresh = entry.with_name(f".{entry.name}.new")
     clear(fresh)
     fresh.mkdir()
-    _write(fresh / RECORD, order["record"] | {"pid": os.getpid()})
+    _write(fresh / RECORD, _record_of(order))
     clear(entry)
     fresh.rename(entry)
     if order["sockets"]:
         clear(Path(order["sockets"]))
         Path(order["sockets"]).mkdir(mode=0o700)
     return STARTED, lock
+
+
+def _record_of(order: dict[str, Any]) -> dict[str, Any]:
+    record: dict[str, Any] = order["record"]
+    return record | {"pid": os.getpid()}
 
 
 def _recorded(entry: Path) -> bool:
@@ -216,6 +221,7 @@ class Supervisor:
         self._child = child
         self._lock, self._lock_path = lock, Path(order["lock"])
         self._record = Path(order["entry"], RECORD)
+        self._recorded = _record_of(order)
         self._code: int | None = None
         self._grace: float = order["grace"]
         # A sandbox's outer process does not pass the signal on but takes everyone with it: spare it the gentle one.
@@ -230,6 +236,7 @@ class Supervisor:
                 break
             if self._disowned():
                 break
+            self._mend_record()
             self._trim()
         self._end(watched)
         return self._code if self._code is not None else -signal.SIGKILL
@@ -265,6 +272,12 @@ class Supervisor:
             return not (self._record.exists() and os.path.samestat(os.fstat(self._lock), self._lock_path.stat()))
         except FileNotFoundError:
             return True
+
+    def _mend_record(self) -> None:
+        """Somebody wrote over it, or the disk lost it: nobody can tell what we are, and we alone know."""
+        with suppress(OSError):
+            if self._record.read_bytes() != json.dumps(self._recorded).encode():
+                _write(self._record, self._recorded)
 
     def _trim(self) -> None:
         """A chatty command must not fill the disk in a month. It appends, so cutting under its feet is safe."""

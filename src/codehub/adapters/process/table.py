@@ -30,6 +30,10 @@ _RECORD_LOOKS = 100  # two seconds: a shim writes its record at once, yet the ma
 _TAIL_BYTES = 64 << 10
 
 
+class Unreadable(BackendError):
+    """Something is there, and what it is cannot be told: the disk refuses it, or somebody wrote over its record."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     workspace_id: UUID
@@ -53,7 +57,7 @@ class Entry:
         if self.exit_code is None:
             return "ended from outside"
         if self.exit_code < 0:
-            return f"ended by {signal.Signals(-self.exit_code).name}"
+            return f"ended by {_signal_name(-self.exit_code)}"
         return f"ended with exit code {self.exit_code}"
 
 
@@ -83,28 +87,36 @@ class ProcessTable:
     def lock(self, workspace_id: UUID) -> Path:
         return self._directory / f"{workspace_id}.lock"
 
-    def list(self, ids: Collection[UUID] | None = None) -> dict[UUID, Entry]:
-        entries = (self.look(workspace_id) for workspace_id in (self._ids() if ids is None else ids))
-        return {entry.workspace_id: entry for entry in entries if entry is not None}
+    def list(self, ids: Collection[UUID] | None = None) -> dict[UUID, Entry | Unreadable]:
+        """One that cannot be read spoils no look at the others."""
+        found: dict[UUID, Entry | Unreadable] = {}
+        for workspace_id in self._ids() if ids is None else ids:
+            try:
+                entry = self.look(workspace_id)
+            except Unreadable as unreadable:
+                found[workspace_id] = unreadable
+            else:
+                if entry is not None:
+                    found[workspace_id] = entry
+        return found
 
     def look(self, workspace_id: UUID) -> Entry | None:
         """None for what is not there and for what another installation has there."""
         directory = self._directory / str(workspace_id)
-        record = _read(directory / shim.RECORD)
+        record = self._record(workspace_id)
         if record is None:
             # A missing entry is an answer only while its table is there: the disk may be gone.
             if not self._directory.is_dir():
                 raise Unreachable(f"{self._directory} is not there")
             return None
-        if record["labels"].get(INSTALL_LABEL) != self._install_id:
+        if record.labels.get(INSTALL_LABEL) != self._install_id:
             return None
         # The record of one that was just replaced must not be believed to run: the pid tells them apart.
-        pid: int = record["pid"]
-        running = holder(self.lock(workspace_id)) == pid
-        ended = None if running else _read(directory / shim.EXIT)
-        sockets = Path(record["sockets"]) if record["sockets"] else None
-        exit_code = ended["code"] if ended else None
-        return Entry(workspace_id, directory, pid, record["instance"], record["labels"], sockets, running, exit_code)
+        running = holder(self.lock(workspace_id)) == record.pid
+        exit_code = None if running else _exit_code(directory / shim.EXIT)
+        return Entry(
+            workspace_id, directory, record.pid, record.instance, record.labels, record.sockets, running, exit_code
+        )
 
     async def start(self, workspace_id: UUID, command: Command) -> str:
         """One of the shim's answers: STARTED, BUSY (one runs), EXISTS (one was there) or MISSING."""
@@ -177,9 +189,23 @@ class ProcessTable:
             with suppress(ValueError):  # somebody else's file
                 yield UUID(name)
 
+    def _record(self, workspace_id: UUID) -> "_Record | None":
+        path = self._directory / str(workspace_id) / shim.RECORD
+        try:
+            return _parsed(json.loads(path.read_bytes()))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except ValueError as error:
+            # Power was lost before it was written, and nothing of it lives; unless somebody wrote over a shim's.
+            if (holder(self.lock(workspace_id)) or 0) <= 0:
+                return None
+            raise Unreadable(f"the record {path} is spoilt: {error}") from error
+        except OSError as error:
+            raise Unreadable(f"the record {path} cannot be read: {error.strerror}") from error
+
     def _is_foreign(self, workspace_id: UUID) -> bool:
-        record = _read(self._directory / str(workspace_id) / shim.RECORD)
-        return record is not None and record["labels"].get(INSTALL_LABEL) != self._install_id
+        record = self._record(workspace_id)
+        return record is not None and record.labels.get(INSTALL_LABEL) != self._install_id
 
     def _refuse_foreign(self, workspace_id: UUID) -> None:
         if self._is_foreign(workspace_id):
@@ -243,12 +269,36 @@ def _shim_environment() -> dict[str, str]:
     return {"PATH": os.defpath, **{name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}}
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+@dataclass(frozen=True, slots=True)
+class _Record:
+    pid: int
+    instance: str
+    labels: Mapping[str, str]
+    sockets: Path | None
+
+
+def _parsed(value: Any) -> _Record:  # noqa: ANN401 - it may be anything
+    """ValueError for what no shim wrote."""
     try:
-        value: dict[str, Any] = json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # the last: power was lost before it was written
+        sockets = Path(value["sockets"]) if value["sockets"] else None
+        return _Record(int(value["pid"]), str(value["instance"]), dict(value["labels"]), sockets)
+    except (KeyError, TypeError) as error:
+        raise ValueError("it is no record") from error
+
+
+def _exit_code(path: Path) -> int | None:
+    try:
+        return int(json.loads(path.read_bytes())["code"])
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    return value
+
+
+def _signal_name(number: int) -> str:
+    """Those for real time have no names."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _remove(entry: Entry) -> None:
@@ -269,5 +319,5 @@ def _tail(path: Path) -> str:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
             return file.read().decode(errors="replace")
-    except FileNotFoundError:
+    except OSError:  # not there, or somebody put something else there: it is only what people read
         return ""

@@ -1,34 +1,30 @@
 """Volumes as directories: `NAME/home` is the home, `NAME/labels.json` beside it says whose it is.
 
 One rename makes a volume and one rename removes it, so that it is there with its labels or not there at all, whenever
-we are killed. What is left in `trash` by a crash goes with the next removal.
+we are killed.
 """
 
 import json
 import os
-import time
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 from pathlib import Path
 from uuid import UUID, uuid4
 
+from codehub.adapters.process.trash import Trash
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable
 from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL
 from codehub.job.durable import sync_file
-from codehub.job.volume import remove_tree
 
 _HOME, _LABELS, _INSTANCE_LABEL = "home", "labels.json", "codehub.volume-instance"
-_ABANDONED_SECONDS = 3600
 
 
 class Volumes:
     def __init__(self, root: Path, install_id: str) -> None:
         self._directory = root / "volumes"
-        self._trash = root / "trash"
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.trash = Trash(root / "trash")
         self._install_id = install_id
         self._known: dict[tuple[str, int, int], tuple[UUID, str] | None] = {}
-        for directory in (self._directory, self._trash):
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def home(self, name: str) -> Path:
         return self._directory / _plain(name) / _HOME
@@ -48,7 +44,7 @@ class Volumes:
     def create(self, workspace_id: UUID, name: str) -> None:
         if self.owner(name) == workspace_id:
             return
-        fresh = self._trash / f"{_plain(name)}.{uuid4().hex}"
+        fresh = self.trash.fresh(_plain(name))
         (fresh / _HOME).mkdir(mode=0o700, parents=True)
         instance = uuid4().hex
         labels = {INSTALL_LABEL: self._install_id, WORKSPACE_LABEL: str(workspace_id), _INSTANCE_LABEL: instance}
@@ -57,33 +53,14 @@ class Volumes:
         try:
             fresh.rename(self._directory / name)
         except OSError as error:
-            self._empty(fresh.name)
+            self.trash.remove(fresh.name)
             if self.owner(name) != workspace_id:
                 raise BackendError(f"volume {name} cannot be made: {error.strerror}") from error
         sync_file(self._directory / name / _LABELS, up_to=self._directory)
 
-    def withdraw(self, name: str) -> str:
-        """The volume is gone when this returns; what it held is in the trash, under the name that is returned."""
-        thrown = f"{_plain(name)}.{uuid4().hex}"
-        (self._directory / name).rename(self._trash / thrown)
-        return thrown
-
-    def empty_trash(self, thrown: str) -> None:
-        """That, and what was abandoned there by those who were killed."""
-        self._empty(thrown)
-        with os.scandir(self._trash) as entries:
-            # The change time is when it came here. A younger one may be somebody's work of this moment.
-            old = [e.name for e in entries if e.stat().st_ctime < time.time() - _ABANDONED_SECONDS]
-        for name in old:
-            self._empty(name)
-
-    def _empty(self, thrown: str) -> None:
-        trash = os.open(self._trash, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            with suppress(FileNotFoundError):  # another coordinator is emptying it too
-                remove_tree(trash, os.fsencode(thrown))
-        finally:
-            os.close(trash)
+    def withdraw(self, name: str) -> None:
+        """The volume is gone when this returns; what it held is in the trash."""
+        self.trash.throw(self._directory / _plain(name))
 
     def _all(self) -> Iterator[tuple[str, UUID, str]]:
         try:
