@@ -11,11 +11,11 @@ import pytest
 
 from codehub.adapters.memory import MemoryDatabase
 from codehub.adapters.postgres import PostgresDatabase
-from codehub.domain import naming
+from codehub.domain import naming, operations
 from codehub.domain.admission import Limits
 from codehub.domain.errors import BackendError, Conflict, Stale
 from codehub.domain.protection import RestorePoint, Thing, ThingKind
-from codehub.domain.workspace import Desired, Phase, Workspace
+from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.collector import REQUEST_LIVES_SECONDS
 from codehub.ports.stores import Actor
 from codehub.usecases.wishes import Wishes
@@ -138,6 +138,16 @@ async def test_a_volume_of_the_same_name_leaves_restore_points_alone(database: D
     epoch = await epoch_of(database)
     assert await database.marks(epoch).give_up(Thing(ThingKind.VOLUME, thing.name, row.id), yes)
     assert len(await database.statuses(epoch).restore_points(row.id)) == 1
+
+
+async def test_the_ledger_tells_which_operations_it_knows(database: Database) -> None:
+    row, began, unknown = await stored(database), uuid4(), uuid4()
+    view = database.collector()
+    assert set(await view.recorded([began, unknown])) == set()
+    busy = operations.begin(row, Operation.STOPPING, began, LONG_AGO, ())
+    await database.statuses(await epoch_of(database)).record(row, busy)
+    assert set(await view.recorded([began, unknown])) == {began}
+    assert set(await view.recorded([unknown])) == set(await view.recorded([])) == set()
 
 
 @pytest.mark.system

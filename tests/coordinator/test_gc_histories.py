@@ -22,7 +22,7 @@ from codehub.domain.errors import Conflict
 from codehub.domain.protection import RestorePoint, Retention
 from codehub.domain.workspace import Desired, HomeContext, Phase, Workspace
 from codehub.ports.archives import StoredObject
-from tests.coordinator.workshop import PERSON, Workshop, in_virtual_time, now
+from tests.coordinator.workshop import PERSON, Workshop, began, in_virtual_time, now
 from tests.rows import broken, workspace
 
 GRACE, UNDO, NEWEST = timedelta(seconds=30), timedelta(seconds=50), 2
@@ -106,6 +106,7 @@ class History:
         life, op_id = self.lives[key], self._uuid()
         name = naming.archive_key("", key, op_id)
         self._worlds.archives.objects[name] = StoredArchive((1,), now(), committed=True)
+        self._worlds.database.ledger.append(began(name))
         point = RestorePoint(key, op_id, name, 1, 1, "sha", now(), now())
         self._worlds.database.points.setdefault(key, []).insert(0, point)
         life.points.append(name)
@@ -119,6 +120,7 @@ class History:
         op_id = self._uuid()
         name = naming.archive_key("", key, op_id)
         self._worlds.archives.objects[name] = StoredArchive((1,), now())
+        self._worlds.database.ledger.append(began(name))
         self._worlds.archives.unfinished[f"{name}#1"] = StoredObject(f"{name}#1", 5, now())
         self.lives[key].uploading = name
         self._write(key, archive_op_id=op_id)

@@ -23,7 +23,7 @@ from codehub.domain.protection import Retention, ThingKind
 from codehub.domain.workspace import Desired, HomeContext, Operation, Phase, Workspace
 from codehub.ports.archives import StoredObject
 from codehub.ports.collector import Restored
-from tests.coordinator.workshop import ANSWER_LOST, FAILS, PERSON, Workshop, in_virtual_time, now
+from tests.coordinator.workshop import ANSWER_LOST, FAILS, PERSON, Workshop, began, in_virtual_time, now
 from tests.rows import (
     KEY,
     NOW,
@@ -61,6 +61,8 @@ def checks(report: CollectorReport) -> list[str]:
 
 def stray(shop: Workshop, key: str = STRAY, *, age: timedelta = timedelta(0)) -> None:
     shop.worlds.archives.objects[key] = StoredArchive((1,), now() - age, committed=True)
+    if naming.stored_name("", key):
+        shop.worlds.database.ledger.append(began(key))
 
 
 def purged(shop: Workshop, workspace_id: UUID = NOBODY) -> None:
@@ -201,6 +203,7 @@ async def test_a_mark_that_is_interrupted_begins_anew() -> None:
     shop = await Workshop.open(TUNING)
     shop.place(archived(), archives={KEY: (1,), OTHER_KEY: (2,)})
     shop.worlds.database.points[WORKSPACE_ID].clear()
+    shop.worlds.database.ledger.append(began(OTHER_KEY))
     await collector(shop).run()
     await asyncio.sleep(GRACE - 10)
     shop.change(restore_from=OTHER_KEY, restore_requested_at=now())()
@@ -323,6 +326,7 @@ async def test_what_uploads_leave_in_a_directory_goes() -> None:
     shop.place(archived(archive_op_id=UUID(int=3)), archives={KEY: (1,)})
     for key in (f"{KEY}#1", f"{KEY}.meta#2", f"{OLDEST}#1", f"{STRAY}#1"):
         shop.worlds.archives.unfinished[key] = StoredObject(key, 5, now())
+        shop.worlds.database.ledger.append(began(key))
     report = await collect(shop)
     assert {c.thing.name for c in report.swept} == {f"{KEY}#1", f"{KEY}.meta#2", f"{STRAY}#1"}
     assert set(shop.worlds.archives.unfinished) == {f"{OLDEST}#1"}
@@ -483,6 +487,7 @@ async def test_an_upload_that_was_under_way_at_the_delete_is_never_taken_up_agai
 
 def empty_database(shop: Workshop) -> None:
     stray(shop)
+    shop.worlds.database.ledger.clear()
 
 
 def new_database(shop: Workshop) -> None:
@@ -578,7 +583,8 @@ async def test_after_a_restore_what_is_known_to_be_older_or_later_still_goes() -
     before, after = NOW - timedelta(days=2), NOW - timedelta(days=1)
     shop.worlds.database.collector.restored = Restored(before, after)
     for key, at in ((STRAY, before - timedelta(hours=3)), (OLDEST, NOW)):
-        shop.worlds.archives.objects[key] = StoredArchive((1,), at, committed=True)
+        stray(shop, key)
+        shop.worlds.archives.objects[key].modified_at = at
     shop.worlds.database.rows[WORKSPACE_ID] = replace(shop.row, created_at=NOW - timedelta(days=9))
     assert checks(await survey(shop)) == []
     in_between = naming.archive_key("", WORKSPACE_ID, UUID(int=4))

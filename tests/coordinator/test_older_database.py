@@ -13,11 +13,12 @@ from codehub.adapters.memory.archives import StoredArchive
 from codehub.adapters.memory.runtime import Container, Volume
 from codehub.coordinator.gc_report import CollectorReport
 from codehub.coordinator.process import Tuning
+from codehub.coordinator.retention_runner import RecordAges
 from codehub.domain import naming
 from codehub.domain.protection import Retention
 from codehub.domain.workspace import Desired, HomeContext, Phase, Workspace
 from codehub.ports.collector import Restored
-from tests.coordinator.workshop import Workshop, in_virtual_time
+from tests.coordinator.workshop import Workshop, began, in_virtual_time
 from tests.rows import (
     KEY,
     NOW,
@@ -112,7 +113,7 @@ async def test_a_home_newer_than_its_row_stops_the_collector_whatever_the_row_sa
     for _ in range(2):
         [refusal] = (await run(shop)).refusals
         assert refusal.check == "database-older"
-        assert "1 home " in refusal.sentence
+        assert NEWER in refusal.sentence
         await asyncio.sleep(GRACE + 1)
     assert NEWER in shop.worlds.runtime.volumes
     assert shop.worlds.database.collector.marks == {}
@@ -156,10 +157,44 @@ async def test_what_belongs_to_a_workspace_that_nobody_knows_stops_the_collector
     for _ in range(3):
         report = await run(shop)
         assert checks(report) == ["database-older"]
-        assert "1 thing" in report.refusals[0].sentence
+        assert f"does not know: 1, such as {report.candidates[0].thing.name}" in report.refusals[0].sentence
         await asyncio.sleep(GRACE + 1)
     worlds = shop.worlds
     assert before == (dict(worlds.runtime.volumes), set(worlds.archives.objects), set(worlds.runtime.containers))
+
+
+def archive_made_since(shop: Workshop) -> None:
+    shop.worlds.archives.objects[OTHER_KEY] = StoredArchive((1, 2, 3), NOW, committed=True)
+
+
+@in_virtual_time
+async def test_an_archive_whose_making_was_not_recorded_stops_the_collector() -> None:
+    """Of a workspace that is known. The operation that makes one is in the ledger before its first byte is stored."""
+    for row in (archived(), broken(archived())):
+        shop = await Workshop.open(TUNING)
+        shop.place(row, archives={KEY: (1, 2)})
+        archive_made_since(shop)
+        for _ in range(2):
+            [refusal] = (await run(shop)).refusals
+            assert refusal.check == "database-older"
+            assert f"did not record: 1, such as {OTHER_KEY}" in refusal.sentence
+            await asyncio.sleep(GRACE + 1)
+        assert OTHER_KEY in shop.worlds.archives.objects
+
+
+@in_virtual_time
+async def test_one_that_was_recorded_or_is_older_than_the_ledger_is_garbage_like_any_other() -> None:
+    for seconds, recorded in ((0.0, True), (3600.0, False)):
+        shop = await Workshop.open(replace(TUNING, ages=RecordAges(ledger=seconds)))
+        shop.place(archived(), archives={KEY: (1, 2)})
+        archive_made_since(shop)
+        if recorded:
+            shop.worlds.database.ledger.append(began(OTHER_KEY))
+        else:
+            shop.worlds.archives.objects[OTHER_KEY].modified_at = NOW - timedelta(hours=1)
+        assert checks(await run(shop)) == []
+        await asyncio.sleep(GRACE + 1)
+        assert [c.thing.name for c in (await run(shop)).swept] == [OTHER_KEY]
 
 
 @in_virtual_time
@@ -182,5 +217,5 @@ async def test_each_doubt_has_one_name() -> None:
     shop.worlds.database.collector.restored = Restored(NOW - timedelta(days=1), NOW)
     MADE_SINCE["an archive"](shop)
     assert checks(await run(shop)) == ["database-older"]
-    shop.worlds.archives.objects[OTHER_KEY] = StoredArchive((1,), NOW, committed=True)
+    archive_made_since(shop)
     assert sorted(checks(await run(shop))) == ["database-older", "restored"]

@@ -30,7 +30,9 @@ from codehub.coordinator.observer import Observer
 from codehub.coordinator.process import Outside, Reign, Tuning
 from codehub.coordinator.queue import WorkQueue
 from codehub.coordinator.reconciler import Reconciler
+from codehub.domain import naming
 from codehub.domain.judge import ArchiveState, ContainerSeen, Facts, judge
+from codehub.domain.ledger import Entry, Kind
 from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import Workspace
 from codehub.ports.stores import Actor, Term
@@ -74,6 +76,13 @@ class ScriptedWire(FaultyWire):
         if happens is not None:
             happens()
         return await super().call(name, effect, about)
+
+
+def began(key: str) -> Entry:
+    """The ledger's word that the making of an archive began, long ago."""
+    name = naming.stored_name("", key)
+    assert name is not None
+    return Entry(LONG_AGO, name.workspace_id, "me", Kind.OPERATION_BEGAN, "NONE", "ARCHIVING", "", name.op_id, "")
 
 
 class Workshop:

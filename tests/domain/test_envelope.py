@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from codehub.domain.envelope import NEVER_WAIVED, WAIVABLE, Check, Count, Envelope, Inventory, refusals
+from codehub.domain.envelope import NEVER_WAIVED, WAIVABLE, Check, Count, Envelope, Forgotten, Inventory, refusals
 from codehub.domain.protection import ThingKind
 from tests.rows import LONG_AGO, NOW
 
@@ -25,7 +25,7 @@ ALARMS: dict[Check, dict[str, Any]] = {
     Check.FOREIGN_INSTALL: {"owner": "that"},
     Check.DATABASE_YOUNGER: {"oldest_object_at": LONG_AGO - timedelta(seconds=1)},
     Check.LEDGER_BEHIND: {"newest_ledger_at": NOW - timedelta(hours=1, seconds=1)},
-    Check.DATABASE_OLDER: {"unknown": 1},
+    Check.DATABASE_OLDER: {"forgotten": Forgotten(unknown=("ws-x-home",))},
     Check.RESTORED: {"backup_at": LONG_AGO, "newer_than_backup": 1},
     Check.TOO_MANY: {"counts": {ThingKind.OBJECT: Count(100, 21)}},
 }

@@ -125,6 +125,11 @@ NAMED = (
         test=f"{OLDER}::test_a_home_newer_than_its_row_stops_the_collector_whatever_the_row_says",
     ),
     Mutant(
+        "the collector sweeps an archive whose making was not recorded",
+        (Patch(REPORT, "if op_id not in recorded)", "if not op_id)"),),
+        test=f"{OLDER}::test_an_archive_whose_making_was_not_recorded_stops_the_collector",
+    ),
+    Mutant(
         "the collector sweeps what the database has lost",
         (Patch(ENVELOPE, "        _older(inventory),\n", ""),),
         test=f"{OLDER}::test_what_belongs_to_a_workspace_that_nobody_knows_stops_the_collector",

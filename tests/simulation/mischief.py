@@ -10,6 +10,7 @@ from codehub.adapters.memory.archives import StoredArchive
 from codehub.adapters.memory.runtime import Container, Volume
 from codehub.domain import naming
 from codehub.domain.judge import ArchiveState
+from codehub.domain.ledger import Entry, Kind
 from codehub.domain.workspace import Phase
 from codehub.ports.signals import Change, Channel
 from tests.simulation.faults import MachineWire, Moment, Weather
@@ -245,8 +246,11 @@ class Mischief:
         if rng.random() < 0.5:
             worlds.runtime.containers[nobody] = Container(f"left-{nobody}", volume)
         owner = rng.choice([nobody, *self._stage.ids()])
-        key = naming.archive_key("", owner, UUID(int=rng.getrandbits(128), version=4))
-        worlds.archives.objects[key] = StoredArchive((0,), world_now())
+        op_id = UUID(int=rng.getrandbits(128), version=4)
+        worlds.database.ledger.append(
+            Entry(world_now(), owner, "coordinator", Kind.ATTEMPT_FAILED, None, None, "", op_id, "cut off")
+        )
+        worlds.archives.objects[naming.archive_key("", owner, op_id)] = StoredArchive((0,), world_now())
 
     def _damage(self, workspace_id: UUID) -> None:
         """Whoever still has their volume has lost nothing, unless its delete is already on the way."""

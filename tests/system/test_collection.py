@@ -3,12 +3,10 @@
 import asyncio
 import json
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
 from codehub.bootstrap.places import archive_url
-from codehub.domain import naming
 from codehub.domain.errors import Conflict
 from codehub.domain.workspace import Desired, Phase
 from tests.system.deployment import ANN, Deployment, deployed
@@ -38,8 +36,7 @@ async def test_an_admin_s_run_takes_the_garbage_and_leaves_the_rest(witnessed_da
         await site.settled(dropped, Phase.ARCHIVED)
         await site.want(dropped, Desired.DELETED)
         await site.settled(dropped, Phase.DELETED)
-        stray = archives(site) / f"{naming.archive_key('', kept, uuid4())}#1"
-        stray.parent.mkdir(parents=True)
+        stray = archives(site) / f"{archive}#1"
         stray.write_bytes(b"half of an upload")
 
         dry = await collected(site, "--dry-run")

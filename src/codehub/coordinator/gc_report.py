@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from codehub.domain import naming
-from codehub.domain.envelope import Count, Envelope, Inventory, Refusal, refusals
+from codehub.domain.envelope import Count, Envelope, Forgotten, Inventory, Refusal, refusals
 from codehub.domain.protection import Retention, Thing, ThingKind, Why, forgotten, garbage, undo_is_over
 from codehub.domain.workspace import Operation, Workspace
 from codehub.ports.archives import Archives, StoredObject
@@ -120,6 +120,7 @@ class Survey:
         }
         rows = {ws.id: ws for ws in data.workspaces}
         candidates = tuple(self._candidates(things, rows, data))
+        newer = {c.thing for c in candidates if self._may_be_newer(c, things[c.thing], data.restored)}
         existing = Counter(thing.kind for thing in things)
         inventory = replace(
             self._inventory(things, rows, data),
@@ -127,9 +128,8 @@ class Survey:
             owner=owner,
             install=self._install,
             backup_at=data.restored.backup_at if data.restored else None,
-            newer_than_backup=sum(self._may_be_newer(c, things[c.thing], data.restored) for c in candidates),
-            unknown=sum(_is_unknown(thing, rows, data) for thing in things),
-            newer_homes=sum(_is_forgotten(thing, rows) for thing in things),
+            newer_than_backup=len(newer),
+            forgotten=await self._forgotten({t: s for t, s in things.items() if t not in newer}, rows, data),
         )
         report = CollectorReport(
             now=data.now,
@@ -164,6 +164,32 @@ class Survey:
         skew = self._envelope.skew
         return restored.backup_at - skew < stored.newest_at <= restored.restored_at + skew
 
+    async def _forgotten(
+        self, things: "Mapping[Thing, Stored | None]", rows: Mapping[UUID, Workspace], data: CollectorData
+    ) -> Forgotten:
+        """Of workspaces in ERROR too: all they have is kept, and it tells of the database all the same."""
+        known = {thing: rows[thing.workspace_id] for thing in things if thing.workspace_id in rows}
+        operations = {
+            thing: stored.op_id
+            for thing, stored in things.items()
+            if thing in known and stored is not None and self._must_be_recorded(stored, known[thing], data)
+        }
+        recorded = await self._view.recorded(operations.values()) if operations else ()
+        return Forgotten(
+            unknown=tuple(t.name for t in things if t not in known and t.workspace_id not in data.purged),
+            newer_homes=tuple(thing.name for thing, ws in known.items() if forgotten(thing, ws)),
+            unrecorded=tuple(thing.name for thing, op_id in operations.items() if op_id not in recorded),
+        )
+
+    def _must_be_recorded(self, stored: "Stored", ws: Workspace, data: CollectorData) -> bool:
+        """By the ledger, since neither the row nor a restore point knows it; and the ledger goes back so far."""
+        if stored.op_id == ws.archive_op_id or stored.key in (ws.archive_key, ws.restore_from):
+            return False
+        if any(point.key == stored.key for point in data.points.get(ws.id, ())):
+            return False
+        reach = self._envelope.ledger_reach
+        return reach is None or stored.newest_at > data.now - reach + self._envelope.skew
+
     def _inventory(
         self, things: "Mapping[Thing, Stored | None]", rows: Mapping[UUID, Workspace], data: CollectorData
     ) -> Inventory:
@@ -184,6 +210,7 @@ class Stored:
     """An archive's object and `.meta` together."""
 
     key: str
+    op_id: UUID
     bytes: int
     oldest_at: datetime
     newest_at: datetime
@@ -198,20 +225,11 @@ def _archives(objects: Collection[StoredObject], prefix: str) -> "dict[Thing, St
         thing = Thing(ThingKind.OBJECT, stored.key if name.unfinished else name.key, name.workspace_id)
         at, other = stored.modified_at, found.get(thing)
         if other is None:
-            found[thing] = Stored(name.key, stored.bytes, at, at)
+            found[thing] = Stored(name.key, name.op_id, stored.bytes, at, at)
         else:
-            found[thing] = Stored(
-                name.key, other.bytes + stored.bytes, min(other.oldest_at, at), max(other.newest_at, at)
-            )
+            oldest, newest = min(other.oldest_at, at), max(other.newest_at, at)
+            found[thing] = replace(other, bytes=other.bytes + stored.bytes, oldest_at=oldest, newest_at=newest)
     return found
-
-
-def _is_unknown(thing: Thing, rows: Mapping[UUID, Workspace], data: CollectorData) -> bool:
-    return thing.workspace_id not in rows and thing.workspace_id not in data.purged
-
-
-def _is_forgotten(thing: Thing, rows: Mapping[UUID, Workspace]) -> bool:
-    return thing.workspace_id in rows and forgotten(thing, rows[thing.workspace_id])
 
 
 def _volumes(volumes: Mapping[UUID, Iterable[str]]) -> Sequence[Thing]:

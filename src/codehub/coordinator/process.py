@@ -7,7 +7,8 @@ all of its work at once; everything of a term is built anew for the next.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
@@ -375,9 +376,9 @@ def _first(interval: float) -> float:
 
 
 def survey(outside: Outside, tuning: Tuning) -> Survey:
-    return Survey(
-        outside.collector, outside.archives, outside.runtime, tuning.retention, tuning.envelope, outside.install
-    )
+    reach = timedelta(seconds=tuning.ages.ledger) if tuning.ages.ledger else None
+    envelope = replace(tuning.envelope, ledger_reach=reach)
+    return Survey(outside.collector, outside.archives, outside.runtime, tuning.retention, envelope, outside.install)
 
 
 def _log_collection(report: CollectorReport | None) -> None:

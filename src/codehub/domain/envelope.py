@@ -28,19 +28,32 @@ WAIVABLE = tuple(check for check in Check if check not in NEVER_WAIVED)
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """How much one run may take; `skew` is how far the store's clock may be from the database's."""
+    """How much one run may take; `skew` is how far the store's clock may be from the database's, `ledger_reach` how far
+    back the ledger goes; None is for ever."""
 
     most_share: float = 0.20
     most_count: int = 10
     per_run: int = 500
     ledger_lag: timedelta = timedelta(hours=1)
     skew: timedelta = timedelta(0)
+    ledger_reach: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
     existing: int = 0
     garbage: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What there is, by name, and the database must have lost: things of workspaces that it does not know, although no
+    row is ever removed; homes of a number that their rows never gave, and archives of operations that the ledger does
+    not know, although both are recorded before anything is made."""
+
+    unknown: tuple[str, ...] = ()
+    newer_homes: tuple[str, ...] = ()
+    unrecorded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +71,7 @@ class Inventory:
     backup_at: datetime | None = None
     newer_than_backup: int = 0
     """Garbage to a database that was restored from a backup of `backup_at`, and perhaps made since."""
-    unknown: int = 0
-    """Things of workspaces that the database has never heard of, although it never removes one."""
-    newer_homes: int = 0
-    """Homes with a number that their rows never gave."""
+    forgotten: Forgotten = Forgotten()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,26 +148,21 @@ def _behind(inventory: Inventory, envelope: Envelope) -> Refusal | None:
 
 
 def _older(inventory: Inventory) -> Refusal | None:
-    """Everything is recorded before it is made, and no row is ever removed. So these show that the database has lost
-    rows, however it came by its age; neither time nor new entries make it go away."""
-    unknown, newer = inventory.unknown, inventory.newer_homes
-    if _is_empty(inventory) or not (unknown or newer):
+    """However the database came by its age: neither time nor new entries in the ledger make this go away."""
+    lost = inventory.forgotten
+    found = {
+        "things of workspaces that it does not know": lost.unknown,
+        "homes newer than their workspaces say": lost.newer_homes,
+        "archives whose making it did not record": lost.unrecorded,
+    }
+    told = [f"{what}: {len(names)}, such as {names[0]}" for what, names in found.items() if names]
+    if _is_empty(inventory) or not told:
         return None
-    found = [f"{unknown} {_things(unknown)} of workspaces that it does not know"] if unknown else []
-    found += [f"{newer} {_homes(newer)} newer than their workspaces say"] if newer else []
     return Refusal(
         Check.DATABASE_OLDER,
-        f"the database is older than what is here: there are {' and '.join(found)}; was it brought back to an earlier "
-        "time? Look at the dry run, save what is wanted, then waive this",
+        f"the database is older than what is here ({'; '.join(told)}); was it brought back to an earlier time? "
+        "Look at the dry run, save what is wanted, then waive this",
     )
-
-
-def _things(number: int) -> str:
-    return "thing" if number == 1 else "things"
-
-
-def _homes(number: int) -> str:
-    return "home" if number == 1 else "homes"
 
 
 def _restored(inventory: Inventory) -> Refusal | None:

@@ -57,13 +57,16 @@ class StoredName:
     """An object's name, read back. `unfinished`: what an upload into a directory leaves when it is cut off."""
 
     workspace_id: UUID
+    op_id: UUID
     key: str
     unfinished: bool
 
 
 _HEX = "[0-9a-f]"
 _UUID = f"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}"
-_STORED = re.compile(rf"((?P<id>{_UUID})/{_UUID}/{re.escape(ARCHIVE_FILE)})(?:{re.escape(META_SUFFIX)})?(?P<cut>#\d+)?")
+_STORED = re.compile(
+    rf"((?P<id>{_UUID})/(?P<op>{_UUID})/{re.escape(ARCHIVE_FILE)})(?:{re.escape(META_SUFFIX)})?(?P<cut>#\d+)?"
+)
 
 
 def stored_name(prefix: str, name: str) -> StoredName | None:
@@ -71,7 +74,7 @@ def stored_name(prefix: str, name: str) -> StoredName | None:
     found = _STORED.fullmatch(name.removeprefix(prefix)) if name.startswith(prefix) else None
     if found is None:
         return None
-    return StoredName(UUID(found["id"]), prefix + found[1], found["cut"] is not None)
+    return StoredName(UUID(found["id"]), UUID(found["op"]), prefix + found[1], found["cut"] is not None)
 
 
 def is_slug(text: str) -> bool:

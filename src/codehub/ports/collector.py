@@ -68,6 +68,10 @@ class CollectorView(Protocol):
         """A row that cannot be read is an error here: left out, it would protect nothing."""
         ...
 
+    async def recorded(self, operations: Collection[UUID]) -> Collection[UUID]:
+        """Those of them that the ledger has an entry of."""
+        ...
+
     async def ask(self, asked_by: str, waived: Collection[str]) -> int:
         """Ask the leader for a run; the request's id."""
         ...

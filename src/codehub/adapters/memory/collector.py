@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
 
 from codehub.adapters.memory.wire import Wire
 from codehub.domain.protection import Thing, ThingKind
@@ -42,6 +43,12 @@ class MemoryCollectorView:
             )
 
         return await self._wire.call("db.collector", read)
+
+    async def recorded(self, operations: Collection[UUID]) -> Collection[UUID]:
+        def read() -> set[UUID]:
+            return set(operations) & {entry.op_id for entry in self._world.ledger if entry.op_id is not None}
+
+        return await self._wire.call("db.recorded", read)
 
     async def ask(self, asked_by: str, waived: Collection[str]) -> int:
         def ask() -> int:

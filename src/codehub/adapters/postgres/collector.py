@@ -57,6 +57,11 @@ class PostgresCollectorView:
             restored=Restored(**restored) if restored else None,
         )
 
+    async def recorded(self, operations: Collection[UUID]) -> Collection[UUID]:
+        async with self._sessions.reading() as connection:
+            found = await connection.fetch(sql.RECORDED_OPERATIONS, list(operations))
+        return frozenset(record["op_id"] for record in found)
+
     async def ask(self, asked_by: str, waived: Collection[str]) -> int:
         async with self._sessions.writing() as connection:
             request_id: int = await connection.fetchval(sql.ASK_COLLECTION, asked_by, list(waived))

@@ -207,6 +207,9 @@ ALL_RESTORE_POINTS: Final = f"SELECT {_POINT} FROM archives ORDER BY created_at 
 
 NEWEST_ENTRY: Final = "SELECT at FROM workspace_events ORDER BY id DESC LIMIT 1"
 
+# Asked for few, and only of what no row and no restore point knows: no index is kept for it.
+RECORDED_OPERATIONS: Final = "SELECT DISTINCT op_id FROM workspace_events WHERE op_id = ANY($1::uuid[])"
+
 # Purged ones too: an old installation stays old.
 OLDEST_WORKSPACE: Final = "SELECT min(created_at) FROM workspaces"
 
