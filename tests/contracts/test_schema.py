@@ -19,9 +19,9 @@ from codehub.domain.errors import BackendError, ErrorReason, Unreachable
 from codehub.domain.identity import Role, Scope
 from codehub.domain.transitions import MAY_RUN_IN_ERROR
 from codehub.domain.workspace import Condition, Conditions, Desired, Operation, Phase, RecoverAction, Workspace
-from tests.contracts.databases import stored
+from tests.contracts.databases import epoch_of, stored
 from tests.real_services import plain_dsn
-from tests.rows import NOW, OP_ID, error_info
+from tests.rows import LONG_AGO, NOW, OP_ID, error_info
 
 pytestmark = pytest.mark.system
 
@@ -193,6 +193,14 @@ async def test_slots_in_the_database_are_the_domain_s(postgres: PostgresDatabase
     assert len(rows) == len(slots) == 6 * 5 * 11 + 4 + 9 * 5
     assert [row for row in rows if slots[row.id] != "perhaps" and holds_slot(row) != (slots[row.id] == "held")] == []
     assert {slots[row.id] for row in rows if row.phase is not Phase.ERROR} == {"held", "free"}
+
+
+async def test_a_workspace_s_row_is_never_removed(postgres: PostgresDatabase, database_url: str) -> None:
+    """The collector takes an id that the database does not know for one that it has lost."""
+    row = await stored(postgres, deleted_at=LONG_AGO, purged_at=LONG_AGO)
+    assert await postgres.ledger().forget_older(0, await epoch_of(postgres)) == 0
+    with pytest.raises(asyncpg.ForeignKeyViolationError):
+        await ask(database_url, "DELETE FROM workspaces WHERE id = $1", row.id)
 
 
 async def test_the_ledger_is_append_only(postgres: PostgresDatabase, database_url: str) -> None:
