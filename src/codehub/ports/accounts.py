@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
-from codehub.domain.identity import ApiToken, Role, Scope, Session, User
+from codehub.domain.identity import ALL_SCOPES, ApiToken, Role, Scope, Session, User
 from codehub.domain.template import Template
 from codehub.ports.stores import Actor
 
@@ -200,13 +200,14 @@ class Tickets(Protocol):
 @dataclass(frozen=True, slots=True)
 class Visit:
     """Somebody who came to a workspace's own host with a ticket. Ends with the session or token that made the
-    ticket."""
+    ticket, and may what that may: `scopes` are the token's."""
 
     user: User
     workspace_id: UUID
     port: int | None = None
     session_id: str | None = None
     token_id: UUID | None = None
+    scopes: frozenset[Scope] = ALL_SCOPES
 
 
 class Visits(Protocol):

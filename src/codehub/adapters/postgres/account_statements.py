@@ -159,9 +159,9 @@ SELECT $1, $2, $3, $4, $5, $6, now, now + make_interval(secs => $7) FROM {_CLOCK
 WHERE {_still_good("$2::uuid", "$3::bytea", "$4::uuid")} RETURNING hash
 """
 
-# $2: seconds of idleness that end a session.
+# $2: seconds of idleness that end a session. The token's scopes are read each time: a visit is worth no more than it.
 VISIT: Final = f"""
-SELECT v.session_hash, v.token_id, v.workspace_id, v.port, {_USER},
+SELECT v.session_hash, v.token_id, v.workspace_id, v.port, t.scopes, {_USER},
     s.last_seen_at < {_LONG_UNSEEN} AS session_long_unseen,
     t.id IS NOT NULL AND coalesce(t.last_used_at, '-infinity') < {_LONG_UNSEEN} AS token_long_unseen
 FROM visits v JOIN users u ON u.id = v.user_id
