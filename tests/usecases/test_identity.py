@@ -1,10 +1,11 @@
 """Signing in and out, sessions, passwords, and the first run."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from codehub.adapters.memory import FaultyWire, MemoryBus
+from codehub.adapters.memory import FaultyWire, MemoryBus, MemoryPasswords
 from codehub.adapters.memory.wire import Fault, Mishap
 from codehub.adapters.system import SystemClock
 from codehub.domain.credentials import LONGEST_WAIT_SECONDS
@@ -17,6 +18,8 @@ from codehub.domain.errors import (
     Unauthenticated,
 )
 from codehub.domain.identity import Caller, Role, Scope
+from codehub.ports.stores import Actor
+from codehub.usecases.identity import WRONG
 from tests.usecases.front_desk import ADDRESS, AGENT, RULES, FrontDesk
 
 
@@ -181,6 +184,71 @@ async def test_an_old_hash_is_renewed_at_sign_in(desk: FrontDesk, admin: Caller)
     assert not desk.passwords.outdated(renewed)
     await desk.identity.sign_in("ann", password, ADDRESS, AGENT)
     assert desk.world.password_hashes[caller.user.id] == renewed
+
+
+class SlowPasswords(MemoryPasswords):
+    """Something happens while a password is compared."""
+
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def verify(self, stored: str | None, password: str) -> bool:
+        good = await super().verify(stored, password)
+        happens, self.meanwhile = self.meanwhile, None
+        if happens:
+            await happens()
+        return good
+
+
+@pytest.fixture
+def slow() -> FrontDesk:
+    return FrontDesk(passwords=SlowPasswords())
+
+
+def meanwhile(desk: FrontDesk, happens: Callable[[], Awaitable[object]]) -> None:
+    assert isinstance(desk.passwords, SlowPasswords)
+    desk.passwords.meanwhile = happens
+
+
+async def test_who_signs_in_while_the_password_changes_is_not_left_over(slow: FrontDesk) -> None:
+    admin = await slow.admin()
+    caller, old, _secret = await slow.member(admin)
+    for changed in (
+        lambda: slow.identity.change_password(caller, old, "correct horse battery"),
+        lambda: slow.people.reset_password(admin, caller.user.id),
+        lambda: slow.people.disable(admin, caller.user.id),
+    ):
+        await slow.directory.accounts().set_password(
+            caller.user.id,
+            await slow.passwords.hash(old),
+            Actor("test"),
+            "reset_password",
+            keep_session=caller.session_id,
+        )
+        meanwhile(slow, changed)
+        with pytest.raises(Unauthenticated, match=WRONG):
+            await slow.identity.sign_in("ann", old, ADDRESS, AGENT)
+        assert {s.id for s in slow.world.sessions.values() if s.user_id == caller.user.id} <= {caller.session_id}
+        assert slow.audit()[-1].action == "sign_in_failed"
+
+
+async def test_losing_that_race_is_no_guess(slow: FrontDesk) -> None:
+    admin = await slow.admin()
+    caller, password, _secret = await slow.member(admin)
+    for _ in range(30):
+        meanwhile(slow, lambda: slow.people.reset_password(admin, caller.user.id))
+        with pytest.raises(Unauthenticated):
+            await slow.identity.sign_in("ann", password, ADDRESS, AGENT)
+        password = await slow.people.reset_password(admin, caller.user.id)
+    await slow.identity.sign_in("ann", password, ADDRESS, AGENT)
+
+
+async def test_sign_ins_at_once_renew_an_old_hash_and_all_come_in(slow: FrontDesk) -> None:
+    """One of them renews it; for the others it is still the same password."""
+    _caller, password, _secret = await slow.member(await slow.admin())
+    slow.passwords.generation = 2
+    meanwhile(slow, lambda: slow.identity.sign_in("ann", password, ADDRESS, AGENT))
+    await slow.identity.sign_in("ann", password, ADDRESS, AGENT)
+    assert len(slow.audit("sign_in")) == 4
 
 
 async def test_the_first_run_makes_one_admin(desk: FrontDesk) -> None:

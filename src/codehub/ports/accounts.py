@@ -112,8 +112,11 @@ class Accounts(Protocol):
         *,
         agent: str = "",
         action: str = "sign_in",
+        proved_by: str | None = None,
     ) -> Session:
-        """From the actor's address. NotFound if there is no such user or it is disabled."""
+        """From the actor's address. NotFound if there is no such user, it is disabled, or `proved_by`, the hash that
+        the password was compared with, is no longer the stored one: so no session outlives a change of password that
+        ended the others."""
         ...
 
     async def session(self, session_id: str, rules: SessionRules) -> tuple[Session, User] | None:

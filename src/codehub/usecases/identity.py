@@ -49,24 +49,31 @@ class Identity:
         address = one_line(address)
         account, origin = _account_key(username), _address_key(address)
         await self._begin_try(account, origin)
-        user, stored = await self._candidate(username, password)
-        good = await self.passwords.verify(stored, password[:PASSWORD_MOST])
-        if user is None or stored is None or not good:
-            known = user.username if user else ""
-            await self.audit.append(Actor("anonymous", address=address), "sign_in_failed", known)
-            raise Unauthenticated(WRONG)
+        user, stored = await self._proven(username, password, address)
         await self.tries.succeeded(account.key, [origin.key])
-        if self.passwords.outdated(stored):
-            await self.accounts.rehash_password(user.id, stored, await self.passwords.hash(password))
-        return await self.open_session(user, address, agent)
+        try:
+            return await self.open_session(user, address, agent, proved_by=stored)
+        except Unauthenticated:
+            # Disabled or changed meanwhile, or only hashed anew by another sign-in: what is stored by now decides.
+            user, stored = await self._proven(username, password, address)
+            return await self.open_session(user, address, agent, proved_by=stored)
 
-    async def open_session(self, user: User, address: str, agent: str, action: str = "sign_in") -> tuple[Caller, str]:
-        """For somebody who has proven who they are, here or at a provider."""
+    async def open_session(
+        self, user: User, address: str, agent: str, action: str = "sign_in", proved_by: str | None = None
+    ) -> tuple[Caller, str]:
+        """For somebody who has proven who they are: here, by the password with that hash, or at a provider. No session
+        is opened if it is no longer their password."""
         secret, address = new_session_token(), one_line(address)
         actor = Actor(user.username, address=address)
         try:
             session = await self.accounts.open_session(
-                session_id_of(secret), user.id, self.rules, actor, agent=one_line(agent), action=action
+                session_id_of(secret),
+                user.id,
+                self.rules,
+                actor,
+                agent=one_line(agent),
+                action=action,
+                proved_by=proved_by,
             )
         except NotFound:
             raise Unauthenticated(WRONG) from None
@@ -130,6 +137,20 @@ class Identity:
         new = NewUser(self.ids.new(), username_from(username), Role.ADMIN, await self.passwords.hash(password))
         created = await self.accounts.create_first_user(new, Actor("first run"))
         return password if created else None
+
+    async def _proven(self, username: str, password: str, address: str) -> tuple[User, str]:
+        """Whose password it is, and the hash it has in the database, renewed if that was due. Unauthenticated."""
+        user, stored = await self._candidate(username, password)
+        good = await self.passwords.verify(stored, password[:PASSWORD_MOST])
+        if user is None or stored is None or not good:
+            known = user.username if user else ""
+            await self.audit.append(Actor("anonymous", address=address), "sign_in_failed", known)
+            raise Unauthenticated(WRONG)
+        if not self.passwords.outdated(stored):
+            return user, stored
+        renewed = await self.passwords.hash(password)
+        await self.accounts.rehash_password(user.id, stored, renewed)
+        return user, renewed
 
     async def _candidate(self, username: str, password: str) -> tuple[User | None, str | None]:
         """Who it would be, and the hash to compare with: None if nothing typed could be right."""

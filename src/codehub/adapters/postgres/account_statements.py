@@ -48,8 +48,11 @@ SELECT {_USER} FROM users u WHERE lower(u.username) COLLATE "C" > $1 ORDER BY lo
 
 USER_LOCKED: Final = f"SELECT {_USER}, u.password_hash FROM users u WHERE u.id = $1 FOR UPDATE"
 
-# An enabled user stays enabled until commit.
-ENABLED_USER: Final = f"SELECT {_USER} FROM users u WHERE u.id = $1 AND u.disabled_at IS NULL FOR SHARE"
+# An enabled user stays enabled, and keeps the password whose hash is $2, until commit. NULL: any, or none.
+ENABLED_USER: Final = f"""
+SELECT {_USER} FROM users u
+WHERE u.id = $1 AND u.disabled_at IS NULL AND ($2::text IS NULL OR u.password_hash = $2) FOR SHARE
+"""
 
 OTHER_ADMINS: Final = "SELECT count(*) FROM users WHERE role = 'admin' AND disabled_at IS NULL AND id <> $1"
 
