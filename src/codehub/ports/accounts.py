@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
+from codehub.domain.credentials import LONGEST_WAIT_SECONDS
 from codehub.domain.identity import ALL_SCOPES, ApiToken, Role, Scope, Session, User
 from codehub.domain.template import Template
 from codehub.ports.stores import Actor
@@ -155,10 +156,11 @@ class Accounts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TryKey:
-    """What failures are counted by, and how many are free of waiting."""
+    """What failures are counted by, how many are free of waiting, and what the wait grows to."""
 
     key: str
     free_tries: int
+    longest_seconds: float = LONGEST_WAIT_SECONDS
 
 
 class SignInTries(Protocol):

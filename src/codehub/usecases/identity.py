@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from codehub.domain.credentials import (
+    PACE_ANYWHERE_SECONDS,
     PASSWORD_MOST,
     TOKEN_PREFIX,
     TRIES_PER_ACCOUNT,
+    TRIES_PER_ACCOUNT_ANYWHERE,
     TRIES_PER_ADDRESS,
     address_group,
     checked_password,
@@ -47,10 +49,10 @@ class Identity:
     async def sign_in(self, username: str, password: str, address: str, agent: str) -> tuple[Caller, str]:
         """The caller and the new session's secret. Unauthenticated, or TooManyTries before anything was tried."""
         address = one_line(address)
-        account, origin = _account_key(username), _address_key(address)
-        await self._begin_try(account, origin)
+        here, *wider = _sign_in_keys(username, address)
+        await self._begin_try(here, *wider)
         user, stored = await self._proven(username, password, address)
-        await self.tries.succeeded(account.key, [origin.key])
+        await self.tries.succeeded(here.key, [key.key for key in wider])
         try:
             return await self.open_session(user, address, agent, proved_by=stored)
         except Unauthenticated:
@@ -115,12 +117,12 @@ class Identity:
         """One's own, from a session, which stays; all others end."""
         session_id = _own_session(caller)
         checked_password(new_password, caller.user.username)
-        account, origin = _account_key(caller.user.username), _address_key(caller.address)
-        await self._begin_try(account, origin)
+        own = TryKey(f"change:{caller.user.id}", TRIES_PER_ACCOUNT)  # whoever has no session cannot use it up
+        await self._begin_try(own)
         _user, stored = await self._candidate(caller.user.username, old_password)
         if not await self.passwords.verify(stored, old_password[:PASSWORD_MOST]) or stored is None:
             raise WrongPassword("The present password is not that one. If you have none, ask an admin to set one.")
-        await self.tries.succeeded(account.key, [origin.key])
+        await self.tries.succeeded(own.key)
         ended = await self.accounts.set_password(
             caller.user.id,
             await self.passwords.hash(new_password),
@@ -177,11 +179,14 @@ def _own_session(caller: Caller) -> str:
     return caller.session_id
 
 
-def _account_key(username: str) -> TryKey:
-    """Hashed: people type passwords into the wrong field."""
+def _sign_in_keys(username: str, address: str) -> tuple[TryKey, TryKey, TryKey]:
+    """For the account from there, anything from there, and the account from anywhere. Signing in forgives the first
+    alone; the last only paces, or a stranger could keep the owner out."""
+    # Hashed: people type passwords into the wrong field.
     name = hashlib.sha256(username.strip().lower().encode("utf-8", "replace")).hexdigest()
-    return TryKey(f"account:{name}", TRIES_PER_ACCOUNT)
-
-
-def _address_key(address: str) -> TryKey:
-    return TryKey(f"address:{address_group(address)}", TRIES_PER_ADDRESS)
+    origin = address_group(address)
+    return (
+        TryKey(f"account:{name}@{origin}", TRIES_PER_ACCOUNT),
+        TryKey(f"address:{origin}", TRIES_PER_ADDRESS),
+        TryKey(f"anywhere:{name}", TRIES_PER_ACCOUNT_ANYWHERE, PACE_ANYWHERE_SECONDS),
+    )

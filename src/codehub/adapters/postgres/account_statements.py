@@ -191,6 +191,9 @@ ORDER BY key ON CONFLICT (key) DO UPDATE SET key = excluded.key
 RETURNING f.key, f.failures, extract(epoch FROM clock_timestamp() - f.at)::float8 AS age_seconds
 """
 
+# Those that are there, in the same order: whoever is done waits for whoever begins, never both for each other.
+LOCK_KNOWN_FAILURES: Final = "SELECT FROM login_failures WHERE key = ANY($1::text[]) ORDER BY key FOR UPDATE"
+
 # Failures that are long past no longer count.
 COUNT_FAILURES: Final = f"""
 UPDATE login_failures SET at = clock_timestamp(), failures = 1 + CASE
