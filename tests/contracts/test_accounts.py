@@ -16,6 +16,7 @@ from codehub.domain.identity import Role, Scope, User, changed_role, disabled
 from codehub.ports.accounts import SEEN_EVERY_SECONDS, NewToken, NewUser, SessionRules, UserDecision
 from codehub.ports.stores import Actor
 from tests.contracts.directories import ROOT, Directory, Later, person
+from tests.contracts.patience import eventually
 from tests.real_services import plain_dsn
 
 RULES = SessionRules(idle_seconds=3600, absolute_seconds=24 * 3600)
@@ -186,6 +187,55 @@ async def test_a_password_is_replaced_only_if_it_is_the_one(directory: Directory
 
 
 # ── sessions ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("change", ["set_password", "rehash_password"])
+async def test_a_session_opens_only_with_the_password_that_is_stored(directory: Directory, change: str) -> None:
+    accounts, ann = directory.accounts(), await person(directory)
+    await accounts.open_session(some_id(), ann.id, RULES, ROOT, proved_by="stored")
+    if change == "set_password":
+        await accounts.set_password(ann.id, "new", ROOT, "reset_password")
+    else:
+        await accounts.rehash_password(ann.id, "stored", "new")
+    before, sessions = await actions(directory), await accounts.sessions(ann.id, RULES)
+    with pytest.raises(NotFound):
+        await accounts.open_session(some_id(), ann.id, RULES, ROOT, proved_by="stored")
+    assert (await actions(directory), await accounts.sessions(ann.id, RULES)) == (before, sessions)
+    for proof in ("new", None):
+        await accounts.open_session(some_id(), ann.id, RULES, ROOT, proved_by=proof)
+
+
+async def test_nobody_proves_themselves_with_a_password_that_is_not_there(directory: Directory) -> None:
+    accounts, ann = directory.accounts(), await person(directory, password_hash=None)
+    with pytest.raises(NotFound):
+        await accounts.open_session(some_id(), ann.id, RULES, ROOT, proved_by="stored")
+    await accounts.open_session(some_id(), ann.id, RULES, ROOT)
+
+
+@pytest.mark.system
+async def test_a_session_that_opens_while_the_password_changes_is_not_left_over(
+    postgres: PostgresDatabase, database_url: str
+) -> None:
+    """It waits for the user's row, and then finds another password."""
+    accounts, ann = postgres.accounts(), await person(postgres)
+    changing = await asyncpg.connect(plain_dsn(database_url))
+
+    async def waiting() -> bool:
+        return bool(await changing.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+
+    try:
+        async with changing.transaction():
+            await changing.execute("SELECT FROM users FOR UPDATE")
+            await changing.execute("UPDATE users SET password_hash = 'new'")
+            opening = asyncio.ensure_future(
+                accounts.open_session(some_id(), ann.id, RULES, ROOT, proved_by="stored"),
+            )
+            await eventually(waiting)
+        with pytest.raises(NotFound):
+            await opening
+    finally:
+        await changing.close()
+    assert await accounts.sessions(ann.id, RULES) == []
 
 
 async def test_a_session_knows_its_user_and_origin(directory: Directory) -> None:

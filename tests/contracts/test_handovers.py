@@ -144,6 +144,28 @@ async def test_success_clears_the_account_and_gives_the_address_its_try_back(dir
     assert await tries.begin([ADDRESS]) > 0
 
 
+async def test_a_key_s_wait_has_its_own_bound(directory: Directory, later: Later) -> None:
+    tries, paced = directory.sign_in_tries(), TryKey("anywhere:ann", 3, longest_seconds=1)
+    await fail(directory, 3, paced)
+    for _ in range(12):
+        assert 0 < await tries.begin([paced]) <= 1
+        await later(1)
+        await fail(directory, 1, paced)
+
+
+async def test_tries_that_end_at_once_do_not_stand_in_each_other_s_way(directory: Directory) -> None:
+    """Whatever their keys are called: those that come in hold the same ones as those that are done."""
+    tries, names = directory.sign_in_tries(), [f"{letter}:ann" for letter in "abcd"]
+
+    async def come_and_go(number: int) -> None:
+        for turn in range(10):
+            cleared = names[(number + turn) % len(names)]
+            assert await tries.begin([TryKey(name, 10_000) for name in names]) == 0
+            await tries.succeeded(cleared, [name for name in names if name != cleared])
+
+    await asyncio.gather(*(come_and_go(number) for number in range(8)))
+
+
 async def test_old_failures_fade(directory: Directory, later: Later) -> None:
     await fail(directory, 5, ACCOUNT)
     await later(24 * 3600 + 1)

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from codehub.adapters.postgres import PostgresDatabase
-from codehub.domain.identity import Scope, User, disabled, enabled
+from codehub.domain.identity import ALL_SCOPES, Role, Scope, User, disabled, enabled
 from codehub.ports.accounts import SEEN_EVERY_SECONDS, NewToken, SessionRules, Ticket, Visit
 from codehub.ports.stores import Actor
 from tests.contracts.directories import ROOT, Directory, Later, person
@@ -28,10 +28,19 @@ async def session_ticket(directory: Directory, user: User) -> Ticket:
     return Ticket(user.id, PLACE, session_id, port=8080, wakes=True)
 
 
-async def token_ticket(directory: Directory, user: User, lifetime: int | None = None) -> Ticket:
-    new = NewToken(uuid4(), user.id, "ci", os.urandom(32), frozenset({Scope.WRITE}), lifetime)
+CHANGES = frozenset({Scope.WRITE})
+
+
+async def token_ticket(
+    directory: Directory, user: User, lifetime: int | None = None, scopes: frozenset[Scope] = CHANGES
+) -> Ticket:
+    new = NewToken(uuid4(), user.id, "ci", os.urandom(32), scopes, lifetime)
     await directory.accounts().create_token(new, 10, ROOT)
     return Ticket(user.id, PLACE, token_id=new.id)
+
+
+def sorted_names(scopes: frozenset[Scope]) -> str:
+    return "+".join(sorted(scopes))
 
 
 async def opened(directory: Directory, ticket: Ticket, seconds: float = LONG) -> bytes:
@@ -53,10 +62,19 @@ async def test_a_visit_says_who_came_and_where_to(directory: Directory) -> None:
     visits = [await opened(directory, ticket) for ticket in (by_session, by_token, Ticket(ann.id, PLACE, port=1))]
     assert [await directory.visits().visit(secret, RULES) for secret in visits] == [
         Visit(ann, PLACE, 8080, by_session.session_id, None),
-        Visit(ann, PLACE, None, None, by_token.token_id),
+        Visit(ann, PLACE, None, None, by_token.token_id, CHANGES),
         Visit(ann, PLACE, 1),
     ]
     assert await directory.visits().visit(os.urandom(32), RULES) is None
+
+
+@pytest.mark.parametrize("scopes", [ALL_SCOPES, CHANGES, frozenset({Scope.READ, Scope.ADMIN})], ids=sorted_names)
+async def test_a_visit_may_what_its_token_may(directory: Directory, scopes: frozenset[Scope]) -> None:
+    root = await person(directory, "root", Role.ADMIN)
+    by_token = await opened(directory, await token_ticket(directory, root, scopes=scopes))
+    by_session = await opened(directory, await session_ticket(directory, root))
+    found = [await directory.visits().visit(secret, RULES) for secret in (by_token, by_session)]
+    assert [visit.scopes for visit in found if visit] == [scopes, ALL_SCOPES]
 
 
 async def test_nobody_s_visit_is_not_opened(directory: Directory, later: Later) -> None:

@@ -51,6 +51,7 @@ def test_what_is_no_password(password: str) -> None:
 def test_waits_double_up_to_their_bound() -> None:
     assert [wait_seconds(n, 5) for n in range(4, 10)] == [0, 1, 2, 4, 8, 16]
     assert wait_seconds(10**9, 5) == LONGEST_WAIT_SECONDS
+    assert [wait_seconds(n, 5, longest=1) for n in range(4, 8)] == [0, 1, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import ErrorReason
-from codehub.domain.identity import Role, Scope, changed_role, disabled
+from codehub.domain.identity import ALL_SCOPES, Caller, Role, Scope, changed_role, disabled
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.accounts import Ticket
 from codehub.ports.runtime import Endpoint
@@ -60,6 +60,64 @@ async def test_an_admin_stands_where_the_owner_stands_until_no_longer_one(hub: H
     )
     await hub.entrance.identity.announcements.role_changed(root.user.id)
     await comes_true(lambda: _status_is(hub, demo, root, 404), 30)
+
+
+READER, CHANGER = frozenset({Scope.READ}), frozenset({Scope.READ, Scope.WRITE})
+
+
+@pytest.mark.parametrize(
+    ("scopes", "status"),
+    [(ALL_SCOPES, 200), (CHANGER, 404), (READER | {Scope.ADMIN}, 401), (READER, 401)],
+    ids=["all", "no admin", "no write", "read"],
+)
+async def test_an_admin_s_token_opens_others_workspaces_only_with_the_scope_for_it(
+    hub: Hub, scopes: frozenset[Scope], status: int
+) -> None:
+    ann, root = await hub.person(), await hub.person("root", Role.ADMIN, scopes)
+    demo = await hub.workspace(ann)
+    token = {"authorization": f"Bearer {root.token}"}
+    assert (await hub.get(demo, "/", headers=token)).status_code == status
+    assert (await hub.get(demo, "/", headers=token)).status_code == status, "nor once it is known"
+    socket = await hub.socket(f"Authorization: Bearer {root.token}", host=hub.host(demo))
+    assert socket.status == status
+    assert bool(hub.ide.seen) == (status == 200)
+    way = await hub.platform(f"/open/{demo.slug}", headers=token)
+    assert ("ticket=" in way.headers.get("location", "")) == (status == 200)
+    told = [entry.action for entry in await hub.directory.audit().entries() if entry.subject.startswith("workspace:")]
+    assert told == (["issue_ticket", "enter_workspace"] if status == 200 else []), "what was refused is no look"
+    await hub.becomes(demo.id, phase=Phase.STANDBY, desired_state=Desired.STANDBY)
+    waking = await hub.get(demo, "/_codehub/wake", headers=token, method="POST")
+    assert waking.status_code == (202 if status == 200 else status)
+    assert hub.row(demo.id).desired_state is (Desired.RUNNING if status == 200 else Desired.STANDBY)
+
+
+@pytest.mark.parametrize(
+    ("scopes", "status"), [(ALL_SCOPES, 200), (CHANGER, 404), (READER, 401)], ids=["all", "no admin", "read"]
+)
+async def test_a_visit_is_worth_what_the_token_behind_it_is(hub: Hub, scopes: frozenset[Scope], status: int) -> None:
+    """However its ticket came about: the token is looked at each time."""
+    ann, root = await hub.person(), await hub.person("root", Role.ADMIN, scopes)
+    demo = await hub.workspace(ann)
+    found = await hub.entrance.identity.accounts.token(digest(root.token))
+    assert found
+    await hub.directory.tickets().issue(b"t" * 32, Ticket(root.user.id, demo.id, token_id=found[0].id), 60)
+    ticket = await hub.directory.tickets().redeem(b"t" * 32)
+    assert ticket
+    assert await hub.directory.visits().open(digest("a visit"), ticket, 60)
+    cookie = {"cookie": f"{VISIT_COOKIE}=a visit"}
+    assert (await hub.get(demo, "/", headers=cookie)).status_code == status
+    ours = {**cookie, "origin": f"http://{hub.host(demo)}", "content-type": "application/json"}
+    await hub.becomes(demo.id, phase=Phase.STANDBY, desired_state=Desired.STANDBY)
+    waking = await hub.get(demo, "/_codehub/wake", headers=ours, method="POST")
+    assert waking.status_code == (202 if status == 200 else status)
+
+
+async def test_one_token_s_pass_is_no_other_s(hub: Hub) -> None:
+    ann, root = await hub.person(), await hub.person("root", Role.ADMIN)
+    demo = await hub.workspace(ann)
+    _, narrow = await hub.tokens.create(Caller(root.user, f"session:{'0' * 64}"), "narrow", CHANGER)
+    for token, status in (root.token, 200), (narrow, 404), (root.token, 200), (narrow, 404):
+        assert (await hub.get(demo, "/", headers={"authorization": f"Bearer {token}"})).status_code == status
 
 
 async def _status_is(hub: Hub, demo: Workspace, who: Somebody, status: int) -> bool:

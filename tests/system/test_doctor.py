@@ -66,6 +66,22 @@ async def test_the_data_directory_is_private(tmp_path: Path, mode: int | None, v
 
 
 @pytest.mark.parametrize(
+    ("url", "proxies", "verdict"),
+    [
+        (None, None, Verdict.OK),
+        ("http://hub.test", None, Verdict.OK),
+        ("https://hub.test", None, Verdict.WARN),
+        ("https://hub.test", "192.0.2.1", Verdict.OK),
+    ],
+    ids=["nothing", "plain", "unnamed", "named"],
+)
+async def test_a_proxy_that_is_not_named_is_told(url: str | None, proxies: str | None, verdict: Verdict) -> None:
+    found = await checks.who_asks(settings(public_url=url, proxy_trusted_proxies=proxies))
+    assert found.verdict is verdict
+    assert ("CODEHUB_PROXY_TRUSTED_PROXIES" in found.advice) is (verdict is Verdict.WARN)
+
+
+@pytest.mark.parametrize(
     ("name", "names"),
     [
         ("postgresql", "CODEHUB_DATABASE_URL"),

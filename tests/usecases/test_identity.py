@@ -1,13 +1,15 @@
 """Signing in and out, sessions, passwords, and the first run."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
 import pytest
 
-from codehub.adapters.memory import FaultyWire, MemoryBus
+from codehub.adapters.memory import FaultyWire, MemoryBus, MemoryPasswords
 from codehub.adapters.memory.wire import Fault, Mishap
 from codehub.adapters.system import SystemClock
-from codehub.domain.credentials import LONGEST_WAIT_SECONDS
+from codehub.domain.credentials import LONGEST_WAIT_SECONDS, PACE_ANYWHERE_SECONDS, TRIES_PER_ACCOUNT_ANYWHERE
 from codehub.domain.errors import (
     Conflict,
     Forbidden,
@@ -17,6 +19,8 @@ from codehub.domain.errors import (
     Unauthenticated,
 )
 from codehub.domain.identity import Caller, Role, Scope
+from codehub.ports.stores import Actor
+from codehub.usecases.identity import WRONG
 from tests.usecases.front_desk import ADDRESS, AGENT, RULES, FrontDesk
 
 
@@ -86,6 +90,64 @@ async def test_one_address_cannot_try_many_accounts(desk: FrontDesk, admin: Call
     await desk.identity.sign_in("ann", password, "2001:db8:1::2", AGENT)
 
 
+async def guess(desk: FrontDesk, username: str, address: str) -> float:
+    """What is left to wait; 0: it was tried, and was wrong."""
+    try:
+        await desk.identity.sign_in(username, "wrong password", address, AGENT)
+    except TooManyTries as refused:
+        return refused.retry_after
+    except Unauthenticated:
+        return 0
+    raise AssertionError("a guess was right")
+
+
+async def test_a_stranger_who_guesses_all_day_keeps_nobody_out(desk: FrontDesk, admin: Caller) -> None:
+    """From another address the owner waits no longer than a second, and a session changes the password at any time."""
+    caller, password, _secret = await desk.member(admin)
+    guesses, until = 0, desk.clock.at + timedelta(days=1)
+    while desk.clock.at < until:
+        wait = await guess(desk, "ann", "203.0.113.9")
+        guesses += not wait
+        await desk.identity.change_password(caller, password, password)
+        desk.clock.pass_by(PACE_ANYWHERE_SECONDS)
+        if wait > 60:
+            await desk.identity.sign_in("ann", password, ADDRESS, AGENT)
+        desk.clock.pass_by(wait)
+    assert TRIES_PER_ACCOUNT_ANYWHERE < guesses < 150
+
+
+async def test_guesses_from_many_addresses_are_one_a_second(desk: FrontDesk, admin: Caller) -> None:
+    await desk.member(admin)
+    guesses = 0
+    for _ in range(60):
+        for _ in range(20):
+            address = f"198.51.{guesses // 250}.{guesses % 250}"
+            guesses += not await guess(desk, "ann", address)
+        desk.clock.pass_by(1)
+    assert guesses == TRIES_PER_ACCOUNT_ANYWHERE + 57, "fifty in three seconds, then one in each"
+    assert await guess(desk, "bob", "198.51.0.1") == 0
+
+
+async def test_behind_one_address_a_guesser_is_slowed_as_anybody(desk: FrontDesk, admin: Caller) -> None:
+    """As when a proxy's word on who asks is not believed: the owner waits too, and is told how long."""
+    _caller, password, _secret = await desk.member(admin)
+    while not (wait := await guess(desk, "ann", ADDRESS)):
+        pass
+    with pytest.raises(TooManyTries):
+        await desk.identity.sign_in("ann", password, ADDRESS, AGENT)
+    desk.clock.pass_by(wait)
+    await desk.identity.sign_in("ann", password, ADDRESS, AGENT)
+
+
+async def test_who_signs_in_does_not_forgive_the_others_guesses(desk: FrontDesk, admin: Caller) -> None:
+    _caller, password, _secret = await desk.member(admin)
+    for number in range(TRIES_PER_ACCOUNT_ANYWHERE):
+        assert await guess(desk, "ann", f"198.51.100.{number}") == 0
+    desk.clock.pass_by(1)
+    await desk.identity.sign_in("ann", password, ADDRESS, AGENT)
+    assert await guess(desk, "ann", "203.0.113.9") == 1
+
+
 async def test_sessions_slide_and_end(desk: FrontDesk, admin: Caller) -> None:
     _caller, _password, secret = await desk.member(admin)
     for _ in range(13):
@@ -151,6 +213,7 @@ async def test_changing_a_password_takes_the_old_one_and_guessing_it_waits(desk:
             await desk.identity.change_password(caller, "wrong password", "correct horse battery")
     with pytest.raises(TooManyTries):
         await desk.identity.change_password(caller, old, "correct horse battery")
+    await desk.identity.sign_in("ann", old, ADDRESS, AGENT)
 
 
 @pytest.mark.parametrize("password", ["", "short", "x" * 1025, "long-name"])
@@ -181,6 +244,71 @@ async def test_an_old_hash_is_renewed_at_sign_in(desk: FrontDesk, admin: Caller)
     assert not desk.passwords.outdated(renewed)
     await desk.identity.sign_in("ann", password, ADDRESS, AGENT)
     assert desk.world.password_hashes[caller.user.id] == renewed
+
+
+class SlowPasswords(MemoryPasswords):
+    """Something happens while a password is compared."""
+
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def verify(self, stored: str | None, password: str) -> bool:
+        good = await super().verify(stored, password)
+        happens, self.meanwhile = self.meanwhile, None
+        if happens:
+            await happens()
+        return good
+
+
+@pytest.fixture
+def slow() -> FrontDesk:
+    return FrontDesk(passwords=SlowPasswords())
+
+
+def meanwhile(desk: FrontDesk, happens: Callable[[], Awaitable[object]]) -> None:
+    assert isinstance(desk.passwords, SlowPasswords)
+    desk.passwords.meanwhile = happens
+
+
+async def test_who_signs_in_while_the_password_changes_is_not_left_over(slow: FrontDesk) -> None:
+    admin = await slow.admin()
+    caller, old, _secret = await slow.member(admin)
+    for changed in (
+        lambda: slow.identity.change_password(caller, old, "correct horse battery"),
+        lambda: slow.people.reset_password(admin, caller.user.id),
+        lambda: slow.people.disable(admin, caller.user.id),
+    ):
+        await slow.directory.accounts().set_password(
+            caller.user.id,
+            await slow.passwords.hash(old),
+            Actor("test"),
+            "reset_password",
+            keep_session=caller.session_id,
+        )
+        meanwhile(slow, changed)
+        with pytest.raises(Unauthenticated, match=WRONG):
+            await slow.identity.sign_in("ann", old, ADDRESS, AGENT)
+        assert {s.id for s in slow.world.sessions.values() if s.user_id == caller.user.id} <= {caller.session_id}
+        assert slow.audit()[-1].action == "sign_in_failed"
+
+
+async def test_losing_that_race_is_no_guess(slow: FrontDesk) -> None:
+    admin = await slow.admin()
+    caller, password, _secret = await slow.member(admin)
+    for _ in range(30):
+        meanwhile(slow, lambda: slow.people.reset_password(admin, caller.user.id))
+        with pytest.raises(Unauthenticated):
+            await slow.identity.sign_in("ann", password, ADDRESS, AGENT)
+        password = await slow.people.reset_password(admin, caller.user.id)
+    await slow.identity.sign_in("ann", password, ADDRESS, AGENT)
+
+
+async def test_sign_ins_at_once_renew_an_old_hash_and_all_come_in(slow: FrontDesk) -> None:
+    """One of them renews it; for the others it is still the same password."""
+    _caller, password, _secret = await slow.member(await slow.admin())
+    slow.passwords.generation = 2
+    meanwhile(slow, lambda: slow.identity.sign_in("ann", password, ADDRESS, AGENT))
+    await slow.identity.sign_in("ann", password, ADDRESS, AGENT)
+    assert len(slow.audit("sign_in")) == 4
 
 
 async def test_the_first_run_makes_one_admin(desk: FrontDesk) -> None:

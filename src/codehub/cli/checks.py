@@ -272,6 +272,17 @@ async def names(settings: "Settings") -> Finding:
     return warn("names", "this machine's resolver does not know x.localhost", advice)
 
 
+async def who_asks(settings: "Settings") -> Finding:
+    """The front door speaks plain HTTP: behind an https address there is a proxy."""
+    if not (settings.public_url or "").startswith("https:"):
+        return ok("who asks", "no proxy before the front door is known of (CODEHUB_PUBLIC_URL is not https)")
+    if settings.proxy_trusted_proxies is None:
+        seen = "nobody's word is taken on who asks, so all behind the TLS proxy count as one address"
+        advice = "Name it in CODEHUB_PROXY_TRUSTED_PROXIES, or one stranger's wrong passwords make everybody wait."
+        return warn("who asks", seen, advice)
+    return ok("who asks", f"the word of {settings.proxy_trusted_proxies} is taken on it")
+
+
 async def _asked(url: str) -> tuple[int, dict[str, Any]] | str:
     import httpx
 
@@ -293,6 +304,7 @@ MACHINE: dict[str, Check] = {
     "sandbox": sandbox,
     "ide": ide,
     "names": names,
+    "who asks": who_asks,
 }
 """What can be asked before anything runs."""
 

@@ -20,9 +20,13 @@ TOKEN_MOST_SECONDS = 366 * 24 * 3600
 TOKENS_PER_USER = 100
 
 TRIES_PER_ACCOUNT = 5
+"""From one address: were it from all, a stranger's failures would keep the owner out."""
 TRIES_PER_ADDRESS = 20
 """More than for an account: an office stands behind one address."""
 LONGEST_WAIT_SECONDS = 15 * 60
+TRIES_PER_ACCOUNT_ANYWHERE = 50
+PACE_ANYWHERE_SECONDS = 1.0
+"""For one account, beyond those tries, from whatever address: slow for guessing, and not long for the owner."""
 FAILURES_FADE_SECONDS = 24 * 3600
 
 _USERNAME = re.compile(rf"[a-z0-9._-]{{1,{USERNAME_LENGTH}}}")
@@ -78,11 +82,11 @@ def checked_token_lifetime(seconds: int | None) -> int | None:
     return seconds
 
 
-def wait_seconds(failures: int, free_tries: int) -> float:
+def wait_seconds(failures: int, free_tries: int, longest: float = LONGEST_WAIT_SECONDS) -> float:
     """From the last failure to the next try: nothing, then 1, 2, 4 … seconds."""
     if failures < free_tries:
         return 0.0
-    return float(min(2 ** min(failures - free_tries, 10), LONGEST_WAIT_SECONDS))
+    return float(min(2 ** min(failures - free_tries, 10), longest))
 
 
 def address_group(address: str) -> str:

@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
-from codehub.domain.identity import ApiToken, Role, Scope, Session, User
+from codehub.domain.credentials import LONGEST_WAIT_SECONDS
+from codehub.domain.identity import ALL_SCOPES, ApiToken, Role, Scope, Session, User
 from codehub.domain.template import Template
 from codehub.ports.stores import Actor
 
@@ -112,8 +113,11 @@ class Accounts(Protocol):
         *,
         agent: str = "",
         action: str = "sign_in",
+        proved_by: str | None = None,
     ) -> Session:
-        """From the actor's address. NotFound if there is no such user or it is disabled."""
+        """From the actor's address. NotFound if there is no such user, it is disabled, or `proved_by`, the hash that
+        the password was compared with, is no longer the stored one: so no session outlives a change of password that
+        ended the others."""
         ...
 
     async def session(self, session_id: str, rules: SessionRules) -> tuple[Session, User] | None:
@@ -152,10 +156,11 @@ class Accounts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TryKey:
-    """What failures are counted by, and how many are free of waiting."""
+    """What failures are counted by, how many are free of waiting, and what the wait grows to."""
 
     key: str
     free_tries: int
+    longest_seconds: float = LONGEST_WAIT_SECONDS
 
 
 class SignInTries(Protocol):
@@ -200,13 +205,14 @@ class Tickets(Protocol):
 @dataclass(frozen=True, slots=True)
 class Visit:
     """Somebody who came to a workspace's own host with a ticket. Ends with the session or token that made the
-    ticket."""
+    ticket, and may what that may: `scopes` are the token's."""
 
     user: User
     workspace_id: UUID
     port: int | None = None
     session_id: str | None = None
     token_id: UUID | None = None
+    scopes: frozenset[Scope] = ALL_SCOPES
 
 
 class Visits(Protocol):

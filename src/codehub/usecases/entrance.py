@@ -9,7 +9,7 @@ from uuid import UUID
 
 from codehub.domain.access import Door, doorway
 from codehub.domain.errors import NotFound, Unauthenticated
-from codehub.domain.identity import Caller, Role, Scope, User, session_credential, token_credential
+from codehub.domain.identity import ALL_SCOPES, Caller, Scope, User, session_credential, token_credential
 from codehub.domain.workspace import Desired, Workspace
 from codehub.ports.accounts import Audit, Ticket, Tickets, Visits
 from codehub.ports.views import WorkspaceViews
@@ -23,13 +23,15 @@ from codehub.usecases.wishes import Wishes
 @dataclass(frozen=True, slots=True)
 class Visitor:
     """Somebody at the door. `workspace_id`: the only workspace they were let in to, and `port` the only port of it;
-    None: whoever signed in at the platform, or sent a token, goes where their name allows."""
+    None: whoever signed in at the platform, or sent a token, goes where their name allows. `scopes`: what the token
+    behind it may; a session may all that its user may."""
 
     user: User
     session_id: str | None = None
     token_id: UUID | None = None
     workspace_id: UUID | None = None
     port: int | None = None
+    scopes: frozenset[Scope] = ALL_SCOPES
 
     def may_enter(self, workspace: Workspace, port: int | None) -> bool:
         """The one rule for requests and sockets alike."""
@@ -37,14 +39,14 @@ class Visitor:
         return not elsewhere and self.owns(workspace)
 
     def owns(self, workspace: Workspace) -> bool:
-        """An admin stands where the owner stands."""
-        return workspace.owner_id == self.user.owner_id or self.user.role is Role.ADMIN
+        """An admin, with the scope for it, stands where the owner stands."""
+        return workspace.owner_id == self.user.owner_id or self.caller.may(Scope.ADMIN)
 
     @property
     def caller(self) -> Caller:
         if self.token_id is not None:
-            return Caller(self.user, token_credential(self.token_id))
-        return Caller(self.user, session_credential(self.session_id or ""))
+            return Caller(self.user, token_credential(self.token_id), self.scopes)
+        return Caller(self.user, session_credential(self.session_id or ""), self.scopes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +74,16 @@ class Entrance:
             caller = await self.identity.caller(bearer=bearer)
         except Unauthenticated:
             return None
-        return Visitor(caller.user, token_id=caller.token_id) if caller.may(Scope.WRITE) else None
+        visitor = Visitor(caller.user, token_id=caller.token_id, scopes=frozenset(caller.scopes))
+        return visitor if caller.may(Scope.WRITE) else None
 
     async def visiting(self, visit_secret: str) -> Visitor | None:
+        """Worth what the session or token behind it is worth."""
         visit = await self.visits.visit(digest(visit_secret), self.identity.rules)
         if visit is None:
             return None
-        return Visitor(visit.user, visit.session_id, visit.token_id, visit.workspace_id, visit.port)
+        visitor = Visitor(visit.user, visit.session_id, visit.token_id, visit.workspace_id, visit.port, visit.scopes)
+        return visitor if visitor.caller.may(Scope.WRITE) else None
 
     # ── the hand-over ────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from codehub.domain.credentials import (
+    PACE_ANYWHERE_SECONDS,
     PASSWORD_MOST,
     TOKEN_PREFIX,
     TRIES_PER_ACCOUNT,
+    TRIES_PER_ACCOUNT_ANYWHERE,
     TRIES_PER_ADDRESS,
     address_group,
     checked_password,
@@ -47,26 +49,33 @@ class Identity:
     async def sign_in(self, username: str, password: str, address: str, agent: str) -> tuple[Caller, str]:
         """The caller and the new session's secret. Unauthenticated, or TooManyTries before anything was tried."""
         address = one_line(address)
-        account, origin = _account_key(username), _address_key(address)
-        await self._begin_try(account, origin)
-        user, stored = await self._candidate(username, password)
-        good = await self.passwords.verify(stored, password[:PASSWORD_MOST])
-        if user is None or stored is None or not good:
-            known = user.username if user else ""
-            await self.audit.append(Actor("anonymous", address=address), "sign_in_failed", known)
-            raise Unauthenticated(WRONG)
-        await self.tries.succeeded(account.key, [origin.key])
-        if self.passwords.outdated(stored):
-            await self.accounts.rehash_password(user.id, stored, await self.passwords.hash(password))
-        return await self.open_session(user, address, agent)
+        here, *wider = _sign_in_keys(username, address)
+        await self._begin_try(here, *wider)
+        user, stored = await self._proven(username, password, address)
+        await self.tries.succeeded(here.key, [key.key for key in wider])
+        try:
+            return await self.open_session(user, address, agent, proved_by=stored)
+        except Unauthenticated:
+            # Disabled or changed meanwhile, or only hashed anew by another sign-in: what is stored by now decides.
+            user, stored = await self._proven(username, password, address)
+            return await self.open_session(user, address, agent, proved_by=stored)
 
-    async def open_session(self, user: User, address: str, agent: str, action: str = "sign_in") -> tuple[Caller, str]:
-        """For somebody who has proven who they are, here or at a provider."""
+    async def open_session(
+        self, user: User, address: str, agent: str, action: str = "sign_in", proved_by: str | None = None
+    ) -> tuple[Caller, str]:
+        """For somebody who has proven who they are: here, by the password with that hash, or at a provider. No session
+        is opened if it is no longer their password."""
         secret, address = new_session_token(), one_line(address)
         actor = Actor(user.username, address=address)
         try:
             session = await self.accounts.open_session(
-                session_id_of(secret), user.id, self.rules, actor, agent=one_line(agent), action=action
+                session_id_of(secret),
+                user.id,
+                self.rules,
+                actor,
+                agent=one_line(agent),
+                action=action,
+                proved_by=proved_by,
             )
         except NotFound:
             raise Unauthenticated(WRONG) from None
@@ -108,12 +117,12 @@ class Identity:
         """One's own, from a session, which stays; all others end."""
         session_id = _own_session(caller)
         checked_password(new_password, caller.user.username)
-        account, origin = _account_key(caller.user.username), _address_key(caller.address)
-        await self._begin_try(account, origin)
+        own = TryKey(f"change:{caller.user.id}", TRIES_PER_ACCOUNT)  # whoever has no session cannot use it up
+        await self._begin_try(own)
         _user, stored = await self._candidate(caller.user.username, old_password)
         if not await self.passwords.verify(stored, old_password[:PASSWORD_MOST]) or stored is None:
             raise WrongPassword("The present password is not that one. If you have none, ask an admin to set one.")
-        await self.tries.succeeded(account.key, [origin.key])
+        await self.tries.succeeded(own.key)
         ended = await self.accounts.set_password(
             caller.user.id,
             await self.passwords.hash(new_password),
@@ -130,6 +139,20 @@ class Identity:
         new = NewUser(self.ids.new(), username_from(username), Role.ADMIN, await self.passwords.hash(password))
         created = await self.accounts.create_first_user(new, Actor("first run"))
         return password if created else None
+
+    async def _proven(self, username: str, password: str, address: str) -> tuple[User, str]:
+        """Whose password it is, and the hash it has in the database, renewed if that was due. Unauthenticated."""
+        user, stored = await self._candidate(username, password)
+        good = await self.passwords.verify(stored, password[:PASSWORD_MOST])
+        if user is None or stored is None or not good:
+            known = user.username if user else ""
+            await self.audit.append(Actor("anonymous", address=address), "sign_in_failed", known)
+            raise Unauthenticated(WRONG)
+        if not self.passwords.outdated(stored):
+            return user, stored
+        renewed = await self.passwords.hash(password)
+        await self.accounts.rehash_password(user.id, stored, renewed)
+        return user, renewed
 
     async def _candidate(self, username: str, password: str) -> tuple[User | None, str | None]:
         """Who it would be, and the hash to compare with: None if nothing typed could be right."""
@@ -156,11 +179,14 @@ def _own_session(caller: Caller) -> str:
     return caller.session_id
 
 
-def _account_key(username: str) -> TryKey:
-    """Hashed: people type passwords into the wrong field."""
+def _sign_in_keys(username: str, address: str) -> tuple[TryKey, TryKey, TryKey]:
+    """For the account from there, anything from there, and the account from anywhere. Signing in forgives the first
+    alone; the last only paces, or a stranger could keep the owner out."""
+    # Hashed: people type passwords into the wrong field.
     name = hashlib.sha256(username.strip().lower().encode("utf-8", "replace")).hexdigest()
-    return TryKey(f"account:{name}", TRIES_PER_ACCOUNT)
-
-
-def _address_key(address: str) -> TryKey:
-    return TryKey(f"address:{address_group(address)}", TRIES_PER_ADDRESS)
+    origin = address_group(address)
+    return (
+        TryKey(f"account:{name}@{origin}", TRIES_PER_ACCOUNT),
+        TryKey(f"address:{origin}", TRIES_PER_ADDRESS),
+        TryKey(f"anywhere:{name}", TRIES_PER_ACCOUNT_ANYWHERE, PACE_ANYWHERE_SECONDS),
+    )

@@ -182,9 +182,10 @@ class MemoryAccounts:
         *,
         agent: str = "",
         action: str = "sign_in",
+        proved_by: str | None = None,
     ) -> Session:
         def insert() -> Session:
-            user, now = self._world.enabled_user(user_id), self._world.now()
+            user, now = self._world.enabled_user(user_id, proved_by), self._world.now()
             end = now + timedelta(seconds=rules.absolute_seconds)
             session = Session(session_id, user_id, now, now, end, actor.address, agent)
             self._world.sessions[session_id] = session

@@ -86,7 +86,7 @@ class MemorySignInTries:
         if found is None:
             return 0.0
         age = (self._world.now() - found.at).total_seconds()
-        return wait_seconds(self._failures(key.key), key.free_tries) - max(age, 0.0)
+        return wait_seconds(self._failures(key.key), key.free_tries, key.longest_seconds) - max(age, 0.0)
 
     async def succeeded(self, cleared: str, given_back: Collection[str] = ()) -> None:
         def forget() -> None:

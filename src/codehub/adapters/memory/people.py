@@ -104,9 +104,10 @@ class PeopleWorld:
             raise NotFound(f"There is no user {user_id}, or it is disabled.")
         return found
 
-    def enabled_user(self, user_id: UUID) -> User:
+    def enabled_user(self, user_id: UUID, password_hash: str | None = None) -> User:
+        """Whose password's hash is that one; None: any, or none."""
         found = self.user(user_id)
-        if found.disabled_at:
+        if found.disabled_at or password_hash not in (None, self.password_hashes.get(user_id)):
             raise NotFound(f"There is no user {user_id}, or it is disabled.")
         return found
 

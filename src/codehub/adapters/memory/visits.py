@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from codehub.adapters.memory.people import PeopleWorld, StoredVisit
 from codehub.adapters.memory.wire import Wire
+from codehub.domain.identity import ALL_SCOPES
 from codehub.ports.accounts import SessionRules, Ticket, Visit
 
 
@@ -35,7 +36,7 @@ class MemoryVisits:
             token = self._world.token(ticket.token_id) if ticket.token_id else None
             if token is not None:
                 self._world.use_token(token[0])
-            user = self._world.users[ticket.user_id]
-            return Visit(user, ticket.workspace_id, ticket.port, ticket.session_id, ticket.token_id)
+            user, scopes = self._world.users[ticket.user_id], token[1].scopes if token else ALL_SCOPES
+            return Visit(user, ticket.workspace_id, ticket.port, ticket.session_id, ticket.token_id, scopes)
 
         return await self._wire.call("visits.visit", look)

@@ -4,7 +4,7 @@ import json
 
 import asyncpg
 
-from codehub.domain.identity import ApiToken, Role, Scope, Session, User
+from codehub.domain.identity import ALL_SCOPES, ApiToken, Role, Scope, Session, User
 from codehub.domain.template import Template
 from codehub.ports.accounts import AuditEntry, Ticket, Visit
 
@@ -48,7 +48,7 @@ def token(record: asyncpg.Record) -> ApiToken:
         id=record["t_id"],
         user_id=record["t_user_id"],
         name=record["t_name"],
-        scopes=frozenset(map(Scope, record["t_scopes"])),
+        scopes=_scopes(record["t_scopes"]),
         created_at=record["t_created_at"],
         expires_at=record["t_expires_at"],
         last_used_at=record["t_last_used_at"],
@@ -68,7 +68,12 @@ def ticket(record: asyncpg.Record) -> Ticket:
 
 
 def visit(record: asyncpg.Record) -> Visit:
-    return Visit(user(record), record["workspace_id"], record["port"], _session_id(record), record["token_id"])
+    scopes = ALL_SCOPES if record["token_id"] is None else _scopes(record["scopes"])
+    return Visit(user(record), record["workspace_id"], record["port"], _session_id(record), record["token_id"], scopes)
+
+
+def _scopes(names: list[str]) -> frozenset[Scope]:
+    return frozenset(map(Scope, names))
 
 
 def _session_id(record: asyncpg.Record) -> str | None:

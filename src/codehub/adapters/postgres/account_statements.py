@@ -48,8 +48,11 @@ SELECT {_USER} FROM users u WHERE lower(u.username) COLLATE "C" > $1 ORDER BY lo
 
 USER_LOCKED: Final = f"SELECT {_USER}, u.password_hash FROM users u WHERE u.id = $1 FOR UPDATE"
 
-# An enabled user stays enabled until commit.
-ENABLED_USER: Final = f"SELECT {_USER} FROM users u WHERE u.id = $1 AND u.disabled_at IS NULL FOR SHARE"
+# An enabled user stays enabled, and keeps the password whose hash is $2, until commit. NULL: any, or none.
+ENABLED_USER: Final = f"""
+SELECT {_USER} FROM users u
+WHERE u.id = $1 AND u.disabled_at IS NULL AND ($2::text IS NULL OR u.password_hash = $2) FOR SHARE
+"""
 
 OTHER_ADMINS: Final = "SELECT count(*) FROM users WHERE role = 'admin' AND disabled_at IS NULL AND id <> $1"
 
@@ -159,9 +162,9 @@ SELECT $1, $2, $3, $4, $5, $6, now, now + make_interval(secs => $7) FROM {_CLOCK
 WHERE {_still_good("$2::uuid", "$3::bytea", "$4::uuid")} RETURNING hash
 """
 
-# $2: seconds of idleness that end a session.
+# $2: seconds of idleness that end a session. The token's scopes are read each time: a visit is worth no more than it.
 VISIT: Final = f"""
-SELECT v.session_hash, v.token_id, v.workspace_id, v.port, {_USER},
+SELECT v.session_hash, v.token_id, v.workspace_id, v.port, t.scopes, {_USER},
     s.last_seen_at < {_LONG_UNSEEN} AS session_long_unseen,
     t.id IS NOT NULL AND coalesce(t.last_used_at, '-infinity') < {_LONG_UNSEEN} AS token_long_unseen
 FROM visits v JOIN users u ON u.id = v.user_id
@@ -187,6 +190,9 @@ INSERT INTO login_failures AS f (key, failures, at) SELECT key, 0, clock_timesta
 ORDER BY key ON CONFLICT (key) DO UPDATE SET key = excluded.key
 RETURNING f.key, f.failures, extract(epoch FROM clock_timestamp() - f.at)::float8 AS age_seconds
 """
+
+# Those that are there, in the same order: whoever is done waits for whoever begins, never both for each other.
+LOCK_KNOWN_FAILURES: Final = "SELECT FROM login_failures WHERE key = ANY($1::text[]) ORDER BY key FOR UPDATE"
 
 # Failures that are long past no longer count.
 COUNT_FAILURES: Final = f"""

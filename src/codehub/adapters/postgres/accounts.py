@@ -104,9 +104,10 @@ class PostgresAccounts:
         *,
         agent: str = "",
         action: str = "sign_in",
+        proved_by: str | None = None,
     ) -> Session:
         async with self._sessions.writing(actor.epoch) as connection:
-            user = await connection.fetchrow(sql.ENABLED_USER, user_id)
+            user = await connection.fetchrow(sql.ENABLED_USER, user_id, proved_by)
             if user is None:
                 raise _no_user(user_id)
             opened = await connection.fetchrow(

@@ -59,23 +59,23 @@ class PostgresSignInTries:
         self._sessions = sessions
 
     async def begin(self, keys: Collection[TryKey]) -> float:
-        free = {key.key: key.free_tries for key in keys}
+        by_name = {key.key: key for key in keys}
         async with self._sessions.writing() as connection:
-            found = await connection.fetch(sql.LOCK_FAILURES, sorted(free))
-            wait = max((_left(record, free[record["key"]]) for record in found), default=0.0)
+            found = await connection.fetch(sql.LOCK_FAILURES, sorted(by_name))
+            wait = max((_left(record, by_name[record["key"]]) for record in found), default=0.0)
             if wait <= 0:
-                await connection.execute(sql.COUNT_FAILURES, sorted(free))
+                await connection.execute(sql.COUNT_FAILURES, sorted(by_name))
         return max(wait, 0.0)
 
     async def succeeded(self, cleared: str, given_back: Collection[str] = ()) -> None:
         async with self._sessions.writing() as connection:
-            # As begin locks them: an account's key comes before an address's.
+            await connection.execute(sql.LOCK_KNOWN_FAILURES, [cleared, *given_back])
             await connection.execute(sql.CLEAR_FAILURES, cleared)
             await connection.execute(sql.GIVE_BACK_TRY, sorted(given_back))
 
 
-def _left(record: asyncpg.Record, free_tries: int) -> float:
+def _left(record: asyncpg.Record, key: TryKey) -> float:
     age: float = record["age_seconds"]
     if age > FAILURES_FADE_SECONDS:
         return 0.0
-    return wait_seconds(record["failures"], free_tries) - max(age, 0.0)
+    return wait_seconds(record["failures"], key.free_tries, key.longest_seconds) - max(age, 0.0)
