@@ -3,7 +3,6 @@
 import asyncio
 import os
 import threading
-from array import array
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,13 +10,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from codehub.adapters.archive_index import ArchiveIndex, IndexBuilder
+from codehub.adapters.archive_index import ArchiveIndex, Children, IndexBuilder
 from codehub.adapters.contents import ObjectContents
 from codehub.adapters.index_shelf import IndexShelf
 from codehub.adapters.threaded import Gone, threaded
 from codehub.domain.errors import Unreachable
 from codehub.job.tar_format import DIRECTORY, HARD_LINK, REGULAR, Member
 from tests.contracts.s3 import BUCKET, credentials, rclone
+from tests.contracts.shared_threads import no_shared_thread
 from tests.job.jobs import Desk
 
 
@@ -170,6 +170,40 @@ async def test_many_who_ask_at_once_cause_one_pass(desk: Desk, monkeypatch: pyte
         assert passes == [desk.key]
 
 
+async def test_a_page_of_a_large_folder_looks_at_its_own_entries_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(tmp_path)
+    for number in range(300):
+        (desk.home / f"{number:03}").touch()
+    for number in (7, 200):
+        (desk.home / f"folder {number:03}").mkdir()
+    assert desk.archive().code == 0
+    looks: list[int] = []
+    look = ArchiveIndex.kind
+
+    def counted(index: ArchiveIndex, number: int) -> bytes:
+        looks.append(number)
+        return look(index, number)
+
+    with closing(ObjectContents(desk.store_url)) as contents:
+        await contents.tree(desk.key, "")
+        monkeypatch.setattr(ArchiveIndex, "kind", counted)
+        page = await contents.tree(desk.key, "", 1, 2)
+    assert [entry.name for entry in page.entries] == ["folder 200", "000"]
+    assert page.has_more
+    assert len(set(looks)) <= 3, "the folder itself and what the page holds"
+
+
+async def test_a_listing_needs_no_thread_that_others_share(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    (desk.home / "here").touch()
+    assert desk.archive().code == 0
+    with no_shared_thread(), closing(ObjectContents(desk.store_url)) as contents:
+        async with asyncio.timeout(30):
+            assert [entry.name for entry in (await contents.tree(desk.key, "")).entries] == ["here"]
+
+
 # ── the shelf ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -316,7 +350,7 @@ def test_links_into_deep_folders_are_found_without_going_down_for_each(monkeypat
     looks = 0
     look = ArchiveIndex.children
 
-    def counted(index: ArchiveIndex, folder: int) -> "array[int]":
+    def counted(index: ArchiveIndex, folder: int) -> Children:
         nonlocal looks
         looks += 1
         return look(index, folder)
