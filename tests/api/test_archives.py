@@ -94,10 +94,10 @@ async def test_one_person_has_so_many_downloads_at_once(
     plain = contents.content
 
     @asynccontextmanager
-    async def slowly(self: Any, key: str, path: str) -> AsyncIterator[Any]:
+    async def slowly(self: Any, *what: Any, **how: Any) -> AsyncIterator[Any]:
         reading.release()
         await go_on.wait()
-        async with plain(self, key, path) as content:
+        async with plain(self, *what, **how) as content:
             yield content
 
     monkeypatch.setattr(contents, "content", slowly)

@@ -239,7 +239,7 @@ async def test_the_shelf_keeps_the_last_used_within_its_bound() -> None:
     maker = Maker()
     shelf = IndexShelf(maker, most_entries=100, most_at_once=4)
     for key in ("40", "50", "40", "20", "50"):
-        assert len(await shelf.get(key)) == int(key)
+        assert len(await shelf.get(key, turn="ann")) == int(key)
     assert maker.made == ["40", "50", "20", "50"], "40 was used after 50, so 50 went first"
     assert shelf.entries <= 100
 
@@ -248,20 +248,20 @@ async def test_one_that_is_larger_than_the_shelf_is_kept_alone() -> None:
     maker = Maker()
     shelf = IndexShelf(maker, most_entries=100, most_at_once=4)
     for key in ("40", "500", "500"):
-        await shelf.get(key)
+        await shelf.get(key, turn="ann")
     assert maker.made == ["40", "500"]
     assert shelf.entries == 500
-    await shelf.get("40")
+    await shelf.get("40", turn="ann")
     assert shelf.entries == 40
 
 
 async def test_a_failure_is_told_to_all_who_wait_and_not_kept() -> None:
     maker = Maker()
     shelf = IndexShelf(maker, most_entries=100, most_at_once=4)
-    outcomes = await asyncio.gather(*(shelf.get("broken") for _ in range(3)), return_exceptions=True)
+    outcomes = await asyncio.gather(*(shelf.get("broken", turn="ann") for _ in range(3)), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [Unreachable] * 3
     with pytest.raises(Unreachable):
-        await shelf.get("broken")
+        await shelf.get("broken", turn="ann")
     assert maker.made == ["broken", "broken"]
 
 
@@ -269,7 +269,7 @@ async def test_it_is_made_while_anybody_waits_and_no_longer() -> None:
     maker = Maker()
     maker.let.clear()
     shelf = IndexShelf(maker, most_entries=100, most_at_once=4)
-    first, second = (asyncio.create_task(shelf.get("7")) for _ in range(2))
+    first, second = (asyncio.create_task(shelf.get("7", turn="ann")) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
     await asyncio.wait([first])
@@ -279,7 +279,7 @@ async def test_it_is_made_while_anybody_waits_and_no_longer() -> None:
     await asyncio.sleep(0)
     assert maker.given_up == ["7"]
     maker.let.set()
-    assert len(await shelf.get("7")) == 7
+    assert len(await shelf.get("7", turn="ann")) == 7
 
 
 async def test_only_so_many_are_made_at_once() -> None:
@@ -298,7 +298,7 @@ async def test_only_so_many_are_made_at_once() -> None:
             running -= 1
 
     shelf = IndexShelf(make, most_entries=1000, most_at_once=2)
-    asked = [asyncio.create_task(shelf.get(str(number))) for number in range(1, 8)]
+    asked = [asyncio.create_task(shelf.get(str(number), turn=str(number))) for number in range(1, 8)]
     for _ in range(20):
         await asyncio.sleep(0)
     maker.let.set()
@@ -306,7 +306,8 @@ async def test_only_so_many_are_made_at_once() -> None:
     assert most == 2
 
 
-async def test_one_workspace_takes_one_place_only() -> None:
+async def test_one_owner_takes_one_place_only() -> None:
+    """However many workspaces they have."""
     running: list[str] = []
     let = asyncio.Event()
 
@@ -316,8 +317,10 @@ async def test_one_workspace_takes_one_place_only() -> None:
         return index_of(1)
 
     shelf = IndexShelf(make, most_entries=1000, most_at_once=4)
-    greedy = [f"homes/greedy/op-{number}/home.tar.zst" for number in range(6)]
-    asked = [asyncio.create_task(shelf.get(key)) for key in (*greedy, "homes/other/op-1/home.tar.zst")]
+    greedy = [f"homes/greedy-{number}/op/home.tar.zst" for number in range(4)]
+    greedy += [f"homes/greedy-0/op-{number}/home.tar.zst" for number in range(2)]
+    asked = [asyncio.create_task(shelf.get(key, turn="greedy")) for key in greedy]
+    asked.append(asyncio.create_task(shelf.get("homes/other/op-1/home.tar.zst", turn="other")))
     for _ in range(20):
         await asyncio.sleep(0)
     assert running == [greedy[0], "homes/other/op-1/home.tar.zst"]
@@ -325,6 +328,38 @@ async def test_one_workspace_takes_one_place_only() -> None:
     let.set()
     await asyncio.gather(asked[0], *asked[2:])
     assert sorted(running) == sorted({*greedy, "homes/other/op-1/home.tar.zst"} - {greedy[1]})
+
+
+async def test_whose_archive_it_is_says_whose_place_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    running: list[str] = []
+    let = asyncio.Event()
+
+    async def make(key: str) -> ArchiveIndex:
+        running.append(key)
+        await let.wait()
+        raise Unreachable("away")
+
+    async def content(key: str, owner: str) -> None:
+        async with contents.content(key, "", owner=owner):
+            pass
+
+    with closing(ObjectContents(f"file://{tmp_path}")) as contents:
+        monkeypatch.setattr(contents.shelf, "_make", make)
+        asked = [
+            asyncio.create_task(one)
+            for one in (
+                contents.tree("a/op/home.tar.zst", "", owner="ann"),
+                content("b/op/home.tar.zst", "ann"),
+                contents.tree("c/op/home.tar.zst", "", owner="ann"),
+                content("d/op/home.tar.zst", "bob"),
+            )
+        ]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert running == ["a/op/home.tar.zst", "d/op/home.tar.zst"]
+        let.set()
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [Unreachable] * 4
 
 
 # ── links ────────────────────────────────────────────────────────────────────────────────────────────────────────────

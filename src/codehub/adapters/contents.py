@@ -63,17 +63,17 @@ class ObjectContents:
         self._listers = ThreadPoolExecutor(_LISTERS, thread_name_prefix="contents-listing")
         self.shelf = IndexShelf(self._index, most_entries, _PASSES_AT_ONCE)
 
-    async def tree(self, key: str, path: str, start: int = 0, most: int | None = None) -> Listing:
-        index = await self.shelf.get(key)
+    async def tree(self, key: str, path: str, start: int = 0, most: int | None = None, *, owner: str = "") -> Listing:
+        index = await self.shelf.get(key, turn=owner)
         return await asyncio.get_running_loop().run_in_executor(self._listers, _listing, index, path, start, most)
 
     @asynccontextmanager
-    async def content(self, key: str, path: str) -> AsyncIterator[Content]:
-        index = await self.shelf.get(key)
+    async def content(self, key: str, path: str, *, owner: str = "") -> AsyncIterator[Content]:
+        index = await self.shelf.get(key, turn=owner)
         store, meta = await self._believed(key)
         if meta.sha256 != index.sha256:  # it was found damaged and made again
             self.shelf.forget(key)
-            index = await self.shelf.get(key)
+            index = await self.shelf.get(key, turn=owner)
         number = _found(index, path)
         entry = index.entry(number)
         must_have_bytes(path, entry)
