@@ -14,7 +14,9 @@ import pytest
 import zstandard
 
 from codehub.adapters.memory.archives import StoredArchive, StoredEntry
-from codehub.api.archives import MOST_DOWNLOADS, disposition
+from codehub.api.archives import disposition
+from codehub.api.under_way import Downloads, Listings
+from codehub.domain.identity import Role
 from codehub.domain.judge import ArchiveState
 from codehub.domain.protection import RestorePoint
 from codehub.ports.contents import EntryKind
@@ -92,15 +94,15 @@ async def test_one_person_has_so_many_downloads_at_once(
     plain = contents.content
 
     @asynccontextmanager
-    async def slowly(self: Any, key: str, path: str) -> AsyncIterator[Any]:
+    async def slowly(self: Any, *what: Any, **how: Any) -> AsyncIterator[Any]:
         reading.release()
         await go_on.wait()
-        async with plain(self, key, path) as content:
+        async with plain(self, *what, **how) as content:
             yield content
 
     monkeypatch.setattr(contents, "content", slowly)
     url = f"{point}/content?path=project/a.py"
-    first = [asyncio.ensure_future(ann.http.get(url)) for _ in range(MOST_DOWNLOADS)]
+    first = [asyncio.ensure_future(ann.http.get(url)) for _ in range(Downloads.most)]
     async with asyncio.timeout(10):
         for _ in first:
             await reading.acquire()
@@ -110,8 +112,39 @@ async def test_one_person_has_so_many_downloads_at_once(
     go_on.set()
     assert [answer.content for answer in await asyncio.gather(*first)] == [b"print()"] * 4
     assert (await ann.http.get(f"{point}/content?path=nothing")).status_code == 404
-    for _ in range(MOST_DOWNLOADS + 1):
+    for _ in range(Downloads.most + 1):
         assert (await ann.http.get(url)).status_code == 200
+
+
+async def test_one_person_lists_so_many_folders_at_once(
+    site: MemorySite, ann: Person, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, reading = asyncio.Event(), asyncio.Semaphore(0)
+    contents: Any = type(site.parts.contents)
+    plain = contents.tree
+
+    async def slowly(self: Any, *what: Any, **how: Any) -> Any:
+        reading.release()
+        await go_on.wait()
+        return await plain(self, *what, **how)
+
+    monkeypatch.setattr(contents, "tree", slowly)
+    first = [asyncio.ensure_future(ann.http.get(f"{point}/tree")) for _ in range(Listings.most)]
+    async with asyncio.timeout(10):
+        for _ in first:
+            await reading.acquire()
+        refused = await ann.http.get(f"{point}/tree")
+    assert (refused.status_code, refused.json()["code"]) == (429, "listing_limit")
+    assert int(refused.headers["retry-after"]) > 0
+    admin = await site.person("root", Role.ADMIN)
+    theirs = asyncio.ensure_future(admin.http.get(f"{point}/tree"))
+    async with asyncio.timeout(10):
+        await reading.acquire()
+    go_on.set()
+    assert {answer.status_code for answer in await asyncio.gather(*first, theirs)} == {200}
+    for _ in range(Listings.most + 1):
+        assert (await ann.http.get(f"{point}/tree?path=nothing")).status_code == 404
+    assert (await ann.http.get(f"{point}/tree")).status_code == 200
 
 
 async def test_a_download_is_saved_and_never_shown(ann: Person, point: str) -> None:

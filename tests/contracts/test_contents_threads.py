@@ -3,7 +3,6 @@
 import asyncio
 import os
 import threading
-from array import array
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,13 +10,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from codehub.adapters.archive_index import ArchiveIndex, IndexBuilder
+from codehub.adapters.archive_index import ArchiveIndex, Children, IndexBuilder
 from codehub.adapters.contents import ObjectContents
 from codehub.adapters.index_shelf import IndexShelf
 from codehub.adapters.threaded import Gone, threaded
 from codehub.domain.errors import Unreachable
 from codehub.job.tar_format import DIRECTORY, HARD_LINK, REGULAR, Member
 from tests.contracts.s3 import BUCKET, credentials, rclone
+from tests.contracts.shared_threads import no_shared_thread
 from tests.job.jobs import Desk
 
 
@@ -170,6 +170,40 @@ async def test_many_who_ask_at_once_cause_one_pass(desk: Desk, monkeypatch: pyte
         assert passes == [desk.key]
 
 
+async def test_a_page_of_a_large_folder_looks_at_its_own_entries_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(tmp_path)
+    for number in range(300):
+        (desk.home / f"{number:03}").touch()
+    for number in (7, 200):
+        (desk.home / f"folder {number:03}").mkdir()
+    assert desk.archive().code == 0
+    looks: list[int] = []
+    look = ArchiveIndex.kind
+
+    def counted(index: ArchiveIndex, number: int) -> bytes:
+        looks.append(number)
+        return look(index, number)
+
+    with closing(ObjectContents(desk.store_url)) as contents:
+        await contents.tree(desk.key, "")
+        monkeypatch.setattr(ArchiveIndex, "kind", counted)
+        page = await contents.tree(desk.key, "", 1, 2)
+    assert [entry.name for entry in page.entries] == ["folder 200", "000"]
+    assert page.has_more
+    assert len(set(looks)) <= 3, "the folder itself and what the page holds"
+
+
+async def test_a_listing_needs_no_thread_that_others_share(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    (desk.home / "here").touch()
+    assert desk.archive().code == 0
+    with no_shared_thread(), closing(ObjectContents(desk.store_url)) as contents:
+        async with asyncio.timeout(30):
+            assert [entry.name for entry in (await contents.tree(desk.key, "")).entries] == ["here"]
+
+
 # ── the shelf ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -205,7 +239,7 @@ async def test_the_shelf_keeps_the_last_used_within_its_bound() -> None:
     maker = Maker()
     shelf = IndexShelf(maker, most_entries=100, most_at_once=4)
     for key in ("40", "50", "40", "20", "50"):
-        assert len(await shelf.get(key)) == int(key)
+        assert len(await shelf.get(key, turn="ann")) == int(key)
     assert maker.made == ["40", "50", "20", "50"], "40 was used after 50, so 50 went first"
     assert shelf.entries <= 100
 
@@ -214,20 +248,20 @@ async def test_one_that_is_larger_than_the_shelf_is_kept_alone() -> None:
     maker = Maker()
     shelf = IndexShelf(maker, most_entries=100, most_at_once=4)
     for key in ("40", "500", "500"):
-        await shelf.get(key)
+        await shelf.get(key, turn="ann")
     assert maker.made == ["40", "500"]
     assert shelf.entries == 500
-    await shelf.get("40")
+    await shelf.get("40", turn="ann")
     assert shelf.entries == 40
 
 
 async def test_a_failure_is_told_to_all_who_wait_and_not_kept() -> None:
     maker = Maker()
     shelf = IndexShelf(maker, most_entries=100, most_at_once=4)
-    outcomes = await asyncio.gather(*(shelf.get("broken") for _ in range(3)), return_exceptions=True)
+    outcomes = await asyncio.gather(*(shelf.get("broken", turn="ann") for _ in range(3)), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [Unreachable] * 3
     with pytest.raises(Unreachable):
-        await shelf.get("broken")
+        await shelf.get("broken", turn="ann")
     assert maker.made == ["broken", "broken"]
 
 
@@ -235,7 +269,7 @@ async def test_it_is_made_while_anybody_waits_and_no_longer() -> None:
     maker = Maker()
     maker.let.clear()
     shelf = IndexShelf(maker, most_entries=100, most_at_once=4)
-    first, second = (asyncio.create_task(shelf.get("7")) for _ in range(2))
+    first, second = (asyncio.create_task(shelf.get("7", turn="ann")) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
     await asyncio.wait([first])
@@ -245,7 +279,7 @@ async def test_it_is_made_while_anybody_waits_and_no_longer() -> None:
     await asyncio.sleep(0)
     assert maker.given_up == ["7"]
     maker.let.set()
-    assert len(await shelf.get("7")) == 7
+    assert len(await shelf.get("7", turn="ann")) == 7
 
 
 async def test_only_so_many_are_made_at_once() -> None:
@@ -264,7 +298,7 @@ async def test_only_so_many_are_made_at_once() -> None:
             running -= 1
 
     shelf = IndexShelf(make, most_entries=1000, most_at_once=2)
-    asked = [asyncio.create_task(shelf.get(str(number))) for number in range(1, 8)]
+    asked = [asyncio.create_task(shelf.get(str(number), turn=str(number))) for number in range(1, 8)]
     for _ in range(20):
         await asyncio.sleep(0)
     maker.let.set()
@@ -272,7 +306,8 @@ async def test_only_so_many_are_made_at_once() -> None:
     assert most == 2
 
 
-async def test_one_workspace_takes_one_place_only() -> None:
+async def test_one_owner_takes_one_place_only() -> None:
+    """However many workspaces they have."""
     running: list[str] = []
     let = asyncio.Event()
 
@@ -282,8 +317,10 @@ async def test_one_workspace_takes_one_place_only() -> None:
         return index_of(1)
 
     shelf = IndexShelf(make, most_entries=1000, most_at_once=4)
-    greedy = [f"homes/greedy/op-{number}/home.tar.zst" for number in range(6)]
-    asked = [asyncio.create_task(shelf.get(key)) for key in (*greedy, "homes/other/op-1/home.tar.zst")]
+    greedy = [f"homes/greedy-{number}/op/home.tar.zst" for number in range(4)]
+    greedy += [f"homes/greedy-0/op-{number}/home.tar.zst" for number in range(2)]
+    asked = [asyncio.create_task(shelf.get(key, turn="greedy")) for key in greedy]
+    asked.append(asyncio.create_task(shelf.get("homes/other/op-1/home.tar.zst", turn="other")))
     for _ in range(20):
         await asyncio.sleep(0)
     assert running == [greedy[0], "homes/other/op-1/home.tar.zst"]
@@ -291,6 +328,38 @@ async def test_one_workspace_takes_one_place_only() -> None:
     let.set()
     await asyncio.gather(asked[0], *asked[2:])
     assert sorted(running) == sorted({*greedy, "homes/other/op-1/home.tar.zst"} - {greedy[1]})
+
+
+async def test_whose_archive_it_is_says_whose_place_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    running: list[str] = []
+    let = asyncio.Event()
+
+    async def make(key: str) -> ArchiveIndex:
+        running.append(key)
+        await let.wait()
+        raise Unreachable("away")
+
+    async def content(key: str, owner: str) -> None:
+        async with contents.content(key, "", owner=owner):
+            pass
+
+    with closing(ObjectContents(f"file://{tmp_path}")) as contents:
+        monkeypatch.setattr(contents.shelf, "_make", make)
+        asked = [
+            asyncio.create_task(one)
+            for one in (
+                contents.tree("a/op/home.tar.zst", "", owner="ann"),
+                content("b/op/home.tar.zst", "ann"),
+                contents.tree("c/op/home.tar.zst", "", owner="ann"),
+                content("d/op/home.tar.zst", "bob"),
+            )
+        ]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert running == ["a/op/home.tar.zst", "d/op/home.tar.zst"]
+        let.set()
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [Unreachable] * 4
 
 
 # ── links ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -316,7 +385,7 @@ def test_links_into_deep_folders_are_found_without_going_down_for_each(monkeypat
     looks = 0
     look = ArchiveIndex.children
 
-    def counted(index: ArchiveIndex, folder: int) -> "array[int]":
+    def counted(index: ArchiveIndex, folder: int) -> Children:
         nonlocal looks
         looks += 1
         return look(index, folder)

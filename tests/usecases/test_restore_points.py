@@ -1,11 +1,12 @@
 """Restore points are their owner's in every state of the workspace, and nobody else's in any."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from codehub.adapters.contents import ObjectContents
 from codehub.adapters.memory import MemoryArchives, MemoryContents, MemoryDatabase, MemoryRuntime
 from codehub.adapters.memory.archives import StoredArchive, StoredEntry
+from codehub.adapters.memory.wire import Wire
 from codehub.domain.errors import BackendError, ErrorReason, Forbidden, NotFound
 from codehub.domain.identity import Caller, Role, Scope, User
 from codehub.domain.naming import archive_key
@@ -24,6 +26,7 @@ from tests.job.jobs import Desk
 from tests.rows import LONG_AGO, NOW, broken, workspace
 
 FIRST, SECOND = uuid4(), uuid4()
+T = TypeVar("T")
 
 
 def person(name: str, role: Role = Role.USER) -> Caller:
@@ -150,6 +153,50 @@ async def test_an_object_that_is_gone_is_told_as_such() -> None:
     with pytest.raises(BackendError) as refusal:
         await scene.read(scene.ann)
     assert refusal.value.reason is ErrorReason.ARCHIVE_ACCESS_ERROR
+
+
+class SlowWire(Wire):
+    """Nothing is answered until it is let; `asked` counts."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.let = asyncio.Event()
+
+    async def call(self, name: str, effect: Callable[[], T], about: UUID | None = None) -> T:
+        self.asked += 1
+        await self.let.wait()
+        return await super().call(name, effect, about)
+
+
+@pytest.mark.parametrize("what", ["tree", "content"])
+async def test_all_that_is_one_owner_s_is_looked_into_one_after_another(what: str) -> None:
+    scene, wire = Scene(), SlowWire()
+    second, op_id = workspace(id=uuid4(), owner_id=scene.ann.user.owner_id, slug="second"), uuid4()
+    scene.put(second, op_id)
+    browse = replace(scene.browse, contents=MemoryContents(scene.archives.world, wire))
+
+    async def ask(workspace_id: UUID, op_id: UUID, caller: Caller) -> None:
+        if what == "tree":
+            await browse.tree(workspace_id, op_id, "", caller)
+        else:
+            async with browse.content(workspace_id, op_id, "who", caller):
+                pass
+
+    asked = [
+        asyncio.create_task(ask(*one))
+        for one in (
+            (scene.row.id, FIRST, scene.ann),
+            (scene.row.id, SECOND, scene.admin),
+            (second.id, op_id, scene.ann),
+            (scene.other.id, scene.others_op, scene.bob),
+        )
+    ]
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert wire.asked == 2, "one of Ann's, whoever asks, and Bob's"
+    wire.let.set()
+    await asyncio.gather(*asked)
+    assert wire.asked == 4
 
 
 async def test_on_a_real_archive(tmp_path: Path) -> None:

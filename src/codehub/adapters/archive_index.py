@@ -1,5 +1,7 @@
 """Everything an archive holds, in about 70 bytes an entry, so that listings need no second pass over it.
 
+What is in each folder is put in order once, while the index is made: a page of a folder costs what the page holds.
+
 Entries are numbered in the archive's order: depth first, so that a folder's inside is the range from the folder to its
 `end`. Names are bare; a path is found by going down. What a restore would refuse is refused here too: names outside the
 home never get this far (the reader vets them), and those that come twice or without their folder get no number.
@@ -8,8 +10,9 @@ home never get this far (the reader vets them), and those that come twice or wit
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from codehub.job.failure import refused, show
 from codehub.job.tar_format import DIRECTORY, FIFO, HARD_LINK, REGULAR, SYMLINK, Member
@@ -18,7 +21,6 @@ from codehub.ports.contents import Entry, EntryKind, to_name
 MOST_ENTRIES = 4_000_000
 """Of one archive; a larger one can be downloaded and not browsed."""
 _NAME_BYTES_EACH = 64
-_MOST_FOLDERS_IN_MIND = 4096
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_NS = 2**63 - 1
 _KINDS = {
@@ -27,6 +29,17 @@ _KINDS = {
     SYMLINK: EntryKind.LINK,
     FIFO: EntryKind.FIFO,
 }
+
+
+class Children(NamedTuple):
+    """`listed`: the folders, then from `others` on all else; each in the order of their names' bytes, which is that of
+    their numbers."""
+
+    listed: memoryview
+    others: int
+
+
+_NONE = Children(memoryview(b""), 0)
 
 
 class ArchiveIndex:
@@ -43,7 +56,10 @@ class ArchiveIndex:
         self._ends, self._targets = array("I"), array("I")
         self._modes = array("H")
         self._times, self._sizes, self._offsets = array("q"), array("Q"), array("Q")
-        self._children: dict[int, array[int]] = {}
+        self._folders = array("I")
+        self._firsts, self._others, self._lasts = array("I"), array("I"), array("I")
+        """Of each folder, where its children, those that are no folders, and the end of them are in `_listed`."""
+        self._listed = array("I")
 
     def __len__(self) -> int:
         return len(self._kinds)
@@ -54,33 +70,31 @@ class ArchiveIndex:
             number = None if number is None else self.named(name, self.children(number))
         return number
 
-    def named(self, name: bytes, children: "array[int]") -> int | None:
-        place = bisect_left(children, name, key=self.name)
-        return children[place] if place < len(children) and self.name(children[place]) == name else None
+    def named(self, name: bytes, children: Children) -> int | None:
+        listed, others = children
+        for first, last in ((0, others), (others, len(listed))):
+            place = bisect_left(listed, name, first, last, key=self.name)
+            if place < last and self.name(listed[place]) == name:
+                return listed[place]
+        return None
 
     def path(self, number: int, below: int = 0) -> bytes:
         """Relative to the folder `below`, which it must be inside of."""
         names = []
         while below != number:
-            inside = self.children(below)
-            below = inside[bisect_right(inside, number) - 1]
+            listed, others = self.children(below)
+            place = bisect_right(listed, number, 0, others) - 1
+            below = listed[place] if place >= 0 and number < self._ends[listed[place]] else number
             names.append(self.name(below))
         return b"/".join(names)
 
-    def children(self, folder: int) -> "array[int]":
-        """In the order of their names' bytes. What is no folder has none."""
-        found = self._children.get(folder)
-        if found is None:
-            if len(self._children) >= _MOST_FOLDERS_IN_MIND:
-                self._children = {}
-            found = self._children[folder] = array("I", self._walk(folder))
-        return found
-
-    def _walk(self, folder: int) -> Iterator[int]:
-        number, end = folder + 1, self._ends[folder]
-        while number < end:
-            yield number
-            number = self._ends[number]
+    def children(self, folder: int) -> Children:
+        """What is no folder has none."""
+        place = bisect_left(self._folders, folder)
+        if place == len(self._folders) or self._folders[place] != folder:
+            return _NONE
+        first = self._firsts[place]
+        return Children(memoryview(self._listed)[first : self._lasts[place]], self._others[place] - first)
 
     def end(self, number: int) -> int:
         return self._ends[number]
@@ -134,11 +148,22 @@ class ArchiveIndex:
         self._times.append(max(-_LATEST_NS, min(member.mtime_ns, _LATEST_NS)))
         self._sizes.append(member.size if member.real_size is None else member.real_size)
         self._offsets.append(offset)
-        return len(self) - 1
+        number = len(self) - 1
+        if member.kind == DIRECTORY:
+            self._folders.append(number)
+            for places in (self._firsts, self._others, self._lasts):
+                places.append(0)
+        return number
 
-    def close(self, folder: int) -> None:
-        """Nothing more comes into it."""
+    def close(self, folder: int, folders: "array[int]", others: "array[int]") -> None:
+        """Nothing more comes into it than these."""
         self._ends[folder] = len(self)
+        place = bisect_left(self._folders, folder)
+        self._firsts[place] = len(self._listed)
+        self._listed.extend(folders)
+        self._others[place] = len(self._listed)
+        self._listed.extend(others)
+        self._lasts[place] = len(self._listed)
 
     def hard_links(self) -> Iterator[int]:
         number = self._kinds.find(HARD_LINK)
@@ -155,6 +180,8 @@ class _Open:
     path: bytes
     number: int
     last: bytes = b""
+    folders: "array[int]" = field(default_factory=lambda: array("I"))
+    others: "array[int]" = field(default_factory=lambda: array("I"))
 
 
 class IndexBuilder:
@@ -176,7 +203,10 @@ class IndexBuilder:
         folder.last = name
         number = self._index.append(name, member, offset)
         if member.kind == DIRECTORY:
+            folder.folders.append(number)
             self._stack.append(_Open(member.path, number))
+        else:
+            folder.others.append(number)
 
     def finish(self, sha256: str, marks: bytes, go_on: Callable[[], None] = lambda: None) -> ArchiveIndex:
         """`go_on` is called between any two steps, and raises when nobody wants the index any more."""
@@ -201,7 +231,8 @@ class IndexBuilder:
         return top
 
     def _leave(self) -> None:
-        self._index.close(self._stack.pop().number)
+        left = self._stack.pop()
+        self._index.close(left.number, left.folders, left.others)
 
     def _tie_links(self, go_on: Callable[[], None]) -> None:
         """In the order of what they name, so that each folder on the way is looked for once and not for every link."""

@@ -24,12 +24,10 @@ from codehub.job.lookahead import Lookahead
 from codehub.job.meta import Meta
 from codehub.job.store import ArchiveStore, open_store
 from codehub.job.store_address import Patience, parse_store
-from codehub.job.tar_format import DIRECTORY
 from codehub.job.tar_reader import TarReader
 from codehub.job.verify import believed, digest
 from codehub.ports.contents import (
     Content,
-    Entry,
     EntryKind,
     Listing,
     folder_content,
@@ -40,6 +38,8 @@ from codehub.ports.contents import (
 )
 
 _THREADS = 8
+_LISTERS = 2
+"""Threads beside those who wait for the store: what is in an index is listed while the store is silent, too."""
 _PASSES_AT_ONCE = 4
 _CHUNKS_AHEAD = 4
 _PATIENCE = Patience(
@@ -60,22 +60,20 @@ class ObjectContents:
         self._url = store_url
         self._seconds = answer_seconds
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="contents")
+        self._listers = ThreadPoolExecutor(_LISTERS, thread_name_prefix="contents-listing")
         self.shelf = IndexShelf(self._index, most_entries, _PASSES_AT_ONCE)
 
-    async def tree(self, key: str, path: str, start: int = 0, most: int | None = None) -> Listing:
-        index = await self.shelf.get(key)
-        number = _found(index, path)
-        must_be_folder(path, index.entry(number))
-        entries, has_more = await asyncio.to_thread(_entries, index, number, start, most)
-        return Listing(path, entries, has_more)
+    async def tree(self, key: str, path: str, start: int = 0, most: int | None = None, *, owner: str = "") -> Listing:
+        index = await self.shelf.get(key, turn=owner)
+        return await asyncio.get_running_loop().run_in_executor(self._listers, _listing, index, path, start, most)
 
     @asynccontextmanager
-    async def content(self, key: str, path: str) -> AsyncIterator[Content]:
-        index = await self.shelf.get(key)
+    async def content(self, key: str, path: str, *, owner: str = "") -> AsyncIterator[Content]:
+        index = await self.shelf.get(key, turn=owner)
         store, meta = await self._believed(key)
         if meta.sha256 != index.sha256:  # it was found damaged and made again
             self.shelf.forget(key)
-            index = await self.shelf.get(key)
+            index = await self.shelf.get(key, turn=owner)
         number = _found(index, path)
         entry = index.entry(number)
         must_have_bytes(path, entry)
@@ -103,7 +101,8 @@ class ObjectContents:
             yield Content(ARCHIVE_FILE, meta.bytes, self._forgetting(key, chunks))
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._listers):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     async def _believed(self, key: str) -> tuple[ArchiveStore, Meta]:
         def ask() -> tuple[ArchiveStore, Meta]:
@@ -137,11 +136,12 @@ class ObjectContents:
             raise
 
 
-def _entries(index: ArchiveIndex, folder: int, start: int, most: int | None) -> tuple[tuple[Entry, ...], bool]:
-    """(Those from `start` on, whether there are more.) Only the kinds of the others are looked at."""
-    ordered = sorted(index.children(folder), key=lambda number: index.kind(number) != DIRECTORY)
-    end = len(ordered) if most is None else start + most
-    return tuple(index.entry(number) for number in ordered[start:end]), end < len(ordered)
+def _listing(index: ArchiveIndex, path: str, start: int, most: int | None) -> Listing:
+    folder = _found(index, path)
+    must_be_folder(path, index.entry(folder))
+    listed = index.children(folder).listed
+    end = len(listed) if most is None else start + most
+    return Listing(path, tuple(index.entry(number) for number in listed[start:end]), end < len(listed))
 
 
 class _NobodyReads(Exception):

@@ -1,8 +1,8 @@
 """Indexes that were made, the last used of them kept, and one maker for all who ask for the same at once.
 
 What is kept is bounded by the number of entries; the newest index is kept whatever its size, for its reader will ask
-again. A making that nobody waits for any more is given up, and one workspace's archives are taken one after another,
-so that nobody holds all places.
+again. A making that nobody waits for any more is given up, and one owner's archives are taken one after another, in
+however many workspaces they are, so that nobody holds all places.
 """
 
 import asyncio
@@ -29,14 +29,15 @@ class IndexShelf:
         self._kept: OrderedDict[str, ArchiveIndex] = OrderedDict()
         self._makings: dict[str, _Making] = {}
 
-    async def get(self, key: str) -> ArchiveIndex:
+    async def get(self, key: str, turn: str) -> ArchiveIndex:
+        """`turn`: of those who share one, one is made at a time."""
         kept = self._kept.get(key)
         if kept is not None:
             self._kept.move_to_end(key)
             return kept
         making = self._makings.get(key)
         if making is None:
-            making = self._makings[key] = _Making(asyncio.get_running_loop().create_task(self._made(key)))
+            making = self._makings[key] = _Making(asyncio.get_running_loop().create_task(self._made(key, turn)))
             making.task.add_done_callback(lambda task: task.cancelled() or task.exception())
         making.waiting += 1
         try:
@@ -55,16 +56,10 @@ class IndexShelf:
     def entries(self) -> int:
         return sum(map(len, self._kept.values()))
 
-    async def _made(self, key: str) -> ArchiveIndex:
-        turn = self._turns.setdefault(_workspace_of(key), asyncio.Lock())
-        async with turn, self._places:
+    async def _made(self, key: str, turn: str) -> ArchiveIndex:
+        async with self._turns.setdefault(turn, asyncio.Lock()), self._places:
             index = await self._make(key)
         self._kept[key] = index
         while self.entries > self._most and len(self._kept) > 1:
             self._kept.popitem(last=False)
         return index
-
-
-def _workspace_of(key: str) -> str:
-    """`.../WORKSPACE/OPERATION/FILE`."""
-    return key.rsplit("/", 2)[0]

@@ -29,6 +29,7 @@ from codehub.api.parts import ApiParts
 from codehub.api.rendering import workspace_json
 from codehub.api.schemas import Problem
 from codehub.api.surroundings import Surroundings
+from codehub.api.under_way import Downloads, Listings
 
 ROOMS = (
     session,
@@ -67,7 +68,7 @@ def create_app(parts: ApiParts) -> FastAPI:
     app = _application(lifespan)
     app.state.parts = parts
     app.state.hub = hub
-    app.state.downloads = archives.Downloads()
+    app.state.downloads, app.state.listings = Downloads(), Listings()
     add_error_handlers(app)
     app.add_exception_handler(404, pages.nothing_there)
     app.add_middleware(Surroundings, metrics=parts.metrics)

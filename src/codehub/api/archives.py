@@ -4,9 +4,8 @@ Paths are bytes on the wire, as file names are: what is no UTF-8 survives a roun
 """
 
 import hashlib
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Any, Final
 from urllib.parse import parse_qsl, quote
 from uuid import UUID
@@ -19,8 +18,9 @@ from codehub.api import cursors
 from codehub.api.deps import SIGNED, Cursor, Parts, Signed, WorkspaceId, problems
 from codehub.api.rendering import answer, moment
 from codehub.api.schemas import ArchiveList, ArchiveShown, Tree
+from codehub.api.under_way import Downloads, Listings
 from codehub.api.workspaces import visible
-from codehub.domain.errors import Invalid, LimitReached
+from codehub.domain.errors import Invalid
 from codehub.domain.identity import Scope as TokenScope
 from codehub.ports.contents import Content, to_bytes
 from codehub.usecases.handing_over import note_admin
@@ -34,9 +34,6 @@ PathInside = Annotated[
     Query(max_length=3 * LONGEST_PATH, description="Inside the home; empty = the home itself.", examples=["project"]),
 ]
 EntriesAtMost = Annotated[int, Query(ge=1, le=1_000, description="How many at most.")]
-
-MOST_DOWNLOADS: Final = 4
-"""Of one person at once in this process: each unpacks an archive, and few may at a time."""
 
 
 @router.get(
@@ -56,7 +53,7 @@ async def list_archives(parts: Parts, caller: Signed, workspace_id: WorkspaceId)
     "/workspaces/{workspace_id}/archives/{op_id}/tree",
     operation_id="listArchiveFolder",
     response_model=Tree,
-    responses=problems(*SIGNED, 404, 422),
+    responses=problems(*SIGNED, 404, 422, 429),
 )
 async def list_folder(
     request: Request,
@@ -74,7 +71,9 @@ async def list_folder(
     place = _place(op_id, inside)
     start = cursors.number_read(place, cursor) or 0
     browse = BrowseRestorePoints(parts.views, parts.contents)
-    listing = await browse.tree(workspace_id, op_id, inside, caller, start, limit)
+    listings: Listings = request.app.state.listings
+    with listings.one_more(caller.user.id):
+        listing = await browse.tree(workspace_id, op_id, inside, caller, start, limit)
     await note_admin(parts.audit, caller, owned, "list_archive")
     entries = [
         {
@@ -134,25 +133,6 @@ async def download_original(
     await note_admin(parts.audit, caller, owned, "download_archive")
     downloads: Downloads = request.app.state.downloads
     return Download(downloads, caller.user.id, lambda: browse.original(workspace_id, op_id, caller))
-
-
-class Downloads:
-    """Those under way in this process, by person."""
-
-    def __init__(self) -> None:
-        self._under_way: Counter[UUID] = Counter()
-
-    @contextmanager
-    def one_more(self, user_id: UUID) -> Iterator[None]:
-        if self._under_way[user_id] >= MOST_DOWNLOADS:
-            message = f"You have {MOST_DOWNLOADS} downloads under way. Try again when one of them is done."
-            raise LimitReached(message, code="download_limit")
-        self._under_way[user_id] += 1
-        try:
-            yield
-        finally:
-            self._under_way[user_id] -= 1
-            self._under_way += Counter()  # forgets whoever has none
 
 
 class Download(Response):

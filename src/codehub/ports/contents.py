@@ -54,12 +54,15 @@ class Content:
 
 
 class ArchiveContents(Protocol):
-    async def tree(self, key: str, path: str, start: int = 0, most: int | None = None) -> Listing:
+    """`owner`: whose archive it is. One owner's are looked into for the first time one after another, and so are those
+    of nobody named, so that nobody keeps all others waiting."""
+
+    async def tree(self, key: str, path: str, start: int = 0, most: int | None = None, *, owner: str = "") -> Listing:
         """`path` is relative to the home, "" is the home itself. NotFound if it is not in the archive, Invalid if it
         is no folder. Of a folder that has thousands of entries, only the `most` from `start` on are made."""
         ...
 
-    def content(self, key: str, path: str) -> AbstractAsyncContextManager[Content]:
+    def content(self, key: str, path: str, *, owner: str = "") -> AbstractAsyncContextManager[Content]:
         """A file's bytes, holes and second names included, or a folder as an uncompressed tar with names relative to
         it. Refuses as `tree` does, and what has no bytes of its own (links, fifos), before anything is sent. No byte
         that is not the archive's is ever given: a stream that cannot go on raises. Leaving the context ends the

@@ -45,19 +45,20 @@ class BrowseRestorePoints:
     async def tree(
         self, workspace_id: UUID, op_id: UUID, path: str, caller: Caller, start: int = 0, most: int | None = None
     ) -> Listing:
-        return await self.contents.tree(await self._key(workspace_id, op_id, caller), path, start, most)
+        key, owner = await self._place(workspace_id, op_id, caller)
+        return await self.contents.tree(key, path, start, most, owner=owner)
 
     @asynccontextmanager
     async def content(self, workspace_id: UUID, op_id: UUID, path: str, caller: Caller) -> AsyncIterator[Content]:
         """A file as it is, a folder as a tar; "" is the whole home."""
-        key = await self._key(workspace_id, op_id, caller)
-        async with self.contents.content(key, path) as content:
+        key, owner = await self._place(workspace_id, op_id, caller)
+        async with self.contents.content(key, path, owner=owner) as content:
             yield content
 
     @asynccontextmanager
     async def original(self, workspace_id: UUID, op_id: UUID, caller: Caller) -> AsyncIterator[Content]:
         """The whole as it is stored."""
-        key = await self._key(workspace_id, op_id, caller)
+        key, _ = await self._place(workspace_id, op_id, caller)
         async with self.contents.original(key) as content:
             yield content
 
@@ -67,9 +68,10 @@ class BrowseRestorePoints:
             raise NotFound(f"The data of workspace {workspace_id} has been purged; nothing of it is left.")
         return owned
 
-    async def _key(self, workspace_id: UUID, op_id: UUID, caller: Caller) -> str:
+    async def _place(self, workspace_id: UUID, op_id: UUID, caller: Caller) -> tuple[str, str]:
+        """(Its key, its owner, who need not be the caller.)"""
         owned = await self._owned(workspace_id, caller)
-        return (await Reading(self.views).restore_point(owned, op_id)).key
+        return (await Reading(self.views).restore_point(owned, op_id)).key, owned.workspace.owner_id
 
 
 def _shown(point: RestorePoint, present_key: str | None) -> PointShown:

@@ -1,8 +1,10 @@
 """What is inside the archives of the world in memory. One that goes bad while it is read stops giving bytes."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from weakref import WeakValueDictionary
 
 from codehub.adapters.memory.archives import ArchiveWorld, StoredEntry
 from codehub.adapters.memory.wire import Wire
@@ -41,9 +43,10 @@ class MemoryContents:
     def __init__(self, world: ArchiveWorld | None = None, wire: Wire | None = None) -> None:
         self.world = world or ArchiveWorld()
         self._wire = wire or Wire()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def tree(self, key: str, path: str, start: int = 0, most: int | None = None) -> Listing:
-        home = await self._home(key)
+    async def tree(self, key: str, path: str, start: int = 0, most: int | None = None, *, owner: str = "") -> Listing:
+        home = await self._in_turn(key, owner)
         folder = to_bytes(path)
         must_be_folder(path, _entry(folder, _found(home, path)))
         inside = [(raw, stored) for raw, stored in home.items() if raw and _parent(raw) == folder]
@@ -52,8 +55,8 @@ class MemoryContents:
         return Listing(path, tuple(_entry(raw, stored) for raw, stored in ordered[start:end]), end < len(ordered))
 
     @asynccontextmanager
-    async def content(self, key: str, path: str) -> AsyncIterator[Content]:
-        home = await self._home(key)
+    async def content(self, key: str, path: str, *, owner: str = "") -> AsyncIterator[Content]:
+        home = await self._in_turn(key, owner)
         raw = to_bytes(path)
         entry = _entry(raw, _found(home, path))
         must_have_bytes(path, entry)
@@ -66,6 +69,10 @@ class MemoryContents:
     async def original(self, key: str) -> AsyncIterator[Content]:
         data = b"".join(compressed(_tar(await self._home(key), b"")))
         yield Content(ARCHIVE_FILE, len(data), self._chunks(key, data))
+
+    async def _in_turn(self, key: str, owner: str) -> Home:
+        async with self._turns.setdefault(owner, asyncio.Lock()):
+            return await self._home(key)
 
     async def _home(self, key: str) -> Home:
         return await self._wire.call("contents.home", lambda: self._readable(key))

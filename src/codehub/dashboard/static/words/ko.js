@@ -474,6 +474,7 @@ export default {
   "problem.limit_reached": "실행 한도에 이르렀습니다. 다른 워크스페이스를 정지하거나 관리자에게 한도를 늘려 달라고 하세요.",
   "problem.workspace_limit": "만들 수 있는 워크스페이스 수에 이르렀습니다. 쓰지 않는 것을 삭제하세요.",
   "problem.download_limit": "내려받기가 너무 많습니다. 하나가 끝난 뒤 다시 시도하세요.",
+  "problem.listing_limit": "열어 보는 중인 폴더가 너무 많습니다. 하나가 끝난 뒤 다시 시도하세요.",
   "problem.stream_limit": "열린 화면이 너무 많습니다. 다른 탭을 닫으세요.",
   "problem.conflict": "지금 상태에서는 할 수 없습니다: {detail}",
   "problem.refused": "거부되었습니다: {detail}",
