@@ -25,8 +25,9 @@ T = TypeVar("T")
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="""Operate this installation. `leader`, `recover` and `gc` talk to the database itself (CODEHUB_DATABASE_URL,
-    or a `codehub up` on this machine); the others ask the API, as the admin you are signed in as.
+    help="""Operate this installation. `leader`, `backends`, `recover` and `gc` talk to the database itself
+    (CODEHUB_DATABASE_URL, or a `codehub up` on this machine); the others ask the API, as the admin you are signed in
+    as.
 
     Examples: `codehub admin leader` · `codehub admin users create ann`""",
 )
