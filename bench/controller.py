@@ -140,6 +140,7 @@ class Servers:
                 specs=database.specs(),
                 collector=database.collector(),
                 marks=database.marks,
+                worlds=database.worlds(),
                 install="bench",
                 feed=database.changes(),
                 bus=redis.bus(),

@@ -92,6 +92,7 @@ class Hub:
             specs=database.specs(),
             collector=database.collector(),
             marks=database.marks,
+            worlds=database.worlds(),
             install="test",
             feed=database.changes(),
             bus=worlds.bus,

@@ -226,6 +226,20 @@ async def test_a_store_that_is_not_there_belongs_to_nobody_we_know(directory: Re
         await directory.archives.claim("this")
 
 
+async def test_an_empty_directory_below_a_lost_mount_says_that_it_is_nobodys(directory: RealStore, key: str) -> None:
+    await directory.archives.claim("this")
+    await directory.archives.create_empty(key)
+    mount, disk = directory.directory, directory.directory.with_name("disk")
+    mount.rename(disk)
+    mount.mkdir()
+    assert await directory.archives.owner() is None
+    assert list(mount.iterdir()) == []
+    mount.rmdir()
+    disk.rename(mount)
+    assert await directory.archives.owner() == "this"
+    assert await directory.archives.look(key) is ArchiveState.READABLE
+
+
 async def test_a_key_beside_the_prefix_is_not_ours(directory: RealStore, key: str) -> None:
     for foreign in ("team-a/other/home.tar.zst", "team-b/homes-x/y/home.tar.zst", "elsewhere"):
         directory.begin(foreign)

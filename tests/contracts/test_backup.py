@@ -32,6 +32,7 @@ from codehub.domain.errors import Refused, Stale
 from codehub.domain.identity import Scope
 from codehub.domain.protection import Retention
 from codehub.domain.workspace import Desired, Workspace
+from codehub.domain.worlds import Backend
 from codehub.ports.accounts import NewToken, SessionRules, Ticket
 from tests.contracts.databases import ANN, new_term, restore_point, setting, stored
 from tests.contracts.directories import ROOT, person
@@ -77,6 +78,7 @@ async def filled(database: PostgresDatabase, workspaces: int = 3) -> None:
     await accounts.open_session(session, ann.id, SessionRules(), ROOT)
     await database.tickets().issue(b"k" * 32, Ticket(ann.id, uuid4(), session), 60)
     await database.traffic().add(1, 2.0)
+    await database.worlds().adopt(Backend.RUNTIME, "docker A", 0)
     await database.visits().open(b"v" * 32, Ticket(ann.id, uuid4(), session), 3600)
     await accounts.create_token(NewToken(uuid4(), ann.id, "ci \t\n\\N \\. ü", b"t" * 32, frozenset(Scope)), 5, ROOT)
     await database.idempotency_keys().claim(ann.id, "key", b"hash", uuid4())
@@ -133,8 +135,9 @@ async def test_every_table_comes_back_as_it_was(
         assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
         assert {part.table: part.rows for part in manifest.parts if part.table} == {n: len(before[n]) for n in kept}
         assert all(before[name] for name in kept), "an empty table proves nothing"
-        assert all(before[name] for name in ("sessions", "tickets", "visits", "traffic"))
+        assert all(before[name] for name in ("sessions", "tickets", "visits", "traffic", "worlds"))
         assert after["sessions"] == after["gc_marks"] == after["tickets"] == after["visits"] == after["traffic"] == []
+        assert after["worlds"] == [], "it adopts the world in which it is restored"
         # Numbers go on after the highest, and what is generated still is.
         await other.audit().append(ROOT, "act", "thing")
         row = await stored(other)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -10,7 +11,7 @@ import pytest
 from codehub.domain.errors import ErrorReason, JobConflict, VolumeInUse
 from codehub.domain.judge import ArchiveState
 from codehub.domain.naming import archive_key, volume_name
-from codehub.ports.jobs import JobKind, Jobs, JobSeen, JobSpec, JobState
+from codehub.ports.jobs import JobKind, Jobs, JobSeen, JobSpec, JobState, StoreOwner
 from tests.contracts.patience import eventually
 from tests.contracts.places import DockerPlace, MemoryPlace, Place, ProcessPlace
 
@@ -126,6 +127,24 @@ async def test_a_job_of_another_operation_is_in_the_way_until_cleared(jobs: Jobs
     await jobs.clear(spec.workspace_id)
     assert not await jobs.find()
     assert (await done(jobs, other)).state is JobState.SUCCEEDED
+
+
+async def test_a_store_that_is_not_the_right_one_is_neither_written_nor_read(
+    place: Place, jobs: Jobs, spec: JobSpec
+) -> None:
+    """Below a lost mount there is a directory too, and it would take anything."""
+    owned = replace(spec, owner=StoreOwner("codehub-owner", "here"))
+    unmarked = await done(jobs, owned)
+    assert (unmarked.state, unmarked.reason) == (JobState.FAILED, ErrorReason.UNREACHABLE)
+    assert not await place.archives().objects()
+    await place.archives().claim("here")
+    assert (await done(jobs, owned)).state is JobState.SUCCEEDED
+    other = replace(restoring(spec), owner=StoreOwner("codehub-owner", "somebody"))
+    await place.runtime().create_volume(other.workspace_id, other.volume)
+    refused = await done(jobs, other)
+    assert (refused.state, refused.reason) == (JobState.FAILED, ErrorReason.UNREACHABLE)
+    assert "somebody" in refused.message
+    assert place.content(other.volume) == []
 
 
 async def test_an_archive_that_is_not_there_cannot_be_restored(place: Place, jobs: Jobs, spec: JobSpec) -> None:

@@ -12,12 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
 
 from codehub.adapters.process import ProcessRuntime, trash
+from codehub.adapters.process.identity import Identity
 from codehub.adapters.process.locks import holder
 from codehub.adapters.process.shim import RECORD, clear
 from codehub.adapters.process.stragglers import stragglers
@@ -308,6 +310,32 @@ async def test_a_lost_disk_is_no_answer(place: ProcessPlace, spec: ContainerSpec
         await runtime.start_container(spec)
     place.root.with_name("elsewhere").rename(place.root)
     assert names(await runtime.volumes()) == {spec.workspace_id: {spec.volume}}
+
+
+async def test_a_directory_made_anew_below_a_lost_mount_is_another_world(place: ProcessPlace) -> None:
+    runtime, disk = place.runtime(), place.root.with_name("disk")
+    before = await runtime.identity()
+    place.root.rename(disk)
+    place.root.mkdir()
+    with pytest.raises(Unreachable, match="is the disk mounted"):
+        await runtime.identity()
+    anew = await place.runtime().identity()
+    assert anew != before
+    assert await runtime.identity() == anew
+    shutil.rmtree(place.root)
+    disk.rename(place.root)
+    assert await runtime.identity() == await place.runtime().identity() == before
+
+
+async def test_two_installations_in_one_directory_are_two_worlds(place: ProcessPlace) -> None:
+    assert await place.runtime().identity() != await place.runtime(install_id="there").identity()
+
+
+def test_processes_that_begin_at_once_agree_on_one_identity(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        found = set(threads.map(lambda _: Identity(tmp_path, "here").read(), range(64)))
+    assert len(found) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["identity"]
 
 
 async def test_a_command_that_is_not_there_is_an_image_that_is_not_to_be_had(

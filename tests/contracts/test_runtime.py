@@ -57,6 +57,18 @@ async def stopped(runtime: Runtime, workspace_id: UUID) -> bool:
     return not (await runtime.containers([workspace_id]))[workspace_id].running
 
 
+async def test_it_is_the_same_world_to_everybody_and_whatever_happens_in_it(
+    place: Place, runtime: Runtime, spec: ContainerSpec
+) -> None:
+    before = await runtime.identity()
+    assert await place.runtime().identity() == before
+    await runtime.start_container(spec)
+    await runtime.remove_container(spec.workspace_id)
+    await runtime.delete_volume(spec.workspace_id, spec.volume)
+    assert await runtime.identity() == before
+    assert before.startswith(f"{runtime.name} ")
+
+
 async def test_nothing_is_there_at_first(runtime: Runtime, workspace_id: UUID) -> None:
     assert not await runtime.containers()
     assert not await runtime.volumes()

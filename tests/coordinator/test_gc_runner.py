@@ -21,8 +21,10 @@ from codehub.domain.errors import Conflict, Stale, Unreachable
 from codehub.domain.judge import ArchiveState
 from codehub.domain.protection import Retention, ThingKind
 from codehub.domain.workspace import Desired, HomeContext, Operation, Phase, Workspace
+from codehub.domain.worlds import Backend
 from codehub.ports.archives import StoredObject
 from codehub.ports.collector import Restored
+from codehub.ports.worlds import Remembered
 from tests.coordinator.workshop import ANSWER_LOST, FAILS, PERSON, Workshop, began, in_virtual_time, now
 from tests.rows import (
     KEY,
@@ -500,9 +502,15 @@ def old_database(shop: Workshop) -> None:
     stray(shop, age=timedelta(hours=-1, seconds=-1))
 
 
+def owned_by(shop: Workshop, owner: str) -> None:
+    """And adopted so."""
+    shop.worlds.archives.owner = owner
+    shop.worlds.database.worlds[Backend.ARCHIVES] = Remembered(owner, now())
+
+
 def another_s_store(shop: Workshop) -> None:
     shop.place(archived(), archives={KEY: (1,)})
-    shop.worlds.archives.owner = "that"
+    owned_by(shop, "that")
     stray(shop)
 
 
@@ -597,7 +605,7 @@ async def test_a_reason_that_is_gone_and_comes_back_is_told_again() -> None:
     shop = await Workshop.open(TUNING)
     another_s_store(shop)
     for owner in ("that", "this", "that"):
-        shop.worlds.archives.owner = owner
+        owned_by(shop, owner)
         await collector(shop).run()
     assert len(shop.notifier.notices) == 2
 
@@ -615,17 +623,18 @@ async def test_an_archive_that_is_being_written_does_not_alarm() -> None:
 
 
 @in_virtual_time
-async def test_the_store_is_claimed_once() -> None:
+async def test_a_store_without_its_mark_is_neither_swept_nor_claimed_again() -> None:
     shop = await Workshop.open(TUNING)
-    await survey(shop)
-    assert shop.worlds.archives.owner is None
-    await collector(shop).run()
     assert shop.worlds.archives.owner == "this"
+    shop.worlds.archives.owner = None
+    with pytest.raises(Unreachable, match="without the mark codehub-owner"):
+        await collector(shop).run()
+    assert shop.worlds.archives.owner is None
 
 
 # ── what does not answer ─────────────────────────────────────────────────────────────────────────────────────────────
 
-LOOKS = ("archives.claim", "archives.owner", "archives.objects", "runtime.volumes", "runtime.containers")
+LOOKS = ("runtime.identity", "archives.owner", "archives.objects", "runtime.volumes", "runtime.containers")
 
 
 @pytest.mark.parametrize("call", LOOKS)

@@ -106,9 +106,11 @@ class Workshop:
 
     @classmethod
     async def open(cls, tuning: Tuning | None = None) -> "Workshop":
-        """In office, and nothing called yet."""
+        """In office, its backends recognised, and nothing called yet."""
         shop = cls(tuning)
         await shop.take_office()
+        await shop.backends.recognise_all()
+        shop.wire.calls.clear()
         return shop
 
     async def take_office(self) -> None:
@@ -129,6 +131,7 @@ class Workshop:
             specs=database.specs(),
             collector=database.collector(),
             marks=database.marks,
+            worlds=database.worlds(),
             install="this",
             feed=database.changes(),
             bus=MemoryBus(worlds.signals, wire),

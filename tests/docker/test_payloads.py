@@ -1,9 +1,10 @@
 """What the engine is asked for, whole and by equality: a wall that is left out shows here first."""
 
+from dataclasses import replace
 from uuid import UUID
 
 from codehub.adapters.docker.payloads import JobStore, Site, job, network, probe, volume, walls, workspace
-from codehub.ports.jobs import JobKind, JobSpec
+from codehub.ports.jobs import JobKind, JobSpec, StoreOwner
 from codehub.ports.runtime import ContainerSpec, Share
 
 KEY, OP = UUID("11111111-2222-3333-4444-555555555555"), UUID("99999999-8888-7777-6666-555555555555")
@@ -121,7 +122,9 @@ def test_a_job_that_archives_into_a_directory() -> None:
 
 def test_a_job_that_restores_from_a_bucket() -> None:
     spec = JobSpec(KEY, OP, JobKind.RESTORE, "ws-home", "a/b/home.tar.zst")
+    spec = replace(spec, owner=StoreOwner("team/codehub-owner", "here"))
     payload = job(SITE, spec, ["p"], JobStore("s3://homes", None, {"B": "2", "A": "1"}), volume_is_there=True)
+    assert payload["Cmd"][-5:-2] == ["--owner", "team/codehub-owner", "here"]
     assert payload["Cmd"][-2:] == ["--op-id", str(OP)]
     assert payload["Env"] == ["A=1", "B=2"]
     assert payload["HostConfig"]["NetworkMode"] == "host"

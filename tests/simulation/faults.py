@@ -18,6 +18,7 @@ from tests.simulation.virtual_time import VirtualClock
 T = TypeVar("T")
 
 READS = {
+    "runtime.identity",
     "runtime.containers",
     "runtime.volumes",
     "runtime.answers",
@@ -29,6 +30,7 @@ READS = {
     "archives.owner",
     "db.collector",
     "db.collection_pending",
+    "db.worlds",
     "db.versions",
     "db.active",
     "db.load",

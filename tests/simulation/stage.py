@@ -101,6 +101,7 @@ class Stage:
             specs=database.specs(),
             collector=database.collector(),
             marks=database.marks,
+            worlds=database.worlds(),
             install="this",
             feed=database.changes(),
             bus=MemoryBus(worlds.signals, wire),

@@ -23,9 +23,10 @@ import pytest
 
 from codehub.adapters.postgres import PostgresDatabase
 from codehub.adapters.postgres.migration import migrate
-from codehub.cli.exits import FAILED, SCHEMA, UNREACHABLE, USAGE
+from codehub.cli.exits import FAILED, INTERRUPTED, SCHEMA, UNREACHABLE, USAGE
 from codehub.domain.admission import Limits
 from codehub.domain.workspace import Desired, Operation, Phase
+from codehub.domain.worlds import Backend
 from codehub.usecases.wishes import NewWorkspace, Wishes
 from tests.api.real_site import free_port
 from tests.contracts.patience import eventually
@@ -195,7 +196,8 @@ def test_wrong_usage(words: tuple[str, ...], part: str, elsewhere: dict[str, str
 
 
 @pytest.mark.parametrize(
-    "verb", ["", "up", "coordinator", "migrate", "admin leader", "admin recover", "admin gc", "ide install"]
+    "verb",
+    ["", "up", "coordinator", "migrate", "admin leader", "admin recover", "admin gc", "admin backends", "ide install"],
 )
 def test_help_has_an_example(verb: str) -> None:
     done = codehub(*verb.split(), "--help")
@@ -238,6 +240,32 @@ async def test_nobody_leads(elsewhere: dict[str, str], fresh_database: str) -> N
     assert done.returncode == FAILED
     assert json.loads(done.stdout) == {"leader": None, "alive": False}
     assert await contents(fresh_database) == before
+
+
+async def test_backends_are_shown_and_forgotten_only_when_asked(elsewhere: dict[str, str], fresh_database: str) -> None:
+    await migrate(fresh_database)
+    elsewhere["CODEHUB_DATABASE_URL"] = fresh_database
+    done = codehub("admin", "backends", **elsewhere)
+    assert (done.returncode, done.stderr, done.stdout.count("none yet")) == (0, "", 2)
+    async with await PostgresDatabase.open(fresh_database) as database:
+        await database.worlds().adopt(Backend.RUNTIME, "docker ABCD", 0)
+        await database.worlds().adopt(Backend.ARCHIVES, "this", 0)
+        done = codehub("admin", "backends", **elsewhere)
+        assert done.returncode == FAILED
+        assert "the runtime is not the one that holds this installation's homes: expected 'docker ABCD'" in done.stdout
+        assert "found one without the mark codehub-owner" in done.stdout
+        told = json.loads(codehub("admin", "backends", "--json", **elsewhere).stdout)
+        assert [one["remembered"] for one in told] == ["docker ABCD", "this"]
+        before = await database.worlds().remembered()
+        given_up = codehub("admin", "backends", "--forget", "runtime", **elsewhere)
+        assert given_up.returncode == INTERRUPTED
+        assert await database.worlds().remembered() == before
+        done = codehub("admin", "backends", "--forget", "runtime", "--yes", **elsewhere)
+        assert (done.returncode, done.stdout) == (0, "Forgotten: the leader adopts the runtime that it finds.\n")
+        assert list(await database.worlds().remembered()) == [Backend.ARCHIVES]
+        assert [entry.action for entry in await database.audit().entries()] == ["forget_backend"]
+        again = codehub("admin", "backends", "--forget", "runtime", "--yes", **elsewhere)
+        assert (again.returncode, again.stdout) == (0, "Nothing was remembered.\n")
 
 
 async def test_gc_only_reports(elsewhere: dict[str, str], fresh_database: str) -> None:

@@ -21,7 +21,7 @@ from obstore.store import LocalStore, S3Store
 
 from codehub.domain.errors import BackendError, Unreachable
 from codehub.domain.judge import ArchiveState
-from codehub.domain.naming import meta_key
+from codehub.domain.naming import meta_key, owner_key
 from codehub.job.durable import sync_file
 from codehub.job.empty import empty_archive
 from codehub.job.failure import JobFailed
@@ -40,7 +40,6 @@ _THREADS = 8
 _LIST_TAKES_LONGER = 20.0
 _ONE_REQUEST = timedelta(seconds=5)
 _PATIENCE = Patience(_ONE_REQUEST, silence=None, connect=_ONE_REQUEST, retries=1, retrying=timedelta(seconds=8))
-_OWNER = "codehub-owner"
 _UNFINISHED = re.compile(r"#\d+$")
 """How obstore names the file of an upload into a directory until it is whole; its own listing leaves them out."""
 
@@ -123,7 +122,7 @@ class ObjectArchives:
         segments = self._prefix.rpartition("/")[0]
         listed = obstore.list(self._store, segments or None).collect()
         mine = [found for found in listed if found["path"].startswith(self._prefix)]
-        return [found for found in mine if found["path"] != self._prefix + _OWNER]
+        return [found for found in mine if found["path"] != owner_key(self._prefix)]
 
     def _objects(self) -> list[StoredObject]:
         listed = [StoredObject(found["path"], found["size"], found["last_modified"]) for found in self._list()]
@@ -215,9 +214,9 @@ class ObjectArchives:
 
     def _owner(self) -> str | None:
         try:
-            return bytes(obstore.get(self._store, self._prefix + _OWNER).bytes()).decode().strip()
+            return bytes(obstore.get(self._store, owner_key(self._prefix)).bytes()).decode().strip()
         except FileNotFoundError:
-            self._confirm_that_the_store_is_there(self._prefix + _OWNER)
+            self._confirm_that_the_store_is_there(owner_key(self._prefix))
             return None
 
     def _claim(self, install: str) -> str:
@@ -226,8 +225,8 @@ class ObjectArchives:
         if present is not None:
             return present
         with suppress(AlreadyExistsError):
-            obstore.put(self._store, self._prefix + _OWNER, install.encode(), mode="create", use_multipart=False)
-            self._settle(self._prefix + _OWNER)
+            obstore.put(self._store, owner_key(self._prefix), install.encode(), mode="create", use_multipart=False)
+            self._settle(owner_key(self._prefix))
         return self._owner() or install
 
     def _delete(self, key: str) -> None:

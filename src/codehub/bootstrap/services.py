@@ -81,6 +81,7 @@ class Services:
             specs=self.database.specs(),
             collector=self.database.collector(),
             marks=self.database.marks,
+            worlds=self.database.worlds(),
             install=self.install,
             feed=self.database.changes(),
             bus=self.redis.bus(),

@@ -131,6 +131,21 @@ async def archive_store(settings: "Settings") -> Finding:
     return ok("archives", "a probe was written, read back and deleted")
 
 
+async def backends(settings: "Settings") -> Finding:
+    """Not whether they answer, which others say, but whether they are the right ones."""
+    from codehub.bootstrap.services import open_services
+    from codehub.usecases.backends import backends_seen
+
+    async with open_services(settings) as services:
+        seen = await backends_seen(services.database.worlds(), services.runtime, services.archives)
+    if troubles := [one.trouble for one in seen if one.trouble]:
+        return fail("backends", " ".join(troubles), "See `codehub admin backends`.")
+    fresh = [one.backend.value for one in seen if one.remembered is None]
+    if fresh:
+        return ok("backends", f"{' and '.join(fresh)}: adopted by the first leader that finds it")
+    return ok("backends", "the runtime and the archive store are those that the database remembers")
+
+
 async def engine(settings: "Settings") -> Finding:
     from codehub.housing import engine_of, why_not_docker
 
@@ -312,6 +327,7 @@ SERVICES: dict[str, Check] = {
     "postgresql": postgresql,
     "redis": redis,
     "archives": archive_store,
+    "backends": backends,
     "walls": walls,
     "disk limits": disk_limits,
     "controller": leader,

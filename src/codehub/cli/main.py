@@ -7,6 +7,7 @@ import typer
 
 from codehub.cli import (
     admin,
+    admin_backends,
     admin_fleet,
     admin_people,
     backup,
@@ -62,6 +63,7 @@ def program(
 up.register(app)
 backup.register(admin.app)
 first_admin.register(admin.app)
+admin_backends.register(admin.app)
 doctor.register(app)
 serve.register(app)
 login.register(app)

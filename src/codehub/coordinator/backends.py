@@ -1,19 +1,26 @@
 """Every call of the controller to the outside: a breaker per backend, a time limit, and, before an effect, the
 question whether we still lead. A woken old leader touches nothing.
 
+A backend is believed while it is the one that the database remembers: asked before its first use in a term and after
+a silence, with each whole list, and before an absence is believed. Another one's answer is none (AnotherWorld).
+
 Remembers when each workspace was last acted on, so that a look begun before that is not believed.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
 
 from codehub.coordinator.breaker import Breaker
-from codehub.domain.errors import BackendError, Stale, Unreachable
+from codehub.coordinator.recognition import Recognition
+from codehub.domain.errors import AnotherWorld, BackendError, CircuitOpen, Stale, Unreachable
 from codehub.domain.judge import ArchiveState, ContainerSeen
+from codehub.domain.naming import owner_key
+from codehub.domain.worlds import Backend
 from codehub.ports.archives import Archives
-from codehub.ports.jobs import JobResult, Jobs, JobSeen, JobSpec
+from codehub.ports.jobs import JobResult, Jobs, JobSeen, JobSpec, StoreOwner
 from codehub.ports.runtime import ContainerSpec, Pulling, Runtime
 from codehub.ports.signals import Clock
 from codehub.ports.stores import Term
@@ -21,10 +28,13 @@ from codehub.ports.stores import Term
 T = TypeVar("T")
 
 CALL_SECONDS = 60.0
+WORLDS = {"runtime": Backend.RUNTIME, "jobs": Backend.RUNTIME, "archives": Backend.ARCHIVES}
 
 
 class Backends:
-    def __init__(
+    """`install` is what a store is marked with that nobody has claimed, under `prefix`."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the composition of one term
         self,
         runtime: Runtime,
         jobs: Jobs,
@@ -32,6 +42,9 @@ class Backends:
         term: Term,
         clock: Clock,
         breakers: Mapping[str, Breaker],
+        recognition: Recognition,
+        install: str,
+        prefix: str = "",
         call_seconds: float = CALL_SECONDS,
     ) -> None:
         self._runtime = runtime
@@ -40,6 +53,9 @@ class Backends:
         self._term = term
         self._clock = clock
         self._breakers = breakers
+        self._recognition = recognition
+        self._install = install
+        self._prefix = prefix
         self._call_seconds = call_seconds
         self._acted: dict[UUID, float] = {}
 
@@ -47,10 +63,16 @@ class Backends:
         return self._acted.get(workspace_id, float("-inf"))
 
     async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
-        return await self._ask("runtime", lambda: self._runtime.containers(ids))
+        found = await self._ask("runtime", lambda: self._runtime.containers(ids))
+        if ids is None:
+            await self._recognise(Backend.RUNTIME)
+        return found
 
     async def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, Mapping[str, str]]:
-        return await self._ask("runtime", lambda: self._runtime.volumes(ids))
+        found = await self._ask("runtime", lambda: self._runtime.volumes(ids))
+        if ids is None or any(key not in found for key in ids):
+            await self._recognise(Backend.RUNTIME)
+        return found
 
     async def answers(self, workspace_id: UUID) -> bool:
         return await self._ask("runtime", lambda: self._runtime.answers(workspace_id))
@@ -59,10 +81,15 @@ class Backends:
         return (await self._ask("jobs", lambda: self._jobs.find([workspace_id]))).get(workspace_id)
 
     async def inventory(self) -> Collection[str]:
-        return await self._ask("archives", self._archives.inventory)
+        listed = await self._ask("archives", self._archives.inventory)
+        await self._recognise(Backend.ARCHIVES)
+        return listed
 
     async def look(self, key: str) -> ArchiveState:
-        return await self._ask("archives", lambda: self._archives.look(key))
+        state = await self._ask("archives", lambda: self._archives.look(key))
+        if state is not ArchiveState.READABLE:
+            await self._recognise(Backend.ARCHIVES)
+        return state
 
     async def create_volume(self, workspace_id: UUID, name: str, disk_bytes: int | None = None) -> None:
         await self._act(workspace_id, "runtime", lambda: self._runtime.create_volume(workspace_id, name, disk_bytes))
@@ -77,30 +104,72 @@ class Backends:
         await self._act(workspace_id, "runtime", lambda: self._runtime.remove_container(workspace_id))
 
     async def start_job(self, spec: JobSpec) -> None:
-        await self._act(spec.workspace_id, "jobs", lambda: self._jobs.start(spec))
+        """The job looks at the store's mark by itself too: by then it may be another."""
+
+        async def start() -> None:
+            await self._jobs.start(replace(spec, owner=owner))
+
+        self._refuse_stale()
+        owner = StoreOwner(owner_key(self._prefix), await self._recognise(Backend.ARCHIVES))
+        await self._act(spec.workspace_id, "jobs", start)
 
     async def clear_job(self, workspace_id: UUID) -> None:
         await self._act(workspace_id, "jobs", lambda: self._jobs.clear(workspace_id))
 
     async def create_empty_archive(self, workspace_id: UUID, key: str) -> JobResult:
+        self._refuse_stale()
+        await self._recognise(Backend.ARCHIVES)
         return await self._act(workspace_id, "archives", lambda: self._archives.create_empty(key))
 
     async def delete_archive(self, workspace_id: UUID, key: str) -> None:
         await self._act(workspace_id, "archives", lambda: self._archives.delete(key))
 
-    async def claim_store(self, install: str) -> str:
-        return await self._ask("archives", lambda: self._archives.claim(install))
+    async def recognise_all(self) -> None:
+        for backend in Backend:
+            await self._recognise(backend)
 
     async def _act(self, workspace_id: UUID, backend: str, effect: Callable[[], Awaitable[T]]) -> T:
-        if not self._term.held():
-            raise Stale("the term is over: nothing is touched")
+        self._refuse_stale()
+        if not self._recognition.is_sure(WORLDS[backend]):
+            await self._recognise(WORLDS[backend])
+            self._refuse_stale()
         try:
             return await self._ask(backend, effect)
         finally:
             # even a failed effect may have happened
             self._acted[workspace_id] = self._clock.monotonic()
 
+    def _refuse_stale(self) -> None:
+        if not self._term.held():
+            raise Stale("the term is over: nothing is touched")
+
+    async def _recognise(self, backend: Backend) -> str:
+        try:
+            return await self._recognition.recognise(
+                backend,
+                lambda: self._call(backend.value, lambda: self._identity(backend)),
+                lambda: self._call(backend.value, lambda: self._archives.claim(self._install)),
+            )
+        except AnotherWorld as error:
+            error.context["endpoint"] = backend.value
+            raise
+
+    async def _identity(self, backend: Backend) -> str | None:
+        return await (self._runtime.identity() if backend is Backend.RUNTIME else self._archives.owner())
+
     async def _ask(self, backend: str, question: Callable[[], Awaitable[T]]) -> T:
+        world = WORLDS[backend]
+        if not self._recognition.is_sure(world):
+            await self._recognise(world)
+        try:
+            return await self._call(backend, question)
+        except CircuitOpen:
+            raise
+        except Unreachable:
+            self._recognition.doubt(world)
+            raise
+
+    async def _call(self, backend: str, question: Callable[[], Awaitable[T]]) -> T:
         async def within_time() -> T:
             try:
                 async with asyncio.timeout(self._call_seconds):

@@ -46,7 +46,6 @@ class GcRunner:
         metrics: Metrics,
         retention: Retention,
         envelope: Envelope,
-        install: str,
     ) -> None:
         self._survey = survey
         self._marks = marks
@@ -58,13 +57,12 @@ class GcRunner:
         self._metrics = metrics
         self._retention = retention
         self._envelope = envelope
-        self._install = install
         self._told: set[str] = set()
 
     async def run(self, waived: Collection[str] = ()) -> CollectorReport:
         """Raises BackendError, having swept nothing, if it could not look; Stale when the term is over."""
         try:
-            await self._backends.claim_store(self._install)
+            await self._backends.recognise_all()
             report = await self._survey.report(waived)
         except BackendError as error:
             self._metrics.add(GC_RUNS, outcome="unreachable")

@@ -22,12 +22,13 @@ from codehub.coordinator.gc_report import CollectorReport, Survey
 from codehub.coordinator.gc_runner import GcRunner
 from codehub.coordinator.observer import Observer
 from codehub.coordinator.queue import WorkQueue
+from codehub.coordinator.recognition import AGAIN_SECONDS, Recognition, refuse_another_world
 from codehub.coordinator.reconciler import Reconciler
 from codehub.coordinator.retention_runner import RecordAges, Records, RetentionRunner
 from codehub.coordinator.ttl_runner import TtlRunner
 from codehub.domain.admission import Limits
 from codehub.domain.envelope import Envelope
-from codehub.domain.errors import CodeHubError, Stale
+from codehub.domain.errors import AnotherWorld, CodeHubError, Stale
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.plan import Policy
 from codehub.domain.protection import Retention
@@ -44,6 +45,7 @@ from codehub.ports.stores import (
     WorkspaceSpecs,
     WorkspaceStatuses,
 )
+from codehub.ports.worlds import Worlds
 from codehub.telemetry import (
     COMPONENT_RESTARTS,
     EPOCH,
@@ -76,6 +78,7 @@ class Outside:
     specs: WorkspaceSpecs
     collector: CollectorView
     marks: Callable[[int], CollectorMarks]
+    worlds: Worlds
     install: str
     feed: ChangeFeed
     bus: Bus
@@ -143,12 +146,16 @@ class Coordinator:
         """Campaign and lead, until cancelled."""
         while True:
             try:
+                await refuse_another_world(self._outside.worlds, self._outside.runtime)
                 term = await self._outside.leadership.campaign(self._holder)
+            except AnotherWorld as error:
+                log.error("does not campaign", holder=self._holder, why=str(error))  # noqa: TRY400 - no bug of ours
+                await self._outside.clock.sleep(AGAIN_SECONDS)
             except CodeHubError as error:
                 log.warning("cannot campaign", error=str(error))
                 await self._outside.clock.sleep(1.0)
-                continue
-            await self._lead(term)
+            else:
+                await self._lead(term)
 
     async def _lead(self, term: Term) -> None:
         metrics = self._outside.metrics
@@ -184,7 +191,18 @@ class Reign:
         self._statuses = outside.statuses(term.epoch)
         wishes = Wishes(outside.specs, tuning.limits)
         breakers = {name: Breaker(name, clock, outside.metrics) for name in ("runtime", "jobs", "archives")}
-        backends = Backends(outside.runtime, outside.jobs, outside.archives, term, clock, breakers, tuning.call_seconds)
+        backends = Backends(
+            outside.runtime,
+            outside.jobs,
+            outside.archives,
+            term,
+            clock,
+            breakers,
+            Recognition(outside.worlds, term.epoch, clock),
+            outside.install,
+            tuning.policy.archive_prefix,
+            tuning.call_seconds,
+        )
         self.queue = WorkQueue(clock)
         self.observer = Observer(backends, self._statuses, self.queue, clock, tuning.policy, tuning.inventory_interval)
         executor = Executor(backends, self._statuses, wishes, robot, tuning.policy, outside.templates)
@@ -221,7 +239,6 @@ class Reign:
             outside.metrics,
             tuning.retention,
             tuning.envelope,
-            outside.install,
         )
         self._events = EventListener(
             outside.feed, outside.bus, self._wake, self._resync, outside.metrics, tuning.sse_prefix, tuning.wake_prefix

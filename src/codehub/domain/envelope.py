@@ -108,7 +108,8 @@ def _foreign(inventory: Inventory) -> Refusal | None:
     return Refusal(
         Check.FOREIGN_INSTALL,
         f"the object store belongs to the installation {inventory.owner!r} and we are {inventory.install!r}; "
-        "give each a bucket or an archive prefix of its own (if ours was renamed, remove the object codehub-owner)",
+        "give each a bucket or an archive prefix of its own (if ours was renamed, remove the object codehub-owner, "
+        "then `codehub admin backends --forget archives`)",
     )
 
 

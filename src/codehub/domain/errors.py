@@ -13,6 +13,7 @@ CodeHubError
 ├── BackendError       a backend answered with a failure; carries an ErrorReason
 │   ├── Unreachable    it did not answer: the truth is unknown
 │   │   └── CircuitOpen  we did not even ask
+│   │       └── AnotherWorld  it is not the one that holds our homes or archives
 │   ├── VolumeInUse    a container still holds the volume
 │   └── JobConflict    a job of another operation still runs
 └── Stale              our term or operation is over: drop the result, touch nothing
@@ -228,6 +229,10 @@ class Unreachable(BackendError):
 
 class CircuitOpen(Unreachable):
     """Asked nobody: the breaker is open, so this burns no try."""
+
+
+class AnotherWorld(CircuitOpen):
+    """Whatever it answers is not about us. Like an open breaker, it costs nobody a try."""
 
 
 class VolumeInUse(BackendError):

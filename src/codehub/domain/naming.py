@@ -9,6 +9,7 @@ from uuid import UUID
 
 ARCHIVE_FILE = "home.tar.zst"
 META_SUFFIX = ".meta"
+OWNER_MARK = "codehub-owner"
 INSTALL_LABEL = "codehub.install"
 WORKSPACE_LABEL = "codehub.workspace"
 OPERATION_LABEL = "codehub.operation"
@@ -46,6 +47,11 @@ def archive_key(prefix: str, workspace_id: UUID, archive_op_id: UUID) -> str:
 
 def is_archive_of(key: str | None, workspace_id: UUID, archive_op_id: UUID | None) -> bool:
     return key is not None and key.endswith(f"{workspace_id}/{archive_op_id}/{ARCHIVE_FILE}")
+
+
+def owner_key(prefix: str) -> str:
+    """The object that says which installation the store belongs to."""
+    return prefix + OWNER_MARK
 
 
 def meta_key(key: str) -> str:

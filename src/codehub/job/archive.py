@@ -16,6 +16,7 @@ from codehub.job.failure import JobFailed, from_os_error
 from codehub.job.ignore import read_ignore
 from codehub.job.lookahead import Lookahead
 from codehub.job.meta import Meta
+from codehub.job.owner import Owner, refuse_anothers
 from codehub.job.pack import Packer, Totals
 from codehub.job.progress import Progress
 from codehub.job.retry import with_tries
@@ -35,6 +36,7 @@ class ArchiveRequest:
     store_url: str
     key: str
     backoff_seconds: float = 1.0
+    owner: Owner | None = None
 
 
 def archive(request: ArchiveRequest, progress: Progress) -> None:
@@ -44,6 +46,7 @@ def archive(request: ArchiveRequest, progress: Progress) -> None:
 
 def _attempt(request: ArchiveRequest, progress: Progress, number: int) -> tuple[Meta, int]:
     store = open_store(request.store_url, request.key)
+    refuse_anothers(store, request.owner)
     finished = _finished(store)
     if finished is not None:
         store.remove_leftovers()
@@ -57,6 +60,7 @@ def _attempt(request: ArchiveRequest, progress: Progress, number: int) -> tuple[
         raise from_os_error(error, "cannot archive the volume") from error
     _prove(store, sha256, size, progress)
     meta = Meta(sha256, size, totals.files, totals.content_bytes, datetime.now(UTC).isoformat())
+    refuse_anothers(store, request.owner)  # it may have been unmounted meanwhile
     if not store.create_meta(meta):
         meta = _accept_other(store, meta)
     return meta, totals.left_out

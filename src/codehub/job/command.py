@@ -18,6 +18,7 @@ from uuid import UUID
 from codehub.job.archive import ArchiveRequest, archive
 from codehub.job.exit_codes import OUTCOMES, ExitCode
 from codehub.job.failure import JobFailed
+from codehub.job.owner import Owner
 from codehub.job.progress import Progress
 from codehub.job.restore import RestoreRequest, restore
 
@@ -71,17 +72,25 @@ def _parse(arguments: list[str]) -> Callable[[Progress], None]:
         verb.add_argument("--store", required=True, metavar="URL", help="file:///directory or s3://bucket")
         verb.add_argument("--key", required=True, help="the archive's key; .meta is added for its proof")
         verb.add_argument("--backoff-seconds", type=float, default=1.0, help="wait before the second try (default 1)")
+        verb.add_argument("--owner", nargs=2, metavar=("KEY", "NAME"), help="the object that must say so")
         if name == "restore":
             verb.add_argument("--op-id", type=_op_id, required=True, metavar="UUID")
             verb.add_argument(
                 "--max-bytes", type=_bytes, default=0, metavar="N", help="what the volume may hold; 0: any"
             )
     chosen = parser.parse_args(arguments)
+    owner = Owner(*chosen.owner) if chosen.owner else None
     if chosen.verb == "archive":
-        to_archive = ArchiveRequest(chosen.volume, chosen.store, chosen.key, chosen.backoff_seconds)
+        to_archive = ArchiveRequest(chosen.volume, chosen.store, chosen.key, chosen.backoff_seconds, owner)
         return lambda progress: archive(to_archive, progress)
     to_restore = RestoreRequest(
-        chosen.volume, chosen.store, chosen.key, chosen.op_id, chosen.max_bytes, chosen.backoff_seconds
+        chosen.volume,
+        chosen.store,
+        chosen.key,
+        chosen.op_id,
+        chosen.max_bytes,
+        chosen.backoff_seconds,
+        owner,
     )
     return lambda progress: restore(to_restore, progress)
 

@@ -18,6 +18,7 @@ class ExitCode(IntEnum):
     CONFLICT = 13
     UNREACHABLE = 20
     ACCESS_DENIED = 21
+    OTHER_STORE = 22
     ARCHIVE_NOT_FOUND = 30
     ARCHIVE_CORRUPTED = 31
     STOPPED = 143
@@ -42,6 +43,7 @@ OUTCOMES: dict[ExitCode, Outcome] = {
     ExitCode.CONFLICT: Outcome("ActionFailed", "conflict", "someone else's proven data is in the way; nothing changed"),
     ExitCode.UNREACHABLE: Outcome("Unreachable", "unreachable", "the object store did not answer"),
     ExitCode.ACCESS_DENIED: Outcome("Unreachable", "access_denied", "the object store refuses these credentials"),
+    ExitCode.OTHER_STORE: Outcome("Unreachable", "other_store", "the store is not the one it should be; untouched"),
     ExitCode.ARCHIVE_NOT_FOUND: Outcome("ArchiveAccessError", "not_found", "the object or its .meta is not there"),
     ExitCode.ARCHIVE_CORRUPTED: Outcome("ArchiveCorrupted", "corrupted", "the object is not what .meta says"),
     ExitCode.STOPPED: Outcome("", "stopped", "ended by SIGTERM; run it again to go on"),

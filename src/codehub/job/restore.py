@@ -16,6 +16,7 @@ from codehub.job.failure import JobFailed, corrupted, from_os_error, refused
 from codehub.job.layout import begun_name, staging_name, stamp_name
 from codehub.job.lookahead import Lookahead
 from codehub.job.meta import Meta
+from codehub.job.owner import Owner, refuse_anothers
 from codehub.job.progress import Progress
 from codehub.job.retry import with_tries
 from codehub.job.stamp import Stamp, describe_home
@@ -37,6 +38,7 @@ class RestoreRequest:
     max_bytes: int = 0
     """0 sets no limit."""
     backoff_seconds: float = 1.0
+    owner: Owner | None = None
 
 
 def restore(request: RestoreRequest, progress: Progress) -> None:
@@ -64,6 +66,7 @@ def _attempt(request: RestoreRequest, progress: Progress) -> Stamp:
 def _unpack(volume: int, request: RestoreRequest, progress: Progress) -> Stamp:
     staging.refuse_foreign_content(volume)
     store = open_store(request.store_url, request.key)
+    refuse_anothers(store, request.owner)
     meta = believed(store)
     if 0 < request.max_bytes < meta.content_bytes:
         raise refused(f"it needs {meta.content_bytes} bytes and this volume may hold {request.max_bytes}")

@@ -25,14 +25,24 @@ class JobState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class StoreOwner:
+    """The object that says whose the store is, and whose it must be."""
+
+    key: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
-    """`key` names the archive that is written or read; `op_id` is the operation the job belongs to."""
+    """`key` names the archive that is written or read; `op_id` is the operation the job belongs to. `owner`: a store
+    that is not theirs is neither read nor written, and the job fails as if it did not answer."""
 
     workspace_id: UUID
     op_id: UUID
     kind: JobKind
     volume: str
     key: str
+    owner: StoreOwner | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,11 @@ class Endpoint(NamedTuple):
 class Runtime(Protocol):
     name: str
 
+    async def identity(self) -> str:
+        """Which world this is: the same for as long as its volumes are the same ones, and never another's. One that was
+        emptied, or made anew in its place, is another. Raises Unreachable if it cannot be said."""
+        ...
+
     async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
         """One bulk look; with `ids`, at those alone. `answered` is not probed here: it is false. What cannot be told of
         one workspace is said of that one (`known` is false) and keeps nobody else from being seen."""

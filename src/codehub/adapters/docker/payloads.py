@@ -126,6 +126,8 @@ def job(site: Site, spec: JobSpec, program: Sequence[str], store: "JobStore", *,
     place = HOME if volume_is_there else f"/volumes/{spec.volume}"
     mounts = [_home(spec.volume)] if volume_is_there else []
     arguments = [spec.kind.value, "--volume", place, "--store", store.url, "--key", spec.key]
+    if spec.owner is not None:
+        arguments += ["--owner", spec.owner.key, spec.owner.name]
     if spec.kind is JobKind.RESTORE:
         arguments += ["--op-id", str(spec.op_id)]
     own = {OPERATION_LABEL: str(spec.op_id), KIND_LABEL: spec.kind.value, VOLUME_LABEL: spec.volume}

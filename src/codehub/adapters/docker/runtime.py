@@ -76,6 +76,10 @@ class DockerRuntime:
         await self._first_answers.close()
         await self.walls.close()
 
+    async def identity(self) -> str:
+        """The engine keeps its id beside its volumes."""
+        return f"docker {(await self.engine.info())['ID']} {self.site.install_id}"
+
     async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
         found = await self._listed(WORKSPACE, ids, container_name)
         seen = {key: await self._seen(container) for key, container in found.items()}

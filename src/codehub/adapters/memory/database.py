@@ -17,6 +17,7 @@ from codehub.adapters.memory.people import PeopleWorld
 from codehub.adapters.memory.traffic import MemoryTraffic
 from codehub.adapters.memory.views import MemoryLedger, MemoryViews
 from codehub.adapters.memory.wire import Wire
+from codehub.adapters.memory.worlds import MemoryWorlds
 from codehub.domain.admission import Slots, holds_slot, overtaken
 from codehub.domain.errors import Conflict, NotFound, Stale
 from codehub.domain.history import Minute
@@ -24,8 +25,10 @@ from codehub.domain.ledger import Entry, entries
 from codehub.domain.plan import wants_volume_gone
 from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import SPEC_FIELDS, STATUS_FIELDS, Desired, Operation, Phase, Workspace
+from codehub.domain.worlds import Backend
 from codehub.ports.signals import Change, Channel, Clock
 from codehub.ports.stores import Actor, SpecDecision
+from codehub.ports.worlds import Remembered
 
 T = TypeVar("T")
 
@@ -42,6 +45,7 @@ class DatabaseWorld:
     points: dict[UUID, list[RestorePoint]] = field(default_factory=dict)
     leases: dict[UUID, dict[str, datetime]] = field(default_factory=dict)
     traffic: dict[datetime, Minute] = field(default_factory=dict)
+    worlds: dict[Backend, Remembered] = field(default_factory=dict)
     people: PeopleWorld = field(default_factory=PeopleWorld)
     leadership: LeadershipWorld = field(default_factory=LeadershipWorld)
     collector: CollectorWorld = field(default_factory=CollectorWorld)
@@ -137,6 +141,9 @@ class MemoryDatabase:
 
     def traffic(self) -> MemoryTraffic:
         return MemoryTraffic(self.world.traffic, self.world.now, self._wire)
+
+    def worlds(self) -> MemoryWorlds:
+        return MemoryWorlds(self.world, self._wire)
 
     def collector(self) -> MemoryCollectorView:
         return MemoryCollectorView(self.world, self._wire)

@@ -61,6 +61,7 @@ class JobWorld:
         try:
             if job.spec.workspace_id in self.failing:
                 raise _JobFailed(self.failing[job.spec.workspace_id], "told to fail")
+            self._refuse_anothers_store(job.spec)
             work = self._archive(job) if job.spec.kind is JobKind.ARCHIVE else self._restore(job)
             job.result = await work
             job.state = JobState.SUCCEEDED
@@ -74,6 +75,10 @@ class JobWorld:
         volume = self.runtime.volumes.get(job.spec.volume)
         if volume is not None and volume.job == job.spec.op_id:
             volume.job = None
+
+    def _refuse_anothers_store(self, spec: JobSpec) -> None:
+        if spec.owner is not None and self.archives.owner != spec.owner.name:
+            raise _JobFailed(ErrorReason.UNREACHABLE, f"the archive store is not {spec.owner.name}'s")
 
     async def _archive(self, job: Job) -> JobResult:
         key = job.spec.key
@@ -89,6 +94,7 @@ class JobWorld:
         stored = self.archives.objects.get(key)
         if stored is None or stored.content != read:
             raise _JobFailed(ErrorReason.ARCHIVE_CORRUPTED, "what was read back is not what was written")
+        self._refuse_anothers_store(job.spec)
         stored.committed = True
         return stored.result(key)
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from codehub.adapters.memory.wire import Wire
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
@@ -40,8 +40,9 @@ class Container:
 
 @dataclass(slots=True)
 class RuntimeWorld:
-    """`boot_seconds`: how long a container takes to answer. `bad_images` cannot be pulled."""
+    """`boot_seconds`: how long a container takes to answer. `bad_images` cannot be pulled. No two are the same."""
 
+    identity: str = field(default_factory=lambda: f"memory {uuid4().hex}")
     now: Callable[[], float] = lambda: 0.0
     boot_seconds: float = 0.0
     containers: dict[UUID, Container] = field(default_factory=dict)
@@ -85,6 +86,9 @@ class MemoryRuntime:
     def __init__(self, world: RuntimeWorld | None = None, wire: Wire | None = None) -> None:
         self.world = world or RuntimeWorld()
         self._wire = wire or Wire()
+
+    async def identity(self) -> str:
+        return await self._wire.call("runtime.identity", lambda: self.world.identity)
 
     async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
         return await self._wire.call(

@@ -20,6 +20,7 @@ from codehub.adapters.postgres.templates import PostgresTemplates
 from codehub.adapters.postgres.traffic import PostgresTraffic
 from codehub.adapters.postgres.views import PostgresViews
 from codehub.adapters.postgres.visits import PostgresVisits
+from codehub.adapters.postgres.worlds import PostgresWorlds
 from codehub.ports.signals import Clock
 
 
@@ -69,6 +70,9 @@ class PostgresDatabase:
 
     def collector(self) -> PostgresCollectorView:
         return PostgresCollectorView(self.sessions)
+
+    def worlds(self) -> PostgresWorlds:
+        return PostgresWorlds(self.sessions)
 
     def accounts(self) -> PostgresAccounts:
         return PostgresAccounts(self.sessions)

@@ -81,6 +81,8 @@ class ProcessJobs:
     def _arguments(self, spec: JobSpec) -> Iterator[str]:
         home = self._homes.home(spec.volume)
         yield from ("--volume", str(home), "--store", self._store_url, "--key", spec.key)
+        if spec.owner is not None:
+            yield from ("--owner", spec.owner.key, spec.owner.name)
         if spec.kind is JobKind.RESTORE:
             most = self._most_bytes
             if most is None:

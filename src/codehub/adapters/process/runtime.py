@@ -15,6 +15,7 @@ from uuid import UUID
 import structlog
 
 from codehub.adapters.process import shim
+from codehub.adapters.process.identity import Identity
 from codehub.adapters.process.listeners import own_address
 from codehub.adapters.process.locks import Busy
 from codehub.adapters.process.sandbox import HOME_INSIDE, find_bubblewrap, sandboxed
@@ -66,10 +67,14 @@ class ProcessRuntime:
         self._hidden = list(hidden)
         self._bubblewrap: asyncio.Future[str | None] | None = None
         self._unreadable: set[UUID] = set()
+        self._identity = Identity(root, install_id)
         self._sockets = Sockets(root)
         self.homes = Volumes(root, install_id)
         self._containers = ProcessTable(root / "containers", install_id, grace_seconds)
         self.jobs = ProcessTable(root / "jobs", install_id, _JOB_GRACE_SECONDS)
+
+    async def identity(self) -> str:
+        return await asyncio.to_thread(self._identity.read)
 
     async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
         return await asyncio.to_thread(

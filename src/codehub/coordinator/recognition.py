@@ -1,0 +1,96 @@
+"""Is this backend the one that the database remembers? Of another, nothing is believed and nothing is done there.
+
+The first leader adopts what it finds. Of one that is not recognised nobody asks again for a while; then the database
+is read anew, so that an operator who forgets the old one is heard within the term.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from codehub.domain.errors import AnotherWorld, BackendError
+from codehub.domain.worlds import Backend, stranger
+from codehub.ports.runtime import Runtime
+from codehub.ports.signals import Clock
+from codehub.ports.worlds import Worlds
+
+log = structlog.get_logger()
+
+AGAIN_SECONDS = 5.0
+ANSWER_SECONDS = 3.0
+
+
+@dataclass(slots=True)
+class Acquaintance:
+    """`sure`: recognised, and not silent since. `refused_at`: when it was last seen to be another."""
+
+    identity: str | None = None
+    sure: bool = False
+    refused_at: float = float("-inf")
+    why: str = ""
+
+
+@dataclass(slots=True)
+class Recognition:
+    """One term's."""
+
+    worlds: Worlds
+    epoch: int
+    clock: Clock
+    known: dict[Backend, Acquaintance] = field(default_factory=lambda: {backend: Acquaintance() for backend in Backend})
+
+    def is_sure(self, backend: Backend) -> bool:
+        return self.known[backend].sure
+
+    def doubt(self, backend: Backend) -> None:
+        self.known[backend].sure = False
+
+    async def recognise(
+        self,
+        backend: Backend,
+        identify: Callable[[], Awaitable[str | None]],
+        claim: Callable[[], Awaitable[str]],
+    ) -> str:
+        """Its identity; AnotherWorld if it is not ours. `claim` gives one to a backend that has none."""
+        known = self.known[backend]
+        if self.clock.monotonic() - known.refused_at < AGAIN_SECONDS:
+            raise AnotherWorld(known.why)
+        found = await identify()
+        if found is None or found != known.identity:
+            await self._compare(backend, known, found, claim)
+        known.sure = True
+        return known.identity or ""
+
+    async def _compare(
+        self, backend: Backend, known: Acquaintance, found: str | None, claim: Callable[[], Awaitable[str]]
+    ) -> None:
+        remembered = (await self.worlds.remembered()).get(backend)
+        if remembered is not None:
+            expected = remembered.identity
+        else:
+            found = await claim() if found is None else found
+            expected = await self.worlds.adopt(backend, found, self.epoch)
+            log.info("backend adopted", backend=backend.value, identity=expected)
+        if found != expected:
+            known.sure, known.refused_at = False, self.clock.monotonic()
+            known.why = stranger(backend, expected, found)
+            log.error("another world", backend=backend.value, why=known.why)
+            raise AnotherWorld(known.why)
+        known.identity = expected
+
+
+async def refuse_another_world(worlds: Worlds, runtime: Runtime) -> None:
+    """For one who would lead: AnotherWorld if the runtime is not the remembered one, so that somebody leads who has it.
+    One that does not answer may be the right one."""
+    remembered = (await worlds.remembered()).get(Backend.RUNTIME)
+    if remembered is None:
+        return
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            found = await runtime.identity()
+    except (BackendError, TimeoutError):
+        return
+    if found != remembered.identity:
+        raise AnotherWorld(stranger(Backend.RUNTIME, remembered.identity, found))

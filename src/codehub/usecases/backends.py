@@ -1,0 +1,53 @@
+"""Are the backends the ones that the database remembers? For those who only want to know, and change nothing."""
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any
+
+from codehub.domain.errors import BackendError
+from codehub.domain.worlds import Backend, stranger
+from codehub.ports.archives import Archives
+from codehub.ports.runtime import Runtime
+from codehub.ports.worlds import Remembered, Worlds
+
+
+@dataclass(frozen=True, slots=True)
+class BackendSeen:
+    """`silence`: why it could not be asked. `found` is None for a store that nobody has marked."""
+
+    backend: Backend
+    remembered: Remembered | None
+    found: str | None = None
+    silence: str = ""
+
+    @property
+    def trouble(self) -> str:
+        """Empty: it is the one that is remembered, or none is yet."""
+        if self.silence or self.remembered is None or self.found == self.remembered.identity:
+            return self.silence
+        return stranger(self.backend, self.remembered.identity, self.found)
+
+    def to_json(self) -> dict[str, Any]:
+        known = self.remembered
+        return {
+            "backend": self.backend.value,
+            "remembered": known.identity if known else None,
+            "since": known.since.isoformat() if known else None,
+            "found": self.found,
+            "trouble": self.trouble,
+        }
+
+
+async def backends_seen(worlds: Worlds, runtime: Runtime, archives: Archives) -> list[BackendSeen]:
+    remembered = await worlds.remembered()
+    return [
+        await _seen(Backend.RUNTIME, remembered.get(Backend.RUNTIME), runtime.identity()),
+        await _seen(Backend.ARCHIVES, remembered.get(Backend.ARCHIVES), archives.owner()),
+    ]
+
+
+async def _seen(backend: Backend, known: Remembered | None, asked: Awaitable[str | None]) -> BackendSeen:
+    try:
+        return BackendSeen(backend, known, await asked)
+    except BackendError as error:
+        return BackendSeen(backend, known, silence=str(error))
