@@ -84,6 +84,35 @@ def test_what_was_stored_wrong_is_never_believed(desk: Desk, monkeypatch: pytest
     assert not desk.meta.exists()
 
 
+@pytest.mark.parametrize(
+    ("limit", "why"),
+    [
+        ("tar_reader.LONGEST_PATH", "is too long a name"),
+        ("tar_reader.LARGEST_PAX_HEADER", "an extended header of"),
+        ("tar_reader.MOST_PIECES", "has a sparse map of"),
+        ("compress.LARGEST_WINDOW", "cannot be decompressed"),
+    ],
+)
+def test_what_no_restore_would_take_is_never_believed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, limit: str, why: str
+) -> None:
+    (desk.home / ("a name of forty letters " * 8)).write_bytes(os.urandom(4 << 20))
+    with (desk.home / "sparse").open("wb") as sparse:
+        for place in (0, 1 << 20, 2 << 20):
+            sparse.seek(place)
+            sparse.write(b"x")
+        sparse.truncate(3 << 20)
+    with monkeypatch.context() as smaller:
+        smaller.setattr(f"codehub.job.{limit}", 1 << 10 if limit.startswith("compress") else 1)
+        archived = desk.archive()
+    assert (archived.code, desk.meta.exists()) == (ExitCode.ACTION_FAILED, False)
+    assert archived.message.startswith("no restore would take this home's archive, so the volume stays (")
+    assert why in archived.message
+    assert archived.warnings == [], "trying again would change nothing"
+    assert desk.archive().code == ExitCode.DONE
+    assert desk.restore().code == ExitCode.DONE
+
+
 def test_meta_is_written_after_the_proof(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
     prove = archive_module._prove

@@ -61,6 +61,15 @@ HOSTILE: dict[str, tuple[list[bytes], str]] = {
     "extended header with no length": ([extended(b" path=x\n", file(b"x"))], "cannot be read"),
     "negative size": ([extended(record(b"size", b"-1"), file(b"x"))], "a number that is none"),
     "owner out of range": ([extended(record(b"uid", b"4294967295"), file(b"x"))], "an owner that is none"),
+    "size beyond the largest": ([extended(record(b"size", b"%d" % 2**63), file(b"x"))], "a number that is none"),
+    "size of twenty digits": ([extended(record(b"size", b"1" * 20), file(b"x"))], "a number that is none"),
+    "time after the last": ([extended(record(b"mtime", b"%d" % 2**63), file(b"x"))], "a time that is none"),
+    "time before the first": ([extended(record(b"mtime", b"-%d.5" % 2**63), file(b"x"))], "a time that is none"),
+    "path without end": ([extended(record(b"path", b"x" * (5 << 20)), file(b"x"))], "is too long a name"),
+    "crowd of records": (
+        [extended(b"".join(record(b"%d" % number, b"") for number in range(20_000)), file(b"x"))],
+        "more than 16384 records",
+    ),
     "unknown record": (
         [extended(record(b"SCHILY.dev", b"1") + record(b"mtime", b"1"), file(b"x"))],
         "this job does not write",

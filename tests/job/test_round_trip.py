@@ -11,7 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from codehub.job.attributes import read_xattrs
 from codehub.job.exit_codes import ExitCode
+from codehub.job.tar_format import Xattrs
 from codehub.job.verify import members, verify
 from tests.job.jobs import Desk, operation
 from tests.job.trees import acl, assert_same, make_nasty_tree, snapshot
@@ -142,10 +144,11 @@ def test_a_home_with_such_a_name_is_replaced_like_any(desk: Desk, name: str) -> 
     assert (desk.restored / name / "notes").read_text() == "mine"
 
 
-def test_a_path_longer_than_the_kernel_takes_at_once(desk: Desk) -> None:
+@pytest.mark.parametrize("depth", [20, 270])
+def test_a_path_longer_than_the_kernel_takes_at_once(desk: Desk, depth: int) -> None:
     directory = os.open(desk.home, os.O_RDONLY)
     name = "d" * 250
-    for _ in range(20):
+    for _ in range(depth):
         os.mkdir(name, dir_fd=directory)
         inner = os.open(name, os.O_RDONLY, dir_fd=directory)
         os.close(directory)
@@ -153,10 +156,35 @@ def test_a_path_longer_than_the_kernel_takes_at_once(desk: Desk) -> None:
     os.close(os.open("bottom", os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=directory))
     os.close(directory)
     before = desk.tree_of_home()
-    assert max(map(len, before)) > 5000
+    assert max(map(len, before)) > 250 * depth
     assert desk.archive().code == ExitCode.DONE
     assert desk.restore().code == ExitCode.DONE
     assert_same(before, desk.tree_restored())
+
+
+def test_a_file_of_an_exbibyte_and_one_with_megabytes_of_attributes(roomy_desk: Desk) -> None:
+    """Not every filesystem takes them; one that does must not lose a home over them."""
+    home = roomy_desk.home
+    try:
+        with (home / "image").open("wb") as image:
+            image.write(b"precious")
+            image.truncate(1 << 60)
+        (home / "tagged").touch()
+        for number in range(80):
+            os.setxattr(home / "tagged", f"user.{number}", bytes(65_000))
+    except OSError as error:
+        pytest.skip(f"the filesystem of {home} does not take it: {error.strerror}")
+    before = attributes_and_sizes(home)
+    assert roomy_desk.archive().code == ExitCode.DONE
+    assert roomy_desk.restore().code == ExitCode.DONE
+    assert attributes_and_sizes(roomy_desk.restored) == before
+    with (roomy_desk.restored / "image").open("rb") as image:
+        assert image.read(10) == b"precious\0\0"
+
+
+def attributes_and_sizes(directory: Path) -> dict[str, tuple[int, Xattrs]]:
+    paths = [directory / "image", directory / "tagged"]
+    return {path.name: (path.stat().st_size, read_xattrs(str(path))) for path in paths}
 
 
 def test_verify_reads_every_header(desk: Desk) -> None:

@@ -3,11 +3,13 @@
 import shutil
 import subprocess
 import tarfile
+from array import array
 from pathlib import Path
 
 import pytest
 
 from codehub.job.compress import decompressed
+from codehub.job.sparse import Pieces, encode_map
 from codehub.job.tar_format import REGULAR, Member, encode
 from codehub.job.tar_reader import TarReader
 from tests.job.jobs import Desk
@@ -54,6 +56,8 @@ def test_records_count_their_own_length(length: int) -> None:
         Member(b"x", REGULAR, 0o7777, 0, 0, 2**63),
         Member("é".encode(), REGULAR, 0o644, 0, 0, 10**18 + 1),
         Member(b"\xff" * 200, REGULAR, 0o644, 0, 0, -(10**18)),
+        Member(b"x", REGULAR, 0o644, 0, 0, (2**63 - 1) * 10**9 + 999_999_999),
+        Member(b"x", REGULAR, 0o644, 0, 0, -(2**63) * 10**9),
     ],
 )
 def test_numbers_too_large_for_a_header_are_kept(member: Member) -> None:
@@ -63,3 +67,11 @@ def test_numbers_too_large_for_a_header_are_kept(member: Member) -> None:
 def test_a_file_too_large_for_a_header_is_kept() -> None:
     member = Member(b"x", REGULAR, 0o644, 0, 0, 0, size=2**40)
     assert next(iter(TarReader([encode(member)]))) == member
+
+
+@pytest.mark.parametrize("size", [1 << 60, 2**63 - 1])
+def test_the_largest_sparse_file_is_kept(size: int) -> None:
+    sparse_map = encode_map(Pieces(array("Q", [size - 512, 512])), size)
+    member = Member(b"x", REGULAR, 0o644, 0, 0, 0, size=len(sparse_map) + 512, real_size=size)
+    reader = TarReader([encode(member) + sparse_map + bytes(512 + 1024)])
+    assert [(found, list(reader.sparse_map(found))) for found in reader] == [(member, [(size - 512, 512)])]

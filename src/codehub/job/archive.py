@@ -1,4 +1,4 @@
-"""`archive`: a volume into an object that was read back and compared before anyone believes it.
+"""`archive`: a volume into an object that was read back, compared and understood before anyone believes it.
 
 The order is the promise: upload, read back, `.meta`. Killed in between, the object has no `.meta` and the next run
 replaces it. An archive that has both is finished and is never touched again.
@@ -23,7 +23,7 @@ from codehub.job.retry import with_tries
 from codehub.job.staging import refuse_unfinished_restore
 from codehub.job.store import ArchiveStore, open_store
 from codehub.job.store_errors import translated
-from codehub.job.verify import digest
+from codehub.job.verify import MAY_BE_CORRUPTION, gives_back
 from codehub.job.volume import opened
 
 CHUNKS_AHEAD = 8
@@ -110,7 +110,14 @@ def _upload(volume: int, store: ArchiveStore, progress: Progress, number: int) -
 
 def _prove(store: ArchiveStore, sha256: str, size: int, progress: Progress) -> None:
     progress.start("prove", size)
-    if store.size() != size or digest(store, progress.advance) != sha256:
+    try:
+        proven = store.size() == size and gives_back(store, sha256, progress.advance)
+    except JobFailed as failure:
+        if failure.code not in MAY_BE_CORRUPTION:
+            raise
+        message = f"no restore would take this home's archive, so the volume stays ({failure.message})"
+        raise JobFailed(ExitCode.ACTION_FAILED, message) from failure
+    if not proven:
         raise JobFailed(ExitCode.ACTION_FAILED, "what was stored is not what was sent", transient=True)
 
 

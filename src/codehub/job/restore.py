@@ -22,11 +22,10 @@ from codehub.job.retry import with_tries
 from codehub.job.stamp import Stamp, describe_home
 from codehub.job.store import ArchiveStore, open_store
 from codehub.job.unpack import Unpacker
-from codehub.job.verify import believed, digest
+from codehub.job.verify import MAY_BE_CORRUPTION, believed, digest
 from codehub.job.volume import opened
 
 CHUNKS_AHEAD = 8
-_MAY_BE_CORRUPTION = (ExitCode.REFUSED_MEMBER, ExitCode.ARCHIVE_CORRUPTED)
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ def _stream_into(unpacker: Unpacker, store: ArchiveStore, meta: Meta) -> None:
     except JobFailed as failure:
         if failure.code is ExitCode.ARCHIVE_CORRUPTED and sha256.hexdigest() == meta.sha256:
             raise refused(failure.message) from failure
-        if failure.code in _MAY_BE_CORRUPTION:
+        if failure.code in MAY_BE_CORRUPTION:
             _confirm(store, meta, failure)
         raise
     if sha256.hexdigest() != meta.sha256:

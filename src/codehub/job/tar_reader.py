@@ -25,13 +25,17 @@ from codehub.job.tar_format import (
     byte_sum,
 )
 
-LARGEST_PAX_HEADER = 4 << 20
-LONGEST_PATH = 1 << 16
+LARGEST_PAX_HEADER = 16 << 20
+MOST_RECORDS = 1 << 14
+"""More than a file can have: the names of its attributes may take 64 KiB together."""
+LONGEST_PATH = 4 << 20
+LARGEST_NUMBER = 2**63 - 1
+"""The largest size and, in seconds, the last time that Linux knows."""
 NO_ID = 2**32 - 1
 _KINDS = {REGULAR, b"\x00", HARD_LINK, SYMLINK, DIRECTORY, FIFO}
 _DEVICES = {b"3": "a character device", b"4": "a block device"}
 _ZEROS = bytes(BLOCK)
-_TIME = re.compile(rb"(-?)(\d{1,18})(?:\.(\d{1,9})\d*)?")
+_TIME = re.compile(rb"(-?)(\d{1,19})(?:\.(\d{1,9})\d*)?")
 _KNOWN_RECORDS = {
     b"mtime",
     b"size",
@@ -196,6 +200,8 @@ def _parse_records(data: bytes) -> Records:
     records: Records = {}
     position = 0
     while position < len(data):
+        if len(records) == MOST_RECORDS:
+            raise refused(f"an extended header of more than {MOST_RECORDS} records")
         space = data.find(b" ", position, position + 20)
         end = position + (_decimal(data[position:space]) if space > 0 else 0)
         key, equals, value = data[space + 1 : end - 1].partition(b"=")
@@ -299,9 +305,10 @@ def _octal(field: bytes) -> int:
 
 
 def _decimal(text: bytes) -> int:
-    if not text.isdigit() or len(text) > 18:
+    number = int(text) if text.isdigit() and len(text) <= 19 else LARGEST_NUMBER + 1
+    if number > LARGEST_NUMBER:
         raise refused("an extended header with a number that is none")
-    return int(text)
+    return number
 
 
 def _id(records: Records, key: bytes, field: bytes) -> int:
@@ -317,4 +324,7 @@ def _nanoseconds(text: bytes) -> int:
         raise refused("a time that is none")
     sign, seconds, fraction = match.groups()
     value = int(seconds) * 1_000_000_000 + int((fraction or b"").ljust(9, b"0"))
-    return -value if sign else value
+    value = -value if sign else value
+    if not -LARGEST_NUMBER - 1 <= value // 1_000_000_000 <= LARGEST_NUMBER:
+        raise refused("a time that is none")
+    return value
