@@ -29,7 +29,8 @@ app = typer.Typer(
     help="""Operate this installation.
 
     `leader`, `backends`, `recover`, `gc`, `backup`, `restore` and `first-admin` talk to the database itself
-    (CODEHUB_DATABASE_URL, or a `codehub up` on this machine); the others ask the API, as the admin you are signed in as.
+    (CODEHUB_DATABASE_URL, or a `codehub up` on this machine); the others ask the API, as the admin you are signed in
+    as.
 
     Examples: `codehub admin leader` · `codehub admin users create ann`""",
 )
