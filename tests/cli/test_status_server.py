@@ -44,7 +44,8 @@ async def test_each_question_has_its_answer() -> None:
         assert [status for status, _ in await answers("metrics", "", "nothing")] == [200, 404, 404]
 
 
-async def test_whoever_says_nothing_is_in_nobodys_way() -> None:
+async def test_whoever_says_nothing_is_in_nobodys_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_server._Handler, "timeout", 10 * PATIENCE)  # not even before they are given up
     async with (
         AsyncExitStack() as silent_ones,
         asyncio.timeout(PATIENCE),
