@@ -34,7 +34,8 @@ from codehub.adapters.postgres.sessions import plain_address
 from codehub.adapters.redis import RedisConnection
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.coordinator.observer import PassReport
-from codehub.coordinator.process import Coordinator, Outside, Reign, Tuning
+from codehub.coordinator.process import Coordinator, Outside, Reign
+from codehub.coordinator.tuning import Tuning
 from codehub.telemetry import Metrics, configure_logging
 
 T = TypeVar("T")

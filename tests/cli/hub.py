@@ -17,7 +17,8 @@ from codehub.adapters.memory.archives import StoredArchive, StoredEntry
 from codehub.adapters.memory.jobs import JobWorld
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.server import bound, serve
-from codehub.coordinator.process import Coordinator, Outside, Tuning
+from codehub.coordinator.process import Coordinator, Outside
+from codehub.coordinator.tuning import Tuning
 from codehub.domain.admission import Limits
 from codehub.domain.identity import Role
 from codehub.domain.protection import RestorePoint

@@ -16,7 +16,7 @@ from uuid import UUID
 from codehub.adapters.memory import MemoryActivity
 from codehub.adapters.memory.archives import StoredArchive
 from codehub.adapters.memory.runtime import Container, Volume
-from codehub.coordinator.process import Tuning
+from codehub.coordinator.tuning import Tuning
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.judge import ArchiveState, ContainerSeen, Facts, judge
 from codehub.domain.ledger import Entry, Kind

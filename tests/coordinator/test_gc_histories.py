@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from codehub.adapters.memory.archives import StoredArchive
 from codehub.adapters.memory.runtime import Container, Volume
-from codehub.coordinator.process import Tuning
+from codehub.coordinator.tuning import Tuning
 from codehub.domain import naming
 from codehub.domain.envelope import Envelope
 from codehub.domain.errors import Conflict

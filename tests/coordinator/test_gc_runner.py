@@ -14,7 +14,7 @@ from codehub.adapters.memory.archives import StoredArchive
 from codehub.adapters.memory.runtime import Container, Volume
 from codehub.coordinator.gc_report import CollectorReport
 from codehub.coordinator.gc_runner import GcRunner
-from codehub.coordinator.process import Tuning
+from codehub.coordinator.tuning import Tuning
 from codehub.domain import naming
 from codehub.domain.envelope import Envelope
 from codehub.domain.errors import Conflict, Stale, Unreachable

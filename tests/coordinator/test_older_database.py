@@ -12,8 +12,8 @@ import pytest
 from codehub.adapters.memory.archives import StoredArchive
 from codehub.adapters.memory.runtime import Container, Volume
 from codehub.coordinator.gc_report import CollectorReport
-from codehub.coordinator.process import Tuning
 from codehub.coordinator.retention_runner import RecordAges
+from codehub.coordinator.tuning import Tuning
 from codehub.domain import naming
 from codehub.domain.protection import Retention
 from codehub.domain.workspace import Desired, HomeContext, Phase, Workspace

@@ -8,7 +8,8 @@ from uuid import UUID
 import pytest
 
 from codehub.adapters.memory.wire import Wire
-from codehub.coordinator.process import Coordinator, Tuning
+from codehub.coordinator.process import Coordinator
+from codehub.coordinator.tuning import Tuning
 from codehub.domain.workspace import Desired, Operation, Phase
 from codehub.telemetry import LAST_GOOD_PASS
 from tests.coordinator.workshop import FAILS, HANGS, ScriptedWire, Workshop, in_virtual_time

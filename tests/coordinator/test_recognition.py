@@ -8,7 +8,7 @@ import pytest
 
 from codehub.adapters.memory import MemoryDatabase
 from codehub.adapters.memory.runtime import RuntimeWorld
-from codehub.coordinator.process import Tuning
+from codehub.coordinator.tuning import Tuning
 from codehub.domain.errors import AnotherWorld, CircuitOpen, Unreachable
 from codehub.domain.workspace import Desired, Phase
 from codehub.domain.worlds import Backend

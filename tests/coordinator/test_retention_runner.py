@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from codehub.adapters.memory import MemoryDatabase, MemoryDirectory
-from codehub.coordinator.process import Reign, Tuning
+from codehub.coordinator.process import Reign
 from codehub.coordinator.retention_runner import RecordAges, Records, RetentionRunner
+from codehub.coordinator.tuning import Tuning
 from codehub.domain.errors import Stale
 from codehub.ports.stores import KEPT_ENTRIES, Actor
 from codehub.telemetry import ROWS_FORGOTTEN

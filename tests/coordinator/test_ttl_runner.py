@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from codehub.coordinator.process import Tuning
+from codehub.coordinator.tuning import Tuning
 from codehub.domain.errors import Unreachable
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace

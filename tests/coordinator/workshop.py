@@ -27,9 +27,10 @@ from codehub.adapters.memory.runtime import Container, Volume
 from codehub.adapters.memory.wire import Mishap
 from codehub.coordinator.backends import Backends
 from codehub.coordinator.observer import Observer
-from codehub.coordinator.process import Outside, Reign, Tuning
+from codehub.coordinator.process import Outside, Reign
 from codehub.coordinator.queue import WorkQueue
 from codehub.coordinator.reconciler import Reconciler
+from codehub.coordinator.tuning import Tuning
 from codehub.domain import naming
 from codehub.domain.judge import ArchiveState, ContainerSeen, Facts, judge
 from codehub.domain.ledger import Entry, Kind

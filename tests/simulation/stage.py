@@ -22,7 +22,8 @@ from codehub.adapters.memory.database import DatabaseWorld
 from codehub.adapters.memory.jobs import JobWorld
 from codehub.adapters.memory.runtime import RuntimeWorld
 from codehub.adapters.memory.signals import SignalWorld
-from codehub.coordinator.process import Coordinator, Outside, Tuning
+from codehub.coordinator.process import Coordinator, Outside
+from codehub.coordinator.tuning import Tuning
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.stores import Actor
 from codehub.telemetry import Metrics

@@ -5,7 +5,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
-from codehub.coordinator.process import Tuning
+from codehub.coordinator.tuning import Tuning
 from codehub.domain.admission import Limits
 from codehub.domain.envelope import Envelope
 from codehub.domain.idle import IdlePolicy

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from codehub.adapters.memory import MemoryArchives, MemoryDatabase, MemoryRuntime
-from codehub.coordinator.process import Tuning
+from codehub.coordinator.tuning import Tuning
 from codehub.domain.workspace import Workspace
 from codehub.usecases.checkup import Finding, Verdict, failed
 from codehub.usecases.probe import BEYOND, CAN_TRY, CONNECTS, OWNER, POWERS, REACHES, Probe, Surroundings

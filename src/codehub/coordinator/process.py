@@ -7,7 +7,7 @@ all of its work at once; everything of a term is built anew for the next.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from uuid import UUID
@@ -24,14 +24,10 @@ from codehub.coordinator.observer import Observer
 from codehub.coordinator.queue import WorkQueue
 from codehub.coordinator.recognition import AGAIN_SECONDS, Recognition, refuse_another_world
 from codehub.coordinator.reconciler import Reconciler
-from codehub.coordinator.retention_runner import RecordAges, Records, RetentionRunner
+from codehub.coordinator.retention_runner import Records, RetentionRunner
 from codehub.coordinator.ttl_runner import TtlRunner
-from codehub.domain.admission import Limits
-from codehub.domain.envelope import Envelope
+from codehub.coordinator.tuning import Tuning
 from codehub.domain.errors import AnotherWorld, CodeHubError, Stale
-from codehub.domain.idle import IdlePolicy
-from codehub.domain.plan import Policy
-from codehub.domain.protection import Retention
 from codehub.ports.accounts import Templates
 from codehub.ports.archives import Archives
 from codehub.ports.collector import CollectorMarks, CollectorView
@@ -94,30 +90,6 @@ class Outside:
     """None: nothing is ever forgotten."""
     templates: Templates | None = None
     """None: a container gets its image and nothing else."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tuning:
-    """Times in seconds."""
-
-    idle_interval: float = 15.0
-    active_interval: float = 1.0
-    active_duration: float = 30.0
-    ttl_interval: float = 60.0
-    gc_interval: float = 14400.0
-    retention_interval: float = 3600.0
-    gc_request_interval: float = 5.0
-    inventory_interval: float = 300.0
-    call_seconds: float = 60.0
-    workers: int = 16
-    sse_prefix: str = "codehub:sse:"
-    wake_prefix: str = "codehub:wake:"
-    policy: Policy = field(default_factory=Policy)
-    idle: IdlePolicy = field(default_factory=IdlePolicy)
-    limits: Limits = field(default_factory=Limits)
-    retention: Retention = field(default_factory=Retention)
-    ages: RecordAges = field(default_factory=RecordAges)
-    envelope: Envelope = field(default_factory=Envelope)
 
 
 @dataclass(frozen=True, slots=True)
