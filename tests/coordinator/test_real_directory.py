@@ -31,8 +31,9 @@ async def backends(archives: ObjectArchives) -> Backends:
     clock, metrics, runtime, database = RealClock(), Metrics(), MemoryRuntime(), MemoryDatabase()
     term = await database.leadership(clock).campaign("me")
     breakers = {name: Breaker(name, clock, metrics) for name in ("runtime", "jobs", "archives")}
-    jobs, recognition = MemoryJobs(runtime, MemoryArchives()), Recognition(database.worlds(), term.epoch, clock)
-    return Backends(runtime, jobs, archives, term, clock, breakers, recognition, "this", PREFIX)
+    recognition = Recognition(database.worlds(), term.epoch, clock, "this", PREFIX)
+    jobs = MemoryJobs(runtime, MemoryArchives())
+    return Backends(runtime, jobs, archives, term, clock, breakers, recognition)
 
 
 async def test_of_an_unmounted_directory_nothing_is_believed_and_nothing_is_put_there(

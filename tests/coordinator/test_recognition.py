@@ -92,6 +92,15 @@ async def test_an_unmounted_store_takes_no_archive_from_a_living_home() -> None:
 
 
 @in_virtual_time
+async def test_a_look_at_one_archive_alone_is_not_believed_either() -> None:
+    shop = await Workshop.open()
+    shop.place(archived(desired_state=Desired.ARCHIVED), archives={KEY: (1,)})
+    with unmounted(shop):
+        await shop.reconcile(3)
+    assert (shop.row.phase, shop.row.error_info) == (Phase.ARCHIVED, None)
+
+
+@in_virtual_time
 async def test_nothing_is_archived_into_an_unmounted_store_and_no_try_is_lost() -> None:
     shop = await Workshop.open()
     shop.place(with_home(desired_state=Desired.ARCHIVED), volume=(1, 2))
@@ -161,6 +170,16 @@ async def test_another_runtime_loses_no_home(row: str) -> None:
         assert (shop.worlds.runtime.volumes, shop.worlds.runtime.containers) == ({}, {})
     await passes(shop, 10)
     assert (shop.row.phase, seen(shop)[0]) == (before.phase, True)
+
+
+@in_virtual_time
+async def test_a_look_at_one_home_alone_is_not_believed_either() -> None:
+    """Between two passes over all, when a hint or a wish has it looked at."""
+    shop = await Workshop.open()
+    shop.place(with_home(desired_state=Desired.STANDBY), volume=(1, 2))
+    with elsewhere(shop):
+        await shop.reconcile(3)
+    assert (shop.row.phase, shop.row.error_info) == (Phase.STANDBY, None)
 
 
 @in_virtual_time

@@ -5,6 +5,7 @@ The texts are chosen to be short and whole within a line where they can be, so t
 
 from tests.mutants.collector import COLLECTOR
 from tests.mutants.planting import Mutant, Patch
+from tests.mutants.worlds import WORLDS
 
 EXECUTOR = "coordinator/executor.py"
 RECONCILER = "coordinator/reconciler.py"
@@ -320,4 +321,4 @@ PEOPLE = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*ORDER, *LEADER, *SIGHT, *HOME, *PEOPLE, *COLLECTOR)
+MUTANTS: tuple[Mutant, ...] = (*ORDER, *LEADER, *SIGHT, *HOME, *PEOPLE, *COLLECTOR, *WORLDS)

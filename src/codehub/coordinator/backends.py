@@ -32,9 +32,7 @@ WORLDS = {"runtime": Backend.RUNTIME, "jobs": Backend.RUNTIME, "archives": Backe
 
 
 class Backends:
-    """`install` is what a store is marked with that nobody has claimed, under `prefix`."""
-
-    def __init__(  # noqa: PLR0913, PLR0917 - the composition of one term
+    def __init__(
         self,
         runtime: Runtime,
         jobs: Jobs,
@@ -43,8 +41,6 @@ class Backends:
         clock: Clock,
         breakers: Mapping[str, Breaker],
         recognition: Recognition,
-        install: str,
-        prefix: str = "",
         call_seconds: float = CALL_SECONDS,
     ) -> None:
         self._runtime = runtime
@@ -54,8 +50,6 @@ class Backends:
         self._clock = clock
         self._breakers = breakers
         self._recognition = recognition
-        self._install = install
-        self._prefix = prefix
         self._call_seconds = call_seconds
         self._acted: dict[UUID, float] = {}
 
@@ -110,7 +104,7 @@ class Backends:
             await self._jobs.start(replace(spec, owner=owner))
 
         self._refuse_stale()
-        owner = StoreOwner(owner_key(self._prefix), await self._recognise(Backend.ARCHIVES))
+        owner = StoreOwner(owner_key(self._recognition.prefix), await self._recognise(Backend.ARCHIVES))
         await self._act(spec.workspace_id, "jobs", start)
 
     async def clear_job(self, workspace_id: UUID) -> None:
@@ -148,7 +142,7 @@ class Backends:
             return await self._recognition.recognise(
                 backend,
                 lambda: self._call(backend.value, lambda: self._identity(backend)),
-                lambda: self._call(backend.value, lambda: self._archives.claim(self._install)),
+                lambda: self._call(backend.value, lambda: self._archives.claim(self._recognition.install)),
             )
         except AnotherWorld as error:
             error.context["endpoint"] = backend.value

@@ -163,18 +163,9 @@ class Reign:
         self._statuses = outside.statuses(term.epoch)
         wishes = Wishes(outside.specs, tuning.limits)
         breakers = {name: Breaker(name, clock, outside.metrics) for name in ("runtime", "jobs", "archives")}
-        backends = Backends(
-            outside.runtime,
-            outside.jobs,
-            outside.archives,
-            term,
-            clock,
-            breakers,
-            Recognition(outside.worlds, term.epoch, clock),
-            outside.install,
-            tuning.policy.archive_prefix,
-            tuning.call_seconds,
-        )
+        recognition = Recognition(outside.worlds, term.epoch, clock, outside.install, tuning.policy.archive_prefix)
+        ports = outside.runtime, outside.jobs, outside.archives
+        backends = Backends(*ports, term, clock, breakers, recognition, tuning.call_seconds)
         self.queue = WorkQueue(clock)
         self.observer = Observer(backends, self._statuses, self.queue, clock, tuning.policy, tuning.inventory_interval)
         executor = Executor(backends, self._statuses, wishes, robot, tuning.policy, outside.templates)

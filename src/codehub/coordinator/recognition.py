@@ -34,11 +34,13 @@ class Acquaintance:
 
 @dataclass(slots=True)
 class Recognition:
-    """One term's."""
+    """One term's. `install` is what a store is marked with that nobody has claimed yet, under `prefix`."""
 
     worlds: Worlds
     epoch: int
     clock: Clock
+    install: str
+    prefix: str = ""
     known: dict[Backend, Acquaintance] = field(default_factory=lambda: {backend: Acquaintance() for backend in Backend})
 
     def is_sure(self, backend: Backend) -> bool:
