@@ -1,6 +1,8 @@
 """What `.codehubignore` leaves out: gitignore's meaning, in bounded steps, and nothing at all when it is in doubt."""
 
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -31,8 +33,10 @@ def ignored(patterns: str, path: str) -> bool:
     [
         ((b"#" * (LARGEST_FILE - 2) + b"\n*.o\n"), "it is longer than 1048576 bytes"),
         (b"*\n# caf\xe9\n", "it is not UTF-8 text"),
+        (b"*\n![[:thesis:]]*\r\n", "what shall be kept by “![[:thesis:]]*” cannot be understood"),
+        (b"![t\n*\n", "what shall be kept by “![t” cannot be understood"),
     ],
-    ids=["cut after the star", "not UTF-8"],
+    ids=["cut after the star", "not UTF-8", "unknown class taken back", "open bracket taken back"],
 )
 def test_a_file_that_is_not_understood_leaves_out_nothing(desk: Desk, content: bytes, why: str) -> None:
     (desk.home / ".codehubignore").write_bytes(content)
@@ -66,7 +70,7 @@ def test_what_is_no_file_is_named(desk: Desk, kind: str) -> None:
     assert warning.endswith("so nothing is left out")
 
 
-@pytest.mark.parametrize("line", ["!", "a\\", "[a", "[[:alpha:]]", "[a\\"])
+@pytest.mark.parametrize("line", ["!", "a\\", "[a", "[[:vowel:]]", "[[::]]", "[[:alpha:]", "[[:alpha", "[a\\"])
 def test_a_line_that_is_no_pattern_is_named_and_the_others_hold(line: str) -> None:
     ignore = parse_ignore(f"{line}\n*.o\n".encode())
     assert ignore.oddities == [f"not a pattern: {line}"]
@@ -107,6 +111,14 @@ def test_a_line_that_is_no_pattern_is_named_and_the_others_hold(line: str) -> No
         ("[!]a-]", ["b"], ["]", "a", "-"]),
         ("[\\]a]", ["]", "a"], ["\\"]),
         ("[c-a]", ["c"], ["a", "b"]),
+        ("[[:digit:]]*.csv", ["1.csv", "9a.csv"], ["a.csv", "\u0661.csv", ":.csv"]),
+        ("[![:alnum:]_]", ["-", "é"], ["a", "Z", "0", "_"]),
+        ("x[[:space:][:punct:]]", ["x ", "x\t", "x~", "x["], ["xa", "x\v", "x\f"]),
+        ("[[:digit:]-z]", ["5", "-", "z"], ["a", ":"]),
+        ("[[:ab]", ["[", ":", "b"], ["c", "]"]),
+        ("[[:]", ["[", ":"], ["]"]),
+        ("[a-[:digit:]]", ["a]", ":]", "d]"], ["5", "a"]),
+        ("data/*\n!data/[[:digit:]]*.csv", ["data/a"], ["data/1.csv"]),
         ("\\#a", ["#a"], ["a", "\\#a"]),
         ("\\!a", ["!a"], ["a"]),
         ("#a", [], ["#a", "a"]),
@@ -127,6 +139,21 @@ def test_a_line_that_is_no_pattern_is_named_and_the_others_hold(line: str) -> No
 def test_a_pattern_means_what_it_means_to_git(patterns: str, left_out: list[str], kept: list[str]) -> None:
     assert [path for path in left_out if not ignored(patterns, path)] == []
     assert [path for path in kept if ignored(patterns, path)] == []
+
+
+CLASSES = ["alnum", "alpha", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper", "xdigit"]
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+@pytest.mark.parametrize("pattern", [f"x[[:{name}:]]" for name in CLASSES] + ["x[![:punct:][:digit:]a-f-]"])
+def test_a_class_holds_the_letters_it_holds_for_git(tmp_path: Path, pattern: str) -> None:
+    names = [f"x{chr(code)}" for code in range(1, 128) if chr(code) != "/"]
+    for name in names:
+        (tmp_path / name).touch()
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    listing = ["git", "-C", tmp_path, "ls-files", "-z", "--others", "--ignored", "-x", pattern]
+    found = subprocess.run(listing, stdout=subprocess.PIPE, check=True).stdout.decode().split("\0")[:-1]
+    assert sorted(name for name in names if ignored(pattern, name)) == sorted(found)
 
 
 def reference(pattern: str, path: str) -> bool:

@@ -45,7 +45,9 @@ def read_ignore(volume: int) -> Ignore:
 
 
 def parse_ignore(content: bytes) -> Ignore:
-    """A line that is no pattern is left out and named: it must not keep a home from being archived."""
+    """A line that is no pattern is left out and named: it must not keep a home from being archived.
+
+    Unless it would take something back, which without it would be lost."""
     if len(content) > LARGEST_FILE:
         return _nothing(f"it is longer than {LARGEST_FILE} bytes")
     try:
@@ -57,6 +59,8 @@ def parse_ignore(content: bytes) -> Ignore:
         try:
             pattern = parse_pattern(line.rstrip("\r"))
         except ValueError:
+            if len(line.strip()) > 1 and line.startswith("!"):
+                return _nothing(f"what shall be kept by “{line.strip()[:200]}” cannot be understood")
             oddities.append(f"not a pattern: {line[:200]}")
             continue
         if pattern is not None:

@@ -15,12 +15,30 @@ _Found = TypeVar("_Found")
 _SEPARATOR = "/"
 _ANY_SEGMENT = "**"
 
+_Ranges = tuple[tuple[str, str], ...]
+_DIGIT, _LOWER, _UPPER = ("0", "9"), ("a", "z"), ("A", "Z")
+_CLASSES: dict[str, _Ranges] = {
+    "alnum": (_DIGIT, _LOWER, _UPPER),
+    "alpha": (_LOWER, _UPPER),
+    "blank": ((" ", " "), ("\t", "\t")),
+    "cntrl": (("\x00", "\x1f"), ("\x7f", "\x7f")),
+    "digit": (_DIGIT,),
+    "graph": (("!", "~"),),
+    "lower": (_LOWER,),
+    "print": ((" ", "~"),),
+    "punct": (("!", "/"), (":", "@"), ("[", "`"), ("{", "~")),
+    "space": ((" ", " "), ("\t", "\n"), ("\r", "\r")),
+    "upper": (_UPPER,),
+    "xdigit": (_DIGIT, ("a", "f"), ("A", "F")),
+}
+"""Of ASCII only, and without the vertical tab and the form feed among the spaces: git's own, not a locale's."""
+
 
 @dataclass(frozen=True, slots=True)
 class _OneOf:
     """`[...]`, and `?`, which is none of nothing."""
 
-    ranges: tuple[tuple[str, str], ...]
+    ranges: _Ranges
     negated: bool
 
     def __contains__(self, letter: str) -> bool:
@@ -129,16 +147,25 @@ def _segment(text: str) -> _Segment:
 def _one_of(text: str, at: int) -> tuple[_OneOf, int]:
     negated = text[at : at + 1] in {"!", "^"}
     at += negated
-    first, ranges = at, []
+    first = at
+    ranges: list[tuple[str, str]] = []
     while text[at : at + 1] != "]" or at == first:
-        if text.startswith("[:", at):
-            raise ValueError(text)  # a named class, which we do not have: better no pattern than another one
+        if text.startswith("[:", at) and (end := text.index("]", at + 2)) > at + 2 and text[end - 1] == ":":
+            ranges += _class(text[at + 2 : end - 1])
+            at = end + 1
+            continue
         low, at = _letter(text, at)
         high = low
         if text[at : at + 1] == "-" and text[at + 1 : at + 2] not in {"", "]"}:
             high, at = _letter(text, at + 1)
         ranges.append((low, max(low, high)))  # of a range that runs backwards git takes the first
     return _OneOf(tuple(ranges), negated), at + 1
+
+
+def _class(name: str) -> _Ranges:
+    if name not in _CLASSES:
+        raise ValueError(name)
+    return _CLASSES[name]
 
 
 def _letter(text: str, at: int) -> tuple[str, int]:
