@@ -34,7 +34,7 @@ def contents(desk: Desk) -> Iterator[ObjectContents]:
 
 # ── archives that lie ────────────────────────────────────────────────────────────────────────────────────────────────
 
-HARMLESS_UNLESS_RESTORED = {"reserved name", "reserved directory"}
+HARMLESS_UNLESS_RESTORED = {"reserved name", "reserved directory", "reserved symlink"}
 FOUND_IN_THE_FILE = {name for name in HOSTILE if name.startswith("sparse map")}
 
 

@@ -286,6 +286,25 @@ async def test_a_coordinator_in_another_world_does_not_lead() -> None:
 
 
 @in_virtual_time
+async def test_one_that_stood_by_while_its_mount_was_lost_lets_another_lead() -> None:
+    it = Stage(Worlds.fresh(), Tuning(workers=2))
+    start(it, "a")
+    assert await it.until(lambda: bool(it.worlds.database.worlds), 10)
+    own = RuntimeWorld(identity=it.worlds.runtime.identity)
+    start(it, "b", own)
+    await asyncio.sleep(10)
+    own.identity = "another"
+    await it.kill("a")
+    await asyncio.sleep(10)
+    assert not leads(it, "b")
+    start(it, "c")
+    assert await it.until(lambda: leads(it, "c"), 10)
+    own.identity = it.worlds.runtime.identity
+    await it.kill("c")
+    assert await it.until(lambda: leads(it, "b"), 10)
+
+
+@in_virtual_time
 async def test_a_runtime_that_does_not_answer_keeps_nobody_from_leading() -> None:
     it = Stage(Worlds.fresh(), Tuning(workers=2))
     start(it, "a")

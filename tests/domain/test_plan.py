@@ -438,6 +438,17 @@ def asked(row: Workspace, action: RecoverAction) -> Workspace:
     return replace(row, recover_action=action, recover_requested_at=NOW)
 
 
+def test_recover_after_the_safe_point_waits_for_the_store_unless_the_archive_is_given_up() -> None:
+    """The delete of the volume may still be on its way; it must not meet a home that lives again."""
+    leaving = with_home(archive_key=KEY, home=HomeContext(incarnation=1, live=False, deleting_volume=True))
+    row = asked(broken(leaving), RecoverAction.RETRY)
+    silent = facts(VOLUME, archive=ArchiveState.UNKNOWN)
+    assert isinstance(decide(row, silent), Wait)
+    assert isinstance(decide(row, facts(VOLUME, archive=ArchiveState.READABLE)), Recover)
+    assert isinstance(decide(row, facts(VOLUME, archive=ArchiveState.NOT_FOUND)), Recover)
+    assert isinstance(decide(replace(row, recover_action=RecoverAction.FORGET_ARCHIVE), silent), Recover)
+
+
 def test_recover_waits_for_the_runtime() -> None:
     row = asked(broken(with_home()), RecoverAction.RETRY)
     assert isinstance(decide(row, NOTHING_KNOWN), Wait)

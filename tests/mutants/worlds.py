@@ -4,7 +4,6 @@ from tests.mutants.planting import Mutant, Patch
 
 BACKENDS = "coordinator/backends.py"
 RECOGNITION = "coordinator/recognition.py"
-PROCESS = "coordinator/process.py"
 JOB = "job/owner.py"
 TESTS = "tests/coordinator/test_recognition.py::"
 
@@ -31,13 +30,7 @@ WORLDS = (
     ),
     Mutant(
         "a coordinator with another runtime leads",
-        (
-            Patch(
-                PROCESS,
-                "                await refuse_another_world(self._outside.worlds, self._outside.runtime)\n",
-                "",
-            ),
-        ),
+        (Patch(RECOGNITION, "    if found != remembered.identity:\n", "    if not remembered.identity:\n"),),
         test=f"{TESTS}test_a_coordinator_in_another_world_does_not_lead",
     ),
     Mutant(

@@ -22,7 +22,7 @@ from codehub.coordinator.gc_report import CollectorReport, Survey
 from codehub.coordinator.gc_runner import GcRunner
 from codehub.coordinator.observer import Observer
 from codehub.coordinator.queue import WorkQueue
-from codehub.coordinator.recognition import AGAIN_SECONDS, Recognition, refuse_another_world
+from codehub.coordinator.recognition import AGAIN_SECONDS, Recognition, campaign
 from codehub.coordinator.reconciler import Reconciler
 from codehub.coordinator.retention_runner import Records, RetentionRunner
 from codehub.coordinator.ttl_runner import TtlRunner
@@ -118,8 +118,9 @@ class Coordinator:
         """Campaign and lead, until cancelled."""
         while True:
             try:
-                await refuse_another_world(self._outside.worlds, self._outside.runtime)
-                term = await self._outside.leadership.campaign(self._holder)
+                term = await campaign(
+                    self._outside.leadership, self._holder, self._outside.worlds, self._outside.runtime
+                )
             except AnotherWorld as error:
                 log.error("does not campaign", holder=self._holder, why=str(error))  # noqa: TRY400 - no bug of ours
                 await self._outside.clock.sleep(AGAIN_SECONDS)

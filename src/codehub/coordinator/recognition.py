@@ -14,6 +14,7 @@ from codehub.domain.errors import AnotherWorld, BackendError
 from codehub.domain.worlds import Backend, stranger
 from codehub.ports.runtime import Runtime
 from codehub.ports.signals import Clock
+from codehub.ports.stores import Leadership, Term
 from codehub.ports.worlds import Worlds
 
 log = structlog.get_logger()
@@ -83,9 +84,21 @@ class Recognition:
         known.identity = expected
 
 
-async def refuse_another_world(worlds: Worlds, runtime: Runtime) -> None:
-    """For one who would lead: AnotherWorld if the runtime is not the remembered one, so that somebody leads who has it.
-    One that does not answer may be the right one."""
+async def campaign(leadership: Leadership, holder: str, worlds: Worlds, runtime: Runtime) -> Term:
+    """AnotherWorld if the runtime is not the remembered one, so that somebody leads who has it. Looked at again when
+    the turn comes: that may be weeks later."""
+    await _refuse_another_world(worlds, runtime)
+    term = await leadership.campaign(holder)
+    try:
+        await _refuse_another_world(worlds, runtime)
+    except BaseException:
+        await term.resign()
+        raise
+    return term
+
+
+async def _refuse_another_world(worlds: Worlds, runtime: Runtime) -> None:
+    """One that does not answer may be the right one."""
     remembered = (await worlds.remembered()).get(Backend.RUNTIME)
     if remembered is None:
         return

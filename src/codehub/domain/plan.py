@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from codehub.domain.errors import REASONS, ErrorReason
 from codehub.domain.judge import Facts, volume_lives
 from codehub.domain.transitions import GIVES_UP_VOLUME, OPERATIONS, transition
-from codehub.domain.workspace import NO_CONTAINER, Desired, Operation, Phase, Workspace
+from codehub.domain.workspace import NO_CONTAINER, Desired, Operation, Phase, RecoverAction, Workspace
 
 HOLD_SECONDS = 60
 """A phase must hold this long before its failures are forgiven."""
@@ -124,7 +124,7 @@ def plan(before: Workspace, ws: Workspace, facts: Facts, policy: Policy, now: da
     if ws.deleted_at is not None:
         return Complete() if ws.operation is not Operation.NONE else Settled()
     if ws.recover_pending and (ws.phase is Phase.ERROR or ws.operation is Operation.NONE):
-        return Recover() if facts.runtime_known else Wait("recover waits for the runtime to answer")
+        return _plan_recover(ws, facts)
     if ws.phase is Phase.ERROR:
         return _plan_error(before, ws, facts, policy, now)
     if ws.operation is not Operation.NONE and OPERATIONS[ws.operation].done(ws):
@@ -163,6 +163,16 @@ _WITHOUT_CONTAINER = (Phase.PENDING, Phase.ARCHIVED, Phase.STANDBY)
 
 def wants_volume_gone(ws: Workspace) -> bool:
     return ws.desired_state in GIVES_UP_VOLUME or ws.restore_pending
+
+
+def _plan_recover(ws: Workspace, facts: Facts) -> Decision:
+    """A delete of the volume may still be on its way: it is the home again only if its archive is definitely lost."""
+    if not facts.runtime_known:
+        return Wait("recover waits for the runtime to answer")
+    leaving = ws.home.deleting_volume and ws.recover_action is not RecoverAction.FORGET_ARCHIVE
+    if leaving and ws.archive_key is not None and ws.conditions.archive_ready.status is None:
+        return Wait("recover waits for the object store to answer")
+    return Recover()
 
 
 def _plan_error(before: Workspace, ws: Workspace, facts: Facts, policy: Policy, now: datetime) -> Decision:
