@@ -163,6 +163,7 @@ class MemorySite:
 
     async def close(self) -> None:
         await self.app.state.hub.close()
+        await self.app.state.access.close()
         for client in self._clients:
             await client.aclose()
 

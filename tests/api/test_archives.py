@@ -14,7 +14,7 @@ import pytest
 import zstandard
 
 from codehub.adapters.memory.archives import StoredArchive, StoredEntry
-from codehub.api.archives import disposition
+from codehub.api.download import disposition
 from codehub.api.under_way import Downloads, Listings
 from codehub.domain.identity import Role
 from codehub.domain.judge import ArchiveState

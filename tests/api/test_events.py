@@ -10,7 +10,8 @@ from uuid import UUID
 import pytest
 
 from codehub.adapters.memory import MemoryBus
-from codehub.api import event_hub, event_topic
+from codehub.api import access_watch, event_hub, event_topic, supervision
+from codehub.api.access_watch import AccessWatch
 from codehub.api.event_hub import EventHub
 from codehub.api.event_topic import Event, Listener
 from codehub.api.events import writes
@@ -133,7 +134,7 @@ async def told(site: MemorySite) -> AsyncIterator[None]:
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_topic, "AGAIN_SECONDS", 0.02)
-    monkeypatch.setattr(event_hub, "AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(supervision, "AGAIN_SECONDS", 0.02)
 
 
 async def test_a_snapshot_then_whole_objects_then_the_end(site: MemorySite, ann: Person) -> None:
@@ -317,7 +318,7 @@ async def test_a_stream_ends_with_its_token_its_user_and_its_role(site: MemorySi
 async def test_an_end_that_nobody_told_is_found_all_the_same(
     site: MemorySite, ann: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_hub, "RECHECK_SECONDS", 0.05)
+    monkeypatch.setattr(access_watch, "RECHECK_SECONDS", 0.05)
     reader = await site.person("ann", scopes=frozenset({Scope.READ}))
     async with listening(site, reader) as stream:
         await stream.until("snapshot")
@@ -349,7 +350,10 @@ async def allowed() -> bool:
 
 async def test_many_listeners_are_one_subscription_and_one_read(site: MemorySite, ann: Person) -> None:
     views: Any = CountingViews(site.parts.views)
-    hub = EventHub(site.worlds.bus, views, lambda o: {"id": str(o.workspace.id), "v": o.workspace.version}, Metrics())
+    bus = site.worlds.bus
+    hub = EventHub(
+        bus, views, lambda o: {"id": str(o.workspace.id), "v": o.workspace.version}, Metrics(), AccessWatch(bus)
+    )
     made = await ann.create()
     listeners = [Listener(ann.id, allowed) for _ in range(50)]
     contexts = [hub.listening(str(ann.id), listener) for listener in listeners]
@@ -420,7 +424,8 @@ async def test_a_burst_of_streams_is_counted_as_it_is_let_in(site: MemorySite, a
 
 async def test_who_joins_at_the_same_version_shares_one_snapshot(site: MemorySite, ann: Person) -> None:
     made = await ann.create()
-    hub = EventHub(site.worlds.bus, site.parts.views, lambda o: {"memo": o.workspace.memo}, Metrics())
+    bus = site.worlds.bus
+    hub = EventHub(bus, site.parts.views, lambda o: {"memo": o.workspace.memo}, Metrics(), AccessWatch(bus))
     async with AsyncExitStack() as stack:
 
         async def joined() -> Event:

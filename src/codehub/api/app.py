@@ -23,6 +23,7 @@ from codehub.api import (
     tokens,
     workspaces,
 )
+from codehub.api.access_watch import AccessWatch
 from codehub.api.errors import add_error_handlers
 from codehub.api.event_hub import EventHub
 from codehub.api.parts import ApiParts
@@ -52,11 +53,13 @@ Errors are `application/problem+json` (RFC 9457) with a stable `code`. Lists tak
 
 
 def create_app(parts: ApiParts) -> FastAPI:
+    access = AccessWatch(parts.bus)
     hub = EventHub(
         parts.bus,
         parts.views,
         lambda owned: workspace_json(owned, parts.site.workspace_url),
         parts.metrics,
+        access,
         parts.site.sse_prefix,
     )
 
@@ -64,10 +67,11 @@ def create_app(parts: ApiParts) -> FastAPI:
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
         await hub.close()
+        await access.close()
 
     app = _application(lifespan)
     app.state.parts = parts
-    app.state.hub = hub
+    app.state.hub, app.state.access = hub, access
     app.state.downloads, app.state.listings = Downloads(), Listings()
     add_error_handlers(app)
     app.add_exception_handler(404, pages.nothing_there)

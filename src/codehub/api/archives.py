@@ -4,25 +4,25 @@ Paths are bytes on the wire, as file names are: what is no UTF-8 survives a roun
 """
 
 import hashlib
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Any, Final
 from urllib.parse import parse_qsl, quote
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request
-from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
 
 from codehub.api import cursors
+from codehub.api.access_watch import lasting
 from codehub.api.deps import SIGNED, Cursor, Parts, Signed, WorkspaceId, problems
+from codehub.api.download import Download, Reader
+from codehub.api.parts import ApiParts
 from codehub.api.rendering import answer, moment
 from codehub.api.schemas import ArchiveList, ArchiveShown, Tree
-from codehub.api.under_way import Downloads, Listings
+from codehub.api.under_way import Listings
 from codehub.api.workspaces import visible
 from codehub.domain.errors import Invalid
-from codehub.domain.identity import Scope as TokenScope
-from codehub.ports.contents import Content, to_bytes
+from codehub.domain.identity import Caller, Scope
+from codehub.ports.contents import to_bytes
 from codehub.usecases.handing_over import note_admin
 from codehub.usecases.restore_points import BrowseRestorePoints
 
@@ -43,7 +43,7 @@ EntriesAtMost = Annotated[int, Query(ge=1, le=1_000, description="How many at mo
 )
 async def list_archives(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> ArchiveList:
     """Newest first. Each was read back and compared before the home it holds was given up."""
-    owned = await visible(parts, caller, workspace_id, TokenScope.READ, deleted=True)
+    owned = await visible(parts, caller, workspace_id, Scope.READ, deleted=True)
     points = await BrowseRestorePoints(parts.views, parts.contents).list(workspace_id, caller)
     await note_admin(parts.audit, caller, owned, "list_archives")
     return ArchiveList(items=[ArchiveShown.model_validate(point) for point in points])
@@ -66,7 +66,7 @@ async def list_folder(
     cursor: Cursor = None,
 ) -> Response:
     """What is directly inside: folders first, then by name."""
-    owned = await visible(parts, caller, workspace_id, TokenScope.READ, deleted=True)
+    owned = await visible(parts, caller, workspace_id, Scope.READ, deleted=True)
     inside = _path(request, path)
     place = _place(op_id, inside)
     start = cursors.number_read(place, cursor) or 0
@@ -111,11 +111,11 @@ async def download(
     request: Request, parts: Parts, caller: Signed, workspace_id: WorkspaceId, op_id: UUID, path: PathInside = ""
 ) -> Response:
     """Never shown by a browser, always saved. No byte that is not the archive's is ever given."""
-    owned = await visible(parts, caller, workspace_id, TokenScope.READ, deleted=True)
+    owned = await visible(parts, caller, workspace_id, Scope.READ, deleted=True)
     inside, browse = _path(request, path), BrowseRestorePoints(parts.views, parts.contents)
     await note_admin(parts.audit, caller, owned, "download_from_archive")
-    downloads: Downloads = request.app.state.downloads
-    return Download(downloads, caller.user.id, lambda: browse.content(workspace_id, op_id, inside, caller))
+    reader = _reader(request, parts, caller, workspace_id)
+    return Download(reader, lambda: browse.content(workspace_id, op_id, inside, caller))
 
 
 @router.get(
@@ -128,41 +128,18 @@ async def download_original(
     request: Request, parts: Parts, caller: Signed, workspace_id: WorkspaceId, op_id: UUID
 ) -> Response:
     """The whole home as it is stored, also where it holds too many files to be browsed."""
-    owned = await visible(parts, caller, workspace_id, TokenScope.READ, deleted=True)
+    owned = await visible(parts, caller, workspace_id, Scope.READ, deleted=True)
     browse = BrowseRestorePoints(parts.views, parts.contents)
     await note_admin(parts.audit, caller, owned, "download_archive")
-    downloads: Downloads = request.app.state.downloads
-    return Download(downloads, caller.user.id, lambda: browse.original(workspace_id, op_id, caller))
+    reader = _reader(request, parts, caller, workspace_id)
+    return Download(reader, lambda: browse.original(workspace_id, op_id, caller))
 
 
-class Download(Response):
-    """Opens what it sends only when it is sent, and closes it whatever happens."""
+def _reader(request: Request, parts: ApiParts, caller: Caller, workspace_id: UUID) -> Reader:
+    async def may_read(now: Caller) -> None:
+        await visible(parts, now, workspace_id, Scope.READ, deleted=True)
 
-    def __init__(
-        self, downloads: Downloads, user_id: UUID, opening: Callable[[], AbstractAsyncContextManager[Content]]
-    ) -> None:
-        super().__init__()
-        self._downloads, self._user_id = downloads, user_id
-        self._opening = opening
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._downloads.one_more(self._user_id):
-            await self._sent(scope, receive, send)
-
-    async def _sent(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._opening() as content:
-            headers = {"Content-Disposition": disposition(content.name)}
-            if content.size is not None:
-                headers["Content-Length"] = str(content.size)
-            # Not the type we would guess: what a home holds must never run in our origin.
-            stream = StreamingResponse(content.chunks, headers=headers, media_type="application/octet-stream")
-            await stream(scope, receive, send)
-
-
-def disposition(name: str) -> str:
-    """A name from somebody's home, in a header: no quote, line end or path can get out of it."""
-    plain = "".join(c if c.isascii() and (c.isalnum() or c in " ._-+") else "_" for c in name)[:100].strip() or "file"
-    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(to_bytes(name), safe='')}"
+    return Reader(caller.user.id, lasting(request, parts, may_read))
 
 
 def _path(request: Request, decoded: str) -> str:

@@ -1,21 +1,19 @@
-"""All event streams of this process: a topic per owner while somebody listens, and the two channels that concern all
-of them, resyncs and the end of somebody's access."""
+"""All event streams of this process: a topic per owner while somebody listens, and the channel that concerns all of
+them, resyncs. Who may no longer listen is found by the access watch."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
-from codehub.api.event_topic import AGAIN_SECONDS, Listener, Topic
-from codehub.domain.errors import CodeHubError, LimitReached, Unreachable
+from codehub.api.access_watch import AccessWatch
+from codehub.api.event_topic import Listener, Topic
+from codehub.api.supervision import ended, supervised
+from codehub.domain.errors import LimitReached
 from codehub.ports.signals import Bus
 from codehub.ports.views import Owned, WorkspaceViews
-from codehub.telemetry import EVENT_LISTENERS, EVENT_LISTENERS_CUT, Metrics, get_logger
-from codehub.usecases.announcements import AUTH_CHANNEL
+from codehub.telemetry import EVENT_LISTENERS, EVENT_LISTENERS_CUT, Metrics
 
-log = get_logger(__name__)
-
-RECHECK_SECONDS: Final = 30.0
 MOST_PER_USER: Final = 10
 JOIN_PATIENCE_SECONDS: Final = 2.0
 
@@ -27,17 +25,18 @@ class EventHub:
         views: WorkspaceViews,
         render: Callable[[Owned], dict[str, Any]],
         metrics: Metrics,
+        access: AccessWatch,
         sse_prefix: str = "codehub:sse:",
     ) -> None:
         self._bus = bus
         self._views = views
         self._render = render
         self._metrics = metrics
+        self._access = access
         self._prefix = sse_prefix
         self._topics: dict[str | None, tuple[Topic, asyncio.Task[None]]] = {}
-        self._watchers: list[asyncio.Task[None]] = []
+        self._resyncing: asyncio.Task[None] | None = None
         self._listeners: set[Listener] = set()
-        self._recheck_now = asyncio.Event()
         self._closed = False
 
     @asynccontextmanager
@@ -58,10 +57,12 @@ class EventHub:
         self._closed = True
         for listener in list(self._listeners):
             listener.end("closing")
-        tasks = [*self._watchers, *(task for _, task in self._topics.values())]
+        tasks = [task for _, task in self._topics.values()]
+        if self._resyncing is not None:
+            tasks.append(self._resyncing)
         self._topics.clear()
-        self._watchers = []
-        await _ended(tasks)
+        self._resyncing = None
+        await ended(tasks)
 
     @contextmanager
     def admitted(self, listener: Listener) -> Iterator[None]:
@@ -72,7 +73,8 @@ class EventHub:
             raise LimitReached(message, code="stream_limit")
         self._enter(listener)
         try:
-            yield
+            with self._access.watching(listener):
+                yield
         finally:
             self._leave(listener)
 
@@ -92,33 +94,18 @@ class EventHub:
         if owner_id not in self._topics:
             channel = f"{self._prefix}{'*' if owner_id is None else owner_id}"
             topic = Topic(owner_id, channel, self._bus, self._views, self._render)
-            self._topics[owner_id] = topic, asyncio.create_task(self._supervised(channel, topic.run))
+            self._topics[owner_id] = topic, asyncio.create_task(supervised(channel, topic.run))
         return self._topics[owner_id][0]
 
     async def _drop(self, owner_id: str | None, topic: Topic) -> None:
         present = self._topics.get(owner_id)
         if present is not None and present[0] is topic:
             del self._topics[owner_id]
-            await _ended([present[1]])
+            await ended([present[1]])
 
     def _watch(self) -> None:
-        if not self._watchers and not self._closed:
-            self._watchers = [
-                asyncio.create_task(self._supervised("resync", self._hear_resyncs)),
-                asyncio.create_task(self._supervised("auth", self._hear_access)),
-                asyncio.create_task(self._supervised("recheck", self._recheck_regularly)),
-            ]
-
-    async def _supervised(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Nothing dies silently: it is begun again, and begins with a resync or a look at everybody."""
-        while True:
-            try:
-                await run()
-            except Unreachable as error:
-                log.warning("bus lost", component=name, error=str(error))
-            except Exception:
-                log.exception("events crashed", component=name)
-            await asyncio.sleep(AGAIN_SECONDS)
+        if self._resyncing is None and not self._closed:
+            self._resyncing = asyncio.create_task(supervised("resync", self._hear_resyncs))
 
     async def _hear_resyncs(self) -> None:
         async for _ in self._bus.subscribe(f"{self._prefix}resync", self._resync_all):
@@ -127,38 +114,3 @@ class EventHub:
     def _resync_all(self) -> None:
         for topic, _ in self._topics.values():
             topic.resync()
-
-    async def _hear_access(self) -> None:
-        async for message in self._bus.subscribe(AUTH_CHANNEL, self._recheck_now.set):
-            await self._recheck([one for one in self._listeners if str(one.user_id) == _user(message)])
-
-    async def _recheck_regularly(self) -> None:
-        """And after every gap in which somebody's end may have been missed."""
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(RECHECK_SECONDS):
-                    await self._recheck_now.wait()
-            self._recheck_now.clear()
-            await self._recheck(self._listeners)
-
-    async def _recheck(self, listeners: "set[Listener] | list[Listener]") -> None:
-        for listener in list(listeners):
-            try:
-                allowed = await listener.still_allowed()
-            except CodeHubError as error:
-                log.warning("cannot ask who still may listen", error=str(error))
-                return
-            if not allowed:
-                listener.end("signed_out")
-
-
-def _user(message: Mapping[str, Any]) -> str:
-    return str(message.get("user_id", ""))
-
-
-async def _ended(tasks: "list[asyncio.Task[None]]") -> None:
-    for task in tasks:
-        task.cancel()
-    for task in tasks:
-        with suppress(asyncio.CancelledError):
-            await task

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, Final
 from uuid import UUID
 
+from codehub.api.supervision import AGAIN_SECONDS
 from codehub.domain.errors import CodeHubError, Unreachable
 from codehub.ports.signals import Bus
 from codehub.ports.views import Owned, WorkspaceViews
@@ -20,7 +21,6 @@ from codehub.telemetry import get_logger
 
 log = get_logger(__name__)
 
-AGAIN_SECONDS: Final = 0.5
 MOST_WAITING: Final = 256
 """Events a listener may be behind; one that is further behind is cut off and begins anew with a snapshot."""
 

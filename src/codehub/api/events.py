@@ -9,12 +9,11 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.types import Receive, Send
 from starlette.types import Scope as ASGIScope
 
+from codehub.api.access_watch import lasting
 from codehub.api.deps import Parts, Reader, problems
 from codehub.api.event_hub import EventHub
 from codehub.api.event_topic import SNAPSHOT, Event, Listener
-from codehub.domain.credentials import SESSION_COOKIE
-from codehub.domain.errors import Unauthenticated
-from codehub.domain.identity import Scope
+from codehub.domain.identity import Caller, Scope
 
 router = APIRouter(tags=["events"])
 
@@ -48,17 +47,12 @@ async def stream_events(
     if everybody:
         caller.must(Scope.ADMIN)
     needed = Scope.ADMIN if everybody else Scope.READ
-    cookie, bearer = request.cookies.get(SESSION_COOKIE), _bearer(request)
 
-    async def still_allowed() -> bool:
-        try:
-            now = await parts.identity.caller(session_token=cookie, bearer=bearer, address=caller.address)
-        except Unauthenticated:
-            return False
-        return now.may(needed)
+    async def may_listen(now: Caller) -> None:
+        now.must(needed)
 
     hub: EventHub = request.app.state.hub
-    listener = Listener(caller.user.id, still_allowed)
+    listener = Listener(caller.user.id, lasting(request, parts, may_listen))
 
     async def stream() -> AsyncIterator[bytes]:
         async with hub.listening(None if everybody else caller.user.owner_id, listener):
@@ -101,8 +95,3 @@ def writes(events: Sequence[Event]) -> Iterator[bytes]:
         yield event.encoded
     if small:
         yield b"".join(small)
-
-
-def _bearer(request: Request) -> str | None:
-    kind, _, token = request.headers.get("authorization", "").partition(" ")
-    return token.strip() if kind.lower() == "bearer" else None

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from codehub.api.errors import BY_STATUS, problem, unforeseen
+from codehub.domain.errors import CodeHubError
 from codehub.telemetry import HTTP_REQUESTS, HTTP_SECONDS, Metrics, get_logger
 
 log = get_logger(__name__)
@@ -64,8 +65,11 @@ class Surroundings:
                 await _refuse(refused)(scope, receive, dressed)
             else:
                 await self._app(scope, _capped(receive), dressed)
-        except Exception:
-            log.exception("request failed", method=scope["method"], path=scope["path"])
+        except Exception as error:
+            if status and isinstance(error.__cause__, CodeHubError):  # foreseen, but too late for another answer
+                log.warning("answer broken off", path=scope["path"], error=str(error.__cause__))
+            else:
+                log.exception("request failed", method=scope["method"], path=scope["path"])
             if status:
                 raise  # half an answer is out: the connection must break, so that nobody takes it for a whole one
             await unforeseen(request_id)(scope, receive, dressed)

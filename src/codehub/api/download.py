@@ -1,0 +1,71 @@
+"""Bytes of an archive on their way to somebody: counted, saved and never shown, and broken off when the right is lost.
+
+A broken connection is what tells a client that half is not the whole.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from urllib.parse import quote
+from uuid import UUID
+
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from codehub.api.access_watch import AccessWatch, StillAllowed
+from codehub.api.under_way import Downloads
+from codehub.domain.errors import Forbidden
+from codehub.ports.contents import Content, to_bytes
+
+
+class Reader:
+    """Whoever downloads. `why`: why we ended it, which interrupts whatever it waits for."""
+
+    def __init__(self, user_id: UUID, still_allowed: StillAllowed) -> None:
+        self.user_id = user_id
+        self.still_allowed = still_allowed
+        self.why: str | None = None
+        self.interruption = asyncio.timeout(None)
+
+    def end(self, why: str) -> None:
+        if self.why is None:
+            self.why = why
+            self.interruption.reschedule(asyncio.get_running_loop().time())
+
+
+class Download(Response):
+    """Opens what it sends only when it is sent, and closes it whatever happens."""
+
+    def __init__(self, reader: Reader, opening: Callable[[], AbstractAsyncContextManager[Content]]) -> None:
+        super().__init__()
+        self._reader = reader
+        self._opening = opening
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        downloads: Downloads = scope["app"].state.downloads
+        access: AccessWatch = scope["app"].state.access
+        reader = self._reader
+        with downloads.one_more(reader.user_id):
+            try:
+                async with reader.interruption:
+                    with access.watching(reader):
+                        await self._sent(scope, receive, send)
+            except TimeoutError as error:
+                if reader.why is None:
+                    raise
+                raise Forbidden("You may no longer read this restore point. Sign in again, or ask an admin.") from error
+
+    async def _sent(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._opening() as content:
+            headers = {"Content-Disposition": disposition(content.name)}
+            if content.size is not None:
+                headers["Content-Length"] = str(content.size)
+            # Not the type we would guess: what a home holds must never run in our origin.
+            stream = StreamingResponse(content.chunks, headers=headers, media_type="application/octet-stream")
+            await stream(scope, receive, send)
+
+
+def disposition(name: str) -> str:
+    """A name from somebody's home, in a header: no quote, line end or path can get out of it."""
+    plain = "".join(c if c.isascii() and (c.isalnum() or c in " ._-+") else "_" for c in name)[:100].strip() or "file"
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(to_bytes(name), safe='')}"

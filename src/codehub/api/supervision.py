@@ -1,0 +1,33 @@
+"""Tasks that last as long as the process. Nothing dies silently: what ends is begun again."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from typing import Any, Final
+
+from codehub.domain.errors import Unreachable
+from codehub.telemetry import get_logger
+
+log = get_logger(__name__)
+
+AGAIN_SECONDS: Final = 0.5
+
+
+async def supervised(name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    while True:
+        try:
+            await run()
+        except Unreachable as error:
+            log.warning("bus lost", component=name, error=str(error))
+        except Exception:
+            log.exception("events crashed", component=name)
+        await asyncio.sleep(AGAIN_SECONDS)
+
+
+async def ended(tasks: Iterable["asyncio.Task[None]"]) -> None:
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with suppress(asyncio.CancelledError):
+            await task
