@@ -75,7 +75,11 @@ def _parse(arguments: list[str]) -> Callable[[Progress], None]:
         if name == "restore":
             verb.add_argument("--op-id", type=_op_id, required=True, metavar="ID")
             verb.add_argument(
-                "--max-bytes", type=_bytes, default=0, metavar="N", help="what the volume may hold; 0: any"
+                "--max-bytes",
+                type=_bytes,
+                default=0,
+                metavar="N",
+                help="what the volume may hold; 0: any; free: the disk",
             )
     chosen = parser.parse_args(arguments)
     if chosen.verb == "archive":
@@ -93,9 +97,11 @@ def _op_id(text: str) -> str:
     return text
 
 
-def _bytes(text: str) -> int:
+def _bytes(text: str) -> int | None:
+    if text == "free":
+        return None
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError("a number of bytes")
+        raise argparse.ArgumentTypeError("a number of bytes, or free")
     return int(text)
 
 

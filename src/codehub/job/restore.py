@@ -5,6 +5,7 @@ restore is recognised by its stamp and not repeated.
 """
 
 import hashlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +34,8 @@ class RestoreRequest:
     store_url: str
     key: str
     op_id: str
-    max_bytes: int = 0
-    """0 sets no limit."""
+    max_bytes: int | None = 0
+    """0 sets no limit; None is what the disk has free, which an earlier attempt's leftovers do not lessen."""
     backoff_seconds: float = 1.0
 
 
@@ -64,12 +65,13 @@ def _unpack(volume: int, request: RestoreRequest, progress: Progress) -> Stamp:
     staging.refuse_foreign_content(volume)
     store = open_store(request.store_url, request.key)
     meta = believed(store)
-    if 0 < request.max_bytes < meta.content_bytes:
+    if request.max_bytes and request.max_bytes < meta.content_bytes:
         raise refused(f"it needs {meta.content_bytes} bytes and this volume may hold {request.max_bytes}")
     progress.start("unpack", meta.content_bytes)
     try:
         with staging.fresh_tree(volume, request.op_id) as tree:
-            unpacker = Unpacker(tree, request.max_bytes, progress)
+            most = _free_bytes(tree, meta) if request.max_bytes is None else request.max_bytes
+            unpacker = Unpacker(tree, most, progress)
             _stream_into(unpacker, store, meta)
         home = describe_home(unpacker.home)
         stamp = Stamp(request.key, meta.sha256, request.op_id, meta.bytes, unpacker.files, home)
@@ -80,6 +82,16 @@ def _unpack(volume: int, request: RestoreRequest, progress: Progress) -> Stamp:
     if unpacker.lost_xattrs:
         progress.warn(f"{unpacker.lost_xattrs} extended attributes cannot be kept by this user or filesystem")
     return stamp
+
+
+def _free_bytes(tree: int, meta: Meta) -> int:
+    """Not found out by filling the disk, which others have their homes on."""
+    disk = os.fstatvfs(tree)
+    free = disk.f_bavail * disk.f_frsize
+    if free < meta.content_bytes:
+        message = f"the home needs {meta.content_bytes} bytes and the disk has {free} free"
+        raise JobFailed(ExitCode.DISK_FULL, message)
+    return free
 
 
 def _stream_into(unpacker: Unpacker, store: ArchiveStore, meta: Meta) -> None:
