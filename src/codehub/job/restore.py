@@ -13,7 +13,7 @@ from pathlib import Path
 from codehub.job import staging
 from codehub.job.compress import decompressed
 from codehub.job.exit_codes import ExitCode
-from codehub.job.failure import JobFailed, corrupted, from_os_error, refused
+from codehub.job.failure import JobFailed, corrupted, from_os_error, refused, show
 from codehub.job.layout import STAMP
 from codehub.job.lookahead import Lookahead
 from codehub.job.meta import Meta
@@ -79,8 +79,9 @@ def _unpack(volume: int, request: RestoreRequest, progress: Progress) -> Stamp:
     except BaseException:
         staging.abandon(volume, request.op_id)
         raise
-    if unpacker.lost_xattrs:
-        progress.warn(f"{unpacker.lost_xattrs} extended attributes cannot be kept by this user or filesystem")
+    if unpacker.loser is not None:
+        lost = f"{unpacker.lost_xattrs} extended attributes cannot be kept by this user or filesystem"
+        progress.warn(f"{lost} (the first: of {show(unpacker.loser)})")
     return stamp
 
 
