@@ -17,6 +17,7 @@ from codehub.job.failure import JobFailed, corrupted, from_os_error, refused, sh
 from codehub.job.layout import STAMP
 from codehub.job.lookahead import Lookahead
 from codehub.job.meta import Meta
+from codehub.job.mounts import refuse_mounts
 from codehub.job.progress import Progress
 from codehub.job.retry import with_tries
 from codehub.job.stamp import Stamp, describe_home, read_stamp
@@ -52,6 +53,7 @@ def _attempt(request: RestoreRequest, progress: Progress) -> Stamp:
             if stamp is not None and stamp.is_for(request.key, request.op_id):
                 staging.finish(volume, stamp)
                 return stamp
+            refuse_mounts(volume)
             stamp = staging.committed(volume, request.op_id)
             if stamp is None or not stamp.is_for(request.key, request.op_id):
                 stamp = _unpack(volume, request, progress)

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from codehub.job.failure import from_os_error
+from codehub.job.mounts import keep_mounts
 
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
@@ -33,10 +34,13 @@ def opened_inside(parent: int, name: bytes) -> Iterator[int]:
 
 
 def remove_tree(parent: int, name: bytes) -> None:
-    """Whatever `name` is, it is gone afterwards. Read-only directories and any depth included; no link followed."""
+    """Whatever `name` is, it is gone afterwards. Read-only directories and any depth included; no link followed.
+
+    Unless something is mounted in it: then nothing is removed."""
     if not _is_directory(parent, name):
         _unlink(parent, name)
         return
+    keep_mounts(parent, name)
     stack = [_Doomed(parent, name)]
     while stack:
         directory = stack[-1]

@@ -12,9 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from codehub.domain.errors import BackendError, ErrorReason, Unreachable
+from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL
 from codehub.job.durable import sync_file
+from codehub.job.mounts import mounts_below
 from codehub.job.volume import remove_tree
 
 _HOME, _LABELS, _INSTANCE_LABEL = "home", "labels.json", "codehub.volume-instance"
@@ -64,8 +65,11 @@ class Volumes:
 
     def withdraw(self, name: str) -> str:
         """The volume is gone when this returns; what it held is in the trash, under the name that is returned."""
-        thrown = f"{_plain(name)}.{uuid4().hex}"
-        (self._directory / name).rename(self._trash / thrown)
+        place, thrown = self._directory / _plain(name), f"{name}.{uuid4().hex}"
+        for mount in mounts_below(place):
+            point = place / os.fsdecode(mount)
+            raise VolumeInUse(f"volume {name} is kept: another filesystem is mounted at {point}; unmount it first")
+        place.rename(self._trash / thrown)
         return thrown
 
     def empty_trash(self, thrown: str) -> None:
