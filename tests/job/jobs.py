@@ -82,7 +82,7 @@ class Desk:
             return Outcome(failure.code, heard.events, failure.message)
         return Outcome(ExitCode.DONE, heard.events)
 
-    def restore(self, *, max_bytes: int = 0) -> Outcome:
+    def restore(self, *, max_bytes: int | None = 0) -> Outcome:
         heard = Heard()
         request = RestoreRequest(
             self.restored, self.store_url, self.key, self.op_id, max_bytes=max_bytes, backoff_seconds=0.01

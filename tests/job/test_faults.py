@@ -150,6 +150,31 @@ def test_the_disk_is_full_on_restore(home: Desk, small_disk: Path) -> None:
     assert_same(home.tree_of_home(), home.tree_restored())
 
 
+def test_the_leftovers_of_a_killed_restore_do_not_count_as_used(home: Desk, small_disk: Path) -> None:
+    """24 MB, and 20 of the 32 MB there are hold the first attempt's staging."""
+    for path in home.home.iterdir():
+        path.unlink()
+    (home.home / "a").write_bytes(os.urandom(24 << 20))
+    assert home.archive().code == ExitCode.DONE
+    home.restored = small_disk
+    for name in ("restore-1", "another"):
+        tree = small_disk / f".codehub-restore-{name}" / "tree"
+        tree.mkdir(parents=True)
+        (tree / "a").write_bytes(bytes(10 << 20))
+    assert run_job([*home.restore_arguments(), "--max-bytes", "free"]).code == ExitCode.DONE
+    assert_same(home.tree_of_home(), home.tree_restored())
+
+
+def test_a_home_larger_than_the_disk_is_not_begun(home: Desk, small_disk: Path) -> None:
+    home.archive()
+    home.restored = small_disk
+    restored = run_job([*home.restore_arguments(), "--max-bytes", "free"])
+    assert restored.code == ExitCode.DISK_FULL
+    assert restored.message.startswith("the home needs ")
+    assert [event["bytes"] for event in restored.events if event["event"] == "progress"] == [0]
+    assert os.listdir(small_disk) == []
+
+
 def test_the_disk_is_full_on_archive(home: Desk, small_disk: Path) -> None:
     before = home.tree_of_home()
     home.store_url = small_disk.as_uri()

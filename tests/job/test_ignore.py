@@ -151,7 +151,7 @@ def test_a_class_holds_the_letters_it_holds_for_git(tmp_path: Path, pattern: str
     for name in names:
         (tmp_path / name).touch()
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
-    listing = ["git", "-C", tmp_path, "ls-files", "-z", "--others", "--ignored", "-x", pattern]
+    listing = ["git", "-C", str(tmp_path), "ls-files", "-z", "--others", "--ignored", "-x", pattern]
     found = subprocess.run(listing, stdout=subprocess.PIPE, check=True).stdout.decode().split("\0")[:-1]
     assert sorted(name for name in names if ignored(pattern, name)) == sorted(found)
 

@@ -1,5 +1,6 @@
 """A restore is whole or not at all, is recognised when it is finished, and never takes what is not its own."""
 
+import errno
 import json
 import os
 from datetime import UTC, datetime
@@ -11,8 +12,10 @@ from codehub.job.command import main
 from codehub.job.empty import empty_archive
 from codehub.job.exit_codes import ExitCode
 from codehub.job.meta import encode_meta
+from codehub.job.tar_format import REGULAR, Member, encode
 from codehub.job.unpack import Unpacker
 from codehub.job.verify import verify
+from tests.job.hostile import publish
 from tests.job.jobs import Desk, operation
 from tests.job.trees import assert_same, make_nasty_tree, snapshot
 
@@ -250,3 +253,47 @@ def test_a_volume_that_is_no_directory(archived: Desk, tmp_path: Path) -> None:
     archived.restored = tmp_path / "file"
     archived.restored.write_text("x")
     assert archived.restore().code == ExitCode.ACTION_FAILED
+
+
+TAGGED = Member(b"photo", REGULAR, 0o644, 0, 0, 0, xattrs=(("user.big", bytes(60_000)), ("user.small", b"x")))
+
+
+def test_an_attribute_too_large_for_the_filesystem_does_not_cost_the_home(desk: Desk) -> None:
+    try:
+        os.setxattr(desk.home, "user.big", bytes(60_000))
+        pytest.skip("this filesystem takes large attributes")
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            pytest.skip(f"this filesystem takes no attributes: {error.strerror}")
+    publish(desk, [encode(TAGGED)])
+    restored = desk.restore()
+    assert restored.code == ExitCode.DONE, restored.message
+    assert os.listxattr(desk.restored / "photo") == ["user.small"]
+    [warning] = restored.warnings
+    assert warning.startswith("1 extended attributes cannot be kept")
+    assert "“photo”" in warning
+
+
+@pytest.mark.parametrize(
+    ("number", "free", "code"),
+    [
+        (errno.ENOSPC, 1, ExitCode.DONE),
+        (errno.ENOSPC, 0, ExitCode.DISK_FULL),
+        (errno.EDQUOT, 1, ExitCode.DISK_FULL),
+        (errno.E2BIG, 1, ExitCode.DONE),
+        (errno.EIO, 1, ExitCode.ACTION_FAILED),
+    ],
+    ids=["larger than its place", "disk full", "quota used up", "too large for any place", "broken disk"],
+)
+def test_an_attribute_that_is_not_taken(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, number: int, free: int, code: ExitCode
+) -> None:
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    publish(desk, [encode(TAGGED)])
+    disk = os.statvfs(desk.restored)
+    monkeypatch.setattr(os, "setxattr", refuse)
+    monkeypatch.setattr(os, "fstatvfs", lambda _: os.statvfs_result((*disk[:4], free, *disk[5:])))
+    restored = desk.restore()
+    assert (restored.code, len(restored.warnings)) == (code, int(code is ExitCode.DONE))

@@ -16,6 +16,7 @@ from codehub.job.failure import JobFailed, from_os_error
 from codehub.job.ignore import read_ignore
 from codehub.job.lookahead import Lookahead
 from codehub.job.meta import Meta
+from codehub.job.mounts import refuse_mounts
 from codehub.job.owner import Owner, refuse_anothers
 from codehub.job.pack import Packer, Totals
 from codehub.job.progress import Progress
@@ -54,6 +55,7 @@ def _attempt(request: ArchiveRequest, progress: Progress, number: int) -> tuple[
     try:
         with opened(request.volume) as volume:
             refuse_unfinished_restore(volume)
+            refuse_mounts(volume)
             sha256, size, totals = _upload(volume, store, progress, number)
         store.settle()
     except OSError as error:

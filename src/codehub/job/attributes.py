@@ -12,7 +12,7 @@ from codehub.job.tar_format import Member, Xattrs
 ACL_DEFAULT = "system.posix_acl_default"
 _ACLS = ("system.posix_acl_access", ACL_DEFAULT)
 _CAPABILITY = "security.capability"
-_CANNOT_KEEP = {errno.EPERM, errno.EACCES, errno.ENOTSUP}
+_CANNOT_KEEP = {errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.E2BIG}
 
 Target = int | str
 
@@ -77,10 +77,19 @@ def set_xattrs(target: Target, pairs: list[tuple[str, bytes]]) -> int:
         try:
             os.setxattr(target, name, value, follow_symlinks=isinstance(target, int))
         except OSError as error:
-            if error.errno not in _CANNOT_KEEP:
+            if error.errno not in _CANNOT_KEEP and not _is_too_large(error, target):
                 raise
             lost += 1
     return lost
+
+
+def _is_too_large(error: OSError, target: Target) -> bool:
+    """Ext4 has one block for a file's attributes, and calls that one full as it does the disk."""
+    if error.errno != errno.ENOSPC:
+        return False
+    # A name is looked at by its directory: a symlink could lead to another disk.
+    disk = os.fstatvfs(target) if isinstance(target, int) else os.statvfs(target.rpartition("/")[0])
+    return disk.f_bavail > 0
 
 
 def clear_xattrs(target: int) -> None:

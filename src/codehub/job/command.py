@@ -76,7 +76,11 @@ def _parse(arguments: list[str]) -> Callable[[Progress], None]:
         if name == "restore":
             verb.add_argument("--op-id", type=_op_id, required=True, metavar="UUID")
             verb.add_argument(
-                "--max-bytes", type=_bytes, default=0, metavar="N", help="what the volume may hold; 0: any"
+                "--max-bytes",
+                type=_bytes,
+                default=0,
+                metavar="N",
+                help="what the volume may hold; 0: any; free: the disk",
             )
     chosen = parser.parse_args(arguments)
     owner = Owner(*chosen.owner) if chosen.owner else None
@@ -102,9 +106,11 @@ def _op_id(text: str) -> str:
         raise argparse.ArgumentTypeError("the operation's UUID") from None
 
 
-def _bytes(text: str) -> int:
+def _bytes(text: str) -> int | None:
+    if text == "free":
+        return None
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError("a number of bytes")
+        raise argparse.ArgumentTypeError("a number of bytes, or free")
     return int(text)
 
 

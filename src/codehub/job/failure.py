@@ -4,7 +4,6 @@
 """
 
 import errno
-import os
 
 from codehub.job.exit_codes import ExitCode
 
@@ -32,7 +31,7 @@ def changed(path: bytes) -> JobFailed:
 
 
 def from_os_error(error: OSError, doing: str) -> JobFailed:
-    text = f"{doing}: {os.strerror(error.errno) if error.errno else error}"
+    text = f"{doing}: {error.strerror or error}"
     return JobFailed(ExitCode.DISK_FULL if error.errno in _NO_SPACE else ExitCode.ACTION_FAILED, text)
 
 

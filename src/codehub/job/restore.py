@@ -5,6 +5,7 @@ restore is recognised by its stamp and not repeated.
 """
 
 import hashlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +13,11 @@ from pathlib import Path
 from codehub.job import staging
 from codehub.job.compress import decompressed
 from codehub.job.exit_codes import ExitCode
-from codehub.job.failure import JobFailed, corrupted, from_os_error, refused
+from codehub.job.failure import JobFailed, corrupted, from_os_error, refused, show
 from codehub.job.layout import begun_name, staging_name, stamp_name
 from codehub.job.lookahead import Lookahead
 from codehub.job.meta import Meta
+from codehub.job.mounts import refuse_mounts
 from codehub.job.owner import Owner, refuse_anothers
 from codehub.job.progress import Progress
 from codehub.job.retry import with_tries
@@ -34,8 +36,8 @@ class RestoreRequest:
     store_url: str
     key: str
     op_id: str
-    max_bytes: int = 0
-    """0 sets no limit."""
+    max_bytes: int | None = 0
+    """0 sets no limit; None is what the disk has free, which an earlier attempt's leftovers do not lessen."""
     backoff_seconds: float = 1.0
     owner: Owner | None = None
 
@@ -53,6 +55,7 @@ def _attempt(request: RestoreRequest, progress: Progress) -> Stamp:
             if stamp is not None and stamp.is_for(request.key, request.op_id):
                 staging.finish(volume, stamp)
                 return stamp
+            refuse_mounts(volume)
             stamp = staging.committed(volume, request.op_id)
             if stamp is None or not stamp.is_for(request.key, request.op_id):
                 stamp = _unpack(volume, request, progress)
@@ -67,13 +70,14 @@ def _unpack(volume: int, request: RestoreRequest, progress: Progress) -> Stamp:
     store = open_store(request.store_url, request.key)
     refuse_anothers(store, request.owner)
     meta = believed(store)
-    if 0 < request.max_bytes < meta.content_bytes:
+    if request.max_bytes and request.max_bytes < meta.content_bytes:
         raise refused(f"it needs {meta.content_bytes} bytes and this volume may hold {request.max_bytes}")
     progress.start("unpack", meta.content_bytes)
     try:
         with staging.fresh_tree(volume, request.op_id) as tree:
             ours = frozenset(name(request.op_id) for name in (begun_name, staging_name, stamp_name))
-            unpacker = Unpacker(tree, request.max_bytes, progress, reserved=ours)
+            most = _free_bytes(tree, meta) if request.max_bytes is None else request.max_bytes
+            unpacker = Unpacker(tree, most, progress, reserved=ours)
             _stream_into(unpacker, store, meta)
         home = describe_home(unpacker.home)
         stamp = Stamp(request.key, meta.sha256, request.op_id, meta.bytes, unpacker.files, home)
@@ -81,9 +85,20 @@ def _unpack(volume: int, request: RestoreRequest, progress: Progress) -> Stamp:
     except BaseException:
         staging.abandon(volume, request.op_id)
         raise
-    if unpacker.lost_xattrs:
-        progress.warn(f"{unpacker.lost_xattrs} extended attributes cannot be kept by this user or filesystem")
+    if unpacker.loser is not None:
+        lost = f"{unpacker.lost_xattrs} extended attributes cannot be kept by this user or filesystem"
+        progress.warn(f"{lost} (the first: of {show(unpacker.loser)})")
     return stamp
+
+
+def _free_bytes(tree: int, meta: Meta) -> int:
+    """Not found out by filling the disk, which others have their homes on."""
+    disk = os.fstatvfs(tree)
+    free = disk.f_bavail * disk.f_frsize
+    if free < meta.content_bytes:
+        message = f"the home needs {meta.content_bytes} bytes and the disk has {free} free"
+        raise JobFailed(ExitCode.DISK_FULL, message)
+    return free
 
 
 def _stream_into(unpacker: Unpacker, store: ArchiveStore, meta: Meta) -> None:

@@ -38,6 +38,8 @@ class Unpacker:
     home: Member | None = None
     files: int = 0
     lost_xattrs: int = 0
+    loser: bytes | None = None
+    """The first that lost one."""
     _spent: int = 0
     _stack: list[_Directory] = field(default_factory=list)
 
@@ -106,7 +108,8 @@ class Unpacker:
         directory = self._stack.pop()
         try:
             if directory.member is not None:
-                self.lost_xattrs += apply_to_descriptor(directory.descriptor, directory.member, own=self.own)
+                lost = apply_to_descriptor(directory.descriptor, directory.member, own=self.own)
+                self._note_lost(lost, directory.member)
         finally:
             os.close(directory.descriptor)
 
@@ -125,7 +128,7 @@ class Unpacker:
             else:
                 for view in reader.content():
                     self._write(descriptor, view)
-            self.lost_xattrs += apply_to_descriptor(descriptor, member, own=self.own)
+            self._note_lost(apply_to_descriptor(descriptor, member, own=self.own), member)
         finally:
             os.close(descriptor)
 
@@ -175,4 +178,9 @@ class Unpacker:
         else:
             os.mkfifo(name, 0o600, dir_fd=directory)
         has_mode = member.kind != SYMLINK
-        self.lost_xattrs += apply_to_name(directory, member, name, own=self.own, has_mode=has_mode)
+        self._note_lost(apply_to_name(directory, member, name, own=self.own, has_mode=has_mode), member)
+
+    def _note_lost(self, xattrs: int, member: Member) -> None:
+        if xattrs and self.loser is None:
+            self.loser = member.path
+        self.lost_xattrs += xattrs

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from codehub.job.failure import from_os_error
+from codehub.job.mounts import keep_mounts
 
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
@@ -35,10 +36,12 @@ def opened_inside(parent: int, name: bytes) -> Iterator[int]:
 def remove_tree(parent: int, name: bytes, *, enough: Callable[[], bool] = lambda: False) -> None:
     """Whatever `name` is, it is gone afterwards. Read-only directories and any depth included; no link followed.
 
-    Asked before each directory, `enough` may end it early; the rest can be removed another time."""
+    Unless something is mounted in it: then nothing is removed. Asked before each directory, `enough` may end it early;
+    the rest can be removed another time."""
     if not _is_directory(parent, name):
         _unlink(parent, name)
         return
+    keep_mounts(parent, name)
     stack = [_Doomed(parent, name)]
     try:
         while stack and not enough():

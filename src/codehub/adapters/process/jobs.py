@@ -5,7 +5,6 @@ What it prints is kept beside its record; whoever looks later reads progress and
 
 import asyncio
 import os
-import shutil
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -84,10 +83,8 @@ class ProcessJobs:
         if spec.owner is not None:
             yield from ("--owner", spec.owner.key, spec.owner.name)
         if spec.kind is JobKind.RESTORE:
-            most = self._most_bytes
-            if most is None:
-                most = max(1, shutil.disk_usage(home).free) if home.exists() else 1  # 0 would mean: any
-            yield from ("--op-id", str(spec.op_id), "--max-bytes", str(most))
+            most = "free" if self._most_bytes is None else str(self._most_bytes)
+            yield from ("--op-id", str(spec.op_id), "--max-bytes", most)
 
 
 def job_environment(environ: Mapping[str, str]) -> dict[str, str]:

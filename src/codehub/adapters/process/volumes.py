@@ -11,9 +11,10 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 from codehub.adapters.process.trash import Trash
-from codehub.domain.errors import BackendError, ErrorReason, Unreachable
+from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL
 from codehub.job.durable import sync_file
+from codehub.job.mounts import mounts_below
 
 _HOME, _LABELS, _INSTANCE_LABEL = "home", "labels.json", "codehub.volume-instance"
 
@@ -60,7 +61,11 @@ class Volumes:
 
     def withdraw(self, name: str) -> None:
         """The volume is gone when this returns; what it held is in the trash."""
-        self.trash.throw(self._directory / _plain(name))
+        place = self._directory / _plain(name)
+        for mount in mounts_below(place):
+            point = place / os.fsdecode(mount)
+            raise VolumeInUse(f"volume {name} is kept: another filesystem is mounted at {point}; unmount it first")
+        self.trash.throw(place)
 
     def _all(self) -> Iterator[tuple[str, UUID, str]]:
         try:
