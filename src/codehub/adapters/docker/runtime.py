@@ -78,7 +78,7 @@ class DockerRuntime:
 
     async def identity(self) -> str:
         """The engine keeps its id beside its volumes."""
-        return f"docker {(await self.engine.info())['ID']} {self.site.install_id}"
+        return f"docker {(await self.engine.info()).get('ID', '')} {self.site.install_id}"
 
     async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
         found = await self._listed(WORKSPACE, ids, container_name)
