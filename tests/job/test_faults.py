@@ -62,7 +62,7 @@ def test_the_server_goes_away_and_stays_away(home: Desk, s3: S3Server) -> None:
     assert (archived.code, archived.last["reason"]) == (ExitCode.UNREACHABLE, "Unreachable")
     s3.start()
     assert f"{home.key}.meta" not in s3.objects()
-    assert home.tree_of_home() == before
+    assert_same(before, home.tree_of_home())
     assert run_job(home.archive_arguments()).code == ExitCode.DONE
     verify(home.store())
 
@@ -181,7 +181,7 @@ def test_the_disk_is_full_on_archive(home: Desk, small_disk: Path) -> None:
     archived = run_job(home.archive_arguments())
     assert archived.code == ExitCode.DISK_FULL, archived.message
     assert [path for path in small_disk.rglob("*") if path.is_file()] == []
-    assert home.tree_of_home() == before
+    assert_same(before, home.tree_of_home())
 
 
 def test_a_mounted_volume_keeps_its_lost_and_found(home: Desk, small_disk: Path) -> None:
