@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from codehub.job.exit_codes import ExitCode
+from codehub.job.layout import mark_begun, staging_name
 from codehub.job.verify import verify
-from tests.job.jobs import Desk, finish_job, run_job, start_job
+from codehub.job.volume import opened
+from tests.job.jobs import Desk, finish_job, operation, run_job, start_job
 from tests.job.s3_server import BUCKET, S3Server
 from tests.job.trees import ROOT, assert_same
 
@@ -62,7 +64,7 @@ def test_the_server_goes_away_and_stays_away(home: Desk, s3: S3Server) -> None:
     assert (archived.code, archived.last["reason"]) == (ExitCode.UNREACHABLE, "Unreachable")
     s3.start()
     assert f"{home.key}.meta" not in s3.objects()
-    assert home.tree_of_home() == before
+    assert_same(before, home.tree_of_home())
     assert run_job(home.archive_arguments()).code == ExitCode.DONE
     verify(home.store())
 
@@ -157,10 +159,12 @@ def test_the_leftovers_of_a_killed_restore_do_not_count_as_used(home: Desk, smal
     (home.home / "a").write_bytes(os.urandom(24 << 20))
     assert home.archive().code == ExitCode.DONE
     home.restored = small_disk
-    for name in ("restore-1", "another"):
-        tree = small_disk / f".codehub-restore-{name}" / "tree"
+    for op_id in (operation(1), operation(2)):
+        tree = small_disk / os.fsdecode(staging_name(op_id)) / "tree"
         tree.mkdir(parents=True)
         (tree / "a").write_bytes(bytes(10 << 20))
+        with opened(small_disk) as volume:
+            mark_begun(volume, op_id)
     assert run_job([*home.restore_arguments(), "--max-bytes", "free"]).code == ExitCode.DONE
     assert_same(home.tree_of_home(), home.tree_restored())
 
@@ -181,7 +185,7 @@ def test_the_disk_is_full_on_archive(home: Desk, small_disk: Path) -> None:
     archived = run_job(home.archive_arguments())
     assert archived.code == ExitCode.DISK_FULL, archived.message
     assert [path for path in small_disk.rglob("*") if path.is_file()] == []
-    assert home.tree_of_home() == before
+    assert_same(before, home.tree_of_home())
 
 
 def test_a_mounted_volume_keeps_its_lost_and_found(home: Desk, small_disk: Path) -> None:

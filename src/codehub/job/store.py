@@ -21,7 +21,7 @@ from codehub.job.exit_codes import ExitCode
 from codehub.job.failure import JobFailed
 from codehub.job.lookahead import Lookahead
 from codehub.job.meta import SUFFIX, Meta, decode_meta, encode_meta
-from codehub.job.store_address import Patience, open_bucket, parse_store
+from codehub.job.store_address import Patience, more_patient, open_bucket, parse_store
 from codehub.job.store_errors import translated
 
 if TYPE_CHECKING:
@@ -33,10 +33,13 @@ SMALLEST_PART = 8 << 20
 MOST_PARTS = 9_000
 """S3 allows 10,000; the rest is for an estimate that was too low."""
 UPLOAD_MEMORY = 40 << 20
+SLOWEST_UPLOAD = 100_000
+"""Bytes a second of one part; slower is taken for none."""
+AN_ANSWER = timedelta(seconds=60)
 PATIENCE = Patience(
     # A large home may be read for hours; what must not happen is that nothing comes.
     request=timedelta(days=1),
-    silence=timedelta(seconds=60),
+    silence=AN_ANSWER,
     connect=None,
     retries=4,
     retrying=timedelta(seconds=60),
@@ -89,7 +92,10 @@ class ArchiveStore:
         self.remove_leftovers()
         size = part_size(most_bytes)
         parallel = max(1, UPLOAD_MEMORY // size - 1)
-        return obstore.open_writer(self.store, self.key, buffer_size=size, max_concurrency=parallel)
+        store = self.store
+        if isinstance(store, S3Store):
+            store = more_patient(store, AN_ANSWER + timedelta(seconds=size / SLOWEST_UPLOAD))
+        return obstore.open_writer(store, self.key, buffer_size=size, max_concurrency=parallel)
 
     def start_settling(self) -> None:
         for unfinished in self._unfinished(self.key):

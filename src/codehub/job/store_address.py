@@ -40,6 +40,12 @@ def parse_store(url: str) -> tuple[Path | None, str]:
     raise ValueError("the archive store must be file:///directory or s3://bucket")
 
 
+def more_patient(store: S3Store, silence: timedelta) -> S3Store:
+    """For uploads: a store answers when it has all of a part, so while it comes there is silence."""
+    waiting: ClientConfig = {**(store.client_options or {}), "read_timeout": silence}
+    return S3Store(config=store.config, client_options=waiting, retry_config=store.retry_config)
+
+
 def open_bucket(bucket: str, patience: Patience) -> S3Store:
     endpoint = os.environ.get("CODEHUB_S3_ENDPOINT")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
