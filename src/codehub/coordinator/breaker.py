@@ -3,11 +3,15 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+import structlog
+
 from codehub.domain.errors import BackendError, CircuitOpen, Unreachable
 from codehub.ports.signals import Clock
 from codehub.telemetry import BREAKER_STATE, Metrics
 
 T = TypeVar("T")
+
+log = structlog.get_logger()
 
 FAILURES_TO_OPEN = 3
 OPEN_SECONDS = 5.0
@@ -43,11 +47,10 @@ class Breaker:
         self._trying = self._opened_at is not None
         try:
             answer = await ask()
-        except Unreachable:
+        except Unreachable as error:
             self._failures += 1
             if self._failures >= self._limit:
-                self._opened_at = self._clock.monotonic()
-                self._metrics.set(BREAKER_STATE, 1, backend=self.backend)
+                self._open(error)
             raise
         except BackendError:
             self._close()
@@ -57,8 +60,15 @@ class Breaker:
         self._close()
         return answer
 
+    def _open(self, error: Unreachable) -> None:
+        if self._opened_at is None:
+            log.warning("backend does not answer", backend=self.backend, error=str(error))
+        self._opened_at = self._clock.monotonic()
+        self._metrics.set(BREAKER_STATE, 1, backend=self.backend)
+
     def _close(self) -> None:
         self._failures = 0
         if self._opened_at is not None:
+            log.info("backend answers again", backend=self.backend)
             self._opened_at = None
             self._metrics.set(BREAKER_STATE, 0, backend=self.backend)
