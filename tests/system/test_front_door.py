@@ -132,7 +132,11 @@ async def test_a_killed_worker_is_replaced_and_leaves_nothing_behind(doors: Fron
     for socket in (*kept, *again):
         socket.close()
     await eventually(lambda: counts(0), PATIENCE)
-    assert door.supervisor.num_fds() == handles
+
+    async def nothing_is_left() -> bool:  # the connection that asked for the metrics ends in a thread of its own
+        return door.supervisor.num_fds() <= handles
+
+    await eventually(nothing_is_left, PATIENCE)
 
 
 async def test_renewal_under_load_fails_no_request(doors: FrontDoors, door: Door) -> None:
