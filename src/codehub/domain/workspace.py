@@ -86,23 +86,24 @@ HEALTHY = Condition(status=True, reason="Healthy")
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
+    """`others`: conditions that this version does not know, as they stand in the row. They are kept when it is written."""
+
     volume_ready: Condition = NO_VOLUME
     archive_ready: Condition = NO_ARCHIVE
     container_ready: Condition = NO_CONTAINER
     healthy: Condition = HEALTHY
+    others: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, attribute).to_json() for name, attribute in CONDITION_NAMES.items()}
+        known = {name: getattr(self, attribute).to_json() for name, attribute in CONDITION_NAMES.items()}
+        return {**self.others, **known}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Conditions":
-        return cls(
-            **{
-                attribute: Condition.from_json(data[name])
-                for name, attribute in CONDITION_NAMES.items()
-                if name in data
-            }
-        )
+        known = {
+            attribute: Condition.from_json(data[name]) for name, attribute in CONDITION_NAMES.items() if name in data
+        }
+        return cls(**known, others={name: value for name, value in data.items() if name not in CONDITION_NAMES})
 
 
 CONDITION_NAMES: Mapping[str, str] = {
