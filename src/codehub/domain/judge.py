@@ -74,6 +74,9 @@ CONTAINER_ON_OLD_VOLUME = "OnOldVolume"
 CONTAINER_EXITED = "Exited"
 CONTAINER_READY = "Running"
 VOLUME_READY = "VolumeProvisioned"
+ARCHIVE_CORRUPTED = Condition(
+    status=False, reason=ArchiveState.CORRUPTED.value, message="a restore has read it and found its checksum wrong"
+)
 UNOBSERVED = "could not be observed: the backend did not answer"
 
 
@@ -186,6 +189,8 @@ def _present_volume(ws: Workspace) -> Condition:
 def _archive_condition(ws: Workspace, facts: Facts) -> Condition:
     if ws.archive_key is None:
         return NO_ARCHIVE
+    if ws.archive_key in ws.home.corrupted:
+        return ARCHIVE_CORRUPTED
     if facts.archive is ArchiveState.UNKNOWN:
         return Condition(None, ws.conditions.archive_ready.reason, UNOBSERVED)
     return Condition(status=facts.archive is ArchiveState.READABLE, reason=facts.archive.value)
