@@ -75,6 +75,27 @@ def test_what_was_deleted_is_found_by_name_while_it_can_come_back(ann: Terminal,
     assert ann("ws", "undelete", listed[0]["id"][:8], "--json").json()["id"] == listed[0]["id"]
 
 
+def test_the_hints_of_a_delete_lead_somewhere(ann: Terminal, hub: Hub) -> None:
+    """Before it is gone, after it is gone, and when another has its name."""
+    ann.done("ws", "create", "demo", "--state", "STANDBY")
+    hub.keep("demo", {})
+    said = ann("ws", "delete", "demo", "--yes")
+    hinted = [words.split()[1:] for words in re.findall(r"codehub ws (?:show|undelete) [^`\n]+", said.out + said.err)]
+    key = str(hub.rows()["demo"].id)
+    assert {words[1] for words in hinted} == {"show", "undelete"}
+    assert ann("ws", "show", "demo", "--json").json()["id"] == key
+    hub.controller_writes("demo", deleted_at=datetime.now(UTC), phase=Phase.DELETED)
+    assert ann("ws", "show", "demo", "--json").json()["id"] == key
+    for verb in ("events", "archives", "files"):
+        ann.done("ws", verb, "demo")
+    gone = ann("ws", "stop", "demo")
+    assert gone.lines() == [f"demo was deleted. To bring it back: `codehub ws undelete {key[:8]}`"]
+    ann.done("ws", "create", "demo", "--state", "STANDBY")
+    assert ann("ws", "show", "demo", "--json").json()["id"] != key
+    for words in hinted:
+        assert ann(*words, "--json").json()["id"] == key
+
+
 def test_only_what_was_deleted_is_undeleted(ann: Terminal, hub: Hub) -> None:
     ann.done("ws", "create", "demo")
     for wanted in ("demo", "../admin/users", "6f1c2b54", str(uuid4())):

@@ -10,7 +10,7 @@ from codehub.cli import contexts, leases, present, restore_points, stories
 from codehub.cli.client import Client, Json
 from codehub.cli.exits import USAGE
 from codehub.cli.failures import ClientFailed
-from codehub.cli.finding import deleted, find, find_deleted
+from codehub.cli.finding import deleted_workspaces, find, find_deleted
 from codehub.cli.options import PATIENCE, AsJson, Timeout, Wait, Which, WhichDeleted, Yes
 from codehub.cli.waiting import finish, wait_until_settled
 from codehub.domain.workspace import RecoverAction
@@ -56,7 +56,7 @@ def list_workspaces(
 
 def _list_deleted(search: str, *, as_json: bool) -> None:
     with Client(contexts.in_use()) as client:
-        found = deleted(client, search)
+        found = deleted_workspaces(client, search)
     if as_json:
         present.as_json(found)
         return
@@ -91,12 +91,12 @@ def create(  # noqa: PLR0913, PLR0917 - a person's choices
 
 @app.command("show")
 def show(workspace: Which, as_json: AsJson = False) -> None:
-    """Show one workspace: where it is, what it is doing, what is wrong.
+    """Show one workspace: where it is, what it is doing, what is wrong. A deleted one too, while it can come back.
 
     Example: `codehub ws show demo`
     """
     with Client(contexts.in_use()) as client:
-        ws = find(client, workspace)
+        ws = find(client, workspace, deleted=True)
     if as_json:
         present.as_json(ws)
         return
