@@ -52,8 +52,23 @@ def test_deleting_asks(ann: Terminal, hub: Hub) -> None:
     assert hub.rows()["demo"].desired_state is Desired.RUNNING
     said = ann("ws", "delete", "demo", stdin="y\n")
     assert said.code == 0
-    assert f"To bring it back: codehub ws undelete {hub.rows()['demo'].id}" in said.err
+    assert f"It can be brought back for 7 d: codehub ws undelete {hub.rows()['demo'].id}" in said.err
     assert hub.rows()["demo"].desired_state is Desired.DELETED
+
+
+def test_when_all_slots_are_in_use_it_is_made_asleep(ann: Terminal, hub: Hub) -> None:
+    for name in ("one", "two"):
+        ann.done("ws", "create", name)
+    said = ann("ws", "create", "my third", "--git", "https://git.example.com/team/shop.git")
+    assert said.code == 0, said.err
+    assert said.err == (
+        "my third is made asleep: 2 of your 2 running slots are in use, by one, two. Stop one of them, then: "
+        "`codehub ws start 'my third'`\n"
+    )
+    made = hub.rows()["my third"]
+    assert (made.desired_state, made.git_url) == (Desired.STANDBY, "https://git.example.com/team/shop.git")
+    refused = ann("ws", "start", "my third")
+    assert (refused.code, "one, two" in refused.err) == (FAILED, True)
 
 
 def test_what_was_deleted_is_found_by_name_while_it_can_come_back(ann: Terminal, hub: Hub) -> None:
@@ -66,7 +81,7 @@ def test_what_was_deleted_is_found_by_name_while_it_can_come_back(ann: Terminal,
             hub.controller_writes(name, deleted_at=now, purged_at=now if name == "purged" else None)
     listed = ann("ws", "ls", "--deleted", "--json").json()
     assert [ws["name"] for ws in listed] == ["demo", "demo"]
-    assert re.search(rf"^demo +{listed[0]['id'][:8]} +\d+ s ago$", ann.done("ws", "ls", "--deleted"), re.MULTILINE)
+    assert re.search(rf"^demo +{listed[0]['id'][:8]} +\d+ s ago +in 6 d$", ann.done("ws", "ls", "--deleted"), re.MULTILINE)
     assert ann.done("ws", "ls", "--deleted", "nothing-like-it").startswith("Nothing")
 
     several = ann("ws", "undelete", "demo")

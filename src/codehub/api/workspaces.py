@@ -91,7 +91,8 @@ async def workspaces_of(
 async def create_workspace(
     parts: Parts, caller: Signed, body: schemas.NewWorkspace, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """It exists at once; the controller brings it to `desired_state`. The image is the template's alone."""
+    """It exists at once; the controller brings it to `desired_state`. The image is the template's alone. With
+    `asleep_if_full` the answer's `desired_state` tells whether there was a running slot for it."""
     new = NewWorkspace(
         name=body.name,
         owner_id=caller.user.owner_id,
@@ -103,6 +104,7 @@ async def create_workspace(
         standby_ttl_seconds=body.standby_ttl_seconds,
         archive_ttl_seconds=body.archive_ttl_seconds,
         git_url=body.git_url,
+        asleep_if_full=body.asleep_if_full,
     )
     created = await parts.creation.create(caller, new, idempotency_key, lambda owned: shown(parts, owned))
     return answer(created, 201, {"Location": f"/api/v1/workspaces/{created['id']}"})
@@ -185,7 +187,7 @@ async def list_workspace_events(
 
 
 def shown(parts: ApiParts, owned: Owned) -> dict[str, Any]:
-    return workspace_json(owned, parts.site.workspace_url)
+    return workspace_json(owned, parts.site.workspace_url, parts.site.undo)
 
 
 async def visible(parts: ApiParts, caller: Caller, workspace_id: UUID, scope: Scope, *, deleted: bool = False) -> Owned:

@@ -12,7 +12,7 @@ from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.app import create_app
 from codehub.api.parts import ApiParts, Check, Site
 from codehub.bootstrap.places import archive_url
-from codehub.bootstrap.rules import limits, tuning
+from codehub.bootstrap.rules import limits, retention, tuning
 from codehub.bootstrap.services import Services, identity
 from codehub.dashboard.files import dashboard
 from codehub.settings import Settings
@@ -69,7 +69,13 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
             "archives": Check(lambda: services.archives.look(probe)),
             "runtime": Check(lambda: services.runtime.containers([NOBODY])),
         },
-        site=Site(settings.public_url, settings.workspace_url, settings.runtime, settings.redis_channel_sse_prefix),
+        site=Site(
+            settings.public_url,
+            settings.workspace_url,
+            settings.runtime,
+            settings.redis_channel_sse_prefix,
+            undo=retention(settings).undo,
+        ),
         pages=dashboard(),
     )
 
