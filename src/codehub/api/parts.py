@@ -18,6 +18,7 @@ from codehub.usecases.creation import Creation
 from codehub.usecases.identity import Identity
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.limits import RunningSlots
+from codehub.usecases.looks import Looks
 from codehub.usecases.oidc import Oidc
 from codehub.usecases.people import People
 from codehub.usecases.tokens import Tokens
@@ -81,6 +82,7 @@ class ApiParts:
     templates: Templates
     tickets: Tickets
     audit: Audit
+    looks: Looks
     runtime: Runtime
     bus: Bus
     metrics: Metrics

@@ -23,6 +23,7 @@ from codehub.api.deps import (
 from codehub.api.parts import ApiParts
 from codehub.api.rendering import answer, settled, workspace_json
 from codehub.api.schemas import LedgerEntry, Page, WorkspaceChange
+from codehub.domain.audit import AuditAction
 from codehub.domain.errors import Invalid
 from codehub.domain.git_url import checked_git_url
 from codehub.domain.identity import Caller, Scope
@@ -119,6 +120,7 @@ async def create_workspace(
 async def show_workspace(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> Response:
     """A deleted one too, while it can be brought back."""
     owned = await Reading(parts.views).one(caller, workspace_id, deleted=True)
+    await parts.looks.noted(caller, owned, AuditAction.SHOW_WORKSPACE)
     return answer(shown(parts, owned))
 
 
@@ -179,7 +181,8 @@ async def list_workspace_events(
     parts: Parts, caller: Signed, workspace_id: WorkspaceId, limit: Limit = 50, cursor: Cursor = None
 ) -> Page[LedgerEntry]:
     """What happened, newest first: each wish and operation with who and why."""
-    await Reading(parts.views).one(caller, workspace_id, deleted=True)
+    owned = await Reading(parts.views).one(caller, workspace_id, deleted=True)
+    await parts.looks.noted(caller, owned, AuditAction.READ_EVENTS)
     before = cursors.number_read("events", cursor)
     found = await parts.views.entries(workspace_id, limit + 1, before)
     following = cursors.written("events", str(found[limit - 1][0])) if len(found) > limit else None

@@ -19,6 +19,7 @@ from codehub.settings import Settings
 from codehub.usecases.creation import Creation
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.limits import RunningSlots
+from codehub.usecases.looks import Looks
 from codehub.usecases.oidc import Oidc
 from codehub.usecases.people import People
 from codehub.usecases.tokens import Tokens
@@ -58,6 +59,7 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
         templates=templates,
         tickets=database.tickets(),
         audit=database.audit(),
+        looks=Looks(database.audit(), SystemClock()),
         runtime=services.runtime,
         bus=bus,
         metrics=services.metrics,
