@@ -405,9 +405,12 @@ class Settings(BaseSettings):
         24 * 3600, description="The longest that one `keepalive` holds off an idle stop."
     )
 
-    gc_grace_seconds: WholeSeconds = Field(7200, description="Between marking something as garbage and sweeping it.")
+    gc_grace_seconds: WholeSeconds = Field(
+        7200, description="Between marking something as garbage, which nobody can want back, and sweeping it."
+    )
     gc_deleted_retention_seconds: WholeSeconds = Field(
-        7200, description="The undo window: how long a deleted workspace's copies are kept."
+        7 * 24 * 3600,
+        description="The undo window: how long what a person gave up (a deleted workspace, a discarded home) is kept.",
     )
     gc_most_per_run: Count = Field(500, description="What one run may sweep at most; the rest goes with the next.")
     restore_points_kept: Count = Field(3, description="The newest restore points of a workspace that are protected.")
