@@ -13,7 +13,7 @@ from codehub.domain.access import Door, doorway
 from codehub.domain.errors import CodeHubError
 from codehub.ports.runtime import Endpoint, Runtime
 from codehub.proxy.activity import Activities
-from codehub.proxy.addresses import APP_PATHS, Addresses, Platform, WorkspaceHost, app_path
+from codehub.proxy.addresses import Addresses, Platform, WorkspaceHost, app_path, is_port_proxy
 from codehub.proxy.call import Call, accepts_pages, spoken
 from codehub.proxy.directory import Directory, Entry
 from codehub.proxy.gate import Cap, Failure, Forward, Respond, Route, Verdict, Wait
@@ -34,8 +34,6 @@ DEAF_SECONDS: Final = 2.0
 NOTED_SECONDS: Final = 3600.0
 TRY_AGAIN_LATER: Final = 1013
 _OUR_PATH: Final = b"/" + RESERVED
-_NEVER_PASSED: Final = (RESERVED, *APP_PATHS)
-_LONGEST_BEGINNING: Final = max(map(len, _NEVER_PASSED))
 _BY_PATH: Final = BY_PATH.encode()
 _OPEN: Final = OPEN_PATH.encode()
 _UUID_LENGTH: Final = 36
@@ -85,8 +83,8 @@ class Doorkeeper:
     def decide(self, head: RequestHead) -> Verdict:
         given = head.fields.passport
         if given is not None and given.until > self.now and head.target.startswith(given.prefix):
-            begins = len(given.prefix)
-            if not head.target[begins : begins + _LONGEST_BEGINNING].lower().startswith(_NEVER_PASSED):
+            rest = head.target[len(given.prefix) :]
+            if not rest.startswith(RESERVED) and not is_port_proxy(rest):
                 if given.prefix != b"/":
                     return self._below_again(head, given)
                 if not given.entry.active and counts(head.method, head.target):
@@ -137,9 +135,8 @@ class Doorkeeper:
         name = call.reserved
         if name is not None:
             return self._reception.serve(call, name)
-        app = app_path(call.target) if call.port is None else None
-        if app is not None:
-            return self._app(call, *app)
+        if call.port is None and is_port_proxy(call.target[1:]):
+            return self._port_proxy(call)
         credential = call.credential
         if credential is None:
             return self._nobody(call)
@@ -160,8 +157,9 @@ class Doorkeeper:
             return None
         return self._passed(call, kept, entry, self._good_until(credential, visitor))
 
-    def _app(self, call: Call, port: int, path: str) -> Respond:
+    def _port_proxy(self, call: Call) -> Respond:
         """A port has an origin of its own, so that what answers there cannot use the IDE."""
+        port, path = app_path(call.target) or (0, "")
         if call.is_navigation and not call.by_path and 0 < port < 65536:
             return redirect(self._addresses.workspace_origin(WorkspaceHost(str(call.name), port)) + path)
         return problem(404, "A port of a workspace is at a host of its own, not below its IDE.", "not_found")
