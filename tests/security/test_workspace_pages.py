@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.proxy.hub import DIRECT, Hub, hub_on
+from tests.proxy.hub import BASE, DIRECT, Hub, hub_on
 
 
 @pytest.fixture
@@ -65,3 +65,50 @@ async def test_what_only_looks_like_the_port_proxy_is_the_ide_s(hub: Hub, path: 
     demo = await hub.workspace(ann)
     assert (await hub.get(demo, path, ann, DIRECT)).status_code == 200
     assert [seen.target for seen in hub.ide.seen] == [path]
+
+
+# ── what an answer says of more than its own host ────────────────────────────────────────────────────────────────────
+
+PARENTS = [
+    f"Domain={BASE}",
+    f"domain=.{BASE}",
+    f"DOMAIN = {BASE.upper()}",
+    "Domain=test",
+    f"Domain={{host}}; Domain={BASE}",
+    "Domain=hub.test",
+    "Domain=other.ws.test",
+    f"Path=/; Secure ;Domain\t=\t{BASE}",
+]
+
+
+@pytest.mark.parametrize("attributes", PARENTS)
+@pytest.mark.parametrize("port", [None, 3000])
+async def test_a_workspace_sets_no_cookie_beyond_its_own_host(hub: Hub, attributes: str, port: int | None) -> None:
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    hub.runtime.world.listen(demo.id, 3000, hub.ide.endpoint)
+    host = hub.host(demo, port)
+    wide = attributes.replace("{host}", host)
+    lines = (
+        f"Set-Cookie: tossed=1; {wide}",
+        f"Set-Cookie: exact=domain; Domain={host}",
+        f"Set-Cookie: dotted=1; Domain=.{host.upper()}; Path=/",
+        "Set-Cookie: plain=Domain=test; Path=/; Domain=",
+    )
+    hub.ide.answer = lambda _: "\r\n".join(("HTTP/1.1 200 OK", *lines, "Content-Length: 2", "", "ok")).encode()
+    answer = await hub.get(demo, "/", ann, port=port)
+    assert [kept.partition("=")[0] for kept in answer.headers.get_list("set-cookie")] == ["exact", "dotted", "plain"]
+
+
+async def test_a_workspace_clears_nobody_s_cookies_and_names_no_other_server(hub: Hub) -> None:
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    said = 'Clear-Site-Data: "*"\r\nCLEAR_SITE_DATA: "cookies"\r\nAlt-Svc: h2=":9999"\r\nService-Worker-Allowed: /'
+    of_the_origin = "Strict-Transport-Security: max-age=9\r\nNEL: {}\r\nReport-To: {}\r\nAccept-CH: dpr\r\nSet-Login: x"
+    hub.ide.answer = lambda _: f"HTTP/1.1 200 OK\r\n{said}\r\n{of_the_origin}\r\nContent-Length: 2\r\n\r\nok".encode()
+    at_its_host = await hub.get(demo, "/", ann)
+    assert not {"clear-site-data", "clear_site_data", "alt-svc"} & set(at_its_host.headers)
+    assert at_its_host.headers["service-worker-allowed"] == "/", "of that origin alone, which is its own"
+    below = await hub.platform(f"/w/{demo.id}/", ann, {**DIRECT, "sec-fetch-site": "same-origin"})
+    assert (below.status_code, below.text) == (200, "ok")
+    assert set(below.headers) <= {"content-length", "date", "x-request-id"}
