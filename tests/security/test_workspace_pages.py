@@ -4,6 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from codehub.domain.admission import Limits
+from codehub.domain.identity import Role
+from codehub.domain.workspace import Desired, Phase
 from tests.proxy.hub import BASE, DIRECT, Hub, hub_on
 
 
@@ -112,3 +115,26 @@ async def test_a_workspace_clears_nobody_s_cookies_and_names_no_other_server(hub
     below = await hub.platform(f"/w/{demo.id}/", ann, {**DIRECT, "sec-fetch-site": "same-origin"})
     assert (below.status_code, below.text) == (200, "ok")
     assert set(below.headers) <= {"content-length", "date", "x-request-id"}
+
+
+# ── in an admin's name ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_page_that_an_admin_visits_neither_lists_nor_stops_what_the_admin_runs() -> None:
+    """Bob's tab is open in an admin's browser when his workspace sleeps: its script asks our own desk on its host."""
+    async with hub_on(Limits(max_running_per_user=1)) as hub:
+        bob, root = await hub.person("bob"), await hub.person("root", Role.ADMIN)
+        admins = await hub.workspace(root, name="secret-project")
+        bobs, trap = await hub.workspace(bob, name="bobs-other"), await hub.workspace(bob, Phase.STANDBY, name="trap")
+        told = [
+            await hub.wake(trap, root),
+            await hub.get(trap, "/", root, {**DIRECT, "sec-fetch-user": "?1"}),
+            await hub.get(trap, "/_codehub/state", root),
+        ]
+        assert [answer.status_code for answer in told] == [429, 502, 200]
+        for answer in told:
+            assert all(other not in answer.text for other in (str(admins.id), "secret-project", str(bobs.id), "bobs-other"))
+        for other in (admins, bobs):
+            assert (await hub.wake(trap, root, f"?instead={other.id}")).status_code == 404
+            assert hub.row(other.id).desired_state is Desired.RUNNING
+        assert (await hub.wake(trap, bob, f"?instead={bobs.id}")).status_code == 202, "its owner may"
