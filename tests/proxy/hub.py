@@ -125,6 +125,9 @@ class Hub:
     def row(self, key: UUID) -> Workspace:
         return self.database.world.rows[key]
 
+    async def connect(self) -> Raw:
+        return Raw(*await asyncio.open_connection("127.0.0.1", self.port))
+
     # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def host(self, workspace: Workspace, port: int | None = None) -> str:

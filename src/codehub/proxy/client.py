@@ -187,6 +187,8 @@ class Client(asyncio.Protocol):
         self._waiting = None
         if isinstance(answer, Forward):
             self._pass_on(answer)
+            if self.upstream is not None and self.body_left:
+                self._next()  # the body was held while nobody knew where it goes
         else:
             self._buffer = self._read_over(self._buffer)
             self._answer(answer)
