@@ -31,6 +31,7 @@ from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.accounts import NewUser, Ticket
 from codehub.ports.stores import Actor
 from codehub.proxy.addresses import Addresses
+from codehub.proxy.forwarders import Network
 from codehub.proxy.front_door import DoorParts, FrontDoor
 from codehub.proxy.limits import Limits as DoorLimits
 from codehub.proxy.visitors import VISIT_COOKIE
@@ -236,6 +237,7 @@ async def hub_on(
     public_url: str | None = f"http://{PLATFORM}",
     by_path: bool = True,
     door_limits: DoorLimits = LIMITS,
+    forwarders: tuple[Network, ...] = (),
 ) -> AsyncIterator[Hub]:
     outages = Outages()
     wire = FaultyWire(SystemClock(), outages.choose)
@@ -266,6 +268,7 @@ async def hub_on(
             addresses=Addresses(workspace_url, public_url),
             api=api.endpoint,
             by_path=by_path,
+            forwarders=forwarders,
         )
         door = FrontDoor(parts, door_limits)
         running = asyncio.ensure_future(door.run())

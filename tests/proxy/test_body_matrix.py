@@ -1,4 +1,4 @@
-"""Every way in which a request with a body can meet its connection to the workspace: each arrives whole, and is answered.
+"""Every way in which a request with a body can meet its connection to the workspace: each arrives whole.
 
 The ways are multiplied, not picked: which connection is kept, when the decision falls and how the body comes are
 independent of each other in a browser, and a fault may need three of them at once.
@@ -65,7 +65,7 @@ async def test_a_body_arrives_whichever_way_it_meets_its_connection(
                 await asyncio.sleep(0.002)
                 return forward
 
-            door.gate.verdicts[b"/waited"] = lambda: Wait(later())  # noqa: B023 - used within this door alone
+            door.gate.verdicts[b"/waited"] = lambda: Wait(later())
             for downstream_kept, waited, chunked, together in product(YES_AND_NO, repeat=4):
                 way = f"{upstream_kept=} {downstream_kept=} {waited=} {chunked=} {together=}"
                 line, sent = framed(body, chunked=chunked)
