@@ -200,11 +200,11 @@ async def disk_limits(settings: "Settings") -> Finding:
 
 
 async def sandbox(settings: "Settings") -> Finding:
-    from codehub.operating import find_bubblewrap
+    from codehub.operating import find_confinement
 
     if settings.runtime != "process":
         return ok("sandbox", "not needed: workspaces are containers")
-    if await asyncio.to_thread(find_bubblewrap) is not None:
+    if await asyncio.to_thread(find_confinement) is not None:
         return ok("sandbox", "bubblewrap works: workspaces do not see each other")
     there = shutil.which("bwrap") is not None
     seen = "bubblewrap is there, but this machine does not let it work" if there else "there is no bubblewrap"
