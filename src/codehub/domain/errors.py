@@ -119,6 +119,23 @@ REASONS: Mapping[ErrorReason, ReasonRule] = MappingProxyType(
 )
 
 
+CONTEXT_FIELDS: Mapping[ErrorReason, tuple[str, ...]] = MappingProxyType(
+    {
+        ErrorReason.MISMATCH: ("expected", "actual"),
+        ErrorReason.UNREACHABLE: ("endpoint", "status_code", "error"),
+        ErrorReason.ACTION_FAILED: ("action", "exit_code", "stderr"),
+        ErrorReason.TIMEOUT: ("operation", "elapsed_seconds", "limit_seconds"),
+        ErrorReason.RETRY_EXCEEDED: ("max_retries", "last_error"),
+        ErrorReason.DATA_LOST: ("archive_key", "detail"),
+        ErrorReason.IMAGE_PULL_FAILED: ("action", "image"),
+        ErrorReason.CONTAINER_WITHOUT_VOLUME: ("expected", "actual"),
+        ErrorReason.ARCHIVE_CORRUPTED: ("archive_key", "detail"),
+        ErrorReason.ARCHIVE_ACCESS_ERROR: ("archive_key", "detail"),
+    }
+)
+"""What `error_info.context` holds for each reason, always; null where it is not known."""
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorInfo:
     """What the person sees, and what the next controller needs to know of a failure."""

@@ -221,7 +221,7 @@ def looking() -> Iterator[None]:
     try:
         yield
     except DockerError as error:
-        raise Unreachable(f"the Docker engine did not answer: {_words(error)}") from error
+        raise _no_answer(error) from error
     except _BROKE_OFF as error:
         raise _unreachable(error) from error
 
@@ -240,11 +240,18 @@ def doing(what: str) -> Iterator[None]:
     try:
         yield
     except DockerError as error:
-        if error.status in _NO_ANSWER or (error.status >= _ITS_OWN_FAULT and _LOST_ITS_PARTS.search(str(error.message))):
-            raise Unreachable(f"the Docker engine did not answer: {_words(error)}") from error
+        if error.status in _NO_ANSWER or (
+            error.status >= _ITS_OWN_FAULT and _LOST_ITS_PARTS.search(str(error.message))
+        ):
+            raise _no_answer(error) from error
         raise BackendError(f"{what}: {_words(error)}") from error
     except _BROKE_OFF as error:
         raise _unreachable(error) from error
+
+
+def _no_answer(error: DockerError) -> Unreachable:
+    said = {} if error.status == _NO_CONNECTION else {"status_code": error.status}
+    return Unreachable(f"the Docker engine did not answer: {_words(error)}", **said)
 
 
 def _unreachable(error: Exception) -> Unreachable:
