@@ -73,15 +73,16 @@ class Home:
             yield program
         finally:
             # Without input it ends by itself; with its container, at once.
-            with suppress(ConnectionError):
-                await program.communicate()
+            assert program.stdin is not None
+            program.stdin.close()
+            await program.communicate()
 
     async def _write(self, program: asyncio.subprocess.Process, chance: random.Random) -> None:
         assert program.stdin is not None
         assert program.stdout is not None
         first = await program.stdout.readline()
-        if not first.endswith(b"\n"):
-            raise EOFError
+        if not (first.startswith(b"{") and first.endswith(b"\n")):
+            raise EOFError  # the engine's own words: there is no such container, or no longer
         self.compare(json.loads(first))
         self.containers += 1
         while True:
