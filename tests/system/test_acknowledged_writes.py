@@ -22,6 +22,7 @@ from codehub.domain.errors import Unreachable
 from codehub.domain.naming import container_name
 from codehub.domain.workspace import Desired, Operation, Phase
 from tests.conftest import Tell
+from tests.contracts.patience import eventually
 from tests.docker_engine import TOY_IMAGE, DockerHouse
 from tests.system import acknowledged_writer
 from tests.system.deployment import Coordinator
@@ -33,6 +34,8 @@ INSIDE = "/home/coder/written"
 PYTHON = "/usr/local/lib/codehub/bin/python"
 PROGRAM = Path(acknowledged_writer.__file__).read_text()
 WISHES = (Desired.RUNNING, Desired.RUNNING, Desired.STANDBY, Desired.ARCHIVED, Desired.ARCHIVED)
+TAKEOVER_SECONDS = 600
+"""Two coordinators, eight containers and their writers on two cores: a new process may take long to be ready."""
 COUNTED = (Operation.ARCHIVING, Operation.RESTORING, Operation.STARTING)
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
@@ -115,8 +118,16 @@ class Leadership:
         await asyncio.to_thread(self.leader.end, signal.SIGKILL)
         self.kills += 1
         self.caught.update(row.operation for row in rows)
-        await self.site.leads(self.standby)
         self.leader, self.standby = self.standby, self.site.start(self.leader.name)
+        await eventually(self._leads, TAKEOVER_SECONDS)
+        await eventually(self._stands_by, TAKEOVER_SECONDS)
+
+    async def _leads(self) -> bool:
+        leader = await self.site.services.leader()
+        return leader is not None and leader.holder == self.leader.holder
+
+    async def _stands_by(self) -> bool:
+        return await self.site.campaigns(self.standby)
 
 
 async def wish_for_ever(site: DockerDeployment, key: UUID, chance: random.Random) -> None:
