@@ -9,8 +9,10 @@ import pytest
 
 from codehub.adapters.memory import Fault, FaultyWire
 from codehub.adapters.memory.wire import BREAKS, Mishap
+from codehub.coordinator.tuning import Tuning
 from codehub.domain import naming
 from codehub.domain.errors import ErrorReason
+from codehub.domain.plan import Policy
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction, Workspace
 from tests.coordinator.workshop import PERSON, REFUSES, Workshop, in_virtual_time
 from tests.rows import KEY, OTHER_KEY, VOLUME, WORKSPACE_ID, archived, with_home, workspace
@@ -117,6 +119,20 @@ async def test_an_outage_inside_a_storage_job_burns_no_try(row: Workspace, way: 
         *(volume.content for volume in shop.worlds.runtime.volumes.values()),
         *(archive.content for archive in shop.worlds.archives.objects.values()),
     )
+
+
+@in_virtual_time
+async def test_the_deadline_of_a_storage_job_stands_still_while_the_store_is_out() -> None:
+    """Each job hangs for longer than half of the deadline before it says that the store is out."""
+    shop = await Workshop.open(Tuning(policy=Policy(deadlines={Operation.ARCHIVING: 100})))
+    shop.place(with_home(desired_state=Desired.ARCHIVED), volume=HOME)
+    shop.worlds.jobs.store = FaultyWire(shop.clock, lambda _name: Fault(Mishap.HANG), timeout=60)
+    end = asyncio.get_running_loop().time() + 1000
+    while asyncio.get_running_loop().time() < end:
+        await asyncio.sleep(await shop.reconcile() or 1.0)
+        assert shop.row.phase is Phase.STANDBY, shop.row.error_info
+    shop.worlds.jobs.store = FaultyWire(shop.clock, lambda _name: None)
+    await turn_until(shop, lambda row: row.phase is Phase.ARCHIVED)
 
 
 @in_virtual_time

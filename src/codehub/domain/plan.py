@@ -329,5 +329,5 @@ def backoff(error_count: int, policy: Policy, jitter: float) -> timedelta:
 
 def outage_pause(lasted: timedelta, jitter: float) -> timedelta:
     """Until a backend that broke off is tried again: the longer it has been so, the more rarely; ± 10 %."""
-    seconds = min(max(lasted.total_seconds() / 2, SHORTEST_PAUSE), LONGEST_PAUSE)
-    return timedelta(seconds=seconds * (1 + 0.1 * jitter))
+    pause = min(max(lasted.total_seconds() / 2, SHORTEST_PAUSE), LONGEST_PAUSE)
+    return timedelta(seconds=pause * (1 + 0.1 * jitter))
