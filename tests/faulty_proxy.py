@@ -63,26 +63,25 @@ class BreakingProxy:
         while not self._over.is_set():
             for ready in select.select([client, server], [], [], 0.1)[0]:
                 if ready is client and not asking:
-                    asking, way = True, self.choose()
-                if way is Break.CONNECT:
+                    way = self.choose()
+                asking = ready is client
+                goes_on = self._carry(client, server, way) if asking else self._carry_back(server, client, way)
+                if not goes_on:
                     return
-                data = ready.recv(_CHUNK)
-                if not data:
-                    return
-                if ready is client:
-                    server.sendall(data[: len(data) // 2] if way is Break.SEND else data)
-                    if way is Break.SEND:
-                        return
-                    continue
-                asking = False
-                if way is Break.RECEIVE:
-                    return
-                if way is Break.HANG:
-                    self._over.wait(30)
-                    return
-                client.sendall(data[: len(data) // 2] if way is Break.HALF_ANSWER else data)
-                if way is Break.HALF_ANSWER:
-                    return
+
+    def _carry(self, client: socket.socket, server: socket.socket, way: Break | None) -> bool:
+        """False: here it breaks off."""
+        data = b"" if way is Break.CONNECT else client.recv(_CHUNK)
+        server.sendall(data[: len(data) // 2] if way is Break.SEND else data)
+        return bool(data) and way is not Break.SEND
+
+    def _carry_back(self, server: socket.socket, client: socket.socket, way: Break | None) -> bool:
+        data = b"" if way is Break.RECEIVE else server.recv(_CHUNK)
+        if way is Break.HANG:
+            self._over.wait(30)
+            return False
+        client.sendall(data[: len(data) // 2] if way is Break.HALF_ANSWER else data)
+        return bool(data) and way is not Break.HALF_ANSWER
 
 
 @contextmanager

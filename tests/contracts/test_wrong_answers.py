@@ -26,9 +26,12 @@ LARGE = random.Random(1).randbytes(3 << 20)
 
 @pytest.fixture
 def liar(tmp_path: Path) -> Iterator[ChangingProxy]:
-    with rclone(tmp_path / "s3") as endpoint, changing(int(endpoint.rpartition(":")[2])) as (port, proxy):
-        with credentials(f"http://127.0.0.1:{port}"):
-            yield proxy
+    with (
+        rclone(tmp_path / "s3") as endpoint,
+        changing(int(endpoint.rpartition(":")[2])) as (port, proxy),
+        credentials(f"http://127.0.0.1:{port}"),
+    ):
+        yield proxy
 
 
 @pytest.fixture

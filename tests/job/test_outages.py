@@ -1,5 +1,5 @@
-"""A store that breaks off, in whichever way, is not reached; one that answers wrong is asked again. Neither is a damaged
-archive, and neither is a failure of the home: a real S3 server behind proxies that break and change what they carry."""
+"""A store that breaks off, in whichever way, is not reached; one that answers wrong is asked again. Neither is damage,
+and neither is a failure of the home: a real S3 server behind proxies that break and change what they carry."""
 
 import os
 import random
@@ -65,9 +65,7 @@ def test_a_store_that_breaks_off_is_not_reached(home: Desk, cut: BreakingProxy, 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_store_that_breaks_off_at_random_is_worked_with_in_the_end(
-    home: Desk, cut: BreakingProxy, seed: int
-) -> None:
+def test_a_store_that_breaks_off_at_random_is_worked_with_in_the_end(home: Desk, cut: BreakingProxy, seed: int) -> None:
     before, chance = home.tree_of_home(), random.Random(seed)
     cut.choose = lambda: chance.choice(WAYS) if chance.random() < 0.3 else None
     for arguments in (home.archive_arguments(), home.restore_arguments()):
@@ -134,6 +132,14 @@ def wrong(method: str, end: str, change: Change, times: int) -> Callable[[str, s
     return changed
 
 
+def verdict(desk: Desk) -> ExitCode:
+    try:
+        verify(desk.store())
+    except JobFailed as failure:
+        return failure.code
+    return ExitCode.DONE
+
+
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_a_wrong_answer_is_not_a_wrong_object(home: Desk, liar: ChangingProxy, answer: str) -> None:
     before = home.tree_of_home()
@@ -143,10 +149,7 @@ def test_a_wrong_answer_is_not_a_wrong_object(home: Desk, liar: ChangingProxy, a
     assert restored.code == ExitCode.DONE, restored.message
     assert_same(before, home.tree_restored())
     liar.change = wrong(*ANSWERS[answer], times=1)
-    try:
-        verify(home.store())
-    except JobFailed as failure:
-        assert failure.code is ExitCode.UNREACHABLE, failure.message
+    assert verdict(home) in (ExitCode.DONE, ExitCode.UNREACHABLE)
 
 
 def test_answers_that_are_wrong_in_another_way_each_time_are_no_damage(home: Desk, liar: ChangingProxy) -> None:

@@ -28,8 +28,7 @@ TRIES = (
     Mutant(
         "a start that succeeded forgets its tries",
         (Patch(OPERATIONS, "ws.error_count if ws.operation is Operation.STARTING else 0", "0"),),
-        test="tests/coordinator/test_outages.py::"
-        "test_a_start_that_fails_and_then_dies_at_once_has_three_tries_in_all",
+        test="tests/coordinator/test_outages.py::test_a_start_that_fails_and_then_dies_at_once_has_three_tries_in_all",
     ),
 )
 
@@ -57,8 +56,8 @@ SILENCE = (
         (
             Patch(
                 "job/store_errors.py",
-                "        raise JobFailed(ExitCode.UNREACHABLE, f\"{doing}: {first_line(error)}\", transient=True)",
-                "        raise JobFailed(ExitCode.ACTION_FAILED, f\"{doing}: {first_line(error)}\", transient=True)",
+                '        raise JobFailed(ExitCode.UNREACHABLE, f"{doing}: {first_line(error)}", transient=True)',
+                '        raise JobFailed(ExitCode.ACTION_FAILED, f"{doing}: {first_line(error)}", transient=True)',
             ),
         ),
         test=f"{JOB_TESTS}test_a_store_that_breaks_off_is_not_reached",

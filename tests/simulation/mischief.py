@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -133,10 +134,13 @@ class Mischief:
         out = {"redis": {"bus", "activity"}}.get(backend, {backend})
         # longer than the TTL now and then, so that a timer which ignores a silent Redis is caught
         seconds = self._random.choice((3.0, 20.0, 60.0, 150.0 if "activity" in out else 60.0))
+        outage = any_outage(self._random)
         if backend in ("runtime", "jobs", "archives"):
             begun = asyncio.get_running_loop().time()
             self._oracle.silent.append((begun, begun + seconds))
-        outage = any_outage(self._random)
+        else:
+            # people's activity reaches nobody meanwhile, so no timer may get through either
+            outage = replace(outage, share=1.0)
         self._weather.out |= dict.fromkeys(out, outage)
         await asyncio.sleep(seconds)
         for name in out:

@@ -396,4 +396,3 @@ class Oracle:
 
 def _may_lose_container(row: Workspace) -> bool:
     return row.recover_pending or row.purged_at is not None
-

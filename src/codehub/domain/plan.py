@@ -313,7 +313,7 @@ def _forgivable(ws: Workspace, now: datetime) -> bool:
 
 
 def terminal_reason(reason: ErrorReason, error_count: int, policy: Policy) -> ErrorReason | None:
-    """The reason under which the workspace enters ERROR, or None while tries are left. Nobody enters it for an outage."""
+    """The reason under which the workspace enters ERROR, or None while tries are left. An outage is none."""
     if REASONS[reason].terminal_at_once:
         return reason
     if REASONS[reason].is_outage:
