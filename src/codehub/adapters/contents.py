@@ -18,7 +18,7 @@ from codehub.adapters.threaded import Gone, threaded
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable
 from codehub.domain.naming import ARCHIVE_FILE
 from codehub.job.compress import decompressed
-from codehub.job.exit_codes import ExitCode, outcome_of
+from codehub.job.exit_codes import outcome_of
 from codehub.job.failure import JobFailed, refused
 from codehub.job.lookahead import Lookahead
 from codehub.job.meta import Meta

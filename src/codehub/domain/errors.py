@@ -43,7 +43,7 @@ class ErrorReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReasonRule:
-    """`is_outage`: the backend gave no answer, so nothing failed for certain. It is waited for, and no try is used up."""
+    """`is_outage`: the backend gave no answer, so nothing failed for certain: it is waited for and uses up no try."""
 
     terminal_at_once: bool
     clears_itself: bool

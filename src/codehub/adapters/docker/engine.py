@@ -240,13 +240,16 @@ def doing(what: str) -> Iterator[None]:
     try:
         yield
     except DockerError as error:
-        if error.status in _NO_ANSWER or (
-            error.status >= _ITS_OWN_FAULT and _LOST_ITS_PARTS.search(str(error.message))
-        ):
+        if _gave_no_answer(error):
             raise _no_answer(error) from error
         raise BackendError(f"{what}: {_words(error)}") from error
     except _BROKE_OFF as error:
         raise _unreachable(error) from error
+
+
+def _gave_no_answer(error: DockerError) -> bool:
+    lost = error.status >= _ITS_OWN_FAULT and _LOST_ITS_PARTS.search(str(error.message)) is not None
+    return lost or error.status in _NO_ANSWER
 
 
 def _no_answer(error: DockerError) -> Unreachable:
