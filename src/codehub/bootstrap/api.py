@@ -60,6 +60,7 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
         tickets=database.tickets(),
         audit=database.audit(),
         looks=Looks(database.audit(), SystemClock()),
+        collector=services.collector,
         runtime=services.runtime,
         bus=bus,
         metrics=services.metrics,
