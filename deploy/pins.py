@@ -12,7 +12,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "deploy" / "images"
-ABOUT = "# Written by `make pins` from constraints.txt: change that file. Installed with `pip install --require-hashes`.\n"
+ABOUT = (
+    "# Written by `make pins` from constraints.txt: change that file. Installed with `pip install --require-hashes`.\n"
+)
 BOOKWORM = ("--python-version=3.11.2", "--python-platform=linux")
 
 

@@ -1,4 +1,4 @@
-"""A sweep that was refused, asked for by an admin who has looked: over the named checks, by the leader, written down."""
+"""A sweep that was refused, asked for by an admin who has looked: over the named checks, by the leader."""
 
 from codehub.adapters.system import SystemClock
 from codehub.domain.audit import AuditAction

@@ -149,7 +149,10 @@ async def test_a_refused_sweep_can_be_waived_by_who_has_looked(stage: Stage) -> 
 
 async def test_the_audit_is_told_in_words(stage: Stage) -> None:
     for language, words in (
-        ("en-GB", ("downloaded from a restore point", "path: src/a.py", "failed to sign in", "looked at the workspace")),
+        (
+            "en-GB",
+            ("downloaded from a restore point", "path: src/a.py", "failed to sign in", "looked at the workspace"),
+        ),
         ("ko-KR", ("복원 지점에서 내려받음", "경로: src/a.py", "로그인 실패", "워크스페이스를 봄")),
     ):
         root = await stage.visitor("root", Role.ADMIN, locale=language)

@@ -29,7 +29,8 @@ NOBODY = UUID(int=0)
 
 @asynccontextmanager
 async def open_api(services: Services) -> AsyncIterator[FastAPI]:
-    contents = ObjectContents(archive_url(services.settings))
+    settings = services.settings
+    contents = ObjectContents(archive_url(settings), index_bytes=settings.browse_memory_bytes)
     try:
         yield create_app(api_parts(services, contents))
     finally:

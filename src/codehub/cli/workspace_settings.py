@@ -40,7 +40,7 @@ def rename(
         present.say(f"{found['name']} is called {ws['name']} now.")
 
 
-def change(  # noqa: PLR0913, PLR0917 - a person's choices
+def change(
     workspace: Which,
     description: Annotated[str | None, typer.Option(help="What it is for.")] = None,
     notes: Annotated[str | None, typer.Option(help="Your own notes.")] = None,

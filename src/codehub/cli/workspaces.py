@@ -63,7 +63,9 @@ def _list_deleted(search: str, *, as_json: bool) -> None:
         present.as_json(found)
         return
     rows = [(ws["name"], ws["id"][:8], present.ago(ws["deleted_at"]), present.ago(ws["undo_until"])) for ws in found]
-    present.table(("NAME", "ID", "DELETED", "GONE FOR GOOD"), rows, empty="Nothing that was deleted can be brought back.")
+    present.table(
+        ("NAME", "ID", "DELETED", "GONE FOR GOOD"), rows, empty="Nothing that was deleted can be brought back."
+    )
 
 
 @app.command("templates")
@@ -147,8 +149,8 @@ def _made_asleep(client: Client, ws: Json) -> str:
         return f"{ws['name']} is made asleep: you may not run any workspace. Ask an administrator to raise your limit."
     holders = ", ".join(holder["name"] for holder in limits["holders"])
     return (
-        f"{ws['name']} is made asleep: {limits['running']} of your {limits['max_running']} running slots are in use, by "
-        f"{holders}. Stop one of them, then: {start}"
+        f"{ws['name']} is made asleep: {limits['running']} of your {limits['max_running']} running slots are in use, "
+        f"by {holders}. Stop one of them, then: {start}"
     )
 
 
@@ -229,7 +231,7 @@ def delete(
     timeout: Timeout = PATIENCE,
     as_json: AsJson = False,
 ) -> None:
-    """Delete it. Its home is archived first; `codehub ws undelete` brings it back, for a week if nobody set another time.
+    """Delete it. Its home is archived first; `codehub ws undelete` brings it back within a week (or what was set).
 
     Example: `codehub ws delete demo --yes`
     """
