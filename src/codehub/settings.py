@@ -415,6 +415,13 @@ class Settings(BaseSettings):
     gc_most_per_run: Count = Field(500, description="What one run may sweep at most; the rest goes with the next.")
     restore_points_kept: Count = Field(3, description="The newest restore points of a workspace that are protected.")
 
+    browse_memory_bytes: Count = Field(
+        256 << 20,
+        validation_alias="CODEHUB_BROWSE_MEMORY_BYTES",
+        description="What one API process may take to look into archives, all together; one archive half of it "
+        "(about 80 bytes a file). A larger one can be downloaded whole, and not browsed.",
+    )
+
     retention_ledger_seconds: SecondsOrNever = Field(
         180 * 24 * 3600, description="How long a workspace's events are kept; its newest 20 always are. 0 = for ever."
     )

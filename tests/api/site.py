@@ -94,6 +94,7 @@ def parts_on(worlds: Worlds, limits: Limits | None = None, site: Site | None = N
         tickets=people.tickets(),
         audit=people.audit(),
         looks=Looks(people.audit(), SystemClock()),
+        collector=database.collector(),
         runtime=worlds.runtime,
         bus=bus,
         metrics=Metrics(),

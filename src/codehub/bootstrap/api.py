@@ -29,7 +29,8 @@ NOBODY = UUID(int=0)
 
 @asynccontextmanager
 async def open_api(services: Services) -> AsyncIterator[FastAPI]:
-    contents = ObjectContents(archive_url(services.settings))
+    settings = services.settings
+    contents = ObjectContents(archive_url(settings), index_bytes=settings.browse_memory_bytes)
     try:
         yield create_app(api_parts(services, contents))
     finally:
@@ -60,6 +61,7 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
         tickets=database.tickets(),
         audit=database.audit(),
         looks=Looks(database.audit(), SystemClock()),
+        collector=services.collector,
         runtime=services.runtime,
         bus=bus,
         metrics=services.metrics,

@@ -64,10 +64,10 @@ def login(
         _take_back(known.known[context])
 
 
-def asked(what: str, otherwise: str) -> str:
+def asked(what: str, otherwise: str, shown: str | None = None) -> str:
     if not sys.stdin.isatty():
         raise ClientFailed(f"There is no terminal to ask for the {what.lower()}: use {otherwise}.", USAGE)
-    answer: str = typer.prompt(what, hide_input=what == "Password")
+    answer: str = typer.prompt(shown or what, hide_input=what == "Password")
     return answer
 
 
