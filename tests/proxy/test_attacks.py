@@ -54,7 +54,7 @@ async def test_no_link_from_elsewhere_leads_to_its_pages_at_the_platform_s_origi
     """A page of the workspace's own host sends its visitor to `/w/{id}/`, where its scripts would be the platform's."""
     ann = await hub.person()
     demo = await hub.workspace(ann)
-    await hub.platform(f"/w/{demo.id}/", ann, DIRECT)
+    await hub.platform(f"/w/{demo.id}/", ann, {**DIRECT, "sec-fetch-site": "same-origin"})
     led = await hub.platform(f"/w/{demo.id}//evil?x=1", ann, {**DIRECT, "sec-fetch-site": site})
     assert (led.status_code, led.headers["location"]) == (303, f"http://{demo.slug}.{BASE}//evil?x=1")
     assert [seen.target for seen in hub.ide.seen] == ["/"]

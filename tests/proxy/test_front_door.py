@@ -289,7 +289,7 @@ async def test_by_path_the_prefix_is_taken_off(hub: Hub) -> None:
     assert (bare.status_code, bare.headers["location"]) == (303, f"/w/{demo.id}/")
     assert (await hub.platform("/w/nonsense/", ann)).status_code == 404
     signed_out = await hub.platform(f"/w/{demo.id}/x", headers=DIRECT)
-    assert signed_out.headers["location"] == f"/signin?next=%2Fw%2F{demo.id}%2Fx"
+    assert signed_out.headers["location"] == f"/signin?next=%2Fworkspaces%2F{demo.id}"
 
 
 async def test_by_path_an_admin_has_only_their_own(hub: Hub) -> None:

@@ -86,6 +86,11 @@ class Call:
         return self.head.fields.header(b"sec-fetch-user") == b"?1"
 
     @property
+    def is_from_same_origin(self) -> bool:
+        """A page of the very same origin asks, as far as the browser says."""
+        return self.head.fields.header(b"sec-fetch-site") == b"same-origin"
+
+    @property
     def from_elsewhere(self) -> bool:
         """A link led here from another origin. Whether that is fine depends on more than the headers."""
         return self.head.fields.header(b"sec-fetch-site") in (b"cross-site", b"same-site")

@@ -11,13 +11,14 @@ from uuid import UUID
 
 from codehub.domain.access import Door, doorway
 from codehub.domain.errors import CodeHubError
+from codehub.domain.local_path import BY_PATH
 from codehub.ports.runtime import Endpoint, Runtime
 from codehub.proxy.activity import Activities
 from codehub.proxy.addresses import Addresses, Platform, WorkspaceHost, app_path, is_port_proxy
 from codehub.proxy.call import Call, accepts_pages, spoken
 from codehub.proxy.directory import Directory, Entry
 from codehub.proxy.gate import Cap, Failure, Forward, Respond, Route, Verdict, Wait
-from codehub.proxy.handover import BY_PATH, OPEN_PATH, Handover
+from codehub.proxy.handover import OPEN_PATH, Handover
 from codehub.proxy.pages import RESERVED, answer, asset
 from codehub.proxy.passes import Pass
 from codehub.proxy.presence import AppPresence, IdePresence, counts
@@ -25,7 +26,7 @@ from codehub.proxy.reception import ARRIVED_COOKIE, ARRIVED_ONCE, Reception
 from codehub.proxy.request import RequestHead
 from codehub.proxy.responses import plain_failure, problem, redirect, websocket_refusal
 from codehub.proxy.strangers import is_foreign
-from codehub.proxy.view import View, crowded_view, failure_view, no_listener, not_found, unavailable
+from codehub.proxy.view import View, crowded_view, failure_view, no_listener, not_found, own_address, unavailable
 from codehub.proxy.visitors import Credential, Visitors, cookie_value
 from codehub.usecases.entrance import Visitor
 
@@ -274,10 +275,16 @@ class Doorkeeper:
         slug = entry.workspace.slug
         if not call.with_token and is_foreign(call, self._addresses, slug):
             return problem(403, "Another site asked for this, in your name.", "cross_site")
-        if call.by_path and call.from_elsewhere and self._addresses.has_hosts:
-            # Here its pages could act as whoever opened them, so no other site, its own host least of all, leads here.
-            return redirect(self._addresses.workspace_origin(WorkspaceHost(slug)) + call.target.decode())
-        return None
+        if not call.by_path or call.is_from_same_origin or not self._addresses.has_hosts:
+            return None
+        if not (call.is_navigation or call.from_elsewhere):
+            return None
+        # Here its pages could act as whoever opened them, so no other site, its own host least of all, leads here. And
+        # who typed an address may have been redirected here by any site: only a click on our own page leads on.
+        own = self._addresses.workspace_origin(WorkspaceHost(slug)) + call.target.decode()
+        if call.head.fields.header(b"sec-fetch-site") != b"none":
+            return redirect(own)
+        return self._shown(call, own_address(entry.workspace.name, own, call.head.target.decode(), call.language))
 
     async def _explained(self, call: Call, visitor: Visitor, entry: Entry) -> Respond:
         """It does not run: a page says so, and asks for the wake by itself if a person came to start it."""

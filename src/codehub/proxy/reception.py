@@ -90,7 +90,8 @@ class Reception:
     def signed_out(self, call: Call) -> View:
         to = way_in(call.target.decode("latin-1"))
         if call.by_path:
-            return signed_out(call.language, f"/signin?{urlencode({'next': call.prefix.decode() + to[1:]})}")
+            back = f"/workspaces/{call.name}" if self.addresses.has_hosts else call.prefix.decode() + to[1:]
+            return signed_out(call.language, f"/signin?{urlencode({'next': back})}")
         return signed_out(call.language, self.addresses.platform_origin() + open_path(str(call.name), call.port, to))
 
     # ── coming in ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from codehub.domain.credentials import numbered_username, one_line, username_suggestion
 from codehub.domain.errors import Conflict, Unauthenticated
 from codehub.domain.identity import Caller, User
-from codehub.domain.local_path import local_path
+from codehub.domain.local_path import local_path, platform_path
 from codehub.ports.accounts import NewUser, ProviderSignIns
 from codehub.ports.oidc import Identified, OpenIdProvider
 from codehub.ports.stores import Actor
@@ -43,6 +43,8 @@ class Oidc:
     allowed: frozenset[str] = frozenset()
     """Emails and `@domains`, in lower case, that may come in; empty: everybody whom the provider knows."""
     isolates: Isolates = always
+    has_hosts: bool = False
+    """Workspaces have hosts of their own: nobody comes back to one within the platform's origin."""
 
     async def start(self, next_path: str | None = None) -> tuple[str, str]:
         """Where to send the browser, and the secret for its short-lived cookie."""
@@ -51,7 +53,8 @@ class Oidc:
         url = await self.provider.authorization_url(
             state=_derived(secret, "state"), nonce=_derived(secret, "nonce"), challenge=_encoded(challenge)
         )
-        await self.attempts.begin(digest(secret), local_path(next_path), LIFETIME_SECONDS)
+        back_to = platform_path(next_path) if self.has_hosts else local_path(next_path)
+        await self.attempts.begin(digest(secret), back_to, LIFETIME_SECONDS)
         return url, secret
 
     async def finish(self, params: Mapping[str, str], state_cookie: str | None, address: str, agent: str) -> SignedIn:
