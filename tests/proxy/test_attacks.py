@@ -92,7 +92,7 @@ async def test_another_program_at_the_same_name_is_another_site(hub: Hub) -> Non
     """`http://demo.ws.test:9999` is served by whoever listens on 9999, not by us."""
     ann = await hub.person()
     demo = await hub.workspace(ann)
-    hub.runtime.world.listen(demo.id, 3000, hub.ide.endpoint)
+    hub.runtime.world.listen(demo.id, 3000, hub.api.endpoint)
     for origin, status in ((hub.host(demo), 200), (f"{hub.host(demo)}:9999", 403)):
         sent = await hub.get(demo, "/", ann, {"origin": f"http://{origin}"}, port=3000, method="POST")
         assert sent.status_code == status, origin

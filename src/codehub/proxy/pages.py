@@ -72,6 +72,7 @@ _ASSETS: Final[Mapping[str, _Asset]] = {
     "page.js": _read("page.js", _SCRIPT),
     "signin.js": _read("signin.js", _SCRIPT),
     "local_path.js": _read("local_path.js", _SCRIPT),
+    "ports.js": _read("ports.js", _SCRIPT),
     "icon.svg": _read("icon.svg", b"image/svg+xml"),
 }
 _EMBLEMS: Final = _read("emblems.svg", b"image/svg+xml").content.decode()
@@ -197,6 +198,21 @@ def sign_in_page(
 <noscript><p class="note">{_text(say(language, "page.noscript"))}</p></noscript>
 </main>"""
     return Respond(200, _PAGE_HEADERS, _document(spoken["title"], main, "signin.js", language, base))
+
+
+def ports_page(joins: Mapping[str, str], to: str, language: Language) -> Respond:
+    """Fetches each address of `joins`, which are by origin, and goes on to `to`."""
+    title = say(language, "ports.title")
+    main = f"""<main class="card" id="ports" data-emblem="busy" data-to="{_text(to)}"
+ data-joins="{_json(list(joins.values()))}">
+{_EMBLEMS}
+<h1>{_text(title)}</h1>
+<p id="text">{_text(say(language, "ports.text"))}</p>
+<noscript><p class="note">{_text(say(language, "page.noscript"))}</p></noscript>
+</main>"""
+    policy = POLICY.replace(b"connect-src 'self'", b"connect-src " + " ".join(joins).encode())
+    headers = [(name, policy if name == b"Content-Security-Policy" else value) for name, value in _PAGE_HEADERS]
+    return Respond(200, tuple(headers), _document(title, main, "ports.js", language, "/"))
 
 
 # ── pieces ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -127,6 +127,8 @@ ENGLISH: Final[dict[str, str]] = {
     "begins with http and is no localhost, ask whoever runs CodeHub for an https one.",
     "signed_out.title": "Please sign in",
     "signed_out.text": "This workspace opens once we know who you are.",
+    "ports.title": "Connecting the ports",
+    "ports.text": "The pages of this port use other ports of the same workspace. One moment.",
     "own_address.title": "Open {name} at its own address",
     "own_address.text": "Here its pages would be part of this site, and its programs could do whatever you can do here.",
     "own_address.detail": "Open it here only if your browser cannot reach its own address and you trust all that runs in it.",
