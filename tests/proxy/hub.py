@@ -31,6 +31,7 @@ from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.accounts import NewUser, Ticket
 from codehub.ports.stores import Actor
 from codehub.proxy.addresses import Addresses
+from codehub.proxy.forwarders import Network
 from codehub.proxy.front_door import DoorParts, FrontDoor
 from codehub.proxy.limits import Limits as DoorLimits
 from codehub.proxy.visitors import VISIT_COOKIE
@@ -124,6 +125,9 @@ class Hub:
 
     def row(self, key: UUID) -> Workspace:
         return self.database.world.rows[key]
+
+    async def connect(self) -> Raw:
+        return Raw(*await asyncio.open_connection("127.0.0.1", self.port))
 
     # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -241,6 +245,7 @@ async def hub_on(
     by_path: bool = True,
     door_limits: DoorLimits = LIMITS,
     port: int = 0,
+    forwarders: tuple[Network, ...] = (),
 ) -> AsyncIterator[Hub]:
     outages = Outages()
     wire = FaultyWire(SystemClock(), outages.choose)
@@ -271,6 +276,7 @@ async def hub_on(
             addresses=Addresses(workspace_url, public_url),
             api=api.endpoint,
             by_path=by_path,
+            forwarders=forwarders,
         )
         door = FrontDoor(parts, door_limits)
         running = asyncio.ensure_future(door.run())

@@ -5,12 +5,14 @@ that a hot request touches neither PostgreSQL nor Redis; events take passes back
 answer with asks for that itself, by a POST from its own origin.
 """
 
+import asyncio
 from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
 
 from codehub.domain.access import Door, doorway
+from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import CodeHubError
 from codehub.domain.local_path import BY_PATH
 from codehub.ports.runtime import Endpoint, Runtime
@@ -29,12 +31,13 @@ from codehub.proxy.responses import plain_failure, problem, redirect, websocket_
 from codehub.proxy.sibling_ports import WantedPorts, preflight, sharing_headers, sibling_origin
 from codehub.proxy.strangers import is_foreign
 from codehub.proxy.view import View, crowded_view, failure_view, no_listener, not_found, own_address, unavailable
-from codehub.proxy.visitors import Credential, Visitors, cookie_value
+from codehub.proxy.visitors import Credential, Visitors, cookie_value, credential_of
 from codehub.usecases.entrance import Visitor
 
 DEAF_SECONDS: Final = 2.0
 """How long a pass lasts while the bus cannot be heard."""
 NOTED_SECONDS: Final = 3600.0
+RECOGNISED_SECONDS: Final = 2.0
 TRY_AGAIN_LATER: Final = 1013
 _OUR_PATH: Final = b"/" + RESERVED
 _BY_PATH: Final = BY_PATH.encode()
@@ -118,7 +121,26 @@ class Doorkeeper:
         if path.startswith(_OUR_PATH):
             found = asset(path[len(_OUR_PATH) :], head.fields.header(b"if-none-match"))
             return found or problem(404, "There is nothing of this name here.", "not_found")
-        return self._api
+        return self._to_platform(head)
+
+    def _to_platform(self, head: RequestHead) -> Verdict:
+        """The API authorizes for itself. Who asks decides here only whose share of its connections is used."""
+        credential = credential_of(head.fields, SESSION_COOKIE)
+        if credential is None:
+            return self._api
+        visitor = self._visitors.known(credential, self.now)
+        if visitor is None:
+            return Wait(self._recognised(credential))
+        return replace(self._api, person=visitor.user.id)
+
+    async def _recognised(self, credential: Credential) -> Forward:
+        """Who cannot be recognised now, because the database does not answer, is served like a stranger."""
+        try:
+            async with asyncio.timeout(RECOGNISED_SECONDS):
+                visitor = await self._visitors.find(credential, self.now)
+        except (CodeHubError, TimeoutError):
+            visitor = None
+        return self._api if visitor is None else replace(self._api, person=visitor.user.id)
 
     def _below(self, head: RequestHead, path: bytes) -> Verdict:
         name, slash, _ = path[len(_BY_PATH) :].partition(b"/")
@@ -149,9 +171,9 @@ class Doorkeeper:
             return self._nobody(call)
         visitor, entry = self._visitors.known(credential, self.now), self._directory.known(call.name)
         if visitor is None or entry is None or call.port is not None or self._is_unnoted(visitor, entry):
-            return Wait(self._look(call, credential))
+            return Wait(self._look(call, credential), proven=visitor is not None)
         if doorway(entry.workspace).door is not Door.FORWARD:
-            return Wait(self._look(call, credential))
+            return Wait(self._look(call, credential), proven=True)
         return self._known(call, credential, visitor, entry) or self._admit(call, credential, visitor, entry)
 
     def _known(self, call: Call, credential: Credential, visitor: Visitor, entry: Entry) -> Forward | None:

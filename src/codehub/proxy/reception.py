@@ -70,7 +70,8 @@ class Reception:
         desk = desks.get((call.head.method, name))
         if desk is None or is_prefetch(call.head):
             return problem(404, "There is nothing of this name here.", "not_found")
-        return Wait(self._kindly(desk, call))
+        known = call.credential is not None and self.visitors.known(call.credential, self.now()) is not None
+        return Wait(self._kindly(desk, call), proven=known)
 
     async def _kindly(self, desk: Desk, call: Call) -> Forward | Respond:
         try:

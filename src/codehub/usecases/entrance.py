@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from codehub.domain.access import Door, doorway
+from codehub.domain.audit import AuditAction
 from codehub.domain.errors import NotFound, Unauthenticated
 from codehub.domain.identity import ALL_SCOPES, Caller, Scope, User, session_credential, token_credential
 from codehub.domain.workspace import Desired, Workspace
@@ -118,7 +119,7 @@ class Entrance:
         """An admin who needs no ticket leaves the same trace."""
         owned = await self.views.get(workspace_id)
         if owned is not None:
-            await note_admin(self.audit, visitor.caller, owned, "enter_workspace")
+            await note_admin(self.audit, visitor.caller, owned, AuditAction.ENTER_WORKSPACE)
 
     # ── wishes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
