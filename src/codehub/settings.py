@@ -438,6 +438,11 @@ class Settings(BaseSettings):
     session_lifetime_seconds: Seconds = Field(
         30 * 24 * 3600, description="Every session ends after this long; then people sign in again."
     )
+    session_fresh_seconds: Seconds = Field(
+        15 * 60,
+        description="For this long after people proved who they are they may change accounts and make tokens; then "
+        "they are asked for their password again, or sent to their provider.",
+    )
 
     redis_channel_sse_prefix: Prefix = Field(
         "codehub:sse:", description="Channel of a person's events: this + user id."
