@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from codehub.adapters.process import network
 
@@ -145,9 +145,10 @@ def write_etc(directory: Path, confinement: Confinement, uid: int) -> None:
     }
     if confinement.slirp4netns is not None:
         written["resolv.conf"] = f"nameserver {network.NAME_SERVER}\n"
-    (directory / "resolv.conf").unlink(missing_ok=True)
+    else:
+        (directory / "resolv.conf").unlink(missing_ok=True)
     for name, text in written.items():
-        fresh = directory / f".{name}.new"
+        fresh = directory / f".{name}.{uuid4().hex}"  # another coordinator may be writing it too
         fresh.write_text(text)
         fresh.chmod(0o644)
         fresh.rename(directory / name)
