@@ -79,7 +79,7 @@ def test_cut_short_anywhere_it_is_made_good(home: Path, monkeypatch: pytest.Monk
             real(*path, **options)  # type: ignore[arg-type]
 
         with monkeypatch.context() as patched:
-            patched.setattr(ownership.os, "chown", cut_short)
+            patched.setattr("codehub.adapters.process.ownership.os.chown", cut_short)
             try:
                 ownership.give(home, uid + most)
             except InterruptedError:

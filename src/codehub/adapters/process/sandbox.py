@@ -138,7 +138,8 @@ def write_etc(directory: Path, confinement: Confinement, uid: int) -> None:
     directory.mkdir(mode=0o755, exist_ok=True)
     gid = uid if confinement.setpriv else os.getgid()
     shell = shutil.which("bash") or "/bin/sh"
-    people = {"root": (0, 0, "/root"), "nobody": (65534, 65534, "/nonexistent"), "coder": (uid, gid, str(HOME_INSIDE))}
+    # The first of two with one number is the one that is found: it may be nobody's.
+    people = {"coder": (uid, gid, str(HOME_INSIDE)), "root": (0, 0, "/root"), "nobody": (65534, 65534, "/nonexistent")}
     written = {
         "passwd": "".join(f"{name}:x:{u}:{g}:{name}:{home}:{shell}\n" for name, (u, g, home) in people.items()),
         "group": "".join(f"{name}:x:{g}:\n" for name, (_, g, _) in people.items()),
@@ -216,7 +217,12 @@ def _way_to(path: Path) -> tuple[str, ...]:
 
 
 def _bound(paths: Iterable[Path]) -> Iterator[str]:
-    return (word for path in paths for word in (*_way_to(path), "--ro-bind", str(path), str(path)))
+    made: set[Path] = set()
+    for path in paths:
+        if path.parent not in made:
+            yield from _way_to(path)
+        made.add(path.parent)
+        yield from ("--ro-bind", str(path), str(path))
 
 
 def _system() -> Iterator[str]:
