@@ -44,7 +44,7 @@ async def test_several_people_without_isolation_are_refused_at_the_start(desk: F
     await refuse_shared_start(accounts, never)
     ann, _ = await desk.people.create(admin, "ann")
     await refuse_shared_start(accounts, always)
-    with pytest.raises(Conflict, match="slirp4netns.*2 people"):
+    with pytest.raises(Conflict, match=r"slirp4netns.*2 people"):
         await refuse_shared_start(accounts, never)
     await desk.people.disable(admin, ann.id)
     await refuse_shared_start(accounts, never)

@@ -274,8 +274,9 @@ class ProcessRuntime:
         write_etc(inside.etc, confinement, inside.uid)
         if confinement.setpriv is None:
             return
-        if (place := unreadable(inside.readable)) is not None:
-            raise BackendError(f"workspaces have users of their own, who cannot read {place}: chmod -R o+rX {place}")
+        if (place := unreadable(path for path in inside.readable if path not in inside.hidden)) is not None:
+            advice = f"let everybody read it (chmod -R o+rX {place}), or move the IDE to where everybody may"
+            raise BackendError(f"workspaces have users of their own, who cannot read {place}: {advice}")
         give(inside.home, inside.uid)
 
     async def _find_confinement(self) -> Confinement | None:
