@@ -121,12 +121,14 @@ async def test_limits_on_the_disk_that_nobody_enforces_are_told(witnessed_databa
     assert "not enforced here, because a home is a directory here; templates that have one: small" in found.seen
 
 
-async def test_a_misspelt_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_variable_without_effect_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (await checks.settings_spelt(settings())).verdict is Verdict.OK
     monkeypatch.setenv("TTL_STANDBY_SECOND", "600")
     found = await checks.settings_spelt(settings())
     assert found.verdict is Verdict.WARN
     assert "TTL_STANDBY_SECONDS" in found.seen
+    monkeypatch.setenv("RECONCILER_INTERVAL", "10")
+    assert "RECONCILER_INTERVAL is replaced by" in (await checks.settings_spelt(settings())).seen
 
 
 # ── as a command ─────────────────────────────────────────────────────────────────────────────────────────────────────

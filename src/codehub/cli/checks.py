@@ -31,12 +31,12 @@ Check = Callable[["Settings"], Awaitable[Finding]]
 
 
 async def settings_spelt(_settings: "Settings") -> Finding:
-    from codehub.settings import misspelt
+    from codehub.settings import without_effect
 
-    wrong = list(misspelt(os.environ))
+    wrong = list(without_effect(os.environ))
     if wrong:
-        return warn("settings", " ".join(wrong), "Correct or unset it.")
-    return ok("settings", "readable; no variable is nearly one of ours")
+        return warn("settings", " ".join(wrong), "Correct or unset what has no effect.")
+    return ok("settings", "readable; each that is set has an effect")
 
 
 async def data_directory(settings: "Settings") -> Finding:

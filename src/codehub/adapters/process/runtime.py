@@ -344,7 +344,10 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 def _no_volume(name: str) -> BackendError:
-    return BackendError(f"volume {name} does not exist", reason=ErrorReason.MISMATCH)
+    expected = f"volume {name}"
+    return BackendError(
+        f"volume {name} does not exist", reason=ErrorReason.MISMATCH, expected=expected, actual="no such volume"
+    )
 
 
 @contextmanager

@@ -108,5 +108,7 @@ def _mark(entry: os.DirEntry[str]) -> tuple[str, int, int]:
 
 def _plain(name: str) -> str:
     if name.startswith(".") or "/" in name or not name:
-        raise BackendError(f"{name!r} is no name for a volume", reason=ErrorReason.MISMATCH)
+        raise BackendError(
+            f"{name!r} is no name for a volume", reason=ErrorReason.MISMATCH, expected="a volume's name", actual=name
+        )
     return name
