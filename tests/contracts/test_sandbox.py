@@ -197,3 +197,20 @@ async def test_an_ide_that_its_user_could_not_read_is_refused_in_words(tmp_path:
     await runtime.create_volume(workspace_id, volume_name(workspace_id, 1))
     with pytest.raises(BackendError, match=r"cannot read .*chmod"):
         await runtime.start_container(ContainerSpec(workspace_id, volume_name(workspace_id, 1), "image"))
+
+
+@pytest.mark.system
+async def test_what_runs_since_before_is_told_from_what_has_all_the_isolation(tmp_path: Path) -> None:
+    if find_confinement() is None:
+        pytest.skip("bubblewrap is not there or does not work")
+    before = ProcessRuntime(tmp_path / "root", "here", ["sleep", "60"], sandbox=False)
+    now = ProcessRuntime(tmp_path / "root", "here", ["sleep", "60"], sandbox=True)
+    old, new = uuid4(), uuid4()
+    for runtime, workspace_id in ((before, old), (now, new)):
+        await runtime.create_volume(workspace_id, volume_name(workspace_id, 1))
+        await runtime.start_container(ContainerSpec(workspace_id, volume_name(workspace_id, 1), "image"))
+    assert await now.started_with_less() == [old]
+    assert await before.started_with_less() == []
+    for workspace_id in (old, new):
+        await now.remove_container(workspace_id)
+    assert await now.started_with_less() == []

@@ -159,6 +159,9 @@ async def _isolated(services: "Services") -> None:
     if services.settings.runtime == "process":
         seen, advice = isolation(await services.processes.confinement())
         print(f"{seen[0].upper()}{seen[1:]}. {advice}".rstrip(), flush=True)
+        if older := await services.database.views().some(await services.processes.started_with_less()):
+            names = ", ".join(sorted(f"{owned.workspace.name} ({owned.owner})" for owned in older.values()))
+            print(f"With less than that, since they run from before: {names}. Stop and start them.", flush=True)
     await refuse_shared_start(services.database.accounts(), services.runtime.isolates)
 
 

@@ -21,6 +21,8 @@ from codehub.adapters.process import network
 HOME_INSIDE = Path("/home/coder")
 """The same in every incarnation of the home, so that absolute paths in it survive a restore."""
 
+SANDBOX, OWN_USER, OWN_NETWORK = "sandbox", "own-user", "own-network"
+
 FIRST_UID, UIDS = 0x70000000, 0x08000000
 """Numbers that neither distributions nor systemd give to people, services or containers."""
 
@@ -65,6 +67,11 @@ class Confinement:
         """A workspace can take no port that the front door or another person's program holds: its sockets are in
         another network, or the kernel lets no other user's share a port."""
         return self.setpriv is not None or self.slirp4netns is not None
+
+    @property
+    def words(self) -> list[str]:
+        user, connected = self.setpriv is not None, self.slirp4netns is not None
+        return [SANDBOX, *([OWN_USER] if user else []), *([OWN_NETWORK] if connected else [])]
 
     def uid(self, workspace_id: UUID) -> int:
         """The same for the whole life of a workspace; another's for every other workspace, but for rare chance."""
