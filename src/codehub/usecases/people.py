@@ -78,6 +78,8 @@ class People:
         return user
 
     async def enable(self, caller: Caller, user_id: UUID) -> User:
+        caller.must(Scope.ADMIN)
+        await refuse_company(self.accounts, self.isolates)
         return await self._change(caller, user_id, lambda user, _others, _now: rules.enabled(user), "enable_user")
 
     async def set_role(self, caller: Caller, user_id: UUID, role: Role) -> User:

@@ -567,7 +567,7 @@ export default {
   "problem.identity_taken": "다른 사람이 그 신원으로 로그인합니다.",
   "problem.no_leader": "이끄는 코디네이터가 없어 정리할 수 없습니다. 코디네이터를 시작하세요.",
   "problem.last_admin": "마지막 관리자입니다. 먼저 다른 관리자를 두세요.",
-  "problem.no_isolation": "여기서는 워크스페이스가 서로 격리되지 않아 한 사람만 쓸 수 있습니다. bubblewrap을 설치하거나 다른 런타임을 쓰세요.",
+  "problem.no_isolation": "여기서는 워크스페이스가 서로, 그리고 CodeHub의 포트로부터 격리되지 않아 한 사람만 쓸 수 있습니다. bubblewrap과 slirp4netns를 설치하거나 다른 런타임을 쓰세요.",
   "problem.operation_in_progress": "다른 작업이 진행 중입니다. 끝난 뒤 다시 시도하세요.",
   "problem.being_deleted": "삭제하는 중입니다.",
   "problem.not_deleted": "삭제된 것이 아닙니다.",
