@@ -172,6 +172,13 @@ class Hub:
             sent["cookie"] = f"{SESSION_COOKIE}={who.session}"
         return await self.http.get(path, headers=sent)
 
+    async def raw(self, *lines: str) -> bytes:
+        """The head of the answer to exactly these lines: an ordinary client would tidy the path."""
+        raw = Raw(*await asyncio.open_connection("127.0.0.1", self.port))
+        self.opened.append(raw)
+        raw.write("\r\n".join((*lines, "", "")).encode())
+        return await raw.head()
+
     async def socket(self, *lines: str, host: str, path: str = "/") -> "Socket":
         """An upgrade, as a browser asks for it; `lines` are more headers."""
         raw = Raw(*await asyncio.open_connection("127.0.0.1", self.port))

@@ -11,12 +11,13 @@ from uuid import UUID
 
 from codehub.coordinator.backends import Backends
 from codehub.domain import naming, operations
-from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
+from codehub.domain.errors import BackendError, ErrorReason, JobInterrupted, VolumeInUse
 from codehub.domain.judge import ArchiveState, Facts
 from codehub.domain.plan import Policy, wants_volume_gone
 from codehub.domain.protection import RestorePoint
 from codehub.domain.template import Template
 from codehub.domain.workspace import NO_VOLUME, Operation, Progress, Workspace
+from codehub.domain.worlds import Backend
 from codehub.ports.accounts import Templates
 from codehub.ports.jobs import JobKind, JobResult, JobSeen, JobSpec, JobState
 from codehub.ports.runtime import ContainerSpec, Share
@@ -256,6 +257,8 @@ class Step:
             return job.result
         await self._backends.clear_job(self.row.id)
         message = job.message or f"the {kind} job ended without a result"
+        if job.reason is ErrorReason.UNREACHABLE:
+            raise JobInterrupted(message, endpoint=Backend.ARCHIVES.value, action=kind.value)
         raise BackendError(message, reason=job.reason or ErrorReason.ACTION_FAILED, action=kind.value)
 
     async def _commit_archive(self, result: JobResult) -> None:
