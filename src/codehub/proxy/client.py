@@ -7,7 +7,7 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from codehub.proxy.chunks import Chunks, sent_on
-from codehub.proxy.connection import HOLDS_TOO_MUCH, ClientConnection
+from codehub.proxy.connection import HOLDS_TOO_MUCH, ClientConnection, too_large
 from codehub.proxy.forwarders import household
 from codehub.proxy.gate import Cap, Failure, Forward, Respond, Wait
 from codehub.proxy.head import Refused
@@ -22,10 +22,6 @@ from codehub.proxy.waiting import Waiting
 
 if TYPE_CHECKING:
     from codehub.proxy.server import ProxyServer
-
-
-def _too_large(most: int) -> Refused:
-    return Refused(413, f"Who has not signed in may send a body of {most} bytes at most.")
 
 
 class Client(ClientConnection):
@@ -79,6 +75,7 @@ class Client(ClientConnection):
 
     def pause_writing(self) -> None:
         self.write_paused = True
+        self.deadline = self.server.now + self.server.limits.body_idle_seconds
         if self.upstream is not None:
             self.upstream.transport.pause_reading()
 
@@ -192,14 +189,14 @@ class Client(ClientConnection):
         self.awaits_connection = True
         self.server.pool(forward).request(self)
 
-    # ── to the platform, which strangers may ask: nothing of it is taken before the request is there ─────────────────
+    # ── to the platform: nothing of it is taken before a stranger's request is there ─────────────────────────────────
 
     def _pass_to_platform(self, forward: Forward) -> None:
         limits = self.server.limits
         if not self.body_left or (self.body_left > limits.small_body_bytes and forward.person is not None):
             self._ask_share(forward)
         elif self.body_left > limits.small_body_bytes:
-            self._refuse(_too_large(limits.small_body_bytes))
+            self._refuse(too_large(limits.small_body_bytes))
         else:
             self._gathering = True
             self.deadline = self.server.now + limits.small_body_seconds
@@ -216,7 +213,7 @@ class Client(ClientConnection):
         forward, most = cast("Forward", self.forward), self.server.limits.small_body_bytes
         self._gathering = bool(self.body_left) and len(self._gathered) < most
         if self.body_left and not self._gathering and forward.person is None:
-            self._refuse(_too_large(most))
+            self._refuse(too_large(most))
         elif not self._count_held():
             self._refuse(HOLDS_TOO_MUCH)
         elif not self._gathering:
@@ -251,9 +248,9 @@ class Client(ClientConnection):
             self._next()
 
     def _send(self, upstream: Upstream, forward: Forward) -> None:
-        limits = self.server.limits
-        self.upstream = upstream
-        self.deadline = self.server.now + (limits.body_idle_seconds if self.body_left else limits.first_byte_seconds)
+        server, self.upstream = self.server, upstream
+        limits = server.limits
+        self.deadline = server.now + (limits.body_idle_seconds if self.body_left else limits.response_seconds)
         head = request_for_upstream(self.head, forward, self._forwarded)
         if self._gathered:
             head += self._gathered
@@ -263,7 +260,7 @@ class Client(ClientConnection):
 
     def _body(self, data: bytes, upstream: Upstream) -> bytes:
         """Pass the body's bytes on; returns what stands behind it."""
-        self.progress()
+        self.deadline = self.server.now + self.server.limits.body_idle_seconds
         try:
             pieces, rest, self.body_left = sent_on(data, self.body_left, self._chunks)
         except Refused as refused:
@@ -275,8 +272,8 @@ class Client(ClientConnection):
             return b""
         if pieces and not self._forget_body:
             upstream.transport.writelines(pieces)
-        if not self.body_left and not upstream.answered:
-            self.deadline = self.server.now + self.server.limits.first_byte_seconds
+        if not self.body_left:
+            self.progress()
         return rest
 
     # ── its answer ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -297,16 +294,16 @@ class Client(ClientConnection):
             self.transport.write(CONTINUE)
 
     def progress(self) -> None:
-        self.deadline = self.server.now + self.server.limits.body_idle_seconds
+        """Something of the answer has come, and more may take its time."""
+        self.deadline = self.server.now + self.server.limits.response_seconds
 
     def begin_answer(self, status: int) -> bytes:
         """The workspace answers. Returns the Connection line, if there must be one."""
-        server = self.server
-        self.deadline = server.now + server.limits.body_idle_seconds
-        server.note(self.head, self.forward, status)
+        self.progress()
+        self.server.note(self.head, self.forward, status)
         if self.body_left:
             self._forget_body = status >= 400
-        elif self.head.keep_alive and not server.draining and (not self._ended or self._buffer):
+        elif self.head.keep_alive and not self.server.draining and (not self._ended or self._buffer):
             return b""
         self._close_after = True
         return b"Connection: close\r\n"
@@ -314,7 +311,7 @@ class Client(ClientConnection):
     def _answer(self, answer: Respond, *, last: bool = False) -> None:
         head = self.head
         last = last or not head.keep_alive or bool(self.body_left)
-        self._close_after = last or self.server.draining or answer.status == 101
+        self._close_after = last or self.server.draining
         body = head.method != b"HEAD"
         self.server.note(head, self.forward, answer.status)
         self.transport.write(serialised(answer, self.server.date, head.request_id, body=body, close=self._close_after))

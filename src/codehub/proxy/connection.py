@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 HOLDS_TOO_MUCH: Final = Refused(429, "Too much of unfinished requests is held for your address. Try again shortly.")
 
 
+def too_large(most: int) -> Refused:
+    return Refused(413, f"Who has not signed in may send a body of {most} bytes at most.")
+
+
 class ClientConnection(asyncio.Protocol):
     __slots__ = (
         "_believed", "_buffer", "_close_after", "_closing", "_ended", "_forwarded", "_gathered", "_head_begun", "_held",

@@ -65,6 +65,8 @@ class Forward:
     """It is served within the platform's own origin: what it says of that whole origin does not pass."""
     ours: bool = False
     """It goes to the platform itself: our cookies and tokens pass, both ways."""
+    location: Callable[[bytes], bytes] | None = None
+    """Where a browser finds what a workspace's answer says as its Location."""
     person: object = None
     """Who asks the platform, and so whose share of its connections is used; None: somebody who has not signed in."""
 
