@@ -304,6 +304,12 @@ class Settings(BaseSettings):
         description="Connections to workspaces that one process of the front door keeps for one signed-in person, "
         "WebSockets included. 0: no limit.",
     )
+    proxy_response_timeout: Seconds = Field(
+        4 * 3600,
+        validation_alias="CODEHUB_PROXY_RESPONSE_TIMEOUT",
+        description="How long the front door waits for a byte of an answer, its first (then 504) or the next. Long "
+        "polls, quiet event streams and slow builds take their time; a workspace that stops ends them anyway.",
+    )
     path_mode: PathMode = Field(
         "auto",
         validation_alias="CODEHUB_PATH_MODE",

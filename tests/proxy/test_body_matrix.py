@@ -19,7 +19,7 @@ from tests.proxy.doors import LIMITS, Door, Raw, get, status
 from tests.proxy.hub import PLATFORM, Hub, hub_on
 from tests.proxy.workspaces import Seen, Workspace
 
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND")
 SIZES = (0, 1, 70_000, 600_000)
 YES_AND_NO = (False, True)
 

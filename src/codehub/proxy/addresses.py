@@ -12,6 +12,9 @@ _LOOPBACK = frozenset((b"localhost", b"127.0.0.1", b"[::1]"))
 _PORT_LABEL = re.compile(r"([1-9][0-9]{0,4})--(.+)")
 _APP_PATH = re.compile(rb"/(?:abs)?proxy/([0-9]{1,5})(?![^/?])/?(.*)", re.IGNORECASE)
 _MOST_REMEMBERED = 4096
+_OWN_MACHINE = re.compile(
+    rb"http://(?:localhost|127(?:\.[0-9]{1,3}){3}|0\.0\.0\.0|\[::1\]):([0-9]{1,5})(?=[/?#]|$)", re.IGNORECASE
+)
 _MOST_DECODINGS = 3
 
 _PORT_PROXIES = (b"proxy", b"absproxy")
@@ -83,6 +86,19 @@ class Addresses:
         """`http://demo-1.localhost:8000`"""
         label = host.slug if host.port is None else f"{host.port}--{host.slug}"
         return f"{self.scheme.decode()}://{self._netloc.replace('{slug}', label)}"
+
+    def public_location(self, location: bytes, slug: str, port: int | None) -> bytes:
+        """Where a browser finds what a program in the workspace calls a port of its own machine, `http://localhost:3000/`:
+        at that port's host. `port`: the one that says so; None: the IDE. Where people reach the platform under such a
+        name, that is meant, unless the port that speaks means itself. Anything else stays as it is."""
+        named = _OWN_MACHINE.match(location) if self.has_hosts else None
+        if named is None or not 0 < int(named[1]) < 65536:
+            return location
+        inside = int(named[1])
+        origin = urlsplit(self.platform_origin())
+        if inside != port and inside == (origin.port or 80) and (origin.hostname or "").encode() in _LOOPBACK:
+            return location
+        return self.workspace_origin(WorkspaceHost(slug, inside)).encode() + location[named.end() :]
 
     def platform_origin(self) -> str:
         """Where people sign in."""

@@ -6,6 +6,7 @@ answer with asks for that itself, by a POST from its own origin.
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urlencode
@@ -27,7 +28,7 @@ from codehub.proxy.passes import Pass
 from codehub.proxy.presence import AppPresence, IdePresence, counts
 from codehub.proxy.reception import ARRIVED_COOKIE, ARRIVED_ONCE, Reception
 from codehub.proxy.request import RequestHead
-from codehub.proxy.responses import plain_failure, problem, redirect, websocket_refusal
+from codehub.proxy.responses import plain_failure, problem, redirect
 from codehub.proxy.sibling_ports import WantedPorts, preflight, sharing_headers, sibling_origin
 from codehub.proxy.strangers import is_foreign
 from codehub.proxy.view import View, crowded_view, failure_view, no_listener, not_found, own_address, unavailable
@@ -38,7 +39,6 @@ DEAF_SECONDS: Final = 2.0
 """How long a pass lasts while the bus cannot be heard."""
 NOTED_SECONDS: Final = 3600.0
 RECOGNISED_SECONDS: Final = 2.0
-TRY_AGAIN_LATER: Final = 1013
 _OUR_PATH: Final = b"/" + RESERVED
 _BY_PATH: Final = BY_PATH.encode()
 _OPEN: Final = OPEN_PATH.encode()
@@ -268,6 +268,7 @@ class Doorkeeper:
             tap=lambda: IdePresence(lambda: self._activities.seen(entry)),
             holder=visitor.user.id,
             route=self._ide,
+            location=self._location(entry.workspace.slug, None),
         )
         if call.head.fields.upgrade:
             return forward  # what passes through it says whether somebody is there
@@ -308,7 +309,11 @@ class Doorkeeper:
             kept_for=entry.workspace.id,
             read_by=sibling,
             route=self._port,
+            location=self._location(entry.workspace.slug, port),
         )
+
+    def _location(self, slug: str, port: int | None) -> Callable[[bytes], bytes]:
+        return lambda location: self._addresses.public_location(location, slug, port)
 
     def _may_enter(self, call: Call, visitor: Visitor, entry: Entry) -> bool:
         """By path, one's own alone: pages of another's within the platform's origin could act as an admin."""
@@ -343,7 +348,9 @@ class Doorkeeper:
     async def _explained(self, call: Call, visitor: Visitor, entry: Entry) -> Respond:
         """It does not run: a page says so, and asks for the wake by itself if a person came to start it."""
         if call.head.fields.upgrade:
-            return _later(call.head, "The workspace does not run.")
+            # In plain words: a socket that is accepted and closed at once looks like a connection to the IDE, which
+            # then says nothing for minutes.
+            return problem(503, "The workspace does not run.", "not_running")
         arrived = cookie_value(call.head.fields, ARRIVED_COOKIE) is not None
         came_with_ticket = arrived and call.is_navigation
         wakes = doorway(entry.workspace).may_wake and (call.is_deliberate or came_with_ticket)
@@ -375,15 +382,7 @@ class Doorkeeper:
 
     def crowded(self, head: RequestHead, cap: Cap) -> Respond:
         view = crowded_view(cap, spoken(head))
-        if head.fields.upgrade and head.fields.header(b"sec-websocket-key"):
-            return _later(head, view.text)
         return answer(view, head.fields.header(b"accept"), spoken(head))
-
-
-def _later(head: RequestHead, why: str) -> Respond:
-    """A socket that is told to come back later does; a sleeping tab's wakes nothing."""
-    key = head.fields.header(b"sec-websocket-key")
-    return websocket_refusal(key, TRY_AGAIN_LATER, why) if key else problem(503, why, "not_running")
 
 
 def _shown(host: bytes) -> str:

@@ -67,6 +67,8 @@ class Forward:
     """The origin of another port of the same workspace, whose page asks: it may read what the app lets anybody read."""
     ours: bool = False
     """It goes to the platform itself: our cookies and tokens pass, both ways."""
+    location: Callable[[bytes], bytes] | None = None
+    """Where a browser finds what a workspace's answer says as its Location."""
     person: object = None
     """Who asks the platform, and so whose share of its connections is used; None: somebody who has not signed in."""
 

@@ -1,21 +1,36 @@
 """An answer's head. A workspace runs anyone's code: its answers are read as strictly as a stranger's requests."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from codehub.proxy.addresses import host_name
 from codehub.proxy.credentials import names_ours
 from codehub.proxy.head import HOP_BY_HOP, UNTIL_CLOSE, Fields, Reader, Refused, ignore, split_lines, value_of
 
 Readers = dict[bytes, Reader | None]
+Location = Callable[[bytes], bytes]
 
 _MOST_STATUS_LINES: Final = 256
 _LONGEST_STATUS_LINE: Final = 64
+
+
+class Asked(NamedTuple):
+    """What was asked, as far as the answer is read against it: the request's Host, the origin of another port of the
+    same workspace whose page asked, and where a browser finds what the answer says as its Location."""
+
+    host: bytes = b""
+    read_by: bytes | None = None
+    location: Location | None = None
+
+
+NOTHING_ASKED: Final = Asked()
 
 
 class ResponseHead(Fields):
     body_length = UNTIL_CLOSE
     """What the headers say; the status or the method may mean that there is no body."""
     dated = False
+    location: "Location | None" = None
     upgrade = False
     """It names WebSocket as what it switches to."""
     host = b""
@@ -31,16 +46,15 @@ class ResponseHead(Fields):
 
 
 def parse_response(
-    raw: bytes, most_lines: int, readers: Readers | None = None, host: bytes = b"", read_by: bytes | None = None
+    raw: bytes, most_lines: int, readers: Readers | None = None, asked: Asked = NOTHING_ASKED
 ) -> ResponseHead:
     """Raises Refused. `raw` ends before the empty line. `readers`: those of a stranger's answer, unless it is OURS,
-    which may set our cookies, or one that is SHARING our origin, which may say nothing of the whole of it. `host`: the
-    Host of the request that it answers. `read_by`: the other port's origin, if such a one asked."""
+    which may set our cookies, or one that is SHARING our origin, which may say nothing of the whole of it."""
     lines = split_lines(raw, most_lines)
     first = lines.pop(0)
     status, line, keep_alive = _status_lines.get(first) or _status_line(first)
     head = ResponseHead(status, line, keep_alive)
-    head.host, head.read_by = host, read_by
+    head.host, head.read_by, head.location = asked
     head.read(lines, readers or _READERS)
     length = head.body() if head.chunked else head.length
     if length is not None:
@@ -105,6 +119,10 @@ def _read_allow_credentials(head: ResponseHead, line: bytes) -> None:
         head.lines.append(line)
 
 
+def _read_location(head: ResponseHead, line: bytes) -> None:
+    head.lines.append(line if head.location is None else b"Location: " + head.location(value_of(line)))
+
+
 def _read_date(head: ResponseHead, line: bytes) -> None:
     if not head.dated:
         head.dated = True
@@ -120,6 +138,7 @@ _READERS: Final[dict[bytes, Reader | None]] = {
     b"set-cookie": _read_set_cookie,
     b"set-cookie2": ignore,
     b"date": _read_date,
+    b"location": _read_location,
     b"upgrade": _read_upgrade,
     b"x-request-id": ignore,
     b"sec-websocket-extensions": ignore,
@@ -131,7 +150,7 @@ _READERS: Final[dict[bytes, Reader | None]] = {
 }
 """Of an answer that a workspace gave at a host of its own."""
 
-OURS: Final[Readers] = {**_READERS, b"set-cookie": None, b"clear-site-data": None}
+OURS: Final[Readers] = {**_READERS, b"set-cookie": None, b"clear-site-data": None, b"location": None}
 SHARING: Final[Readers] = {
     **_READERS,
     # What these say holds for all of an origin, and here that is the platform's.

@@ -28,3 +28,26 @@ class Tally:
 
     def __len__(self) -> int:
         return len(self._counts)
+
+
+class Counted:
+    """An amount that is counted as somebody's, and changes."""
+
+    __slots__ = ("_amount", "_tally", "_whose")
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+        self._whose: object = None
+        self._amount = 0
+
+    def becomes(self, whose: object, amount: int) -> bool:
+        """False: that would be more than they may have, and nothing is counted any more."""
+        if self._amount:
+            self._tally.drop(self._whose, self._amount)
+            self._amount = 0
+        if not amount:
+            return True
+        if not self._tally.add(whose, amount):
+            return False
+        self._whose, self._amount = whose, amount
+        return True
