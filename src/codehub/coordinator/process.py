@@ -20,6 +20,7 @@ from codehub.coordinator.event_listener import EventListener
 from codehub.coordinator.executor import Executor
 from codehub.coordinator.gc_report import CollectorReport, Survey
 from codehub.coordinator.gc_runner import GcRunner
+from codehub.coordinator.isolation_watch import IsolationWatch
 from codehub.coordinator.observer import Observer
 from codehub.coordinator.queue import WorkQueue
 from codehub.coordinator.recognition import AGAIN_SECONDS, Recognition, campaign
@@ -63,6 +64,7 @@ PEACE_SECONDS = 300.0
 """What runs rarely waits so long into a term, at most: terms may be shorter than its interval, and it must run all the
 same."""
 STALE_PASS_SECONDS = 60.0
+LEFTOVERS_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +209,8 @@ class Reign:
         self._events = EventListener(
             outside.feed, outside.bus, self._wake, self._resync, outside.metrics, tuning.sse_prefix, tuning.wake_prefix
         )
+        self._isolation = IsolationWatch(outside.runtime, outside.notifier, outside.metrics)
+        self._backends = backends
         self._gc_due = clock.monotonic() + _first(tuning.gc_interval)
         self._woken: dict[UUID, float] = {}
         self._look_at_all = asyncio.Event()
@@ -218,6 +222,8 @@ class Reign:
             "hints": self._take_hints,
             "full passes": self._full_passes,
             "active passes": self._active_passes,
+            "isolation watch": self._isolation.run,
+            "leftovers": self._leftover_ticks,
             "ttl runner": self._ttl_ticks,
             "gc runner": self._gc_ticks,
         }
@@ -314,6 +320,14 @@ class Reign:
             self._metrics.observe(PASS_SECONDS, self._clock.monotonic() - now, kind="active")
             self._metrics.set(QUEUE_DEPTH, len(self.queue))
             await self._clock.sleep(self._tuning.active_interval)
+
+    async def _leftover_ticks(self) -> None:
+        while True:
+            await self._clock.sleep(LEFTOVERS_SECONDS)
+            try:
+                await self._backends.remove_leftovers()
+            except CodeHubError as error:
+                log.debug("leftovers are looked for later", error=str(error))
 
     async def _ttl_ticks(self) -> None:
         while True:

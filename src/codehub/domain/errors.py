@@ -14,6 +14,7 @@ CodeHubError
 │   ├── Unreachable    it did not answer: the truth is unknown
 │   │   └── CircuitOpen  we did not even ask
 │   │       └── AnotherWorld  it is not the one that holds our homes or archives
+│   ├── HeldBack       not begun: something must be in order first, and is looked at again
 │   ├── VolumeInUse    a container still holds the volume
 │   └── JobConflict    a job of another operation still runs
 └── Stale              our term or operation is over: drop the result, touch nothing
@@ -233,6 +234,10 @@ class CircuitOpen(Unreachable):
 
 class AnotherWorld(CircuitOpen):
     """Whatever it answers is not about us. Like an open breaker, it costs nobody a try."""
+
+
+class HeldBack(BackendError):
+    """The backend answers, and yet must not begin this now: it costs no try, and its deadline stands still."""
 
 
 class VolumeInUse(BackendError):

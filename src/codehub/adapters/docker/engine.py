@@ -6,14 +6,15 @@ An engine that does not answer a look leaves the truth unknown; one that refuses
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 from aiodocker import Docker, DockerError
 from aiodocker.containers import DockerContainer
+from aiodocker.multiplexed import multiplexed_result_stream
 from aiodocker.volumes import DockerVolume
 from aiohttp.client_exceptions import UnixClientConnectorError
 
@@ -26,6 +27,7 @@ OLDEST, NEWEST = (1, 40), (1, 47)
 BAD_REQUEST, NOT_FOUND, CONFLICT = 400, 404, 409
 _NO_CONNECTION = 900  # aiodocker's own
 _TIMEOUT = aiohttp.ClientTimeout(total=45, sock_connect=5)
+_ENDLESS = aiohttp.ClientTimeout(total=None, sock_connect=5)
 _LOOK_SECONDS = 15.0
 _LONGEST_MESSAGE = 500
 _GONE_SECONDS = 30.0
@@ -99,16 +101,40 @@ class Engine:
                     return None
                 raise
 
-    async def output(self, key: str, tail: int, *, stdout: bool = True, stderr: bool = True) -> str:
+    async def output(
+        self, key: str, tail: int, *, stdout: bool = True, stderr: bool = True, timestamps: bool = False
+    ) -> str:
         """The last lines that it printed; empty if it is gone."""
         async with glancing():
             docker = await self.docker()
             try:
-                return "".join(await docker.containers.container(key).log(stdout=stdout, stderr=stderr, tail=tail))
+                said = docker.containers.container(key).log(
+                    stdout=stdout, stderr=stderr, tail=tail, timestamps=timestamps
+                )
+                return "".join(await said)
             except DockerError as error:
                 if error.status in {NOT_FOUND, CONFLICT}:
                     return ""
                 raise
+
+    async def follow(self, key: str, tail: str, patience: float) -> AsyncGenerator[str, None]:
+        """What it prints, as it prints it, after the last `tail` lines, until it ends. Unreachable if nothing comes for
+        `patience` seconds."""
+        wanted: Mapping[str, str | int] = {"stdout": 1, "stderr": 1, "follow": 1, "tail": tail}
+        with looking():
+            async with self.own_client() as docker:
+                # The library's own stream would leave the connection open when it is not read to its end.
+                asked = docker._query(f"containers/{key}/logs", params=wanted, timeout=_ENDLESS)  # noqa: SLF001
+                async with asked as response, aclosing(multiplexed_result_stream(response)) as said:
+                    try:
+                        while True:
+                            async with asyncio.timeout(patience):
+                                line = await anext(said, None)
+                            if line is None:
+                                return
+                            yield line
+                    finally:
+                        response.close()
 
     async def end(self, key: str, grace_seconds: int = 0) -> None:
         """Ended, gracefully and then not, and removed. When this returns, nothing of it runs. Gone is success."""

@@ -20,6 +20,7 @@ from codehub.adapters.docker.first_answers import FirstAnswers
 from codehub.adapters.docker.hints import Hints
 from codehub.adapters.docker.http_probe import accepts, answers_http
 from codehub.adapters.docker.images import Pulls
+from codehub.adapters.docker.leftovers import Leftovers
 from codehub.adapters.docker.payloads import (
     JOB,
     MARK_LABEL,
@@ -37,7 +38,7 @@ from codehub.adapters.docker.walls import Walls
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
 from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL, container_name, job_name
-from codehub.ports.runtime import ContainerSpec, Endpoint, Pulling
+from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Share
 
 _FEW = 50
 """Up to so many are looked up by name; above, all are listed: one question either way."""
@@ -69,12 +70,12 @@ class DockerRuntime:
         self._pulls = Pulls(engine)
         self._first_answers = FirstAnswers(self.endpoint)
         self._hints = Hints(engine, site.install_id, self._first_answers.heard)
+        self._leftovers = Leftovers(engine, site)
         self._endings: dict[str, str] = {}
 
     async def close(self) -> None:
         await self._pulls.close()
         await self._first_answers.close()
-        await self.walls.close()
 
     async def identity(self) -> str:
         """The engine keeps its id beside its volumes."""
@@ -166,6 +167,17 @@ class DockerRuntime:
 
     async def isolates(self) -> bool:
         return True
+
+    def watch_isolation(self) -> AsyncIterator[IsolationReport]:
+        return self.walls.watch()
+
+    async def capacity(self) -> Share:
+        """The engine refuses to give one container more processors than there are."""
+        found = await self.engine.info()
+        return Share(cpu=float(found["NCPU"]), memory_bytes=int(found["MemTotal"]))
+
+    async def remove_leftovers(self) -> int:
+        return await self._leftovers.remove()
 
     def hints(self) -> AsyncIterator[UUID]:
         return self._hints.listen()
