@@ -31,7 +31,7 @@ async def show_template(parts: Parts, _caller: Admin, name: Name) -> AdminTempla
 
 @router.put("/{name}", operation_id="putTemplate", responses=problems(*WITH_BODY))
 async def put_template(parts: Parts, caller: Admin, name: Name, body: TemplateChange) -> AdminTemplate:
-    """Made or replaced, whole. Workspaces that exist keep their image until their template is set again."""
+    """Made or replaced, whole. Workspaces that exist follow it at their next start; what runs is not restarted."""
     # Any time means from now on.
     disabled_at = await parts.views.now() if body.disabled else None
     template = Template(

@@ -22,6 +22,7 @@ def workspace_json(owned: Owned, url_pattern: str) -> dict[str, Any]:
         "owner": owned.owner,
         "template": ws.template,
         "image_ref": ws.image_ref,
+        "next_image_ref": owned.next_image_ref,
         "runtime": ws.runtime,
         "git_url": ws.git_url,
         "url": workspace_url(url_pattern, ws.slug, ws.id),

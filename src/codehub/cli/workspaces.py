@@ -110,12 +110,21 @@ def show(workspace: Which, as_json: AsJson = False) -> None:
             ("wanted", ws["desired_state"]),
             ("since", present.ago(ws["phase_changed_at"])),
             ("address", ws["url"]),
-            ("template", f"{ws['template']} {ws['image_ref']}".strip()),
+            ("template", ws["template"]),
+            ("image", _image(ws)),
             ("last used", present.ago(ws["last_access_at"])),
             ("error", f"{error['reason']}: {error['message']}" if error else None),
             ("deleted", present.ago(ws["deleted_at"])),
         )
     )
+
+
+def _image(ws: Json) -> str:
+    """What it runs; what its template names by now, if that is another."""
+    present_one, coming = (ws[name] or "(the runtime's own)" for name in ("image_ref", "next_image_ref"))
+    if present_one == coming or not ws["conditions"]["infra.container_ready"]["status"]:
+        return coming
+    return f"{present_one}; from its next start {coming}"
 
 
 @app.command("start")

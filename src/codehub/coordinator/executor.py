@@ -115,9 +115,13 @@ class Step:
             await self._start_container()
 
     async def _start_container(self) -> None:
-        """That it was started is recorded, so that one which exits at once is a failed try and not a leftover."""
+        """That it was started is recorded, so that one which exits at once is a failed try and not a leftover. Before
+        that its image is: a workspace follows its template at each start."""
+        spec = await self._container_spec()
+        if spec.image_ref != self.row.image_ref:
+            await self._record(replace(self.row, image_ref=spec.image_ref), "image")
         try:
-            pulling = await self._backends.start_container(await self._container_spec())
+            pulling = await self._backends.start_container(spec)
         except HeldBack as held:
             await self._wait_to_start(Progress(step=str(held)))
             return
@@ -134,15 +138,17 @@ class Step:
             await self._record(operations.abandon(self.row), "wish_changed")
 
     async def _container_spec(self) -> ContainerSpec:
-        """Variables and limits are the template's of today: what an admin mends is there at the next start."""
+        """Image, variables and limits are the template's of today, also of one that nothing new is made from: what an
+        admin mends is there at the next start. Without a template it keeps its image."""
         template = await self._template()
-        share, env = Share(), {}
+        share, env, image_ref = Share(), {}, self.row.image_ref
         if template is not None:
+            image_ref = template.image_ref
             share = Share(template.cpu, template.memory_bytes, template.disk_bytes, template.pids)
             env = dict(template.env)
         if self.row.git_url:
             env["CODEHUB_GIT_URL"] = self.row.git_url
-        return ContainerSpec(self.row.id, self._volume, self.row.image_ref, env, share)
+        return ContainerSpec(self.row.id, self._volume, image_ref, env, share)
 
     async def _template(self) -> Template | None:
         return await self._templates.get(self.row.template) if self._templates else None

@@ -264,11 +264,17 @@ class DockerRuntime:
                 if error.status == CONFLICT:
                     return await self._there_already(spec, payload)
                 if await self.engine.has_image(payload["Image"]):
-                    if error.status != NOT_FOUND or "network" not in str(error.message):
-                        raise
-                    await self.walls.stand(afresh=True)
-                    return _AGAIN
+                    return await self._missed(error)
         return self._pulls.ask(payload["Image"]) or _AGAIN
+
+    async def _missed(self, error: DockerError) -> _Tried:
+        """What the engine did not find is there by now, or is made again; whatever else it said has failed."""
+        words = str(error.message)
+        if error.status != NOT_FOUND or not ("network" in words or "No such image" in words):
+            raise error
+        if "network" in words:
+            await self.walls.stand(afresh=True)
+        return _AGAIN
 
     async def _there_already(self, spec: ContainerSpec, payload: Payload) -> "str | _Tried":
         """What has the name: it runs, or it is what somebody who died has made, or it is in the way."""

@@ -181,6 +181,7 @@ export default {
   "facts.used": "Last used",
   "facts.template": "Template",
   "facts.image": "Image",
+  "facts.image.next": "{image}; from its next start {next}",
   "facts.runtime": "Runtime",
   "facts.git": "Git repository",
   "facts.address": "Address",

@@ -243,6 +243,7 @@ export default {
   "facts.used": "마지막 사용",
   "facts.template": "템플릿",
   "facts.image": "이미지",
+  "facts.image.next": "{image}; 다음 시작부터 {next}",
   "facts.runtime": "런타임",
   "facts.git": "Git 저장소",
   "facts.address": "주소",
