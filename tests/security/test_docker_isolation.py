@@ -15,14 +15,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from codehub.adapters.docker import DockerRuntime, Engine, Site, firewall
+from codehub.adapters.docker import DockerRuntime, Engine, Site, firewall, payloads
 from codehub.adapters.docker.walls import Walls
 from codehub.domain.errors import HeldBack
-from codehub.domain.naming import volume_name
+from codehub.domain.naming import INSTALL_LABEL, volume_name
 from codehub.domain.workspace import Desired, Phase
 from codehub.ports.runtime import ContainerSpec, Share
 from tests.contracts.patience import eventually
-from tests.docker_engine import TOY_IMAGE, DockerHouse, sweep
+from tests.docker_engine import TOY_IMAGE, WORKSPACE_IMAGE, DockerHouse, sweep
 from tests.system.conftest import witnessed_database, witnessed_template
 from tests.system.docker_site import DockerDeployment, docker_deployed, has_tools, own_engine
 
@@ -217,3 +217,55 @@ async def test_a_whole_firewall_that_is_loaded_anew_is_survived(reload: str, doc
             await walls.take_down()
         finally:
             await engine.close()
+
+
+async def reached(runtime: DockerRuntime, spec: ContainerSpec, host: str, port: int) -> bool:
+    argv = ["timeout", "3", "bash", "-c", f"</dev/tcp/{host}/{port}"]
+    code, _output = await runtime.run_inside(spec, argv, 60)
+    return code == 0
+
+
+async def test_what_the_operator_names_on_the_same_machine_is_reached_and_nothing_beside_it(
+    own: Walls, engine: Engine
+) -> None:
+    """A git server that listens on the machine, and one in another container: by its published port and by its own
+    address. The ports beside them, and a network that holds them all, open nothing."""
+    docker = await engine.docker()
+    await own._make_network()
+    gateway = (await (await docker.networks.get(own._site.network)).show())["IPAM"]["Config"][0]["Gateway"]
+    server: payloads.Payload = {
+        "Image": TOY_IMAGE,
+        "Labels": {INSTALL_LABEL: own._site.install_id},
+        "Entrypoint": ["/usr/local/lib/codehub/bin/python", "-m", "http.server"],
+        "Cmd": ["3000"],
+        "ExposedPorts": {"3000/tcp": {}},
+        "HostConfig": {"NetworkMode": "bridge", "PortBindings": {"3000/tcp": [{"HostIp": gateway, "HostPort": ""}]}},
+    }
+    git = await docker.containers.create(server, name=f"test-git-{own._site.install_id}")
+    await git.start()
+    seen = (await git.show())["NetworkSettings"]
+    address, published = seen["Networks"]["bridge"]["IPAddress"], int(seen["Ports"]["3000/tcp"][0]["HostPort"])
+    key = uuid4()
+    with target() as machine, target() as beside:
+        places = [(gateway, machine.port), (gateway, published), (address, 3000)]
+        for host, port in [*places, (gateway, beside.port)]:
+            await eventually(lambda host=host, port=port: answers(host, port), 20)  # type: ignore[misc]
+        wide, exact = (
+            ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"),
+            tuple(f"{host}:{port}" for host, port in places),
+        )
+        for reachable, open_to in ((wide, []), ((*wide, *exact), places)):
+            site = replace(own._site, reachable=reachable)
+            runtime = DockerRuntime(engine, site, walls=Walls(engine, site))
+            await runtime.create_volume(key, volume_name(key, 1))
+            spec = ContainerSpec(key, volume_name(key, 1), WORKSPACE_IMAGE, {}, Share(memory_bytes=256 << 20))
+            tried = [*places, (gateway, beside.port), (address, 3001)]
+            assert [place for place in tried if await reached(runtime, spec, *place)] == open_to, reachable
+
+
+async def answers(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), 2).close()
+    except OSError:
+        return False
+    return True

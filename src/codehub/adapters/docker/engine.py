@@ -5,6 +5,7 @@ An engine that does not answer a look leaves the truth unknown; one that refuses
 
 import asyncio
 import json
+import re
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
@@ -20,6 +21,8 @@ from aiohttp.client_exceptions import UnixClientConnectorError
 
 from codehub.domain.errors import BackendError, Unreachable
 
+Payload = dict[str, Any]
+
 SOCKET = "unix:///var/run/docker.sock"
 OLDEST, NEWEST = (1, 40), (1, 47)
 """API versions this is written for; within them, the engine's own."""
@@ -30,6 +33,7 @@ _TIMEOUT = aiohttp.ClientTimeout(total=45, sock_connect=5)
 _ENDLESS = aiohttp.ClientTimeout(total=None, sock_connect=5)
 _LOOK_SECONDS = 15.0
 _LONGEST_MESSAGE = 500
+_TOO_MANY_CPUS = re.compile(r"ange of CPUs is from 0\.01 to ([\d.]+)")
 _GONE_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 0.05
 _ALL_LINES = 10_000
@@ -150,10 +154,22 @@ class Engine:
                 elif error.status != NOT_FOUND:
                     raise
 
+    async def make(self, payload: Payload, name: str) -> DockerContainer:
+        """A container, not started. Call it inside `doing`. A limit on processors that is above what the machine has
+        limits nothing, and yet the engine refuses it: then it is what there is."""
+        docker = await self.docker()
+        try:
+            return await docker.containers.create(payload, name=name)
+        except DockerError as error:
+            if (there := _TOO_MANY_CPUS.search(str(error.message))) is None:
+                raise
+            limits = {**payload["HostConfig"], "NanoCpus": round(float(there[1]) * 1e9)}
+            return await docker.containers.create({**payload, "HostConfig": limits}, name=name)
+
     async def run(self, payload: Mapping[str, Any], name: str, seconds: float) -> tuple[int, str]:
         """To its end: its exit code and what it printed. Nothing of it is left."""
         with doing(f"container {name} cannot be run"):
-            made = await (await self.docker()).containers.create(dict(payload), name=name)
+            made = await self.make(dict(payload), name)
         try:
             async with asyncio.timeout(seconds):
                 with doing(f"container {name} cannot be run"):

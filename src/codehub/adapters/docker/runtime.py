@@ -257,9 +257,8 @@ class DockerRuntime:
     async def _make(self, spec: ContainerSpec, payload: Payload) -> "str | Pulling | _Tried":
         """The id of a container that is made and not started."""
         with doing("the container cannot be made"):
-            docker = await self.engine.docker()
             try:
-                return (await docker.containers.create(payload, name=container_name(spec.workspace_id))).id
+                return (await self.engine.make(payload, container_name(spec.workspace_id))).id
             except DockerError as error:
                 if error.status == CONFLICT:
                     return await self._there_already(spec, payload)
