@@ -124,7 +124,9 @@ async def test_what_somebody_who_was_killed_left_behind_is_removed_and_nothing_e
     job = JobSpec(spec.workspace_id, op_id, JobKind.ARCHIVE, spec.volume, archive_key("", spec.workspace_id, op_id))
     payload = payloads.job(site, job, jobs._program, jobs._store, volume_is_there=True)
     left.append(await docker.containers.create(payload, name=job_name(spec.workspace_id)))
-    await docker.volumes.create(payloads.trial_volume(site.install_id, f"codehub-trial-{uuid4().hex}"))
+    trial = payloads.trial_volume(site.install_id, f"codehub-trial-{uuid4().hex}")
+    del trial["DriverOpts"]  # few engines take a size
+    await docker.volumes.create(trial)
     await runtime.start_container(spec)
     busy = await docker.containers.create(payloads.walls(site, "sleep 60"), name=f"codehub-walls-{uuid4().hex[:8]}")
     await busy.start()
