@@ -437,6 +437,13 @@ class Settings(BaseSettings):
     gc_most_per_run: Count = Field(500, description="What one run may sweep at most; the rest goes with the next.")
     restore_points_kept: Count = Field(3, description="The newest restore points of a workspace that are protected.")
 
+    browse_memory_bytes: Count = Field(
+        256 << 20,
+        validation_alias="CODEHUB_BROWSE_MEMORY_BYTES",
+        description="What one API process may take to look into archives, all together; one archive half of it "
+        "(about 80 bytes a file). A larger one can be downloaded whole, and not browsed.",
+    )
+
     retention_ledger_seconds: SecondsOrNever = Field(
         180 * 24 * 3600, description="How long a workspace's events are kept; its newest 20 always are. 0 = for ever."
     )
@@ -452,6 +459,11 @@ class Settings(BaseSettings):
     )
     session_lifetime_seconds: Seconds = Field(
         30 * 24 * 3600, description="Every session ends after this long; then people sign in again."
+    )
+    session_fresh_seconds: Seconds = Field(
+        15 * 60,
+        description="For this long after people proved who they are they may change accounts and make tokens; then "
+        "they are asked for their password again, or sent to their provider.",
     )
 
     redis_channel_sse_prefix: Prefix = Field(

@@ -60,7 +60,9 @@ def test_the_present_one_is_read_also_when_it_is_not_the_newest(ann: Terminal, h
     assert [point in line for line in starred] == [True]
     assert ann.done("ws", "download", "demo", "notes.txt", "-o", "-") == "what I wrote"
     assert "project/" in ann.done("ws", "files", "demo")
-    whole = zstandard.ZstdDecompressor().decompressobj().decompress(ann("ws", "download", "demo", "--whole", "-o", "-").raw)
+    whole = (
+        zstandard.ZstdDecompressor().decompressobj().decompress(ann("ws", "download", "demo", "--whole", "-o", "-").raw)
+    )
     with tarfile.open(fileobj=io.BytesIO(whole)) as tar:
         assert "project/a.py" in tar.getnames()
 

@@ -81,7 +81,9 @@ def test_what_was_deleted_is_found_by_name_while_it_can_come_back(ann: Terminal,
             hub.controller_writes(name, deleted_at=now, purged_at=now if name == "purged" else None)
     listed = ann("ws", "ls", "--deleted", "--json").json()
     assert [ws["name"] for ws in listed] == ["demo", "demo"]
-    assert re.search(rf"^demo +{listed[0]['id'][:8]} +\d+ s ago +in 6 d$", ann.done("ws", "ls", "--deleted"), re.MULTILINE)
+    assert re.search(
+        rf"^demo +{listed[0]['id'][:8]} +\d+ s ago +in 6 d$", ann.done("ws", "ls", "--deleted"), re.MULTILINE
+    )
     assert ann.done("ws", "ls", "--deleted", "nothing-like-it").startswith("Nothing")
 
     several = ann("ws", "undelete", "demo")

@@ -292,9 +292,11 @@ async def test_in_networks_of_their_own_all_have_the_same_port(apart: ProcessPla
             endpoint = await runtime.port_endpoint(workspace_id, port)
             assert endpoint is not None
             assert await heard(endpoint) == workspace_id.hex.encode()
+    gone = await runtime.port_endpoint(neighbour, port)
+    assert gone is not None
     await runtime.remove_container(neighbour)
     with pytest.raises(OSError, match="No such file"):
-        await heard(endpoint)
+        await heard(gone)
 
 
 REACHES = "import socket, sys; print(socket.create_connection((sys.argv[1], int(sys.argv[2])), 10).recv(9))"

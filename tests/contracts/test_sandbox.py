@@ -1,5 +1,6 @@
 """What a sandboxed workspace sees: the arguments as a value, and a look around from inside."""
 
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -182,3 +183,34 @@ async def test_who_shares_our_user_and_our_network_is_not_kept_from_the_front_do
 ) -> None:
     monkeypatch.setattr("codehub.adapters.process.runtime.find_confinement", lambda **_: found)
     assert await ProcessRuntime(tmp_path, "here", ["true"]).isolates() is isolates
+
+
+@pytest.mark.system
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives workspaces users of their own")
+async def test_an_ide_that_its_user_could_not_read_is_refused_in_words(tmp_path: Path) -> None:
+    if find_confinement() is None:
+        pytest.skip("bubblewrap is not there or does not work")
+    private = tmp_path / "ide"
+    private.mkdir(mode=0o700)
+    runtime = ProcessRuntime(tmp_path / "root", "here", ["true"], sandbox=True, readable=[private])
+    workspace_id = uuid4()
+    await runtime.create_volume(workspace_id, volume_name(workspace_id, 1))
+    with pytest.raises(BackendError, match=r"cannot read .*chmod"):
+        await runtime.start_container(ContainerSpec(workspace_id, volume_name(workspace_id, 1), "image"))
+
+
+@pytest.mark.system
+async def test_what_runs_since_before_is_told_from_what_has_all_the_isolation(tmp_path: Path) -> None:
+    if find_confinement() is None:
+        pytest.skip("bubblewrap is not there or does not work")
+    before = ProcessRuntime(tmp_path / "root", "here", ["sleep", "60"], sandbox=False)
+    now = ProcessRuntime(tmp_path / "root", "here", ["sleep", "60"], sandbox=True)
+    old, new = uuid4(), uuid4()
+    for runtime, workspace_id in ((before, old), (now, new)):
+        await runtime.create_volume(workspace_id, volume_name(workspace_id, 1))
+        await runtime.start_container(ContainerSpec(workspace_id, volume_name(workspace_id, 1), "image"))
+    assert await now.started_with_less() == [old]
+    assert await before.started_with_less() == []
+    for workspace_id in (old, new):
+        await now.remove_container(workspace_id)
+    assert await now.started_with_less() == []

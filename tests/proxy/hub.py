@@ -100,7 +100,7 @@ class Hub:
         identity = self.entrance.identity
         user = await identity.accounts.create_user(NewUser(uuid4(), name, role), Actor("test"))
         _, session = await identity.open_session(user, "192.0.2.1", "test")
-        maker = Caller(user, f"session:{'0' * 64}")
+        maker = Caller(user, f"session:{'0' * 64}", is_fresh=True)
         _, token = await self.tokens.create(maker, "test", [scope for scope in scopes if maker.may(scope)])
         return Somebody(user, session, token)
 
@@ -244,6 +244,7 @@ async def hub_on(
     public_url: str | None = f"http://{PLATFORM}",
     by_path: bool = True,
     door_limits: DoorLimits = LIMITS,
+    port: int = 0,
     forwarders: tuple[Network, ...] = (),
 ) -> AsyncIterator[Hub]:
     outages = Outages()
@@ -280,7 +281,7 @@ async def hub_on(
         door = FrontDoor(parts, door_limits)
         running = asyncio.ensure_future(door.run())
         await door.hears(10)
-        port = await door.server.listen("127.0.0.1", 0)
+        port = await door.server.listen("127.0.0.1", port)
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
             tokens = Tokens(identity.accounts, announcements, ids)
             hub = Hub(outages, database, people, bus, runtime, activity, entrance, tokens, ide, api, door, http, port)

@@ -6,7 +6,7 @@ import os
 import socket
 import stat
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
@@ -16,6 +16,7 @@ import pytest
 from codehub.adapters.process import ProcessRuntime
 from codehub.adapters.process.sandbox import find_confinement
 from codehub.domain.naming import volume_name
+from codehub.operating import front_door_taken
 from codehub.ports.runtime import ContainerSpec
 from codehub.proxy.supervisor import Supervisor
 from tests.contracts.patience import eventually
@@ -24,35 +25,6 @@ from tests.contracts.places import READABLE
 pytestmark = pytest.mark.system
 
 OWN_NETWORK, OWN_USER = "a network of its own", "a user of its own"
-TRIES = 24
-THIEF = """
-import os, socket, sys, threading, time
-port, held = int(sys.argv[1]), []
-STOLEN = b"HTTP/1.1 200 OK\\r\\nContent-Length: 6\\r\\nConnection: close\\r\\n\\r\\nstolen"
-def serve(server):
-    while True:
-        client, _ = server.accept()
-        client.recv(65536)
-        client.sendall(STOLEN)
-        client.close()
-for host in ("127.0.0.1", "::1", "0.0.0.0", "::", "::ffff:127.0.0.1"):
-    for shared in (True, False):
-        server = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        try:
-            server.bind((host, port))
-            server.listen()
-        except OSError:
-            continue
-        held.append(host)
-        threading.Thread(target=serve, args=(server,), daemon=True).start()
-open("ready", "w").write(repr(held))
-while not os.path.exists("enough"):
-    time.sleep(0.05)
-"""
-
 
 ONLY_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root can give workspaces users of their own")
 
@@ -86,13 +58,17 @@ async def workspace(runtime: ProcessRuntime) -> ContainerSpec:
 
 
 @asynccontextmanager
-async def front_door(latch: Path) -> AsyncIterator[int]:
-    """Its port. Two workers, each of which answers with its process id."""
+async def front_door(latch: Path, workers: int) -> AsyncIterator[int]:
+    """Its port."""
     command = [sys.executable, "-m", "tests.proxy.worker_program", str(latch)]
-    supervisor = Supervisor(command, 2, "127.0.0.1", 0)
+    supervisor = Supervisor(command, workers, "127.0.0.1", 0)
     running = asyncio.create_task(supervisor.run())
+
+    async def serves() -> bool:
+        return len(supervisor.pids) == workers
+
     try:
-        await eventually(lambda: _count(supervisor, 2))
+        await eventually(serves)
         yield supervisor.port
     finally:
         running.cancel()
@@ -100,66 +76,45 @@ async def front_door(latch: Path) -> AsyncIterator[int]:
             await running
 
 
-async def _count(supervisor: Supervisor, wanted: int) -> bool:
-    return len(supervisor.pids) == wanted
-
-
-@asynccontextmanager
-async def thief(runtime: ProcessRuntime, spec: ContainerSpec, port: int) -> AsyncIterator[None]:
-    """Inside, on every loopback address that it can get hold of."""
-    home = runtime.homes.home(spec.volume)
-    running = asyncio.create_task(runtime.run_inside(spec, [sys.executable, "-c", THIEF, str(port)]))
-
-    async def ready() -> bool:
-        assert not running.done(), running.result()
-        return (home / "ready").exists()
-
-    try:
-        await eventually(ready)
-        yield
-    finally:
-        (home / "enough").touch()
-        await running
-
-
-async def answer(host: str, port: int) -> bytes:
-    reader, writer = await asyncio.open_connection(host, port)
-    writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nCookie: session=secret\r\nConnection: close\r\n\r\n")
-    body = (await reader.read()).rpartition(b"\r\n\r\n")[2]
-    writer.close()
-    return body
+def inside(runtime: ProcessRuntime, spec: ContainerSpec) -> Callable[[Sequence[str]], Awaitable[tuple[int, str]]]:
+    return lambda argv: runtime.run_inside(spec, argv)
 
 
 async def test_a_workspace_takes_no_visitor_of_the_front_door(
     runtime: ProcessRuntime, attacker: ContainerSpec, tmp_path: Path
 ) -> None:
     """By sharing its port (SO_REUSEPORT), or by being first on `[::1]`, which is `localhost` just as well."""
-    async with front_door(tmp_path / "latch") as port, thief(runtime, attacker, port):
-        for host in ("127.0.0.1", "::1"):
-            answers = [await answer(host, port) for _ in range(TRIES)]
-            assert b"stolen" not in answers
-            assert len(set(answers)) <= 2
+    async with front_door(tmp_path / "latch", 2) as port:
+        assert await front_door_taken(port, inside(runtime, attacker)) is False
 
 
-async def test_a_port_that_a_workspace_holds_is_no_front_door_s(
-    runtime: ProcessRuntime, attacker: ContainerSpec, tmp_path: Path
-) -> None:
-    """One that was quicker, for instance while CodeHub was down: it starts undisturbed, or not at all."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    async with thief(runtime, attacker, port):
-        command = [sys.executable, "-m", "tests.proxy.worker_program", str(tmp_path / "latch")]
-        try:
-            supervisor = Supervisor(command, 1, "127.0.0.1", port)
-        except OSError:
-            return
-        running = asyncio.create_task(supervisor.run())
-        await eventually(lambda: _count(supervisor, 1))
-        assert b"stolen" not in [await answer(host, port) for host in ("127.0.0.1", "::1") for _ in range(TRIES)]
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
+async def test_the_attack_is_one(tmp_path: Path) -> None:
+    """It takes visitors of a port that can be shared, or of which `[::1]` is free: as the front door once was."""
+    unconfined = ProcessRuntime(tmp_path / "root", "here", ["true"], sandbox=False)
+    spec = await workspace(unconfined)
+    for shared in (True, False):
+        with socket.socket() as server:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, shared)
+            server.bind(("127.0.0.1", 0))
+            async with await asyncio.start_server(greet, sock=server):
+                assert await front_door_taken(server.getsockname()[1], inside(unconfined, spec)) is True
+
+
+async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    writer.close()
+
+
+async def test_whoever_was_quicker_keeps_the_front_door_from_starting(tmp_path: Path) -> None:
+    """On either address: it starts on both, or not at all."""
+    for taken, family in (("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)):
+        with socket.socket(family) as quicker:
+            quicker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            quicker.bind((taken, 0))
+            quicker.listen()
+            with pytest.raises(OSError, match="in use"):
+                Supervisor(["true"], 1, "127.0.0.1", quicker.getsockname()[1])
 
 
 READS = """
@@ -250,7 +205,12 @@ async def test_from_a_network_of_its_own_no_loopback_port_of_the_machine_is_reac
     """10.0.2.2 is where slirp4netns would show the machine itself, if it were let."""
     attacker = await workspace(connected)
     reached: list[bool] = []
-    server = await asyncio.start_server(lambda _, writer: (reached.append(True), writer.close()), "127.0.0.1", 0)
+
+    async def reach(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reached.append(True)
+        writer.close()
+
+    server = await asyncio.start_server(reach, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
         code, output = await connected.run_inside(attacker, [sys.executable, "-c", CONNECTS, host, str(port)])

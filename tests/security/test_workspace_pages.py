@@ -1,13 +1,18 @@
 """What a workspace's programs try against the platform, other workspaces and whoever looks at their pages."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from urllib.parse import urlencode
+from uuid import uuid4
 
 import pytest
 
 from codehub.domain.admission import Limits
 from codehub.domain.identity import Role
+from codehub.domain.local_path import local_path, platform_path
 from codehub.domain.workspace import Desired, Phase
 from tests.proxy.hub import BASE, DIRECT, Hub, hub_on
+from tests.usecases.front_desk import ADDRESS, AGENT, FrontDesk
 
 
 @pytest.fixture
@@ -138,3 +143,57 @@ async def test_a_page_that_an_admin_visits_neither_lists_nor_stops_what_the_admi
             assert (await hub.wake(trap, root, f"?instead={other.id}")).status_code == 404
             assert hub.row(other.id).desired_state is Desired.RUNNING
         assert (await hub.wake(trap, bob, f"?instead={bobs.id}")).status_code == 202, "its owner may"
+
+
+# ── into the platform's own origin ───────────────────────────────────────────────────────────────────────────────────
+
+NAVIGATION = {**DIRECT, "sec-fetch-user": "?1"}
+SAME_ORIGIN = {**NAVIGATION, "sec-fetch-site": "same-origin"}
+INTO_A_WORKSPACE = ["/w/{id}/evil", "/w/{id}", "/x/../w/{id}/evil", "/./w/{id}/", "/x/%2e%2E/w/{id}/", "/w/../w/{id}/", "/w"]
+
+
+@pytest.mark.parametrize("path", INTO_A_WORKSPACE)
+def test_no_sign_in_ends_on_a_page_that_a_workspace_wrote(path: str) -> None:
+    assert platform_path(path.replace("{id}", str(uuid4()))) == "/"
+
+
+def test_what_only_begins_like_a_workspace_s_path_is_a_way_to_go() -> None:
+    for path in ("/workspaces/1?x=/w/", "/open/demo?to=%2Fw%2F", "/w.html", "/.well-known/x", "/a..b/"):
+        assert platform_path(path) == local_path(path) == path
+
+
+async def test_the_sign_in_page_and_the_provider_s_lead_to_no_workspace_below_the_platform(hub: Hub) -> None:
+    """A page of the workspace sends its owner to sign in, and on to itself within the platform's origin."""
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    page = await hub.platform(f"/signin?next=/w/{demo.id}/evil", headers=NAVIGATION)
+    assert 'data-hosts="true"' in page.text
+    ours = await hub.platform(f"/w/{demo.id}/evil", headers=NAVIGATION)
+    assert (ours.status_code, ours.headers["location"]) == (303, f"/signin?next=%2Fworkspaces%2F{demo.id}")
+    desk = FrontDesk()
+    oidc = replace(desk.oidc, has_hosts=True)
+    for path in INTO_A_WORKSPACE:
+        url, cookie = await oidc.start(path.replace("{id}", str(demo.id)))
+        assert (await oidc.finish(desk.provider.approve(url, "s", "ann"), cookie, ADDRESS, AGENT)).next_path == "/"
+
+
+async def test_a_typed_address_that_was_redirected_below_the_platform_ends_at_a_choice(hub: Hub) -> None:
+    """Its owner opens a bookmark of the workspace, which redirects to `/w/{id}/`: the browser still says `none`."""
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    asked = await hub.platform(f"/w/{demo.id}/evil?x=1", ann, NAVIGATION)
+    assert (asked.status_code, asked.headers["codehub-page"]) == (403, "own_address")
+    assert f'href="http://{hub.host(demo)}/evil?x=1"' in asked.text
+    assert "<script" not in asked.text, "nothing but a click leads on"
+    silent = await hub.platform(f"/w/{demo.id}/evil", ann, {"accept": "text/html"})
+    assert (silent.status_code, silent.headers["location"]) == (303, f"http://{hub.host(demo)}/evil")
+    assert hub.ide.seen == []
+    assert (await hub.platform(f"/w/{demo.id}/evil", ann, SAME_ORIGIN)).text == "ok", "from our own page, by a click"
+
+
+@pytest.mark.parametrize("to", ["/x/../_codehub/enter?ticket=t", "/./_codehub/wake", "/%2e/_codehub/state"])
+async def test_no_way_in_leads_to_what_is_asked_of_us(hub: Hub, to: str) -> None:
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    handed = await hub.platform(f"/open/{demo.slug}?{urlencode({'to': to})}", ann)
+    assert handed.headers["location"].endswith("&to=%2F")

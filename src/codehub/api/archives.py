@@ -118,9 +118,7 @@ async def download(
     owned = await visible(parts, caller, workspace_id, Scope.READ, deleted=True)
     inside, browse = _path(request, path), BrowseRestorePoints(parts.views, parts.contents)
     opened = browse.content(workspace_id, op_id, inside, caller)
-    told = partial(
-        parts.looks.downloaded, caller, owned, AuditAction.DOWNLOAD_FROM_ARCHIVE, _what(op_id, inside)
-    )
+    told = partial(parts.looks.downloaded, caller, owned, AuditAction.DOWNLOAD_FROM_ARCHIVE, _what(op_id, inside))
     return Download(_reader(request, parts, caller, workspace_id), lambda: _noted(opened, told))
 
 

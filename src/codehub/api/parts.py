@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from codehub.domain.protection import Retention
 from codehub.ports.accounts import Audit, Templates, Tickets
+from codehub.ports.collector import CollectorView
 from codehub.ports.contents import ArchiveContents
 from codehub.ports.runtime import Runtime
 from codehub.ports.signals import Bus
@@ -83,6 +84,7 @@ class ApiParts:
     tickets: Tickets
     audit: Audit
     looks: Looks
+    collector: CollectorView
     runtime: Runtime
     bus: Bus
     metrics: Metrics

@@ -206,17 +206,13 @@ async def disk_limits(settings: "Settings") -> Finding:
 
 
 async def sandbox(settings: "Settings") -> Finding:
+    from codehub.housing import isolation
     from codehub.operating import find_confinement
 
     if settings.runtime != "process":
         return ok("sandbox", "not needed: workspaces are containers")
-    if await asyncio.to_thread(find_confinement) is not None:
-        return ok("sandbox", "bubblewrap works: workspaces do not see each other")
-    there = shutil.which("bwrap") is not None
-    seen = "bubblewrap is there, but this machine does not let it work" if there else "there is no bubblewrap"
-    advice = "Only one person may use this CodeHub: workspaces see each other and this account's files. "
-    advice += "Allow unprivileged user namespaces." if there else "Install the package `bubblewrap`."
-    return warn("sandbox", seen, advice)
+    seen, advice = isolation(await asyncio.to_thread(find_confinement))
+    return warn("sandbox", seen, advice) if advice else ok("sandbox", seen)
 
 
 async def ide(settings: "Settings") -> Finding:

@@ -44,7 +44,11 @@ def find_deleted(client: Client, wanted: str) -> UUID:
     if whole is not None:
         return whole
     on_their_way = [ws for ws in client.pages("/workspaces") if ws["desired_state"] == Desired.DELETED]
-    return UUID(chosen([*deleted_workspaces(client), *on_their_way], wanted, "deleted workspace", "codehub ws ls --deleted")["id"])
+    return UUID(
+        chosen([*deleted_workspaces(client), *on_their_way], wanted, "deleted workspace", "codehub ws ls --deleted")[
+            "id"
+        ]
+    )
 
 
 def whole_id(text: str) -> UUID | None:

@@ -118,11 +118,13 @@ async def _coordinate(settings: "Settings", ready: Callable[[], None]) -> None:
     from codehub.bootstrap.services import open_services, start_logging
     from codehub.cli.status_server import serving_status
     from codehub.settings import SettingsError, without_effect
+    from codehub.usecases.company import refuse_shared_start
 
     start_logging(settings)
     for warning in without_effect(os.environ):
         structlog.get_logger().warning(warning)
     async with open_services(settings) as services:
+        await refuse_shared_start(services.database.accounts(), services.runtime.isolates)
         process = services.coordinator()
         async with contextlib.AsyncExitStack() as stack:
             address = settings.coordinator_status_address

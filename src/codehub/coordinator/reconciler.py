@@ -118,7 +118,7 @@ class Reconciler:
             await self._tell_of_newer_home(row, it.loaded)
         return row
 
-    async def _decided(self, it: Situation) -> tuple[Workspace, str]:  # noqa: C901, PLR0911 - one line per decision
+    async def _decided(self, it: Situation) -> tuple[Workspace, str]:  # noqa: C901, PLR0911, PLR0912 - one line per decision
         ws, now = it.judged, it.now
         match it.decision:
             case Settled() | Continue():

@@ -7,7 +7,8 @@ CodeHubError
 │   ├── LimitReached   no free slot, or too many of something (contract: limits are exact)
 │   ├── Unauthenticated  nobody we know, or no longer signed in
 │   ├── Forbidden      known, but may not do that
-│   │   └── WrongPassword  the present one, when it is to be changed
+│   │   ├── WrongPassword  the present one, when it is to be changed
+│   │   └── ProofNeeded    it has been a while since they proved who they are
 │   ├── TooManyTries   too many failed sign-ins; carries how long to wait
 │   └── Invalid        the value itself is wrong
 ├── BackendError       a backend answered with a failure; carries an ErrorReason
@@ -44,7 +45,7 @@ class ErrorReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReasonRule:
-    """`is_outage`: the backend gave no answer, so nothing failed for certain. It is waited for, and no try is used up."""
+    """`is_outage`: the backend gave no answer, so nothing failed for certain: it is waited for and uses up no try."""
 
     terminal_at_once: bool
     clears_itself: bool
@@ -225,6 +226,10 @@ class Forbidden(Refused):
 
 class WrongPassword(Forbidden):
     code = "wrong_password"
+
+
+class ProofNeeded(Forbidden):
+    code = "proof_needed"
 
 
 class TooManyTries(Refused):

@@ -313,7 +313,7 @@ def _forgivable(ws: Workspace, now: datetime) -> bool:
 
 
 def terminal_reason(reason: ErrorReason, error_count: int, policy: Policy) -> ErrorReason | None:
-    """The reason under which the workspace enters ERROR, or None while tries are left. Nobody enters it for an outage."""
+    """The reason under which the workspace enters ERROR, or None while tries are left. An outage is none."""
     if REASONS[reason].terminal_at_once:
         return reason
     if REASONS[reason].is_outage:
@@ -329,5 +329,5 @@ def backoff(error_count: int, policy: Policy, jitter: float) -> timedelta:
 
 def outage_pause(lasted: timedelta, jitter: float) -> timedelta:
     """Until a backend that broke off is tried again: the longer it has been so, the more rarely; ± 10 %."""
-    seconds = min(max(lasted.total_seconds() / 2, SHORTEST_PAUSE), LONGEST_PAUSE)
-    return timedelta(seconds=seconds * (1 + 0.1 * jitter))
+    pause = min(max(lasted.total_seconds() / 2, SHORTEST_PAUSE), LONGEST_PAUSE)
+    return timedelta(seconds=pause * (1 + 0.1 * jitter))

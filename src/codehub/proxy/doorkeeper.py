@@ -8,26 +8,29 @@ answer with asks for that itself, by a POST from its own origin.
 import asyncio
 from dataclasses import dataclass, replace
 from typing import Final
+from urllib.parse import urlencode
 from uuid import UUID
 
 from codehub.domain.access import Door, doorway
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import CodeHubError
+from codehub.domain.local_path import BY_PATH
 from codehub.ports.runtime import Endpoint, Runtime
 from codehub.proxy.activity import Activities
 from codehub.proxy.addresses import Addresses, Platform, WorkspaceHost, app_path, is_port_proxy
 from codehub.proxy.call import Call, accepts_pages, spoken
 from codehub.proxy.directory import Directory, Entry
 from codehub.proxy.gate import Cap, Failure, Forward, Respond, Route, Verdict, Wait
-from codehub.proxy.handover import BY_PATH, OPEN_PATH, Handover
+from codehub.proxy.handover import OPEN_PATH, Handover, way_in
 from codehub.proxy.pages import RESERVED, answer, asset
 from codehub.proxy.passes import Pass
 from codehub.proxy.presence import AppPresence, IdePresence, counts
 from codehub.proxy.reception import ARRIVED_COOKIE, ARRIVED_ONCE, Reception
 from codehub.proxy.request import RequestHead
 from codehub.proxy.responses import plain_failure, problem, redirect, websocket_refusal
+from codehub.proxy.sibling_ports import WantedPorts, preflight, sharing_headers, sibling_origin
 from codehub.proxy.strangers import is_foreign
-from codehub.proxy.view import View, crowded_view, failure_view, no_listener, not_found, unavailable
+from codehub.proxy.view import View, crowded_view, failure_view, no_listener, not_found, own_address, unavailable
 from codehub.proxy.visitors import Credential, Visitors, cookie_value, credential_of
 from codehub.usecases.entrance import Visitor
 
@@ -78,6 +81,7 @@ class Doorkeeper:
         self._activities = activities
         self._api = Forward(api, route=self._platform_route, ours=True)
         self._by_path = by_path
+        self._wanted = WantedPorts()
         self._noted: dict[tuple[UUID, UUID], float] = {}
         """Which admin's look into which workspace is in the audit, and until when that is enough."""
 
@@ -159,6 +163,9 @@ class Doorkeeper:
             return self._reception.serve(call, name)
         if call.port is None and is_port_proxy(call.target[1:]):
             return self._port_proxy(call)
+        answered = preflight(call, self._addresses)
+        if answered is not None:
+            return answered
         credential = call.credential
         if credential is None:
             return self._nobody(call)
@@ -225,10 +232,27 @@ class Doorkeeper:
 
     def _nobody(self, call: Call) -> Respond:
         """The same whether there is such a workspace or not."""
+        page = sibling_origin(call, self._addresses)
+        if page is not None and not call.is_navigation:
+            return self._not_joined(call, page)
         view = self._reception.signed_out(call)
         if call.is_navigation and accepts_pages(call.head) and view.actions[0].link:
             return redirect(view.actions[0].link)
         return self._shown(call, view)
+
+    def _not_joined(self, call: Call, page: bytes) -> Respond:
+        """A page of another port of the same workspace asks, and brings no cookie that counts here."""
+        place = self._addresses.place(page.partition(b"://")[2])
+        if isinstance(place, WorkspaceHost) and call.port is not None:
+            self._wanted.want(place, call.port)
+        way = f"{page.decode()}/{RESERVED.decode()}ports?use={call.port}"
+        said = problem(
+            401,
+            f"Pages of this port do not use port {call.port} yet: reload the page, or open {way} once. Requests need "
+            "`credentials: 'include'`.",
+            "unauthenticated",
+        )
+        return replace(said, headers=(*said.headers, *sharing_headers(page)))
 
     def _admit(self, call: Call, credential: Credential, visitor: Visitor, entry: Entry) -> Forward | Respond:
         refused = self._refusal(call, visitor, entry)
@@ -264,7 +288,15 @@ class Doorkeeper:
         self, call: Call, credential: Credential, visitor: Visitor, entry: Entry, port: int
     ) -> Forward | Respond:
         """Asked anew each time: another may listen there by now."""
+        wanted = self._wanted.take(entry.workspace.slug, port) if call.is_document else ()
+        if wanted:
+            use = urlencode({"use": ",".join(map(str, wanted)), "to": way_in(call.target.decode("latin-1"))})
+            return redirect(f"/{RESERVED.decode()}ports?{use}")
         endpoint = await self._runtime.port_endpoint(entry.workspace.id, port)
+        sibling = sibling_origin(call, self._addresses)
+        if sibling is not None and endpoint is not None and endpoint == entry.endpoint:
+            # The IDE's own port, which no page of another port may use.
+            return problem(403, "No page of a port may use the editor.", "cross_site")
         if endpoint is None:
             return self._shown(call, no_listener(port, entry.workspace.name, call.language))
         self._activities.seen(entry)
@@ -274,6 +306,7 @@ class Doorkeeper:
             tap=lambda: AppPresence(lambda: self._activities.seen(entry)),
             holder=visitor.user.id,
             kept_for=entry.workspace.id,
+            read_by=sibling,
             route=self._port,
         )
 
@@ -296,10 +329,16 @@ class Doorkeeper:
         slug = entry.workspace.slug
         if not call.with_token and is_foreign(call, self._addresses, slug):
             return problem(403, "Another site asked for this, in your name.", "cross_site")
-        if call.by_path and call.from_elsewhere and self._addresses.has_hosts:
-            # Here its pages could act as whoever opened them, so no other site, its own host least of all, leads here.
-            return redirect(self._addresses.workspace_origin(WorkspaceHost(slug)) + call.target.decode())
-        return None
+        if not call.by_path or call.is_from_same_origin or not self._addresses.has_hosts:
+            return None
+        if not (call.is_navigation or call.from_elsewhere):
+            return None
+        # Here its pages could act as whoever opened them, so no other site, its own host least of all, leads here. And
+        # who typed an address may have been redirected here by any site: only a click on our own page leads on.
+        own = self._addresses.workspace_origin(WorkspaceHost(slug)) + call.target.decode()
+        if call.head.fields.header(b"sec-fetch-site") != b"none":
+            return redirect(own)
+        return self._shown(call, own_address(entry.workspace.name, own, call.head.target.decode(), call.language))
 
     async def _explained(self, call: Call, visitor: Visitor, entry: Entry) -> Respond:
         """It does not run: a page says so, and asks for the wake by itself if a person came to start it."""

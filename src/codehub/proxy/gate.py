@@ -63,6 +63,8 @@ class Forward:
     route: Route = ELSEWHERE
     shares_origin: bool = False
     """It is served within the platform's own origin: what it says of that whole origin does not pass."""
+    read_by: bytes | None = None
+    """The origin of another port of the same workspace, whose page asks: it may read what the app lets anybody read."""
     ours: bool = False
     """It goes to the platform itself: our cookies and tokens pass, both ways."""
     person: object = None

@@ -14,13 +14,14 @@ from codehub.domain.addresses import ENTRANCE, RESERVED
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import CodeHubError, LimitReached, NotFound
 from codehub.domain.workspace import Desired, Workspace
-from codehub.proxy.addresses import Addresses
+from codehub.proxy.addresses import Addresses, WorkspaceHost
 from codehub.proxy.call import Call, is_prefetch
 from codehub.proxy.directory import Directory, Entry
 from codehub.proxy.gate import Forward, Header, Respond, Verdict, Wait
 from codehub.proxy.handover import RESERVED_PATH, open_path, way_in
-from codehub.proxy.pages import answer, asset, state
+from codehub.proxy.pages import answer, asset, ports_page, state
 from codehub.proxy.responses import problem, redirect
+from codehub.proxy.sibling_ports import ports_in, sharing_headers, sibling_origin
 from codehub.proxy.view import (
     View,
     limit_view,
@@ -31,7 +32,7 @@ from codehub.proxy.view import (
     signed_out,
     unavailable,
 )
-from codehub.proxy.visitors import VISIT_COOKIE, Visitors, cookie_value
+from codehub.proxy.visitors import JOINED_COOKIE, VISIT_COOKIE, Visitors, cookie_value
 from codehub.proxy.workspace_view import view_of
 from codehub.usecases.entrance import Entrance, Visitor
 from codehub.usecases.limits import Standing
@@ -62,6 +63,8 @@ class Reception:
             (b"GET", _ENTER): self.enter,
             (b"GET", b"arrived"): self.arrived,
             (b"GET", b"state"): self.tell,
+            (b"GET", b"ports"): self.ports,
+            (b"GET", b"join"): self.join,
             (b"POST", b"wake"): self.wake,
         }
         desk = desks.get((call.head.method, name))
@@ -91,7 +94,8 @@ class Reception:
     def signed_out(self, call: Call) -> View:
         to = way_in(call.target.decode("latin-1"))
         if call.by_path:
-            return signed_out(call.language, f"/signin?{urlencode({'next': call.prefix.decode() + to[1:]})}")
+            back = f"/workspaces/{call.name}" if self.addresses.has_hosts else call.prefix.decode() + to[1:]
+            return signed_out(call.language, f"/signin?{urlencode({'next': back})}")
         return signed_out(call.language, self.addresses.platform_origin() + open_path(str(call.name), call.port, to))
 
     # ── coming in ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -121,6 +125,38 @@ class Reception:
         if cookie_value(call.head.fields, VISIT_COOKIE):
             return redirect(way_in(call.query.get("to")))
         return self.shown(call, no_cookie(call.language))
+
+    # ── other ports of the same workspace ────────────────────────────────────────────────────────────────────────────
+
+    async def ports(self, call: Call) -> Respond:
+        """At a port's host: a page that joins the ports of `use`, and goes on to `to`."""
+        found = await self._let_in(call)
+        if found is None:
+            return redirect(self.signed_out(call).actions[0].link or "/")
+        if call.port is None or not call.is_document:
+            return problem(404, "There is nothing of this name here.", "not_found")
+        entry, visitor = found
+        slug, joins = entry.workspace.slug, {}
+        for port in ports_in(call.query.get("use", "")):
+            if port != call.port:
+                origin = self.addresses.workspace_origin(WorkspaceHost(slug, port))
+                ticket = await self.entrance.ticket_beside(visitor, slug, port)
+                joins[origin] = f"{origin}{RESERVED_PATH}join?{urlencode({'ticket': ticket})}"
+        to = way_in(call.query.get("to"))
+        return ports_page(joins, to, call.language) if joins else redirect(to)
+
+    async def join(self, call: Call) -> Respond:
+        """A ticket, fetched by our page at another port's host, becomes a cookie for the pages of that site."""
+        origin, entry = sibling_origin(call, self.addresses), await self.directory.find(call.name)
+        entered = await self.entrance.enter(call.query.get("ticket", "")) if origin and entry else None
+        if origin is None or entry is None or entered is None:
+            return problem(401, "This ticket is unknown, used or too old.", "unauthenticated")
+        ticket, secret = entered
+        if (ticket.workspace_id, ticket.port) != (entry.workspace.id, call.port):
+            return problem(401, "This ticket is unknown, used or too old.", "unauthenticated")
+        seconds = int(self.entrance.identity.rules.absolute_seconds)
+        cookies = (_cookie(VISIT_COOKIE, secret, seconds), _joined_cookie(secret, seconds))
+        return Respond(204, (*sharing_headers(origin), (b"Cache-Control", b"no-store"), *cookies))
 
     # ── waiting and waking ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -200,6 +236,12 @@ def _limit(call: Call, workspace: Workspace, visitor: Visitor, standing: Standin
 
 def _cookie(name: str, value: str, seconds: int) -> Header:
     return b"Set-Cookie", f"{name}={value}; Path=/; Max-Age={seconds}; Secure; HttpOnly; SameSite=Lax".encode()
+
+
+def _joined_cookie(secret: str, seconds: int) -> Header:
+    """Sent along from another site, but only from within the top-level site that it was set in."""
+    kept = f"Path=/; Max-Age={seconds}; Secure; HttpOnly; SameSite=None; Partitioned"
+    return b"Set-Cookie", f"{JOINED_COOKIE}={secret}; {kept}".encode()
 
 
 ARRIVED_ONCE: Final = _cookie(ARRIVED_COOKIE, "", 0)

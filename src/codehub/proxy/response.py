@@ -20,6 +20,8 @@ class ResponseHead(Fields):
     """It names WebSocket as what it switches to."""
     host = b""
     """The Host that was asked: no cookie of the answer may be for more than this."""
+    read_by: bytes | None = None
+    """The origin of another port of the same workspace, whose page asked."""
 
     def __init__(self, status: int, line: bytes, keep_alive: bool) -> None:  # noqa: FBT001 - as its first line says
         """`line`: the one that the client sees first, before all others."""
@@ -28,15 +30,17 @@ class ResponseHead(Fields):
         self.keep_alive = keep_alive
 
 
-def parse_response(raw: bytes, most_lines: int, readers: Readers | None = None, host: bytes = b"") -> ResponseHead:
+def parse_response(
+    raw: bytes, most_lines: int, readers: Readers | None = None, host: bytes = b"", read_by: bytes | None = None
+) -> ResponseHead:
     """Raises Refused. `raw` ends before the empty line. `readers`: those of a stranger's answer, unless it is OURS,
     which may set our cookies, or one that is SHARING our origin, which may say nothing of the whole of it. `host`: the
-    Host of the request that it answers."""
+    Host of the request that it answers. `read_by`: the other port's origin, if such a one asked."""
     lines = split_lines(raw, most_lines)
     first = lines.pop(0)
     status, line, keep_alive = _status_lines.get(first) or _status_line(first)
     head = ResponseHead(status, line, keep_alive)
-    head.host = host
+    head.host, head.read_by = host, read_by
     head.read(lines, readers or _READERS)
     length = head.body() if head.chunked else head.length
     if length is not None:
@@ -83,6 +87,24 @@ def _is_for_this_host(cookie: bytes, host: bytes) -> bool:
     return True
 
 
+def _read_allow_origin(head: ResponseHead, line: bytes) -> None:
+    """The app lets this origin read the answer, or lets all. To get here the page had to send our cookie, of which the
+    app knows nothing; with one, browsers want the origin by name and a word on credentials."""
+    if head.read_by is None or value_of(line) not in (b"*", head.read_by):
+        head.lines.append(line)
+        return
+    head.lines += (
+        b"Access-Control-Allow-Origin: " + head.read_by,
+        b"Access-Control-Allow-Credentials: true",
+        b"Vary: Origin",
+    )
+
+
+def _read_allow_credentials(head: ResponseHead, line: bytes) -> None:
+    if head.read_by is None:
+        head.lines.append(line)
+
+
 def _read_date(head: ResponseHead, line: bytes) -> None:
     if not head.dated:
         head.dated = True
@@ -104,6 +126,8 @@ _READERS: Final[dict[bytes, Reader | None]] = {
     # What these say holds for more than the host that says it: the cookies of the whole site, or another server.
     b"clear-site-data": ignore,
     b"alt-svc": ignore,
+    b"access-control-allow-origin": _read_allow_origin,
+    b"access-control-allow-credentials": _read_allow_credentials,
 }
 """Of an answer that a workspace gave at a host of its own."""
 

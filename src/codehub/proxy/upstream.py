@@ -101,7 +101,8 @@ class Upstream(asyncio.Protocol):
             return
         try:
             readers, host = _readers(client.forward), client.head.fields.host
-            head = parse_response(data[:end], self._limits.header_lines, readers, host)
+            read_by = client.forward.read_by if client.forward else None
+            head = parse_response(data[:end], self._limits.header_lines, readers, host, read_by)
         except Refused:
             self._fail(client, Failure.GARBAGE)
             return

@@ -77,7 +77,8 @@ class View:
 
     `wakes`: the page asks for the wake by itself, once, as soon as somebody sees it; with `unless_reloaded`, only if
     the browser calls its arrival no reload. `settled`: nothing changes unless somebody does something.
-    `retry_seconds`: the page asks for its own address again until something else answers.
+    `retry_seconds`: the page asks for its own address again until something else answers. `inert`: the page does
+    nothing by itself, it waits for a choice between links.
     """
 
     name: str
@@ -94,6 +95,7 @@ class View:
     unless_reloaded: bool = False
     settled: bool = False
     retry_seconds: float | None = None
+    inert: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -206,6 +208,24 @@ def no_cookie(language: Language) -> View:
         detail=say(language, "no_cookie.detail"),
         emblem=Emblem.KEY,
         settled=True,
+    )
+
+
+def own_address(name: str, own: str, here: str, language: Language) -> View:
+    """Asked for within the platform's origin, though it has a host of its own. `own`, `here`: the two addresses."""
+    return View(
+        name="own_address",
+        status=403,
+        title=say(language, "own_address.title", name=name),
+        text=say(language, "own_address.text"),
+        detail=say(language, "own_address.detail"),
+        emblem=Emblem.WARNING,
+        actions=(
+            Action("own", say(language, "own_address.own"), link=own),
+            Action("here", say(language, "own_address.here"), Kind.SECONDARY, here),
+        ),
+        settled=True,
+        inert=True,
     )
 
 

@@ -97,6 +97,15 @@ class Entrance:
         await hand_over(self.tickets, self.audit, visitor.caller, owned, port, secret, wakes=False)
         return secret
 
+    async def ticket_beside(self, visitor: Visitor, slug: str, port: int) -> str:
+        """For somebody who is at one port of the workspace, to another port of it. NotFound unless they are."""
+        owned = await self.views.by_slug(slug)
+        if owned is None or visitor.port is None or not visitor.may_enter(owned.workspace, visitor.port):
+            raise NotFound("There is no such workspace, or it is not yours.")
+        secret = new_session_token()
+        await hand_over(self.tickets, self.audit, visitor.caller, owned, port, secret, wakes=False)
+        return secret
+
     async def enter(self, ticket_secret: str) -> tuple[Ticket, str] | None:
         """The ticket, and the secret that stands for the visit. None: it is unknown, used or too old."""
         ticket = await self.tickets.redeem(digest(ticket_secret))

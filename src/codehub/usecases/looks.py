@@ -45,14 +45,10 @@ class Looks:
         while len(self._told) > MOST_REMEMBERED:
             self._told.popitem(last=False)
 
-    async def downloaded(
-        self, caller: Caller, owned: Owned, action: AuditAction, details: Mapping[str, str]
-    ) -> None:
+    async def downloaded(self, caller: Caller, owned: Owned, action: AuditAction, details: Mapping[str, str]) -> None:
         """Told each time and of everybody: what leaves the house may have been taken with a stolen token."""
         await self._tell(caller, owned, action, details)
 
-    async def _tell(
-        self, caller: Caller, owned: Owned, action: AuditAction, details: Mapping[str, str] | None
-    ) -> None:
+    async def _tell(self, caller: Caller, owned: Owned, action: AuditAction, details: Mapping[str, str] | None) -> None:
         said = {"owner": owned.owner, "workspace": owned.workspace.name, **(details or {})}
         await self.audit.append(actor_of(caller), action, f"workspace:{owned.workspace.id}", said)

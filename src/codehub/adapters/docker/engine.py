@@ -29,8 +29,9 @@ OLDEST, NEWEST = (1, 40), (1, 47)
 """API versions this is written for; within them, the engine's own."""
 
 BAD_REQUEST, NOT_FOUND, CONFLICT = 400, 404, 409
-_NO_ANSWER = {900, 502, 503, 504}
-"""The first is aiodocker's own; the others come from a proxy before the engine, or from one that is shutting down."""
+_NO_CONNECTION = 900  # aiodocker's own
+_NO_ANSWER = {_NO_CONNECTION, 502, 503, 504}
+"""The others come from a proxy before the engine, or from one that is shutting down."""
 _LOST_ITS_PARTS = re.compile(
     r"\b(Unavailable|Canceled)\b|: unavailable|context (canceled|deadline exceeded)|transport is closing"
     r"|connection refused|broken pipe|connection reset by peer|use of closed network connection|\bEOF$"
@@ -281,13 +282,16 @@ def doing(what: str) -> Iterator[None]:
     try:
         yield
     except DockerError as error:
-        if error.status in _NO_ANSWER or (
-            error.status >= _ITS_OWN_FAULT and _LOST_ITS_PARTS.search(str(error.message))
-        ):
+        if _gave_no_answer(error):
             raise _no_answer(error) from error
         raise BackendError(f"{what}: {_words(error)}") from error
     except _BROKE_OFF as error:
         raise _unreachable(error) from error
+
+
+def _gave_no_answer(error: DockerError) -> bool:
+    lost = error.status >= _ITS_OWN_FAULT and _LOST_ITS_PARTS.search(str(error.message)) is not None
+    return lost or error.status in _NO_ANSWER
 
 
 def _no_answer(error: DockerError) -> Unreachable:

@@ -33,6 +33,12 @@ class Mishap(StrEnum):
 
 BREAKS = (Mishap.FAIL, Mishap.CUT_SENDING, Mishap.LOSE_ANSWER, Mishap.HALF_ANSWER, Mishap.HANG)
 """Every way in which a backend that is out can break off."""
+_WORDS = {
+    Mishap.FAIL: "connection refused",
+    Mishap.CUT_SENDING: "broken pipe",
+    Mishap.LOSE_ANSWER: "connection lost before the answer",
+    Mishap.HALF_ANSWER: "connection lost within the answer",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +67,11 @@ class FaultyWire(Wire):
         if fault is None:
             return effect()
         match fault.mishap:
-            case Mishap.FAIL:
-                raise Unreachable(f"{name}: connection refused")
-            case Mishap.CUT_SENDING:
-                raise Unreachable(f"{name}: broken pipe")
-            case Mishap.LOSE_ANSWER:
+            case Mishap.FAIL | Mishap.CUT_SENDING:
+                raise Unreachable(f"{name}: {_WORDS[fault.mishap]}")
+            case Mishap.LOSE_ANSWER | Mishap.HALF_ANSWER:
                 effect()
-                raise Unreachable(f"{name}: connection lost before the answer")
-            case Mishap.HALF_ANSWER:
-                effect()
-                raise Unreachable(f"{name}: connection lost within the answer")
+                raise Unreachable(f"{name}: {_WORDS[fault.mishap]}")
             case Mishap.REFUSE:
                 raise BackendError(f"{name}: refused")
             case Mishap.HANG:

@@ -23,6 +23,7 @@ from codehub.adapters.process.locks import Busy
 from codehub.adapters.process.ownership import give
 from codehub.adapters.process.sandbox import (
     HOME_INSIDE,
+    OWN_NETWORK,
     Confinement,
     Insides,
     find_confinement,
@@ -40,8 +41,8 @@ from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pull
 log = structlog.get_logger(__name__)
 
 VOLUME_LABEL = "codehub.volume"
-NETWORK_LABEL = "codehub.network"
-"""There if the workspace has a network namespace of its own."""
+CONFINEMENT_LABEL = "codehub.confinement"
+"""What was put around the workspace when it was started: what its `Confinement` has, as words."""
 
 _HINT_SECONDS = 0.3
 _SANDBOXED, _CONNECTED = "sandboxed", "own-network"
@@ -113,7 +114,7 @@ class ProcessRuntime:
         entry = self._containers.look(workspace_id)
         if entry is None or not entry.running:
             return None
-        ways_in = entry.directory / shim.WAYS_IN if NETWORK_LABEL in entry.labels else None
+        ways_in = entry.directory / shim.WAYS_IN if OWN_NETWORK in _confined(entry) else None
         if ways_in is None:
             host = await asyncio.to_thread(own_address, entry.pid, port)
         else:
@@ -214,6 +215,17 @@ class ProcessRuntime:
         except BackendError:
             return None
 
+    async def started_with_less(self) -> list[UUID]:
+        """The workspaces that run since before they got all the isolation that they would get now."""
+        confinement = await self.confinement()
+        wanted = set(confinement.words if confinement else ())
+        entries = await asyncio.to_thread(self._containers.list)
+        return [
+            key
+            for key, entry in entries.items()
+            if isinstance(entry, Entry) and entry.running and wanted - set(_confined(entry))
+        ]
+
     def _seen(self, workspace_id: UUID, entry: Entry | Unreadable) -> ContainerSeen:
         if isinstance(entry, Entry):
             self._unreadable.discard(workspace_id)
@@ -277,7 +289,7 @@ class ProcessRuntime:
         return replace(
             plain,
             argv=sandboxed(confinement, argv, inside),
-            labels={**plain.labels, **({NETWORK_LABEL: "own"} if confinement.slirp4netns else {})},
+            labels={**plain.labels, CONFINEMENT_LABEL: " ".join(confinement.words)},
             sandboxed=True,
             owner=inside.uid if confinement.setpriv else None,
         )
@@ -287,8 +299,9 @@ class ProcessRuntime:
         write_etc(inside.etc, confinement, inside.uid)
         if confinement.setpriv is None:
             return
-        if (place := unreadable(inside.readable)) is not None:
-            raise BackendError(f"workspaces have users of their own, who cannot read {place}: chmod -R o+rX {place}")
+        if (place := unreadable(path for path in inside.readable if path not in inside.hidden)) is not None:
+            advice = f"let everybody read it (chmod -R o+rX {place}), or move the IDE to where everybody may"
+            raise BackendError(f"workspaces have users of their own, who cannot read {place}: {advice}")
         give(inside.home, inside.uid)
 
     async def _find_confinement(self) -> Confinement | None:
@@ -338,6 +351,10 @@ async def _output_of(command: Command, seconds: float) -> tuple[int, str]:
 
 def _state(entry: Entry | Unreadable | None) -> tuple[str, bool]:
     return (entry.instance, entry.running) if isinstance(entry, Entry) else ("", False)
+
+
+def _confined(entry: Entry) -> list[str]:
+    return entry.labels.get(CONFINEMENT_LABEL, "").split()
 
 
 def _detail(entry: Entry) -> str:

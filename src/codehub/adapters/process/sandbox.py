@@ -14,12 +14,14 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from codehub.adapters.process import network
 
 HOME_INSIDE = Path("/home/coder")
 """The same in every incarnation of the home, so that absolute paths in it survive a restore."""
+
+SANDBOX, OWN_USER, OWN_NETWORK = "sandbox", "own-user", "own-network"
 
 FIRST_UID, UIDS = 0x70000000, 0x08000000
 """Numbers that neither distributions nor systemd give to people, services or containers."""
@@ -65,6 +67,11 @@ class Confinement:
         """A workspace can take no port that the front door or another person's program holds: its sockets are in
         another network, or the kernel lets no other user's share a port."""
         return self.setpriv is not None or self.slirp4netns is not None
+
+    @property
+    def words(self) -> list[str]:
+        user, connected = self.setpriv is not None, self.slirp4netns is not None
+        return [SANDBOX, *([OWN_USER] if user else []), *([OWN_NETWORK] if connected else [])]
 
     def uid(self, workspace_id: UUID) -> int:
         """The same for the whole life of a workspace; another's for every other workspace, but for rare chance."""
@@ -138,16 +145,18 @@ def write_etc(directory: Path, confinement: Confinement, uid: int) -> None:
     directory.mkdir(mode=0o755, exist_ok=True)
     gid = uid if confinement.setpriv else os.getgid()
     shell = shutil.which("bash") or "/bin/sh"
-    people = {"root": (0, 0, "/root"), "nobody": (65534, 65534, "/nonexistent"), "coder": (uid, gid, str(HOME_INSIDE))}
+    # The first of two with one number is the one that is found: it may be nobody's.
+    people = {"coder": (uid, gid, str(HOME_INSIDE)), "root": (0, 0, "/root"), "nobody": (65534, 65534, "/nonexistent")}
     written = {
         "passwd": "".join(f"{name}:x:{u}:{g}:{name}:{home}:{shell}\n" for name, (u, g, home) in people.items()),
         "group": "".join(f"{name}:x:{g}:\n" for name, (_, g, _) in people.items()),
     }
     if confinement.slirp4netns is not None:
         written["resolv.conf"] = f"nameserver {network.NAME_SERVER}\n"
-    (directory / "resolv.conf").unlink(missing_ok=True)
+    else:
+        (directory / "resolv.conf").unlink(missing_ok=True)
     for name, text in written.items():
-        fresh = directory / f".{name}.new"
+        fresh = directory / f".{name}.{uuid4().hex}"  # another coordinator may be writing it too
         fresh.write_text(text)
         fresh.chmod(0o644)
         fresh.rename(directory / name)
@@ -215,7 +224,12 @@ def _way_to(path: Path) -> tuple[str, ...]:
 
 
 def _bound(paths: Iterable[Path]) -> Iterator[str]:
-    return (word for path in paths for word in (*_way_to(path), "--ro-bind", str(path), str(path)))
+    made: set[Path] = set()
+    for path in paths:
+        if path.parent not in made:
+            yield from _way_to(path)
+        made.add(path.parent)
+        yield from ("--ro-bind", str(path), str(path))
 
 
 def _system() -> Iterator[str]:

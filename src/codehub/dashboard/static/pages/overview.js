@@ -1,11 +1,12 @@
 /** Where it is in its life, why it is there, and what is known of it. */
 
-import { element, replace, text } from "../core/element.js";
+import { element, replace, show, text } from "../core/element.js";
 import { CONDITIONS, REASONS } from "../core/states.js";
-import { actorText, ago, clock, duration, knows, moment, t, whyText } from "../core/language.js";
+import { actorText, ago, clock, duration, knows, language, moment, t, whyText } from "../core/language.js";
 import { now } from "../core/clock.js";
 import { icon } from "../parts/icons.js";
 import { machine } from "../parts/machine.js";
+import { toast } from "../parts/toasts.js";
 
 const HOLDS = [3_600, 4 * 3_600, 12 * 3_600];
 
@@ -37,7 +38,7 @@ export function overviewTab(app, ws) {
     const rows = factsOf(fresh);
     if (JSON.stringify(rows) === known) return;
     known = JSON.stringify(rows);
-    replace(facts, rows.map(([name, value]) => [element("dt", {}, t(`facts.${name}`)), element("dd", {}, value)]));
+    replace(facts, rows.map(([name, value]) => [element("dt", {}, t(`facts.${name}`)), element("dd", {}, name === "address" ? address(value) : value)]));
   }
 
   return { node, update, tick: (fresh) => life.update(fresh), dispose: drawn.dispose };
@@ -53,7 +54,8 @@ function check(name, condition) {
   // A container's reason begins with the backend that holds it: "docker.Running".
   const key = `because.${reason.slice(reason.indexOf(".") + 1)}`;
   // What a failure says in full stands above, in its own place.
-  const said = reason in REASONS ? [whyText(reason)] : [knows(key) ? t(key) : reason, condition?.message];
+  const message = language === "en" && condition?.message; // a backend's own words are English
+  const said = reason in REASONS ? [whyText(reason)] : [knows(key) ? t(key) : reason, message];
   return element(
     "li",
     { class: "check", data: { state: name === "policy.healthy" && state === "no" ? "bad" : state } },
@@ -65,6 +67,24 @@ function check(name, condition) {
       element("p", { class: "muted small" }, [...said, condition?.last_transition_time && ago(condition.last_transition_time)].filter(Boolean).join(" · ")),
     ),
   );
+}
+
+function address(url) {
+  return element(
+    "span",
+    { class: "address" },
+    element("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, url),
+    element("button", { type: "button", class: "button small", on: { click: () => copied(url) } }, t("copy")),
+  );
+}
+
+async function copied(value) {
+  try {
+    await navigator.clipboard.writeText(value);
+    toast(t("copied"));
+  } catch {
+    toast(t("copy.failed"), { tone: "bad" });
+  }
 }
 
 function factsOf(ws) {
@@ -90,13 +110,14 @@ function imageOf(ws) {
 /** Why it is up, when it will stop, what holds it, and why it stopped last. */
 function lifeCard(app, first) {
   const lines = element("dl", { class: "facts" });
+  const letGo = element("button", { type: "button", class: "button small quiet", on: { click: () => app.actions.keep(app.store.get(first.id) ?? first, 0) } }, t("keep.let_go"));
   const holds = element(
     "div",
     { class: "buttons" },
     HOLDS.map((seconds) =>
       element("button", { type: "button", class: "button small", on: { click: () => app.actions.keep(app.store.get(first.id) ?? first, seconds) } }, duration(seconds)),
     ),
-    element("button", { type: "button", class: "button small quiet", on: { click: () => app.actions.keep(app.store.get(first.id) ?? first, 0) } }, t("keep.let_go")),
+    letGo,
   );
   const keep = element("div", { class: "keep" }, element("p", { class: "keep-title" }, icon("keep"), t("keep.title")), holds);
   const quiet = element("p", { class: "muted" });
@@ -108,7 +129,8 @@ function lifeCard(app, first) {
     const rows = told ? rowsOf(told) : [];
     text(quiet, told ? "" : t(`phase.${ws.phase}.meaning`));
     const canKeep = ws.phase === "RUNNING" || ws.phase === "STANDBY";
-    if (keep.hidden === canKeep) keep.hidden = !canKeep;
+    show(keep, canKeep);
+    show(letGo, Boolean(told?.blocked_by.some((obstacle) => obstacle.kind === "lease")));
     const key = JSON.stringify(rows);
     if (key === drawn) return;
     drawn = key;

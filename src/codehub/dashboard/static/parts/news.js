@@ -45,14 +45,20 @@ function tell(app, before, after) {
     const text = t("news.error", { name: after.name, meaning: after.error ? t(`reason.${after.error.reason}.meaning`) : "" });
     toast(text, { tone: "bad", actions: look, lasts: 20_000, key: `${id}:error` });
   } else if (!before) {
-    const isNew = now() - Date.parse(after.created_at) < NEW_MS;
-    toast(t(isNew ? "news.created" : "news.back", { name: after.name }), { actions: look, lasts: 6_000, key: `${id}:news` });
+    arrived(app, after, look);
   } else if (!after) {
     const undo = [[t("undo"), () => app.actions.undo(before, before.desired_state)]];
     toast(t("news.gone", { name: before.name }), { actions: undo, key: `${id}:news` });
   } else if (before.desired_state !== after.desired_state) {
     explain(after).catch(complain);
   }
+}
+
+async function arrived(app, ws, look) {
+  await app.actions.settled();
+  if (app.actions.isOwn(ws.id)) return;
+  const isNew = now() - Date.parse(ws.created_at) < NEW_MS;
+  toast(t(isNew ? "news.created" : "news.back", { name: ws.name }), { actions: look, lasts: 6_000, key: `${ws.id}:news` });
 }
 
 /** Who wished it, and why. */

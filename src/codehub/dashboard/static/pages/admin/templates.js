@@ -4,7 +4,7 @@ import { Problem, get, put, remove } from "../../core/api.js";
 import { element } from "../../core/element.js";
 import { environmentText, parsedEnvironment } from "../../core/environment.js";
 import { bytes, number, t } from "../../core/language.js";
-import { dialog, field, form, input } from "../../parts/dialog.js";
+import { confirmed, dialog, field, form, input } from "../../parts/dialog.js";
 import { icon } from "../../parts/icons.js";
 import { menu } from "../../parts/menu.js";
 import { pagedTable } from "../../parts/table.js";
@@ -49,7 +49,10 @@ function limits({ cpu, memory_bytes: memory, disk_bytes: disk, pids }) {
 }
 
 function items(template, table) {
-  const disable = () => remove(`admin/templates/${template.name}`).then(() => table.load(), complain);
+  const disable = async () => {
+    const sure = await confirmed(t("users.disable"), t("templates.disable.sure", { name: template.name }), t("users.disable"));
+    if (sure) await remove(`admin/templates/${template.name}`).then(() => table.load(), complain);
+  };
   const enable = () => put(`admin/templates/${template.name}`, bodyOf(template)).then(() => table.load(), complain);
   return [
     { label: t("users.edit"), icon: "settings", act: () => edit(template).then(() => table.load(), complain) },
