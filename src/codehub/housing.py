@@ -140,11 +140,11 @@ def _words(runtime: str) -> str:
     return "Docker containers" if runtime == "docker" else "processes"
 
 
-async def why_no_disk_limits(settings: Settings) -> str:
+async def why_no_disk_limits(settings: Settings, install: str) -> str:
     """Why a template's limit on the disk is not held to, in the engine's own words; empty if it is."""
     engine = engine_of(settings)
     try:
-        return await sizes.why_not(engine)
+        return await sizes.why_not(engine, install)
     finally:
         await engine.close()
 
@@ -158,3 +158,12 @@ async def walls_missing(settings: Settings, install: str) -> str:
             return await runtime.walls.missing()
         except CodeHubError as error:
             return str(error)
+
+
+async def isolation_disturbances(settings: Settings, install: str) -> list[str]:
+    """What the isolation monitor found out of order, newest last; why nobody looks, if nobody does."""
+    async with docker_runtime(settings, install) as runtime:
+        try:
+            return await runtime.walls.disturbances()
+        except CodeHubError as error:
+            return [str(error)]

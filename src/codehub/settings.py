@@ -56,6 +56,21 @@ def _addresses(value: str) -> str:
     return value
 
 
+def _reachable(value: str) -> str:
+    """IPv4 alone: the network of workspaces has no other."""
+    for one in value.split(","):
+        host, colon, port = one.strip().partition(":")
+        if not colon:
+            ipaddress.IPv4Network(host)
+        elif ipaddress.IPv4Address(host).is_unspecified or not (
+            port.isascii() and port.isdigit() and int(port) in _PORTS
+        ):
+            raise ValueError
+    return value
+
+
+_PORTS = range(1, 65536)
+
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), Must("a number of seconds above 0", "30")]
 IdleSeconds = Annotated[
     float, Field(gt=0, le=30, allow_inf_nan=False), Must("a number of seconds above 0 and at most 30", "15")
@@ -127,6 +142,11 @@ Guests = Annotated[
 ]
 Proxies = Annotated[
     str, AfterValidator(_addresses), Must("IP addresses or networks, with commas between", "10.0.0.7, 10.1.0.0/16")
+]
+Reachable = Annotated[
+    str,
+    AfterValidator(_reachable),
+    Must("IPv4 networks, or addresses with a port, with commas between", "10.1.0.0/16, 192.168.1.10:3000"),
 ]
 PathMode = Annotated[Literal["auto", "on", "off"], Must("auto, on or off", "off")]
 AccessLog = Annotated[Literal["off", "errors", "all"], Must("off, errors or all", "all")]
@@ -218,10 +238,12 @@ class Settings(BaseSettings):
         description="Who keeps workspaces from private networks and the engine's machine: `ours` puts rules into its "
         "packet filter, without which nothing starts; `operator` leaves that to you.",
     )
-    docker_reachable: Proxies | None = Field(
+    docker_reachable: Reachable | None = Field(
         None,
         validation_alias="CODEHUB_DOCKER_REACHABLE",
-        description="Private networks that workspaces may reach all the same, such as your own git server's.",
+        description="Private networks that workspaces may reach all the same, such as your own git server's. What is "
+        "on the engine's own machine, or in another container of it, is reached only if named with its TCP port "
+        "(`192.168.1.10:3000`): a network opens nothing there.",
     )
     docker_job_network: NetworkName = Field(
         "host",

@@ -17,7 +17,19 @@ from tests.api.site import MemorySite, Person, Worlds, memory_site
 from tests.rows import NOW, OP_ID, broken
 
 FIELDS = {
-    *("id", "name", "description", "memo", "owner", "template", "image_ref", "runtime", "url", "phase"),
+    *(
+        "id",
+        "name",
+        "description",
+        "memo",
+        "owner",
+        "template",
+        "image_ref",
+        "next_image_ref",
+        "runtime",
+        "url",
+        "phase",
+    ),
     *("desired_state", "operation", "op_id", "op_started_at", "progress", "conditions", "archive_key", "error"),
     *("last_access_at", "phase_changed_at", "standby_ttl_seconds", "archive_ttl_seconds", "created_at", "updated_at"),
     *("deleted_at", "purged_at", "undo_until", "git_url"),

@@ -155,7 +155,6 @@ async def test_every_wish_survives_the_way_to_the_disk(database: Database) -> No
         "description": "d",
         "memo": "m\n",
         "template": "t",
-        "image_ref": "i",
         "runtime": "docker",
     }
     after = await database.specs().change(row.id, setting(**wishes), ANN)

@@ -230,7 +230,8 @@ class Workspace(Outgoing):
     memo: str
     owner: str = Field(examples=["ann"], description="The owner's username.")
     template: str = Field(examples=["default"])
-    image_ref: str
+    image_ref: str = Field(description="What it runs, or ran last; empty: the runtime's own image.")
+    next_image_ref: str = Field(description="What its next start gets: its template's image of now.")
     runtime: str = Field(examples=["process"])
     git_url: str | None
     url: str = Field(examples=["http://demo-0f2a11.localhost:8000/"])

@@ -1,5 +1,6 @@
 """Workspaces: list, create, show, change, delete. A wish is accepted (202) and carried out by the controller."""
 
+from dataclasses import replace
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -137,9 +138,11 @@ async def change_workspace(parts: Parts, caller: Signed, workspace_id: Workspace
     """All of it or nothing. A new name keeps the address."""
     owned = await Reading(parts.views).one(caller, workspace_id, Scope.WRITE)
     edit = Edit(await _fields(parts, body), body.desired_state, body.if_idle, body.discard_home)
+    if body.template is not None:
+        owned = replace(owned, template_image=(await parts.creation.template(body.template)).image_ref)
     row = await parts.wishes.edit(workspace_id, edit, actor_of(caller))
     accepted = body.desired_state is not None and not settled(row)
-    return answer(shown(parts, Owned(row, owned.owner)), 202 if accepted else 200)
+    return answer(shown(parts, replace(owned, workspace=row)), 202 if accepted else 200)
 
 
 async def _fields(parts: ApiParts, body: WorkspaceChange) -> dict[str, object]:
@@ -149,8 +152,6 @@ async def _fields(parts: ApiParts, body: WorkspaceChange) -> dict[str, object]:
     for name in ("name", "description", "memo", "template"):
         if name in fields and fields[name] is None:
             raise Invalid("This cannot be null.", name)
-    if body.template is not None:
-        fields["image_ref"] = (await parts.creation.template(body.template)).image_ref
     parts.creation.check_ttl("standby_ttl_seconds", body.standby_ttl_seconds)
     parts.creation.check_ttl("archive_ttl_seconds", body.archive_ttl_seconds)
     if body.git_url is not None:
@@ -175,7 +176,7 @@ async def delete_workspace(
     """Archived first, and kept for the undo window."""
     owned = await Reading(parts.views).one(caller, workspace_id, Scope.WRITE)
     row = await parts.wishes.want(workspace_id, Desired.DELETED, actor_of(caller), if_idle=if_idle)
-    return answer(shown(parts, Owned(row, owned.owner)), 202)
+    return answer(shown(parts, replace(owned, workspace=row)), 202)
 
 
 @router.get(

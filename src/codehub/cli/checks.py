@@ -163,7 +163,7 @@ async def engine(settings: "Settings") -> Finding:
 
 async def walls(settings: "Settings") -> Finding:
     from codehub.bootstrap.services import install_id
-    from codehub.housing import walls_missing
+    from codehub.housing import isolation_disturbances, walls_missing
     from codehub.operating import open_database
 
     if settings.runtime != "docker":
@@ -175,19 +175,25 @@ async def walls(settings: "Settings") -> Finding:
         install = await install_id(settings, database)
     missing = await walls_missing(settings, install)
     if missing:
-        advice = "They are put up before the next workspace starts; if they stay away, what removes them?"
-        return warn("walls", f"not up: {'; '.join(missing.splitlines()[:3])}", advice)
+        advice = "No workspace starts without them; see the coordinator's log for why they are not put back."
+        return fail("walls", f"not up: {'; '.join(missing.splitlines()[:3])}", advice)
+    disturbed = await isolation_disturbances(settings, install)
+    if disturbed:
+        advice = "They were put back; what removes them? If workspaces lost the outside, restart the Docker engine."
+        return warn("walls", f"up now; {len(disturbed)} times not, the last: {disturbed[-1]}", advice)
     return ok("walls", "workspaces are kept from this machine, private networks, metadata and each other")
 
 
 async def disk_limits(settings: "Settings") -> Finding:
+    from codehub.bootstrap.services import install_id
     from codehub.housing import why_no_disk_limits
     from codehub.operating import open_database
 
     async with open_database(settings) as database:
+        install = await install_id(settings, database)
         limited = [found.name for found in await database.templates().all() if found.disk_bytes]
     if settings.runtime == "docker":
-        reason = await why_no_disk_limits(settings)
+        reason = await why_no_disk_limits(settings, install)
         advice = "Keep the engine's data on xfs mounted with pquota, or on ext4 with prjquota."
     else:
         reason, advice = "a home is a directory here", "Leave the limit out, or run workspaces in Docker."

@@ -175,7 +175,8 @@ def show(workspace: Which, as_json: AsJson = False) -> None:
             ("wanted", ws["desired_state"]),
             ("since", present.ago(ws["phase_changed_at"])),
             ("address", ws["url"]),
-            ("template", f"{ws['template']} {ws['image_ref']}".strip()),
+            ("template", ws["template"]),
+            ("image", _image(ws)),
             ("git repository", ws["git_url"]),
             ("sleeps after", _ttl(ws["standby_ttl_seconds"])),
             ("is archived after", _ttl(ws["archive_ttl_seconds"])),
@@ -186,6 +187,14 @@ def show(workspace: Which, as_json: AsJson = False) -> None:
             ("can be brought back", _until(ws["undo_until"])),
         )
     )
+
+
+def _image(ws: Json) -> str:
+    """What it runs; what its template names by now, if that is another."""
+    present_one, coming = (ws[name] or "(the runtime's own)" for name in ("image_ref", "next_image_ref"))
+    if present_one == coming or not ws["conditions"]["infra.container_ready"]["status"]:
+        return coming
+    return f"{present_one}; from its next start {coming}"
 
 
 def _ttl(seconds: int | None) -> str | None:

@@ -122,6 +122,10 @@ class Backends:
     async def delete_archive(self, workspace_id: UUID, key: str) -> None:
         await self._act(workspace_id, "archives", lambda: self._archives.delete(key))
 
+    async def remove_leftovers(self) -> int:
+        self._refuse_stale()
+        return await self._ask("runtime", self._runtime.remove_leftovers)
+
     async def recognise_all(self) -> None:
         for backend in Backend:
             await self._recognise(backend)

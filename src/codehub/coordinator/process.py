@@ -20,6 +20,7 @@ from codehub.coordinator.event_listener import EventListener, WakeListener
 from codehub.coordinator.executor import Executor
 from codehub.coordinator.gc_report import CollectorReport, Survey
 from codehub.coordinator.gc_runner import GcRunner
+from codehub.coordinator.isolation_watch import IsolationWatch
 from codehub.coordinator.observer import Observer
 from codehub.coordinator.queue import WorkQueue
 from codehub.coordinator.recognition import AGAIN_SECONDS, Recognition, campaign
@@ -63,6 +64,7 @@ PEACE_SECONDS = 300.0
 """What runs rarely waits so long into a term, at most: terms may be shorter than its interval, and it must run all the
 same."""
 STALE_PASS_SECONDS = 60.0
+LEFTOVERS_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +221,8 @@ class Reign:
             tuning.wake_prefix,
             sender,
         )
+        self._isolation = IsolationWatch(outside.runtime, outside.notifier, outside.metrics)
+        self._backends = backends
         self._wakes = WakeListener(outside.bus, f"{tuning.wake_prefix}wc", self._look_at_once, self._resync, sender)
         self._gc_due = clock.monotonic() + _first(tuning.gc_interval)
         self._woken: dict[UUID, float] = {}
@@ -233,6 +237,8 @@ class Reign:
             "hints": self._take_hints,
             "full passes": self._full_passes,
             "active passes": self._active_passes,
+            "isolation watch": self._isolation.run,
+            "leftovers": self._leftover_ticks,
             "ttl runner": self._ttl_ticks,
             "gc runner": self._gc_ticks,
         }
@@ -334,6 +340,14 @@ class Reign:
             self._metrics.observe(PASS_SECONDS, self._clock.monotonic() - now, kind="active")
             self._metrics.set(QUEUE_DEPTH, len(self.queue))
             await self._clock.sleep(self._tuning.active_interval)
+
+    async def _leftover_ticks(self) -> None:
+        while True:
+            await self._clock.sleep(LEFTOVERS_SECONDS)
+            try:
+                await self._backends.remove_leftovers()
+            except CodeHubError as error:
+                log.debug("leftovers are looked for later", error=str(error))
 
     async def _ttl_ticks(self) -> None:
         while True:

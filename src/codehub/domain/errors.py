@@ -16,6 +16,7 @@ CodeHubError
 │   │   ├── JobInterrupted  a storage job could not reach the store, or ended with its engine
 │   │   └── CircuitOpen  we did not even ask
 │   │       └── AnotherWorld  it is not the one that holds our homes or archives
+│   ├── HeldBack       not begun: something must be in order first, and is looked at again
 │   ├── VolumeInUse    a container still holds the volume
 │   └── JobConflict    a job of another operation still runs
 └── Stale              our term or operation is over: drop the result, touch nothing
@@ -265,6 +266,10 @@ class CircuitOpen(Unreachable):
 
 class AnotherWorld(CircuitOpen):
     """Whatever it answers is not about us."""
+
+
+class HeldBack(BackendError):
+    """The backend answers, and yet must not begin this now: it costs no try, and its deadline stands still."""
 
 
 class VolumeInUse(BackendError):

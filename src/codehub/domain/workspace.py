@@ -198,7 +198,6 @@ class Workspace:
     description: str = field(default="", metadata=SPEC)
     memo: str = field(default="", metadata=SPEC)
     template: str = field(default="default", metadata=SPEC)
-    image_ref: str = field(default="", metadata=SPEC)
     runtime: str = field(default="process", metadata=SPEC)
     git_url: str | None = field(default=None, metadata=SPEC)
     created_at: datetime
@@ -218,6 +217,8 @@ class Workspace:
     archive_ttl_seconds: int | None = field(default=None, metadata=SPEC)
     last_access_at: datetime | None = field(default=None, metadata=SPEC)
 
+    image_ref: str = field(default="", metadata=STATUS)
+    """What its container was last started with; its template says what the next one gets. Empty: the runtime's own."""
     conditions: Conditions = field(default_factory=Conditions, metadata=STATUS)
     phase: Phase = field(default=Phase.PENDING, metadata=STATUS)
     phase_changed_at: datetime = field(metadata=STATUS)

@@ -49,7 +49,7 @@ class Edit:
 
 
 EDITABLE = frozenset(
-    ("name", "description", "memo", "template", "image_ref", "standby_ttl_seconds", "archive_ttl_seconds", "git_url")
+    ("name", "description", "memo", "template", "standby_ttl_seconds", "archive_ttl_seconds", "git_url")
 )
 
 

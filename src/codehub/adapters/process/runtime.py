@@ -36,7 +36,7 @@ from codehub.adapters.process.table import Command, Entry, ProcessTable, Unreada
 from codehub.adapters.process.volumes import Volumes
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
-from codehub.ports.runtime import ContainerSpec, Endpoint, Pulling
+from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Share
 
 log = structlog.get_logger(__name__)
 
@@ -160,6 +160,19 @@ class ProcessRuntime:
     async def close(self) -> None:
         """Workspaces go on; only what we do ourselves ends."""
         await asyncio.to_thread(self.homes.trash.close)
+
+    async def watch_isolation(self) -> AsyncIterator[IsolationReport]:
+        """A sandbox is a process's own from its start to its end: nobody can take it away meanwhile."""
+        await asyncio.Event().wait()
+        yield IsolationReport("", holds=True)
+
+    async def capacity(self) -> Share:
+        """A process is held to no limit."""
+        return Share()
+
+    async def remove_leftovers(self) -> int:
+        """What was left is the trash's, which is emptied by itself."""
+        return 0
 
     async def hints(self) -> AsyncIterator[UUID]:
         self.homes.trash.empty_soon()  # a leader begins: what one before was killed at is there still

@@ -92,12 +92,19 @@ function factsOf(ws) {
     ["created", moment(ws.created_at)],
     ["used", ws.last_access_at ? ago(ws.last_access_at) : t("facts.never")],
     ["template", ws.template],
-    ["image", ws.image_ref || t("facts.own")],
+    ["image", imageOf(ws)],
     ["runtime", ws.runtime],
     ["git", ws.git_url || t("facts.none")],
     ["address", ws.url],
     ["id", ws.id],
   ];
+}
+
+/** What it runs; what its template names by now, if that is another. */
+function imageOf(ws) {
+  const [image, next] = [ws.image_ref, ws.next_image_ref].map((name) => name || t("facts.own"));
+  const up = ws.conditions["infra.container_ready"]?.status;
+  return up && image !== next ? t("facts.image.next", { image, next }) : next;
 }
 
 /** Why it is up, when it will stop, what holds it, and why it stopped last. */
