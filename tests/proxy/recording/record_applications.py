@@ -28,6 +28,7 @@ from tests.proxy.recording.recorder import Recorder
 from tests.proxy.recording.tape import write
 from tests.proxy.recording.workbench import CHROMIUM_ARGUMENTS, chromium
 
+PROGRAMS = Path.home() / ".cache" / "codehub-applications"
 PATIENCE = 300.0
 SETTLES = 20.0
 ALONE = 340.0
@@ -139,7 +140,7 @@ async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(APPLICATIONS)}; all if none")
     parser.add_argument("--to", type=Path, default=APPLICATION_TAPES, metavar="FOLDER")
-    parser.add_argument("--programs", type=Path, default=Path.home() / ".cache/codehub-applications", metavar="FOLDER")
+    parser.add_argument("--programs", type=Path, default=PROGRAMS, metavar="FOLDER")
     chosen = parser.parse_args()
     if unknown := set(chosen.names) - set(APPLICATIONS):
         parser.error(f"no such application: {', '.join(sorted(unknown))}")
