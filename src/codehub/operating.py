@@ -14,7 +14,7 @@ from codehub.adapters.docker import DockerRuntime
 from codehub.adapters.embedded import embedded_postgres
 from codehub.adapters.ide import InstalledIde, code_server, is_installed
 from codehub.adapters.postgres import PostgresDatabase, check_schema
-from codehub.adapters.process.sandbox import find_bubblewrap
+from codehub.adapters.process.sandbox import find_confinement
 from codehub.adapters.redis import RedisConnection
 from codehub.adapters.system import RandomIds
 from codehub.bootstrap.places import archive_url, data_dir, ide_cache_dir
@@ -25,7 +25,7 @@ from codehub.ports.runtime import ContainerSpec
 from codehub.settings import Settings, SettingsError, environment_name
 from codehub.usecases.probe import Probe, Surroundings
 
-__all__ = ["InUse", "Manifest", "check_schema", "checked_manifest", "find_bubblewrap", "settings_of"]
+__all__ = ["InUse", "Manifest", "check_schema", "checked_manifest", "find_confinement", "settings_of"]
 
 
 async def probe(services: Services) -> Probe:

@@ -412,9 +412,12 @@ class Settings(BaseSettings):
         24 * 3600, description="The longest that one `keepalive` holds off an idle stop."
     )
 
-    gc_grace_seconds: WholeSeconds = Field(7200, description="Between marking something as garbage and sweeping it.")
+    gc_grace_seconds: WholeSeconds = Field(
+        7200, description="Between marking something as garbage, which nobody can want back, and sweeping it."
+    )
     gc_deleted_retention_seconds: WholeSeconds = Field(
-        7200, description="The undo window: how long a deleted workspace's copies are kept."
+        7 * 24 * 3600,
+        description="The undo window: how long what a person gave up (a deleted workspace, a discarded home) is kept.",
     )
     gc_most_per_run: Count = Field(500, description="What one run may sweep at most; the rest goes with the next.")
     restore_points_kept: Count = Field(3, description="The newest restore points of a workspace that are protected.")
@@ -499,12 +502,28 @@ def field_must(field: FieldInfo) -> Must | None:
     return next((m for m in [*field.metadata, *inner] if isinstance(m, Must)), None)
 
 
-def misspelt(environ: Mapping[str, str]) -> Iterator[str]:
-    """A variable that is nearly one of ours does nothing; saying so saves an evening."""
+REPLACED = {
+    "RECONCILER_INTERVAL": "COORDINATOR_ACTIVE_INTERVAL and COORDINATOR_IDLE_INTERVAL",
+    "RECONCILER_RETRY_BACKOFF": "a wait that doubles from 1 s up to 5 minutes",
+}
+"""Settings of the specification that have no effect here, and what stands in their place."""
+
+
+def without_effect(environ: Mapping[str, str]) -> Iterator[str]:
+    """One line for each variable that is set and does nothing: a setting that was replaced, or a misspelt one."""
+    for name, successor in REPLACED.items():
+        if environ.get(name):
+            yield f"{name} is replaced by {successor}, and has no effect"
+    yield from _misspelt(environ)
+
+
+def _misspelt(environ: Mapping[str, str]) -> Iterator[str]:
     known = {environment_name(field) for field in Settings.model_fields}
     families = tuple({name.split("_")[0] + "_" for name in known})
     for name in sorted(environ):
-        if name.startswith(families) and name not in known and (near := difflib.get_close_matches(name, known, 1, 0.9)):
+        if not name.startswith(families) or name in known or name in REPLACED:
+            continue
+        if near := difflib.get_close_matches(name, known, 1, 0.9):
             yield f"{name} is set but is no setting; did you mean {near[0]}?"
 
 

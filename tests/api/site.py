@@ -41,6 +41,7 @@ from codehub.usecases.creation import Creation
 from codehub.usecases.identity import Identity
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.limits import RunningSlots
+from codehub.usecases.looks import Looks
 from codehub.usecases.people import People
 from codehub.usecases.tokens import Tokens
 from codehub.usecases.wishes import Wishes
@@ -92,6 +93,7 @@ def parts_on(worlds: Worlds, limits: Limits | None = None, site: Site | None = N
         templates=people.templates(),
         tickets=people.tickets(),
         audit=people.audit(),
+        looks=Looks(people.audit(), SystemClock()),
         runtime=worlds.runtime,
         bus=bus,
         metrics=Metrics(),

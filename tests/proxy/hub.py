@@ -31,6 +31,7 @@ from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.accounts import NewUser, Ticket
 from codehub.ports.stores import Actor
 from codehub.proxy.addresses import Addresses
+from codehub.proxy.forwarders import Network
 from codehub.proxy.front_door import DoorParts, FrontDoor
 from codehub.proxy.limits import Limits as DoorLimits
 from codehub.proxy.visitors import VISIT_COOKIE
@@ -125,6 +126,9 @@ class Hub:
     def row(self, key: UUID) -> Workspace:
         return self.database.world.rows[key]
 
+    async def connect(self) -> Raw:
+        return Raw(*await asyncio.open_connection("127.0.0.1", self.port))
+
     # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def host(self, workspace: Workspace, port: int | None = None) -> str:
@@ -167,6 +171,13 @@ class Hub:
         if who is not None:
             sent["cookie"] = f"{SESSION_COOKIE}={who.session}"
         return await self.http.get(path, headers=sent)
+
+    async def raw(self, *lines: str) -> bytes:
+        """The head of the answer to exactly these lines: an ordinary client would tidy the path."""
+        raw = Raw(*await asyncio.open_connection("127.0.0.1", self.port))
+        self.opened.append(raw)
+        raw.write("\r\n".join((*lines, "", "")).encode())
+        return await raw.head()
 
     async def socket(self, *lines: str, host: str, path: str = "/") -> "Socket":
         """An upgrade, as a browser asks for it; `lines` are more headers."""
@@ -233,6 +244,7 @@ async def hub_on(
     public_url: str | None = f"http://{PLATFORM}",
     by_path: bool = True,
     door_limits: DoorLimits = LIMITS,
+    forwarders: tuple[Network, ...] = (),
 ) -> AsyncIterator[Hub]:
     outages = Outages()
     wire = FaultyWire(SystemClock(), outages.choose)
@@ -263,6 +275,7 @@ async def hub_on(
             addresses=Addresses(workspace_url, public_url),
             api=api.endpoint,
             by_path=by_path,
+            forwarders=forwarders,
         )
         door = FrontDoor(parts, door_limits)
         running = asyncio.ensure_future(door.run())

@@ -49,13 +49,6 @@ async def test_a_port_of_the_machine_is_no_page_of_the_ide(hub: Hub, path: str) 
     assert {seen.target for seen in hub.ide.seen} == {"/"}
 
 
-async def test_what_only_looks_like_such_a_port_is_the_ide_s(hub: Hub) -> None:
-    ann = await hub.person()
-    demo = await hub.workspace(ann)
-    for path in ("/proxy", "/proxy/", "/proxy/70x/", "/src/proxy/3000/"):
-        assert (await hub.get(demo, path, ann, DIRECT)).status_code == 200
-
-
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 async def test_no_link_from_elsewhere_leads_to_its_pages_at_the_platform_s_origin(hub: Hub, site: str) -> None:
     """A page of the workspace's own host sends its visitor to `/w/{id}/`, where its scripts would be the platform's."""

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from codehub.adapters.ide import IdeError, ensure_code_server
-from codehub.adapters.process.sandbox import find_bubblewrap
+from codehub.adapters.process.sandbox import find_confinement
 from codehub.bootstrap.places import ide_cache_dir
 from codehub.bootstrap.services import Services, open_services
 from codehub.cli.exits import FAILED
@@ -93,7 +93,7 @@ class Stranger:
 @pytest.fixture(params=["bubblewrap", "no bubblewrap"])
 def stranger(request: pytest.FixtureRequest, cache: Path) -> Iterator[Stranger]:
     sandbox = request.param == "bubblewrap"
-    if sandbox and find_bubblewrap() is None:
+    if sandbox and find_confinement() is None:
         pytest.skip("bubblewrap is not there or does not work")
     with temporary_data_dir() as directory:
         (directory / "home").mkdir()

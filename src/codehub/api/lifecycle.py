@@ -20,11 +20,12 @@ from codehub.api.schemas import (
 )
 from codehub.api.workspaces import shown, visible
 from codehub.domain.addresses import entry_url
+from codehub.domain.audit import AuditAction
 from codehub.domain.errors import Conflict, Invalid, NotFound
 from codehub.domain.identity import Scope
 from codehub.domain.workspace import RecoverAction
 from codehub.ports.views import Owned
-from codehub.usecases.handing_over import TICKET_SECONDS, hand_over, note_admin
+from codehub.usecases.handing_over import TICKET_SECONDS, hand_over
 from codehub.usecases.identity import actor_of
 from codehub.usecases.new_secrets import new_session_token
 from codehub.usecases.reading import Reading
@@ -55,7 +56,7 @@ async def read_logs(
 ) -> LogsShown:
     """What the IDE printed last. Empty when no container is there."""
     owned = await visible(parts, caller, workspace_id, Scope.READ)
-    await note_admin(parts.audit, caller, owned, "read_logs")
+    await parts.looks.noted(caller, owned, AuditAction.READ_LOGS)
     return LogsShown(text=await parts.runtime.logs(workspace_id, tail))
 
 

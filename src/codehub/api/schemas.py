@@ -172,6 +172,10 @@ class NewWorkspace(Incoming):
     standby_ttl_seconds: TtlSeconds | None = None
     archive_ttl_seconds: TtlSeconds | None = None
     git_url: GitUrl | None = None
+    asleep_if_full: StrictBool = Field(
+        default=False,
+        description="When no running slot is free, it is made asleep (STANDBY) in place of a 429.",
+    )
 
 
 class WorkspaceChange(Incoming):
@@ -241,6 +245,7 @@ class Workspace(Outgoing):
     updated_at: datetime
     deleted_at: datetime | None
     purged_at: datetime | None = Field(description="Gone for good since then; null = it can be brought back.")
+    undo_until: datetime | None = Field(description="A deleted one can be brought back until then, at least.")
 
 
 class LedgerEntry(Outgoing):
@@ -377,6 +382,7 @@ class LimitsShown(Outgoing):
     holders: list[SlotHolder]
     max_running_global: int
     running_global: int
+    undo_seconds: int = Field(description="How long what is deleted can be brought back.", examples=[604_800])
 
 
 class TemplateShown(Outgoing):

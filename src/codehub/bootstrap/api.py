@@ -12,13 +12,14 @@ from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.app import create_app
 from codehub.api.parts import ApiParts, Check, Site
 from codehub.bootstrap.places import archive_url
-from codehub.bootstrap.rules import limits, tuning
+from codehub.bootstrap.rules import limits, retention, tuning
 from codehub.bootstrap.services import Services, identity
 from codehub.dashboard.files import dashboard
 from codehub.settings import Settings
 from codehub.usecases.creation import Creation
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.limits import RunningSlots
+from codehub.usecases.looks import Looks
 from codehub.usecases.oidc import Oidc
 from codehub.usecases.people import People
 from codehub.usecases.tokens import Tokens
@@ -58,6 +59,7 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
         templates=templates,
         tickets=database.tickets(),
         audit=database.audit(),
+        looks=Looks(database.audit(), SystemClock()),
         runtime=services.runtime,
         bus=bus,
         metrics=services.metrics,
@@ -69,7 +71,13 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
             "archives": Check(lambda: services.archives.look(probe)),
             "runtime": Check(lambda: services.runtime.containers([NOBODY])),
         },
-        site=Site(settings.public_url, settings.workspace_url, settings.runtime, settings.redis_channel_sse_prefix),
+        site=Site(
+            settings.public_url,
+            settings.workspace_url,
+            settings.runtime,
+            settings.redis_channel_sse_prefix,
+            undo=retention(settings).undo,
+        ),
         pages=dashboard(),
     )
 

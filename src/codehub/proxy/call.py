@@ -72,9 +72,18 @@ class Call:
 
     @property
     def is_deliberate(self) -> bool:
-        """The address was typed, or followed from the same origin: a person wants this very workspace."""
+        """A person wants this very workspace: the address was typed or taken from a bookmark, which no page can do, or
+        a page of the same origin led here and the browser vouches for a person's act. What a page does by itself, a
+        reload above all, comes from the same origin without that."""
         site = self.head.fields.header(b"sec-fetch-site")
-        return self.is_navigation and site in (b"none", b"same-origin")
+        if not self.is_navigation or self.head.fields.header(b"sec-fetch-dest") not in (None, b"document"):
+            return False
+        return site == b"none" or (site == b"same-origin" and self.has_user_activation)
+
+    @property
+    def has_user_activation(self) -> bool:
+        """The browser says that a person's act led here: a click, a key, its own reload button. Some never say so."""
+        return self.head.fields.header(b"sec-fetch-user") == b"?1"
 
     @property
     def from_elsewhere(self) -> bool:

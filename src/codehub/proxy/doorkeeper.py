@@ -5,15 +5,17 @@ that a hot request touches neither PostgreSQL nor Redis; events take passes back
 answer with asks for that itself, by a POST from its own origin.
 """
 
+import asyncio
 from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
 from codehub.domain.access import Door, doorway
+from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import CodeHubError
 from codehub.ports.runtime import Endpoint, Runtime
 from codehub.proxy.activity import Activities
-from codehub.proxy.addresses import APP_PATHS, Addresses, Platform, WorkspaceHost, app_path
+from codehub.proxy.addresses import Addresses, Platform, WorkspaceHost, app_path, is_port_proxy
 from codehub.proxy.call import Call, accepts_pages, spoken
 from codehub.proxy.directory import Directory, Entry
 from codehub.proxy.gate import Cap, Failure, Forward, Respond, Route, Verdict, Wait
@@ -26,16 +28,15 @@ from codehub.proxy.request import RequestHead
 from codehub.proxy.responses import plain_failure, problem, redirect, websocket_refusal
 from codehub.proxy.strangers import is_foreign
 from codehub.proxy.view import View, crowded_view, failure_view, no_listener, not_found, unavailable
-from codehub.proxy.visitors import Credential, Visitors, cookie_value
+from codehub.proxy.visitors import Credential, Visitors, cookie_value, credential_of
 from codehub.usecases.entrance import Visitor
 
 DEAF_SECONDS: Final = 2.0
 """How long a pass lasts while the bus cannot be heard."""
 NOTED_SECONDS: Final = 3600.0
+RECOGNISED_SECONDS: Final = 2.0
 TRY_AGAIN_LATER: Final = 1013
 _OUR_PATH: Final = b"/" + RESERVED
-_NEVER_PASSED: Final = (RESERVED, *APP_PATHS)
-_LONGEST_BEGINNING: Final = max(map(len, _NEVER_PASSED))
 _BY_PATH: Final = BY_PATH.encode()
 _OPEN: Final = OPEN_PATH.encode()
 _UUID_LENGTH: Final = 36
@@ -85,8 +86,8 @@ class Doorkeeper:
     def decide(self, head: RequestHead) -> Verdict:
         given = head.fields.passport
         if given is not None and given.until > self.now and head.target.startswith(given.prefix):
-            begins = len(given.prefix)
-            if not head.target[begins : begins + _LONGEST_BEGINNING].lower().startswith(_NEVER_PASSED):
+            rest = head.target[len(given.prefix) :]
+            if not rest.startswith(RESERVED) and not is_port_proxy(rest):
                 if given.prefix != b"/":
                     return self._below_again(head, given)
                 self._activities.requested(given.entry, head.method, head.target, head.fields.body_length)
@@ -114,7 +115,26 @@ class Doorkeeper:
         if path.startswith(_OUR_PATH):
             found = asset(path[len(_OUR_PATH) :], head.fields.header(b"if-none-match"))
             return found or problem(404, "There is nothing of this name here.", "not_found")
-        return self._api
+        return self._to_platform(head)
+
+    def _to_platform(self, head: RequestHead) -> Verdict:
+        """The API authorizes for itself. Who asks decides here only whose share of its connections is used."""
+        credential = credential_of(head.fields, SESSION_COOKIE)
+        if credential is None:
+            return self._api
+        visitor = self._visitors.known(credential, self.now)
+        if visitor is None:
+            return Wait(self._recognised(credential))
+        return replace(self._api, person=visitor.user.id)
+
+    async def _recognised(self, credential: Credential) -> Forward:
+        """Who cannot be recognised now, because the database does not answer, is served like a stranger."""
+        try:
+            async with asyncio.timeout(RECOGNISED_SECONDS):
+                visitor = await self._visitors.find(credential, self.now)
+        except (CodeHubError, TimeoutError):
+            visitor = None
+        return self._api if visitor is None else replace(self._api, person=visitor.user.id)
 
     def _below(self, head: RequestHead, path: bytes) -> Verdict:
         name, slash, _ = path[len(_BY_PATH) :].partition(b"/")
@@ -135,15 +155,16 @@ class Doorkeeper:
         name = call.reserved
         if name is not None:
             return self._reception.serve(call, name)
-        app = app_path(call.target) if call.port is None else None
-        if app is not None:
-            return self._app(call, *app)
+        if call.port is None and is_port_proxy(call.target[1:]):
+            return self._port_proxy(call)
         credential = call.credential
         if credential is None:
             return self._nobody(call)
         visitor, entry = self._visitors.known(credential, self.now), self._directory.known(call.name)
         if visitor is None or entry is None or call.port is not None or self._is_unnoted(visitor, entry):
-            return Wait(self._look(call, credential))
+            return Wait(self._look(call, credential), proven=visitor is not None)
+        if doorway(entry.workspace).door is not Door.FORWARD:
+            return Wait(self._look(call, credential), proven=True)
         return self._known(call, credential, visitor, entry) or self._admit(call, credential, visitor, entry)
 
     def _known(self, call: Call, credential: Credential, visitor: Visitor, entry: Entry) -> Forward | None:
@@ -158,8 +179,9 @@ class Doorkeeper:
             return None
         return self._passed(call, kept, entry, self._good_until(credential, visitor))
 
-    def _app(self, call: Call, port: int, path: str) -> Respond:
+    def _port_proxy(self, call: Call) -> Respond:
         """A port has an origin of its own, so that what answers there cannot use the IDE."""
+        port, path = app_path(call.target) or (0, "")
         if call.is_navigation and not call.by_path and 0 < port < 65536:
             return redirect(self._addresses.workspace_origin(WorkspaceHost(str(call.name), port)) + path)
         return problem(404, "A port of a workspace is at a host of its own, not below its IDE.", "not_found")
@@ -181,7 +203,12 @@ class Doorkeeper:
             if entry is not None and self._is_unnoted(visitor, entry):
                 await self._reception.entrance.note_look(visitor, entry.workspace.id)
                 self._noted[visitor.user.id, entry.workspace.id] = self.now + NOTED_SECONDS
-            if entry is not None and call.port is not None:
+            refused = self._refusal(call, visitor, entry)
+            if refused is not None or entry is None:
+                return refused or self._missing(call)
+            if doorway(entry.workspace).door is not Door.FORWARD:
+                return await self._explained(call, visitor, entry)
+            if call.port is not None:
                 return await self._admit_to_port(call, credential, visitor, entry, call.port)
             return self._admit(call, credential, visitor, entry)
         except CodeHubError:
@@ -201,10 +228,10 @@ class Doorkeeper:
             return redirect(view.actions[0].link)
         return self._shown(call, view)
 
-    def _admit(self, call: Call, credential: Credential, visitor: Visitor, entry: Entry | None) -> Forward | Respond:
+    def _admit(self, call: Call, credential: Credential, visitor: Visitor, entry: Entry) -> Forward | Respond:
         refused = self._refusal(call, visitor, entry)
-        if refused is not None or entry is None:
-            return refused or self._missing(call)
+        if refused is not None:
+            return refused
         if entry.endpoint is None:
             return self._shown(call, failure_view(Failure.UNREACHABLE, call.language, entry.workspace.name))
         target = call.target
@@ -235,9 +262,6 @@ class Doorkeeper:
         self, call: Call, credential: Credential, visitor: Visitor, entry: Entry, port: int
     ) -> Forward | Respond:
         """Asked anew each time: another may listen there by now."""
-        refused = self._refusal(call, visitor, entry)
-        if refused is not None:
-            return refused
         endpoint = await self._runtime.port_endpoint(entry.workspace.id, port)
         if endpoint is None:
             return self._shown(call, no_listener(port, entry.workspace.name, call.language))
@@ -257,17 +281,13 @@ class Doorkeeper:
         return visitor.may_enter(entry.workspace, call.port) and (own or not call.by_path)
 
     def _refusal(self, call: Call, visitor: Visitor, entry: Entry | None) -> Respond | None:
-        """None: go on to the workspace."""
+        """None: go on to the workspace, if it runs."""
         if entry is None or not self._may_enter(call, visitor, entry):
             return self._missing(call)
-        gate, sent = doorway(entry.workspace), self._sent_here(call, entry)
+        sent = self._sent_here(call, entry)
         if sent is not None:
             return sent
-        if gate.door is Door.NOT_FOUND:
-            return self._missing(call)
-        if gate.door is not Door.FORWARD:
-            return self._explained(call, entry, may_wake=gate.may_wake)
-        return None
+        return self._missing(call) if doorway(entry.workspace).door is Door.NOT_FOUND else None
 
     def _sent_here(self, call: Call, entry: Entry) -> Respond | None:
         """By another site. None: by nobody, or by a link to a host where it does no harm."""
@@ -279,12 +299,18 @@ class Doorkeeper:
             return redirect(self._addresses.workspace_origin(WorkspaceHost(slug)) + call.target.decode())
         return None
 
-    def _explained(self, call: Call, entry: Entry, *, may_wake: bool) -> Respond:
+    async def _explained(self, call: Call, visitor: Visitor, entry: Entry) -> Respond:
+        """It does not run: a page says so, and asks for the wake by itself if a person came to start it."""
         if call.head.fields.upgrade:
             return _later(call.head, "The workspace does not run.")
         arrived = cookie_value(call.head.fields, ARRIVED_COOKIE) is not None
-        wakes = may_wake and (call.is_deliberate or (arrived and call.is_navigation))
-        said = self._shown(call, self._reception.view_of(call, entry.workspace, wakes=wakes))
+        came_with_ticket = arrived and call.is_navigation
+        wakes = doorway(entry.workspace).may_wake and (call.is_deliberate or came_with_ticket)
+        view = await self._reception.no_room(call, entry.workspace, visitor) if wakes else None
+        if view is None:
+            view = self._reception.view_of(call, entry.workspace, wakes=wakes)
+            view = replace(view, unless_reloaded=view.wakes and not (call.has_user_activation or came_with_ticket))
+        said = self._shown(call, view)
         return replace(said, headers=(*said.headers, ARRIVED_ONCE)) if arrived else said
 
     def _missing(self, call: Call) -> Respond:

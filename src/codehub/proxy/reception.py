@@ -4,12 +4,12 @@ waits, and the wake, which only a POST from our own page or with a token can be.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
 
-from codehub.domain.access import doorway
+from codehub.domain.access import Door, doorway
 from codehub.domain.addresses import ENTRANCE, RESERVED
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import CodeHubError, LimitReached, NotFound
@@ -21,15 +21,27 @@ from codehub.proxy.gate import Forward, Header, Respond, Verdict, Wait
 from codehub.proxy.handover import RESERVED_PATH, open_path, way_in
 from codehub.proxy.pages import answer, asset, state
 from codehub.proxy.responses import problem, redirect
-from codehub.proxy.view import View, limit_view, making_room, no_cookie, not_found, signed_out, unavailable
+from codehub.proxy.view import (
+    View,
+    limit_view,
+    making_room,
+    no_cookie,
+    not_found,
+    owner_limit_view,
+    signed_out,
+    unavailable,
+)
 from codehub.proxy.visitors import VISIT_COOKIE, Visitors, cookie_value
 from codehub.proxy.workspace_view import view_of
 from codehub.usecases.entrance import Entrance, Visitor
+from codehub.usecases.limits import Standing
 
 _ENTER: Final = ENTRANCE.removeprefix(RESERVED).encode()
 ARRIVED_COOKIE: Final = f"{SESSION_COOKIE}-arrived"
 ARRIVED_SECONDS: Final = 30
 POLL_SECONDS: Final = 25.0
+NO_ROOM_STATUS: Final = 502
+"""Of the page that a person gets; the wake itself is refused with 429."""
 
 Desk = Callable[[Call], Awaitable[Respond]]
 
@@ -55,7 +67,8 @@ class Reception:
         desk = desks.get((call.head.method, name))
         if desk is None or is_prefetch(call.head):
             return problem(404, "There is nothing of this name here.", "not_found")
-        return Wait(self._kindly(desk, call))
+        known = call.credential is not None and self.visitors.known(call.credential, self.now()) is not None
+        return Wait(self._kindly(desk, call), proven=known)
 
     async def _kindly(self, desk: Desk, call: Call) -> Forward | Respond:
         try:
@@ -89,11 +102,11 @@ class Reception:
         entered = await self.entrance.enter(call.query.get("ticket", ""))
         entry = await self.directory.find(call.name)
         place = (entry.workspace.id, call.port) if entry else None
-        if entered is None or (entered[0].workspace_id, entered[0].port) != place:
+        if entry is None or entered is None or (entered[0].workspace_id, entered[0].port) != place:
             return self._once_more(call, to)
         ticket, secret = entered
         cookies = [_cookie(VISIT_COOKIE, secret, int(self.entrance.identity.rules.absolute_seconds))]
-        if ticket.wakes:
+        if ticket.wakes and doorway(entry.workspace).door is not Door.FORWARD:
             cookies.append(_cookie(ARRIVED_COOKIE, "1", ARRIVED_SECONDS))
         return redirect(f"{RESERVED_PATH}arrived?{urlencode({'to': to})}", tuple(cookies))
 
@@ -140,10 +153,16 @@ class Reception:
         try:
             woken = await self.entrance.wake(visitor, entry.workspace.id)
         except LimitReached:
-            standing = await self.entrance.standing(visitor)
-            view = limit_view(entry.workspace, standing.holders, call.language, limit=standing.max_running)
+            view = _limit(call, entry.workspace, visitor, await self.entrance.standing(entry.workspace))
             return state(view, view.status)
         return state(self.view_of(call, woken), 202)
+
+    async def no_room(self, call: Call, workspace: Workspace, visitor: Visitor) -> View | None:
+        """What a person who comes to start it is told at once if the limit forbids it. None: there is room."""
+        standing = await self.entrance.standing(workspace)
+        if standing.has_room_for(workspace):
+            return None
+        return replace(_limit(call, workspace, visitor, standing), status=NO_ROOM_STATUS)
 
     async def _make_room(self, call: Call, workspace: Workspace, visitor: Visitor, instead: str) -> Respond:
         try:
@@ -152,7 +171,8 @@ class Reception:
             return problem(422, "`instead` is not a workspace's id.", "invalid")
         if workspace.desired_state is Desired.RUNNING:
             return state(self.view_of(call, workspace), 202)  # its page wants no room for what has its place
-        return state(making_room(workspace, await self.entrance.give_way(visitor, other), call.language), 202)
+        gives_way = await self.entrance.give_way(visitor, other, workspace)
+        return state(making_room(workspace, gives_way, call.language), 202)
 
     def _from_our_page(self, call: Call) -> bool:
         fields = call.head.fields
@@ -169,6 +189,13 @@ class Reception:
         if entry is None or not visitor.may_enter(entry.workspace, call.port):
             raise NotFound("There is no such workspace, or it is not yours.")
         return entry, visitor
+
+
+def _limit(call: Call, workspace: Workspace, visitor: Visitor, standing: Standing) -> View:
+    """Only its owner is shown what else of theirs runs: the pages of this host can read what an admin is told here."""
+    if workspace.owner_id != visitor.user.owner_id:
+        return owner_limit_view(workspace, call.language)
+    return limit_view(workspace, standing.holders, call.language, limit=standing.max_running)
 
 
 def _cookie(name: str, value: str, seconds: int) -> Header:

@@ -100,7 +100,8 @@ class Upstream(asyncio.Protocol):
                 self._fail(client, Failure.GARBAGE)
             return
         try:
-            head = parse_response(data[:end], self._limits.header_lines, _readers(client.forward))
+            readers, host = _readers(client.forward), client.head.fields.host
+            head = parse_response(data[:end], self._limits.header_lines, readers, host)
         except Refused:
             self._fail(client, Failure.GARBAGE)
             return

@@ -75,8 +75,9 @@ class Step:
 class View:
     """`text`: what is going on. `detail`: why, and what to do. `report`: a failure's own words, as they were written.
 
-    `wakes`: the page asks for the wake by itself, once, as soon as somebody sees it. `settled`: nothing changes unless
-    somebody does something. `retry_seconds`: the page asks for its own address again until something else answers.
+    `wakes`: the page asks for the wake by itself, once, as soon as somebody sees it; with `unless_reloaded`, only if
+    the browser calls its arrival no reload. `settled`: nothing changes unless somebody does something.
+    `retry_seconds`: the page asks for its own address again until something else answers.
     """
 
     name: str
@@ -90,6 +91,7 @@ class View:
     steps: tuple[Step, ...] = ()
     actions: tuple[Action, ...] = ()
     wakes: bool = False
+    unless_reloaded: bool = False
     settled: bool = False
     retry_seconds: float | None = None
 
@@ -137,6 +139,20 @@ def limit_view(
         emblem=Emblem.FULL,
         actions=tuple(actions),
         settled=not leaving,
+    )
+
+
+def owner_limit_view(workspace: Workspace, language: Language) -> View:
+    """For an admin at somebody else's workspace: what else of the owner's runs is not for this page."""
+    return View(
+        name="limit",
+        status=429,
+        title=say(language, "limit.title", name=workspace.name),
+        text=say(language, "limit.owner"),
+        detail=say(language, "limit.owner_todo"),
+        emblem=Emblem.FULL,
+        actions=(Action(WAKE, say(language, "action.again")),),
+        settled=True,
     )
 
 

@@ -12,20 +12,27 @@ from enum import StrEnum
 from typing import TypeVar
 from uuid import UUID
 
-from codehub.domain.errors import Unreachable
+from codehub.domain.errors import BackendError, Unreachable
 from codehub.ports.signals import Clock
 
 T = TypeVar("T")
 
 
 class Mishap(StrEnum):
-    FAIL = "fail"  # never delivered
-    LOSE_ANSWER = "lose_answer"  # done, but the caller hears an error
+    FAIL = "fail"  # no connection: never delivered
+    CUT_SENDING = "cut_sending"  # the connection broke while the question was sent: never delivered
+    LOSE_ANSWER = "lose_answer"  # done, and the connection broke before the answer
+    HALF_ANSWER = "half_answer"  # done, and the connection broke within the answer
+    REFUSE = "refuse"  # not done, and the answer says so: a definite failure
     HANG = "hang"  # delivered, and no answer ever
     SLOW = "slow"  # delivered after `seconds`
     OLD_NEWS = "old_news"  # answered after `seconds` with what was true before them
     LATE = "late"  # the caller hears an error now; it happens after `seconds`
     REPEAT = "repeat"  # done now, and once more after `seconds`
+
+
+BREAKS = (Mishap.FAIL, Mishap.CUT_SENDING, Mishap.LOSE_ANSWER, Mishap.HALF_ANSWER, Mishap.HANG)
+"""Every way in which a backend that is out can break off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +63,16 @@ class FaultyWire(Wire):
         match fault.mishap:
             case Mishap.FAIL:
                 raise Unreachable(f"{name}: connection refused")
+            case Mishap.CUT_SENDING:
+                raise Unreachable(f"{name}: broken pipe")
             case Mishap.LOSE_ANSWER:
                 effect()
                 raise Unreachable(f"{name}: connection lost before the answer")
+            case Mishap.HALF_ANSWER:
+                effect()
+                raise Unreachable(f"{name}: connection lost within the answer")
+            case Mishap.REFUSE:
+                raise BackendError(f"{name}: refused")
             case Mishap.HANG:
                 effect()
                 await self._clock.sleep(self._timeout)

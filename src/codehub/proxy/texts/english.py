@@ -115,6 +115,8 @@ ENGLISH: Final[dict[str, str]] = {
     "limit.choose": "Stop one of yours to make room. Its files stay as they are.",
     "limit.wait": "Try again in a while, or ask an administrator for more room.",
     "limit.leaving": "One of yours is stopping already: there is room in a moment.",
+    "limit.owner": "Its owner runs as many workspaces as they may, or this installation is full.",
+    "limit.owner_todo": "Stop another of the owner's workspaces on the dashboard, or raise the limit.",
     "room.title": "Making room for {name}",
     "room.text": "{other} is stopping. {name} starts right after.",
     # ── not in, not there, no answer ─────────────────────────────────────────────────────────────────────────────────
