@@ -151,6 +151,7 @@ Reachable = Annotated[
 PathMode = Annotated[Literal["auto", "on", "off"], Must("auto, on or off", "off")]
 AccessLog = Annotated[Literal["off", "errors", "all"], Must("off, errors or all", "all")]
 Runtime = Annotated[Literal["process", "docker"], Must("process or docker", "docker")]
+Ide = Annotated[Literal["code-server", "jupyterlab"], Must("code-server or jupyterlab", "jupyterlab")]
 Firewall = Annotated[Literal["ours", "operator"], Must("ours or operator", "ours")]
 EngineAddress = Annotated[
     str, Field(pattern=r"^(unix:///|tcp://)\S+$"), Must("a Docker engine's address", "tcp://engine.example.com:2376")
@@ -263,16 +264,22 @@ class Settings(BaseSettings):
         validation_alias="CODEHUB_WORKSPACE_PIDS",
         description="Processes and threads of a container whose template says nothing.",
     )
+    ide: Ide = Field(
+        "code-server",
+        validation_alias="CODEHUB_IDE",
+        description="The IDE of the process runtime: `code-server`, which we install, or the `jupyterlab` whose "
+        "`jupyter-lab` is in our PATH ([more](../ide.md)). Images bring their own.",
+    )
     ide_command: CommandLine | None = Field(
         None,
         validation_alias="CODEHUB_IDE_COMMAND",
         description="What the process runtime runs as the IDE. `{socket}`: where it must listen; `{home}`: the home. "
-        "Unset: code-server.",
+        "Unset: as CODEHUB_IDE says ([more](../ide.md)).",
     )
     ide_cache_dir: Directory | None = Field(
         None,
         validation_alias="CODEHUB_IDE_CACHE_DIR",
-        description="Where code-server is installed, once, if CODEHUB_IDE_COMMAND names no other IDE. "
+        description="Where code-server is installed, once, if no other IDE is named. "
         "Unset: `codehub` in XDG_CACHE_HOME, which is `~/.cache` if unset.",
     )
     install_id: Label | None = Field(

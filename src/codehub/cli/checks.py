@@ -221,11 +221,12 @@ async def ide(settings: "Settings") -> Finding:
 
     if settings.runtime != "process":
         return ok("ide", "not needed: it is in the workspaces' image")
-    if settings.ide_command:
-        program = settings.ide_command.split()[0]
+    if settings.ide_command or settings.ide == "jupyterlab":
+        program = settings.ide_command.split()[0] if settings.ide_command else "jupyter-lab"
+        named = "CODEHUB_IDE_COMMAND" if settings.ide_command else "CODEHUB_IDE"
         if shutil.which(program) is None:
-            return fail("ide", f"{program} is not there", "Install it, or correct CODEHUB_IDE_COMMAND.")
-        return ok("ide", f"{program} (CODEHUB_IDE_COMMAND)")
+            return fail("ide", f"{program} is not there", f"Install it, or correct {named}.")
+        return ok("ide", f"{program} ({named})")
     found = installed_ide(settings)
     if found is not None:
         return ok("ide", f"code-server {found.version} in {found.directory}")

@@ -25,7 +25,7 @@ from codehub.proxy.gate import Cap, Failure, Forward, Respond, Route, Verdict, W
 from codehub.proxy.handover import OPEN_PATH, Handover, way_in
 from codehub.proxy.pages import RESERVED, answer, asset
 from codehub.proxy.passes import Pass
-from codehub.proxy.presence import AppPresence, IdePresence, counts
+from codehub.proxy.presence import AppPresence, ide_tap
 from codehub.proxy.reception import ARRIVED_COOKIE, ARRIVED_ONCE, Reception
 from codehub.proxy.request import RequestHead
 from codehub.proxy.responses import plain_failure, problem, redirect
@@ -94,8 +94,7 @@ class Doorkeeper:
             if not rest.startswith(RESERVED) and not is_port_proxy(rest):
                 if given.prefix != b"/":
                     return self._below_again(head, given)
-                if not given.entry.active and counts(head.method, head.target):
-                    self._activities.seen(given.entry)
+                self._activities.requested(given.entry, head.method, head.target, head.fields.body_length)
                 return given.forward
         place = self._addresses.place(head.fields.host)
         if isinstance(place, WorkspaceHost):
@@ -106,8 +105,7 @@ class Doorkeeper:
 
     def _below_again(self, head: RequestHead, given: Pass) -> Forward:
         target = given.inner(head.target)
-        if not given.entry.active and counts(head.method, target):
-            self._activities.seen(given.entry)
+        self._activities.requested(given.entry, head.method, target, head.fields.body_length)
         return replace(given.forward, target=target)
 
     def _platform(self, head: RequestHead) -> Verdict:
@@ -260,12 +258,13 @@ class Doorkeeper:
             return refused
         if entry.endpoint is None:
             return self._shown(call, failure_view(Failure.UNREACHABLE, call.language, entry.workspace.name))
+        target = call.target
         forward = Forward(
             entry.endpoint,
             label=Label(visitor, credential, entry),
-            target=call.target if call.by_path else None,
+            target=target if call.by_path else None,
             shares_origin=call.by_path,
-            tap=lambda: IdePresence(lambda: self._activities.seen(entry)),
+            tap=lambda: ide_tap(target, lambda: self._activities.seen(entry)),
             holder=visitor.user.id,
             route=self._ide,
             location=self._location(entry.workspace.slug, None),
@@ -281,8 +280,7 @@ class Doorkeeper:
             given = Pass(forward, entry, call.prefix, until)
             entry.give(given, self.now)
             call.head.fields.passport = given
-        if counts(call.head.method, call.target):
-            self._activities.seen(entry)
+        self._activities.requested(entry, call.head.method, call.target, call.head.fields.body_length)
         return forward
 
     async def _admit_to_port(
@@ -300,7 +298,7 @@ class Doorkeeper:
             return problem(403, "No page of a port may use the editor.", "cross_site")
         if endpoint is None:
             return self._shown(call, no_listener(port, entry.workspace.name, call.language))
-        self._activities.seen(entry)
+        self._activities.requested(entry, call.head.method, call.target, call.head.fields.body_length, port)
         return Forward(
             endpoint,
             label=Label(visitor, credential, entry),
