@@ -15,7 +15,11 @@ from pydantic_core import PydanticUndefined
 from codehub.api.app import document
 from codehub.dashboard import vocabulary
 from codehub.domain import errors
+<<<<<<< HEAD
 from codehub.domain.errors import REASONS, ReasonRule
+=======
+from codehub.domain.errors import CONTEXT_FIELDS, REASONS
+>>>>>>> main
 from codehub.domain.transitions import OPERATIONS, TABLE
 from codehub.domain.workspace import LEVEL, Operation, Phase
 from codehub.settings import Settings, environment_name, field_must
@@ -118,6 +122,14 @@ def error_reasons() -> list[str]:
                 [code(reason), rule.meaning, rule.what_to_do, when(rule), yes(rule.clears_itself)]
                 for reason, rule in REASONS.items()
             ),
+        ),
+        "",
+        "`error_info.context` holds the fields of its reason, always, null where a value is not known; more may stand",
+        "beside them.",
+        "",
+        *table(
+            ("reason", "context"),
+            ([code(reason), ", ".join(map(code, fields))] for reason, fields in CONTEXT_FIELDS.items()),
         ),
         "",
         "## In the code",

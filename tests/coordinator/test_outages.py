@@ -281,3 +281,25 @@ async def test_a_former_home_is_not_removed_with_them() -> None:
     shop.worlds.jobs.failing.clear()
     await shop.converge()
     assert set(shop.worlds.runtime.volumes) == {VOLUME, shop.row.home_store_key}
+
+
+@in_virtual_time
+async def test_an_outage_names_the_endpoint_in_the_error_s_context() -> None:
+    shop = await Workshop.open()
+    shop.place(with_home(desired_state=Desired.RUNNING), volume=HOME)
+    shop.wire.faults["runtime.start_container"] = Fault(Mishap.FAIL)
+    await turn_until(shop, lambda row: row.error_info is not None)
+    assert shop.row.error_info is not None
+    context = shop.row.error_info.context
+    assert (context["endpoint"], context["status_code"], bool(context["error"])) == ("memory", None, True)
+
+
+@in_virtual_time
+async def test_a_lost_home_says_which_volume_and_which_archive() -> None:
+    shop = await Workshop.open()
+    shop.place(with_home(archive_key=KEY), volume=HOME, archives={KEY: HOME})
+    shop.worlds.runtime.volumes.clear()
+    await shop.reconcile(3)
+    assert shop.row.error_info is not None
+    assert shop.row.error_info.reason is ErrorReason.DATA_LOST
+    assert shop.row.error_info.context.items() >= {"archive_key": KEY, "detail": f"volume {VOLUME} not found"}.items()

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from codehub.domain import naming, operations
-from codehub.domain.errors import ErrorReason, Unreachable
+from codehub.domain.errors import CONTEXT_FIELDS, ErrorReason, Unreachable
 from codehub.domain.judge import ArchiveState, Facts, judge
 from codehub.domain.operations import Failure, settle_health
 from codehub.domain.plan import Complete, Policy, TimedOut, plan
@@ -495,3 +495,35 @@ def test_the_archive_of_an_operation_is_told_by_its_id() -> None:
     assert naming.is_archive_of(KEY, workspace().id, OP_ID)
     assert not naming.is_archive_of(KEY, workspace().id, OTHER_OP_ID)
     assert not naming.is_archive_of(KEY, workspace().id, None)
+
+
+@pytest.mark.parametrize("reason", list(ErrorReason))
+def test_the_context_of_an_error_holds_the_fields_of_its_reason(reason: ErrorReason) -> None:
+    """As the specification lists them, whatever the failure itself knew."""
+    row = busy(with_home(archive_key=KEY, image_ref="tools:1"), Operation.STARTING)
+    known = {"exit_code": 137}
+    info = fail(row, Failure(reason, "it ended", dict(known))).error_info
+    assert info is not None
+    assert {*CONTEXT_FIELDS[reason], *known} <= info.context.keys()
+    assert info.context["exit_code"] == 137
+    expected = {"action": "start", "error": "it ended", "archive_key": KEY, "image": "tools:1"}
+    assert {name: info.context[name] for name in expected if name in CONTEXT_FIELDS[reason]} == {
+        name: value for name, value in expected.items() if name in CONTEXT_FIELDS[reason]
+    }
+
+
+@pytest.mark.parametrize(
+    ("operation", "action"),
+    [
+        (Operation.PROVISIONING, "provision"),
+        (Operation.RESTORING, "restore"),
+        (Operation.STARTING, "start"),
+        (Operation.STOPPING, "delete"),
+        (Operation.ARCHIVING, "archive"),
+        (Operation.DELETING, "delete_volume"),
+    ],
+)
+def test_a_failed_action_is_named_as_the_specification_names_it(operation: Operation, action: str) -> None:
+    info = fail(busy(with_home(), operation), Failure(ErrorReason.ACTION_FAILED, "no")).error_info
+    assert info is not None
+    assert info.context == {"action": action, "exit_code": None, "stderr": None}

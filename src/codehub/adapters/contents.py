@@ -11,8 +11,9 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 
 from codehub.adapters.archive_extract import file_bytes, folder_tar
-from codehub.adapters.archive_index import ArchiveIndex, IndexBuilder
+from codehub.adapters.archive_index import ArchiveIndex, IndexBuilder, expected_bytes
 from codehub.adapters.archive_proof import Marking, proven, whole
+from codehub.adapters.index_memory import Allowance
 from codehub.adapters.index_shelf import IndexShelf
 from codehub.adapters.threaded import Gone, threaded
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable
@@ -52,15 +53,15 @@ _PATIENCE = Patience(
 
 
 class ObjectContents:
-    """`most_entries`: of all archives together whose indexes are kept; one costs about 70 bytes."""
+    """`index_bytes`: the memory of all indexes together; one index has at most half of it."""
 
-    def __init__(self, store_url: str, *, most_entries: int = 500_000, answer_seconds: float = 15.0) -> None:
+    def __init__(self, store_url: str, *, index_bytes: int = 256 << 20, answer_seconds: float = 15.0) -> None:
         parse_store(store_url)
         self._url = store_url
         self._seconds = answer_seconds
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="contents")
         self._listers = ThreadPoolExecutor(_LISTERS, thread_name_prefix="contents-listing")
-        self.shelf = IndexShelf(self._index, most_entries, _PASSES_AT_ONCE)
+        self.shelf = IndexShelf(self._index, index_bytes, _PASSES_AT_ONCE)
 
     async def tree(self, key: str, path: str, start: int = 0, most: int | None = None, *, owner: str = "") -> Listing:
         index = await self.shelf.get(key, turn=owner)
@@ -115,12 +116,14 @@ class ObjectContents:
         except TimeoutError as error:
             raise Unreachable(f"the object store did not answer within {self._seconds:g} s") from error
 
-    async def _index(self, key: str) -> ArchiveIndex:
+    async def _index(self, key: str, allowance: Allowance) -> ArchiveIndex:
         store, meta = await self._believed(key)
+        with _explained():
+            await allowance.reserve(expected_bytes(meta.files))
 
         def read(gone: Gone) -> Generator[ArchiveIndex, None, None]:
             with _explained():
-                yield _indexed(store, meta, gone)
+                yield _indexed(store, meta, gone, allowance)
 
         async with threaded(read, 1, "contents-index") as made:
             return await anext(made)
@@ -165,10 +168,10 @@ def _found(index: ArchiveIndex, path: str) -> int:
     return number
 
 
-def _indexed(store: ArchiveStore, meta: Meta, gone: Gone) -> ArchiveIndex:
+def _indexed(store: ArchiveStore, meta: Meta, gone: Gone, allowance: Allowance) -> ArchiveIndex:
     """A member that looks hostile in an archive with a wrong checksum is damage, or an answer that came wrong; it is
     not malice."""
-    builder, marking = IndexBuilder(), Marking()
+    builder, marking = IndexBuilder(allowance.cover), Marking()
 
     def heeding(_size: int) -> None:
         _must_be_read(gone)

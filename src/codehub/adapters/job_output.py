@@ -5,6 +5,7 @@ The last line of each kind counts. The output's tail may begin, and while the jo
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -44,7 +45,8 @@ class JobOutput:
             return self.interrupted(message)
         known = {known.value: known for known in ErrorReason}
         reason = known.get(str(said.get("reason") or outcome.reason), ErrorReason.ACTION_FAILED)
-        return self._failed(reason, message)
+        failed = self._failed(reason, message)
+        return replace(failed, exit_code=exit_code, stderr=errors.strip()[-_LONGEST_MESSAGE:])
 
     def interrupted(self, message: str) -> JobSeen:
         """It was ended from outside, and nothing is known to be wrong with its work."""

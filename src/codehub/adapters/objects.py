@@ -58,6 +58,7 @@ class ObjectArchives:
         self, store_url: str, prefix: str, *, make_directory: bool = False, answer_seconds: float = 15.0
     ) -> None:
         self._directory, self._bucket = parse_store(store_url)
+        self.name = "s3" if self._directory is None else "directory"
         if make_directory and self._directory is not None:
             try:
                 self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -7,7 +7,8 @@ CodeHubError
 │   ├── LimitReached   no free slot, or too many of something (contract: limits are exact)
 │   ├── Unauthenticated  nobody we know, or no longer signed in
 │   ├── Forbidden      known, but may not do that
-│   │   └── WrongPassword  the present one, when it is to be changed
+│   │   ├── WrongPassword  the present one, when it is to be changed
+│   │   └── ProofNeeded    it has been a while since they proved who they are
 │   ├── TooManyTries   too many failed sign-ins; carries how long to wait
 │   └── Invalid        the value itself is wrong
 ├── BackendError       a backend answered with a failure; carries an ErrorReason
@@ -15,6 +16,7 @@ CodeHubError
 │   │   ├── JobInterrupted  a storage job could not reach the store, or ended with its engine
 │   │   └── CircuitOpen  we did not even ask
 │   │       └── AnotherWorld  it is not the one that holds our homes or archives
+│   ├── HeldBack       not begun: something must be in order first, and is looked at again
 │   ├── VolumeInUse    a container still holds the volume
 │   └── JobConflict    a job of another operation still runs
 └── Stale              our term or operation is over: drop the result, touch nothing
@@ -119,6 +121,23 @@ REASONS: Mapping[ErrorReason, ReasonRule] = MappingProxyType(
 )
 
 
+CONTEXT_FIELDS: Mapping[ErrorReason, tuple[str, ...]] = MappingProxyType(
+    {
+        ErrorReason.MISMATCH: ("expected", "actual"),
+        ErrorReason.UNREACHABLE: ("endpoint", "status_code", "error"),
+        ErrorReason.ACTION_FAILED: ("action", "exit_code", "stderr"),
+        ErrorReason.TIMEOUT: ("operation", "elapsed_seconds", "limit_seconds"),
+        ErrorReason.RETRY_EXCEEDED: ("max_retries", "last_error"),
+        ErrorReason.DATA_LOST: ("archive_key", "detail"),
+        ErrorReason.IMAGE_PULL_FAILED: ("action", "image"),
+        ErrorReason.CONTAINER_WITHOUT_VOLUME: ("expected", "actual"),
+        ErrorReason.ARCHIVE_CORRUPTED: ("archive_key", "detail"),
+        ErrorReason.ARCHIVE_ACCESS_ERROR: ("archive_key", "detail"),
+    }
+)
+"""What `error_info.context` holds for each reason, always; null where it is not known."""
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorInfo:
     """What the person sees, and what the next controller needs to know of a failure."""
@@ -209,6 +228,10 @@ class WrongPassword(Forbidden):
     code = "wrong_password"
 
 
+class ProofNeeded(Forbidden):
+    code = "proof_needed"
+
+
 class TooManyTries(Refused):
     """`retry_after`: the seconds to wait before the next try."""
 
@@ -243,6 +266,10 @@ class CircuitOpen(Unreachable):
 
 class AnotherWorld(CircuitOpen):
     """Whatever it answers is not about us."""
+
+
+class HeldBack(BackendError):
+    """The backend answers, and yet must not begin this now: it costs no try, and its deadline stands still."""
 
 
 class VolumeInUse(BackendError):

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from codehub.domain import naming
-from codehub.domain.errors import REASONS, ErrorInfo, ErrorReason, Unreachable
+from codehub.domain.errors import CONTEXT_FIELDS, REASONS, ErrorInfo, ErrorReason, Unreachable
 from codehub.domain.judge import ARCHIVE_CORRUPTED, volume_lives
 from codehub.domain.plan import Policy, backoff, outage_pause, terminal_reason
 from codehub.domain.transitions import MAY_RUN_IN_ERROR, OPERATIONS
@@ -270,7 +270,10 @@ def _stands(present: ErrorInfo | None, found: ErrorReason) -> bool:
 def _policy_context(ws: Workspace, reason: ErrorReason) -> dict[str, Any]:
     if reason is ErrorReason.ARCHIVE_ACCESS_ERROR:
         return {"archive_key": ws.archive_key, "detail": ws.conditions.archive_ready.reason}
-    return {"expected": f"volume {ws.home_store_key}", "actual": "no such volume", "archive_key": ws.archive_key}
+    volume = {"expected": f"volume {ws.home_store_key}", "actual": "no such volume"}
+    if reason is ErrorReason.DATA_LOST:
+        return {**volume, "archive_key": ws.archive_key, "detail": f"volume {ws.home_store_key} not found"}
+    return volume
 
 
 def repoint(ws: Workspace, archive_key: str | None) -> Workspace:
@@ -356,8 +359,34 @@ def _info(ws: Workspace, failure: Failure, count: int, now: datetime, *, termina
         error_count=count,
         previous_phase=previous,
         occurred_at=now,
-        context=failure.context,
+        context=_context(ws, failure),
     )
+
+
+_ACTIONS = {
+    Operation.PROVISIONING: "provision",
+    Operation.CREATE_EMPTY_ARCHIVE: "archive",
+    Operation.RESTORING: "restore",
+    Operation.STARTING: "start",
+    Operation.STOPPING: "delete",
+    Operation.ARCHIVING: "archive",
+    Operation.DISCARDING: "discard",
+    Operation.DELETING: "delete_volume",
+}
+"""What each operation does to the backend, in the specification's words."""
+
+
+def _context(ws: Workspace, failure: Failure) -> dict[str, Any]:
+    """Every field of the reason is there; what the failure itself does not say is taken from the row or is null."""
+    known = {
+        "action": _ACTIONS.get(ws.operation),
+        "error": failure.message,
+        "detail": failure.message,
+        "actual": failure.message,
+        "archive_key": ws.archive_key,
+        "image": ws.image_ref or None,
+    }
+    return {name: known.get(name) for name in CONTEXT_FIELDS[failure.reason]} | failure.context
 
 
 def _doing(ws: Workspace) -> str:

@@ -86,23 +86,24 @@ HEALTHY = Condition(status=True, reason="Healthy")
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
+    """`others`: conditions that this version does not know, as they stand in the row. They are kept when it is written."""
+
     volume_ready: Condition = NO_VOLUME
     archive_ready: Condition = NO_ARCHIVE
     container_ready: Condition = NO_CONTAINER
     healthy: Condition = HEALTHY
+    others: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, attribute).to_json() for name, attribute in CONDITION_NAMES.items()}
+        known = {name: getattr(self, attribute).to_json() for name, attribute in CONDITION_NAMES.items()}
+        return {**self.others, **known}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Conditions":
-        return cls(
-            **{
-                attribute: Condition.from_json(data[name])
-                for name, attribute in CONDITION_NAMES.items()
-                if name in data
-            }
-        )
+        known = {
+            attribute: Condition.from_json(data[name]) for name, attribute in CONDITION_NAMES.items() if name in data
+        }
+        return cls(**known, others={name: value for name, value in data.items() if name not in CONDITION_NAMES})
 
 
 CONDITION_NAMES: Mapping[str, str] = {
@@ -197,7 +198,6 @@ class Workspace:
     description: str = field(default="", metadata=SPEC)
     memo: str = field(default="", metadata=SPEC)
     template: str = field(default="default", metadata=SPEC)
-    image_ref: str = field(default="", metadata=SPEC)
     runtime: str = field(default="process", metadata=SPEC)
     git_url: str | None = field(default=None, metadata=SPEC)
     created_at: datetime
@@ -217,6 +217,8 @@ class Workspace:
     archive_ttl_seconds: int | None = field(default=None, metadata=SPEC)
     last_access_at: datetime | None = field(default=None, metadata=SPEC)
 
+    image_ref: str = field(default="", metadata=STATUS)
+    """What its container was last started with; its template says what the next one gets. Empty: the runtime's own."""
     conditions: Conditions = field(default_factory=Conditions, metadata=STATUS)
     phase: Phase = field(default=Phase.PENDING, metadata=STATUS)
     phase_changed_at: datetime = field(metadata=STATUS)

@@ -51,12 +51,22 @@ class Pulling:
     total_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class IsolationReport:
+    """What kept workspaces apart was found out of order. `holds`: it has been put right by now; else nothing starts."""
+
+    message: str
+    holds: bool
+
+
 class Endpoint(NamedTuple):
-    """Where the IDE, or a port inside, answers: a unix socket path or host and port."""
+    """Where the IDE, or a port inside, answers: a unix socket path or host and port. `network`: the path of a unix
+    socket whose server hands out, to each who connects, an IPv4 and an IPv6 socket of the network that `host` is in."""
 
     socket: str | None = None
     host: str | None = None
     port: int | None = None
+    network: str | None = None
 
 
 class Runtime(Protocol):
@@ -91,7 +101,8 @@ class Runtime(Protocol):
 
     async def start_container(self, spec: ContainerSpec) -> Pulling | None:
         """A running one stays as it is; an exited one is replaced. Never creates the volume: Mismatch without it.
-        ImagePullFailed if the image is not to be had."""
+        ImagePullFailed if the image is not to be had, and only then: a registry that does not answer is waited for.
+        HeldBack while it is not certain that workspaces are isolated."""
         ...
 
     async def remove_container(self, workspace_id: UUID) -> None:
@@ -111,7 +122,22 @@ class Runtime(Protocol):
         ...
 
     async def isolates(self) -> bool:
-        """Are workspaces kept from each other? Where they are not, one person alone may have them."""
+        """Are workspaces kept from each other and from the ports of this machine? Where they are not, one person alone
+        may have them."""
+        ...
+
+    def watch_isolation(self) -> AsyncIterator[IsolationReport]:
+        """The leader listens for as long as it leads: meanwhile what isolates workspaces is looked at again and again
+        and put right, and each disorder is told. Raises if nobody can look."""
+        ...
+
+    async def capacity(self) -> Share:
+        """The most that one workspace could be given; None is as much as one likes. Raises Unreachable."""
+        ...
+
+    async def remove_leftovers(self) -> int:
+        """Remove what helped with something short and was left behind by whoever was killed at it; how many. Called by
+        the leader now and then: what is young, or belongs to a workspace's run, is not touched."""
         ...
 
     def hints(self) -> AsyncIterator[UUID]:

@@ -93,8 +93,7 @@ class DockerJobs:
         payload = payloads.job(self._site, spec, self._program, self._store, volume_is_there=there)
         with doing("the job cannot be made"):
             try:
-                docker = await self._engine.docker()
-                return (await docker.containers.create(payload, name=job_name(spec.workspace_id))).id
+                return (await self._engine.make(payload, job_name(spec.workspace_id))).id
             except DockerError as error:
                 if error.status != CONFLICT:
                     raise

@@ -20,6 +20,7 @@ from codehub.adapters.docker.first_answers import FirstAnswers
 from codehub.adapters.docker.hints import Hints
 from codehub.adapters.docker.http_probe import accepts, answers_http
 from codehub.adapters.docker.images import Pulls
+from codehub.adapters.docker.leftovers import Leftovers
 from codehub.adapters.docker.payloads import (
     JOB,
     MARK_LABEL,
@@ -37,7 +38,7 @@ from codehub.adapters.docker.walls import Walls
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
 from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL, container_name, job_name
-from codehub.ports.runtime import ContainerSpec, Endpoint, Pulling
+from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Share
 
 _FEW = 50
 """Up to so many are looked up by name; above, all are listed: one question either way."""
@@ -69,12 +70,12 @@ class DockerRuntime:
         self._pulls = Pulls(engine)
         self._first_answers = FirstAnswers(self.endpoint)
         self._hints = Hints(engine, site.install_id, self._first_answers.heard)
+        self._leftovers = Leftovers(engine, site)
         self._endings: dict[str, str] = {}
 
     async def close(self) -> None:
         await self._pulls.close()
         await self._first_answers.close()
-        await self.walls.close()
 
     async def identity(self) -> str:
         """The engine keeps its id beside its volumes."""
@@ -167,6 +168,17 @@ class DockerRuntime:
     async def isolates(self) -> bool:
         return True
 
+    def watch_isolation(self) -> AsyncIterator[IsolationReport]:
+        return self.walls.watch()
+
+    async def capacity(self) -> Share:
+        """The engine refuses to give one container more processors than there are."""
+        found = await self.engine.info()
+        return Share(cpu=float(found["NCPU"]), memory_bytes=int(found["MemTotal"]))
+
+    async def remove_leftovers(self) -> int:
+        return await self._leftovers.remove()
+
     def hints(self) -> AsyncIterator[UUID]:
         return self._hints.listen()
 
@@ -245,18 +257,23 @@ class DockerRuntime:
     async def _make(self, spec: ContainerSpec, payload: Payload) -> "str | Pulling | _Tried":
         """The id of a container that is made and not started."""
         with doing("the container cannot be made"):
-            docker = await self.engine.docker()
             try:
-                return (await docker.containers.create(payload, name=container_name(spec.workspace_id))).id
+                return (await self.engine.make(payload, container_name(spec.workspace_id))).id
             except DockerError as error:
                 if error.status == CONFLICT:
                     return await self._there_already(spec, payload)
                 if await self.engine.has_image(payload["Image"]):
-                    if error.status != NOT_FOUND or "network" not in str(error.message):
-                        raise
-                    await self.walls.stand(afresh=True)
-                    return _AGAIN
+                    return await self._missed(error)
         return self._pulls.ask(payload["Image"]) or _AGAIN
+
+    async def _missed(self, error: DockerError) -> _Tried:
+        """What the engine did not find is there by now, or is made again; whatever else it said has failed."""
+        words = str(error.message)
+        if error.status != NOT_FOUND or not ("network" in words or "No such image" in words):
+            raise error
+        if "network" in words:
+            await self.walls.stand(afresh=True)
+        return _AGAIN
 
     async def _there_already(self, spec: ContainerSpec, payload: Payload) -> "str | _Tried":
         """What has the name: it runs, or it is what somebody who died has made, or it is in the way."""
@@ -307,4 +324,7 @@ def _owner(labels: Mapping[str, str]) -> UUID | None:
 
 
 def _no_volume(name: str) -> BackendError:
-    return BackendError(f"volume {name} does not exist", reason=ErrorReason.MISMATCH)
+    expected = f"volume {name}"
+    return BackendError(
+        f"volume {name} does not exist", reason=ErrorReason.MISMATCH, expected=expected, actual="no such volume"
+    )

@@ -59,6 +59,8 @@ class ArchiveWorld:
 
 
 class MemoryArchives:
+    name = "memory"
+
     def __init__(self, world: ArchiveWorld | None = None, wire: Wire | None = None) -> None:
         self.world = world or ArchiveWorld()
         self._wire = wire or Wire()

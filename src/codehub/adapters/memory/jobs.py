@@ -172,7 +172,14 @@ class MemoryJobs:
             "jobs.find",
             lambda: {
                 key: JobSeen(
-                    job.spec.op_id, job.spec.kind, job.state, job.progress, job.result, job.reason, job.message
+                    job.spec.op_id,
+                    job.spec.kind,
+                    job.state,
+                    job.progress,
+                    job.result,
+                    job.reason,
+                    job.message,
+                    exit_code=1 if job.state is JobState.FAILED else None,
                 )
                 for key, job in self.world.jobs.items()
                 if ids is None or key in ids
