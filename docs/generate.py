@@ -15,11 +15,7 @@ from pydantic_core import PydanticUndefined
 from codehub.api.app import document
 from codehub.dashboard import vocabulary
 from codehub.domain import errors
-<<<<<<< HEAD
-from codehub.domain.errors import REASONS, ReasonRule
-=======
-from codehub.domain.errors import CONTEXT_FIELDS, REASONS
->>>>>>> main
+from codehub.domain.errors import CONTEXT_FIELDS, REASONS, ReasonRule
 from codehub.domain.transitions import OPERATIONS, TABLE
 from codehub.domain.workspace import LEVEL, Operation, Phase
 from codehub.settings import Settings, environment_name, field_must
