@@ -15,7 +15,7 @@ from pydantic_core import PydanticUndefined
 from codehub.api.app import document
 from codehub.dashboard import vocabulary
 from codehub.domain import errors
-from codehub.domain.errors import CONTEXT_FIELDS, REASONS
+from codehub.domain.errors import CONTEXT_FIELDS, REASONS, ReasonRule
 from codehub.domain.transitions import OPERATIONS, TABLE
 from codehub.domain.workspace import LEVEL, Operation, Phase
 from codehub.settings import Settings, environment_name, field_must
@@ -115,7 +115,7 @@ def error_reasons() -> list[str]:
         *table(
             ("reason", "means", "what to do", "terminal", "clears itself"),
             (
-                [code(reason), rule.meaning, rule.what_to_do, when(rule.terminal_at_once), yes(rule.clears_itself)]
+                [code(reason), rule.meaning, rule.what_to_do, when(rule), yes(rule.clears_itself)]
                 for reason, rule in REASONS.items()
             ),
         ),
@@ -136,8 +136,10 @@ def error_reasons() -> list[str]:
     ]
 
 
-def when(at_once: bool) -> str:  # noqa: FBT001 - a table cell
-    return "at once" if at_once else "after the last try"
+def when(rule: ReasonRule) -> str:
+    if rule.is_outage:
+        return "never"
+    return "at once" if rule.terminal_at_once else "after the last try"
 
 
 def yes(value: bool) -> str:  # noqa: FBT001 - a table cell

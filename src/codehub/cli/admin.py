@@ -88,7 +88,8 @@ def recover(
     """Ask the controller to bring a workspace out of ERROR.
 
     - `retry`: the cause is mended, try again
-    - `use_archive`: go back to the newest readable restore point; `codehub ws recover --archive` goes to any other
+    - `use_archive`: go back to the newest readable restore point, but never to the one whose restore has just failed;
+      `codehub ws recover --archive` goes to any
     - `forget_archive`: the archive is lost for good, go on without it
     - `remove_container`: end a container that should not be there
     - `empty_home`: begin with an empty home; restore points stay

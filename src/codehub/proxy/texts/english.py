@@ -82,7 +82,7 @@ ENGLISH: Final[dict[str, str]] = {
     "error.Mismatch.text": "Something was not as it should be {doing}.",
     "error.Mismatch.todo": "Look at its events in the dashboard, then recover it there with a retry.",
     "error.Unreachable.text": "What it needs did not answer {doing}.",
-    "error.Unreachable.todo": "Once the engine and the storage answer again, recover it in the dashboard with a retry.",
+    "error.Unreachable.todo": "Once the engine and the storage answer again, it goes on by itself.",
     "error.ActionFailed.text": "Something failed {doing}.",
     "error.ActionFailed.todo": "Mend the cause (a full disk, a program that crashes), then retry in the dashboard.",
     "error.Timeout.text": "Nothing moved for too long {doing}.",

@@ -82,7 +82,7 @@ KOREAN: Final[dict[str, str]] = {
     "error.Mismatch.text": "{doing} 예상과 다른 상태가 발견되었습니다.",
     "error.Mismatch.todo": "대시보드에서 기록을 확인한 뒤, 다시 시도하여 복구해 주세요.",
     "error.Unreachable.text": "{doing} 필요한 시스템이 응답하지 않았습니다.",
-    "error.Unreachable.todo": "실행 시스템과 저장소가 다시 응답하면, 대시보드에서 다시 시도하여 복구해 주세요.",
+    "error.Unreachable.todo": "실행 시스템과 저장소가 다시 응답하면 스스로 이어서 진행합니다.",
     "error.ActionFailed.text": "{doing} 오류가 발생했습니다.",
     "error.ActionFailed.todo": "원인(가득 찬 디스크, 비정상 종료 등)을 해결한 뒤, 대시보드에서 다시 시도해 주세요.",
     "error.Timeout.text": "{doing} 너무 오래 진행되지 않았습니다.",

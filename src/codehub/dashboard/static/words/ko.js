@@ -35,7 +35,7 @@ export default {
   "reason.Mismatch.meaning": "관찰한 것이 작업이 기대한 것과 다릅니다.",
   "reason.Mismatch.do": "자동으로 다시 시도합니다. 계속되면 기록을 살펴본 뒤 '다시 시도'로 복구하세요.",
   "reason.Unreachable.meaning": "백엔드(엔진, 오브젝트 저장소)가 응답하지 않았습니다.",
-  "reason.Unreachable.do": "백엔드를 되살리세요. 자동으로 다시 시도하며, 마지막 시도 뒤에는 '다시 시도'로 복구하세요.",
+  "reason.Unreachable.do": "백엔드를 되살리세요. CodeHub가 기다렸다가 스스로 이어서 진행합니다.",
   "reason.ActionFailed.meaning": "백엔드가 작업을 거부했거나 실패했습니다.",
   "reason.ActionFailed.do": "메시지에서 원인(가득 찬 디스크, 죽은 컨테이너)을 찾아 고친 뒤 '다시 시도'로 복구하세요.",
   "reason.Timeout.meaning": "작업이 기한 안에 진행되지 않았습니다.",
