@@ -438,6 +438,11 @@ class Settings(BaseSettings):
     session_lifetime_seconds: Seconds = Field(
         30 * 24 * 3600, description="Every session ends after this long; then people sign in again."
     )
+    session_fresh_seconds: Seconds = Field(
+        15 * 60,
+        description="For this long after people proved who they are they may change accounts and make tokens; then "
+        "they are asked for their password again, or sent to their provider.",
+    )
 
     redis_channel_sse_prefix: Prefix = Field(
         "codehub:sse:", description="Channel of a person's events: this + user id."
@@ -502,12 +507,28 @@ def field_must(field: FieldInfo) -> Must | None:
     return next((m for m in [*field.metadata, *inner] if isinstance(m, Must)), None)
 
 
-def misspelt(environ: Mapping[str, str]) -> Iterator[str]:
-    """A variable that is nearly one of ours does nothing; saying so saves an evening."""
+REPLACED = {
+    "RECONCILER_INTERVAL": "COORDINATOR_ACTIVE_INTERVAL and COORDINATOR_IDLE_INTERVAL",
+    "RECONCILER_RETRY_BACKOFF": "a wait that doubles from 1 s up to 5 minutes",
+}
+"""Settings of the specification that have no effect here, and what stands in their place."""
+
+
+def without_effect(environ: Mapping[str, str]) -> Iterator[str]:
+    """One line for each variable that is set and does nothing: a setting that was replaced, or a misspelt one."""
+    for name, successor in REPLACED.items():
+        if environ.get(name):
+            yield f"{name} is replaced by {successor}, and has no effect"
+    yield from _misspelt(environ)
+
+
+def _misspelt(environ: Mapping[str, str]) -> Iterator[str]:
     known = {environment_name(field) for field in Settings.model_fields}
     families = tuple({name.split("_")[0] + "_" for name in known})
     for name in sorted(environ):
-        if name.startswith(families) and name not in known and (near := difflib.get_close_matches(name, known, 1, 0.9)):
+        if not name.startswith(families) or name in known or name in REPLACED:
+            continue
+        if near := difflib.get_close_matches(name, known, 1, 0.9):
             yield f"{name} is set but is no setting; did you mean {near[0]}?"
 
 

@@ -146,7 +146,7 @@ class MemorySite:
         user = known or await self.parts.identity.accounts.create_user(
             NewUser(uuid4(), name, role, stored, **more), Actor("test")
         )
-        caller = Caller(user, f"session:{'0' * 64}")
+        caller = Caller(user, f"session:{'0' * 64}", is_fresh=True)
         allowed = scopes or frozenset(scope for scope in ALL_SCOPES if caller.may(scope))
         _, secret = await self.parts.tokens.create(caller, "test", allowed)
         return Person(user.id, name, self.client(authorization=f"Bearer {secret}"), caller)

@@ -226,6 +226,17 @@ async def test_if_idle_is_strict_and_a_plain_wish_is_not(site: MemorySite, ann: 
     assert (await ann.http.patch(path, json={"desired_state": "STANDBY"})).status_code == 202
 
 
+async def test_a_delete_may_ask_to_be_refused_while_an_operation_is_under_way(site: MemorySite, ann: Person) -> None:
+    made = await ann.create()
+    site.controller_writes(made["id"], operation=Operation.STARTING, op_id=OP_ID, op_started_at=datetime.now(UTC))
+    path = f"/api/v1/workspaces/{made['id']}"
+    refused = await ann.http.delete(path, params={"if_idle": "true"})
+    assert (refused.status_code, refused.json()["code"]) == (409, "operation_in_progress")
+    assert int(refused.headers["retry-after"]) > 0
+    assert site.rows[UUID(made["id"])].desired_state != "DELETED"
+    assert (await ann.http.delete(path)).status_code == 202
+
+
 async def test_giving_up_the_home_must_be_meant(site: MemorySite, ann: Person) -> None:
     made = await ann.create()
     path = f"/api/v1/workspaces/{made['id']}"

@@ -99,6 +99,11 @@ class SignIn(Incoming):
 class PasswordChange(Incoming):
     old_password: Secret
     new_password: Secret
+    revoke_tokens: StrictBool = Field(default=False, description="Revoke all personal tokens too.")
+
+
+class Proof(Incoming):
+    password: Secret
 
 
 class User(Outgoing):
@@ -119,6 +124,7 @@ class SessionShown(Outgoing):
     kind: str = Field(examples=["session"], description="`session` or `token`")
     scopes: list[Scope]
     expires_at: datetime | None
+    is_fresh: bool = Field(description="Has just proved who it is: may change accounts and make tokens.")
 
 
 class BrowserSession(Outgoing):

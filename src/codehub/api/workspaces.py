@@ -163,12 +163,18 @@ async def _fields(parts: ApiParts, body: WorkspaceChange) -> dict[str, object]:
     operation_id="deleteWorkspace",
     status_code=202,
     response_model=schemas.Workspace,
-    responses=problems(*SIGNED, 404, 422),
+    responses=problems(*SIGNED, 404, 409, 422),
 )
-async def delete_workspace(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> Response:
+async def delete_workspace(
+    parts: Parts,
+    caller: Signed,
+    workspace_id: WorkspaceId,
+    *,
+    if_idle: Annotated[bool, Query(description="409 instead of waiting while an operation is under way.")] = False,
+) -> Response:
     """Archived first, and kept for the undo window."""
     owned = await Reading(parts.views).one(caller, workspace_id, Scope.WRITE)
-    row = await parts.wishes.want(workspace_id, Desired.DELETED, actor_of(caller))
+    row = await parts.wishes.want(workspace_id, Desired.DELETED, actor_of(caller), if_idle=if_idle)
     return answer(shown(parts, Owned(row, owned.owner)), 202)
 
 

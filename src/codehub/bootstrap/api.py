@@ -15,6 +15,7 @@ from codehub.bootstrap.places import archive_url
 from codehub.bootstrap.rules import limits, retention, tuning
 from codehub.bootstrap.services import Services, identity
 from codehub.dashboard.files import dashboard
+from codehub.domain.addresses import has_own_host
 from codehub.settings import Settings
 from codehub.usecases.creation import Creation
 from codehub.usecases.lifecycle import Lifecycles
@@ -48,7 +49,14 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
         identity=who,
         people=People(accounts, passwords, announcements, ids, services.runtime.isolates),
         tokens=Tokens(accounts, announcements, ids),
-        oidc=Oidc(provider, database.provider_sign_ins(), who, guests(settings), services.runtime.isolates)
+        oidc=Oidc(
+            provider,
+            database.provider_sign_ins(),
+            who,
+            guests(settings),
+            services.runtime.isolates,
+            has_own_host(settings.workspace_url),
+        )
         if provider
         else None,
         wishes=wishes,

@@ -31,12 +31,12 @@ Check = Callable[["Settings"], Awaitable[Finding]]
 
 
 async def settings_spelt(_settings: "Settings") -> Finding:
-    from codehub.settings import misspelt
+    from codehub.settings import without_effect
 
-    wrong = list(misspelt(os.environ))
+    wrong = list(without_effect(os.environ))
     if wrong:
-        return warn("settings", " ".join(wrong), "Correct or unset it.")
-    return ok("settings", "readable; no variable is nearly one of ours")
+        return warn("settings", " ".join(wrong), "Correct or unset what has no effect.")
+    return ok("settings", "readable; each that is set has an effect")
 
 
 async def data_directory(settings: "Settings") -> Finding:
@@ -200,17 +200,13 @@ async def disk_limits(settings: "Settings") -> Finding:
 
 
 async def sandbox(settings: "Settings") -> Finding:
-    from codehub.operating import find_bubblewrap
+    from codehub.housing import isolation
+    from codehub.operating import find_confinement
 
     if settings.runtime != "process":
         return ok("sandbox", "not needed: workspaces are containers")
-    if await asyncio.to_thread(find_bubblewrap) is not None:
-        return ok("sandbox", "bubblewrap works: workspaces do not see each other")
-    there = shutil.which("bwrap") is not None
-    seen = "bubblewrap is there, but this machine does not let it work" if there else "there is no bubblewrap"
-    advice = "Only one person may use this CodeHub: workspaces see each other and this account's files. "
-    advice += "Allow unprivileged user namespaces." if there else "Install the package `bubblewrap`."
-    return warn("sandbox", seen, advice)
+    seen, advice = isolation(await asyncio.to_thread(find_confinement))
+    return warn("sandbox", seen, advice) if advice else ok("sandbox", seen)
 
 
 async def ide(settings: "Settings") -> Finding:

@@ -1,6 +1,5 @@
 """Personal tokens, for scripts: made once, shown once, taken back at any time."""
 
-import sys
 from typing import Annotated
 
 import typer
@@ -8,7 +7,7 @@ import typer
 from codehub.cli import contexts, present
 from codehub.cli.client import Client
 from codehub.cli.finding import chosen
-from codehub.cli.login import asked
+from codehub.cli.login import own_password
 from codehub.cli.options import AsJson
 
 app = typer.Typer(
@@ -38,14 +37,10 @@ def create(
     context = contexts.in_use()
     with Client(context) as client:
         username = client.get("/session")["user"]["username"]
-    password = sys.stdin.readline().rstrip("\r\n") if password_stdin else asked("Password", "--password-stdin")
+    password = own_password(from_stdin=password_stdin)
     order = {"name": name, "scopes": scope, "expires_in_seconds": days * 86400 or None}
-    with Client(contexts.Context(context.url)) as client:
-        _, cookie = client.sign_in(username, password)
-        try:
-            made = client.with_session(cookie, "POST", "/tokens", order)
-        finally:
-            client.with_session(cookie, "DELETE", "/session")
+    with Client(contexts.Context(context.url)) as client, client.freshly_signed_in(username, password) as cookie:
+        made = client.with_session(cookie, "POST", "/tokens", order)
     if as_json:
         present.as_json(made)
         return

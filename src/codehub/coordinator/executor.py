@@ -11,7 +11,7 @@ from uuid import UUID
 
 from codehub.coordinator.backends import Backends
 from codehub.domain import naming, operations
-from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
+from codehub.domain.errors import BackendError, ErrorReason, JobInterrupted, VolumeInUse
 from codehub.domain.judge import ArchiveState, Facts
 from codehub.domain.plan import Policy, wants_volume_gone
 from codehub.domain.protection import RestorePoint
@@ -89,13 +89,13 @@ class Step:
     @property
     def _volume(self) -> str:
         if self.row.home_store_key is None:
-            raise BackendError("the workspace has no volume name", reason=ErrorReason.MISMATCH)
+            raise _mismatch("the workspace has no volume name", expected="a volume's name", actual="none")
         return self.row.home_store_key
 
     @property
     def _archive_key(self) -> str:
         if self.row.archive_op_id is None:
-            raise BackendError("the archive has no id", reason=ErrorReason.MISMATCH)
+            raise _mismatch("the archive has no id", expected="an archive's id", actual="none")
         return naming.archive_key(self._policy.archive_prefix, self.row.id, self.row.archive_op_id)
 
     async def _create_empty_archive(self) -> None:
@@ -170,7 +170,7 @@ class Step:
         state = await self._backends.look(self._archive_key)
         if state is not ArchiveState.READABLE:
             message = f"the archive was lost before the volume was deleted ({state}); the volume is kept"
-            raise BackendError(message, reason=ErrorReason.MISMATCH)
+            raise _mismatch(message, expected=ArchiveState.READABLE.value, actual=state.value)
         await self._delete_volume()
 
     async def _delete_volume(self) -> None:
@@ -256,7 +256,10 @@ class Step:
             return job.result
         await self._backends.clear_job(self.row.id)
         message = job.message or f"the {kind} job ended without a result"
-        raise BackendError(message, reason=job.reason or ErrorReason.ACTION_FAILED, action=kind.value)
+        if job.reason is ErrorReason.UNREACHABLE:
+            raise JobInterrupted(message, endpoint=self._backends.endpoint("archives"), action=kind.value)
+        said = {"exit_code": job.exit_code, "stderr": job.stderr or None}
+        raise BackendError(message, reason=job.reason or ErrorReason.ACTION_FAILED, action=kind.value, **said)
 
     async def _commit_archive(self, result: JobResult) -> None:
         point = RestorePoint(
@@ -286,5 +289,9 @@ class Step:
     @property
     def _op_id(self) -> UUID:
         if self.row.op_id is None:
-            raise BackendError("the operation has no id", reason=ErrorReason.MISMATCH)
+            raise _mismatch("the operation has no id", expected="an operation's id", actual="none")
         return self.row.op_id
+
+
+def _mismatch(message: str, *, expected: str, actual: str) -> BackendError:
+    return BackendError(message, reason=ErrorReason.MISMATCH, expected=expected, actual=actual)

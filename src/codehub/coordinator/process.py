@@ -15,8 +15,8 @@ from uuid import UUID
 import structlog
 
 from codehub.coordinator.backends import Backends
-from codehub.coordinator.breaker import Breaker
-from codehub.coordinator.event_listener import EventListener
+from codehub.coordinator.breaker import BackendNotices, Breaker
+from codehub.coordinator.event_listener import EventListener, WakeListener
 from codehub.coordinator.executor import Executor
 from codehub.coordinator.gc_report import CollectorReport, Survey
 from codehub.coordinator.gc_runner import GcRunner
@@ -163,7 +163,11 @@ class Reign:
         robot = Actor("coordinator", term.epoch)
         self._statuses = outside.statuses(term.epoch)
         wishes = Wishes(outside.specs, tuning.limits)
-        breakers = {name: Breaker(name, clock, outside.metrics) for name in ("runtime", "jobs", "archives")}
+        self._notices = BackendNotices(outside.notifier)
+        breakers = {
+            name: Breaker(name, clock, outside.metrics, self._notices.changed)
+            for name in ("runtime", "jobs", "archives")
+        }
         recognition = Recognition(outside.worlds, term.epoch, clock, outside.install, tuning.policy.archive_prefix)
         ports = outside.runtime, outside.jobs, outside.archives
         backends = Backends(*ports, term, clock, breakers, recognition, tuning.call_seconds)
@@ -204,9 +208,18 @@ class Reign:
             tuning.retention,
             tuning.envelope,
         )
+        sender = f"coordinator {term.epoch}"
         self._events = EventListener(
-            outside.feed, outside.bus, self._wake, self._resync, outside.metrics, tuning.sse_prefix, tuning.wake_prefix
+            outside.feed,
+            outside.bus,
+            self._wake,
+            self._resync,
+            outside.metrics,
+            tuning.sse_prefix,
+            tuning.wake_prefix,
+            sender,
         )
+        self._wakes = WakeListener(outside.bus, f"{tuning.wake_prefix}wc", self._look_at_once, self._resync, sender)
         self._gc_due = clock.monotonic() + _first(tuning.gc_interval)
         self._woken: dict[UUID, float] = {}
         self._look_at_all = asyncio.Event()
@@ -215,6 +228,8 @@ class Reign:
         """Until the term is over. The components never end by themselves."""
         components: dict[str, Callable[[], Awaitable[None]]] = {
             "event listener": self._events.run,
+            "wake listener": self._wakes.run,
+            "backend notices": self._notices.run,
             "hints": self._take_hints,
             "full passes": self._full_passes,
             "active passes": self._active_passes,
@@ -281,6 +296,11 @@ class Reign:
     def _wake(self, workspace_id: UUID) -> None:
         self._woken[workspace_id] = self._clock.monotonic() + self._tuning.active_duration
         self.queue.add(workspace_id)
+
+    def _look_at_once(self, workspace_id: UUID) -> None:
+        """Somebody outside says that something has changed: what was seen before says nothing of it."""
+        self.observer.distrust(workspace_id)
+        self._wake(workspace_id)
 
     def _resync(self) -> None:
         self._look_at_all.set()

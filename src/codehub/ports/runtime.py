@@ -52,11 +52,13 @@ class Pulling:
 
 
 class Endpoint(NamedTuple):
-    """Where the IDE, or a port inside, answers: a unix socket path or host and port."""
+    """Where the IDE, or a port inside, answers: a unix socket path or host and port. `network`: the path of a unix
+    socket whose server hands out, to each who connects, an IPv4 and an IPv6 socket of the network that `host` is in."""
 
     socket: str | None = None
     host: str | None = None
     port: int | None = None
+    network: str | None = None
 
 
 class Runtime(Protocol):
@@ -111,7 +113,8 @@ class Runtime(Protocol):
         ...
 
     async def isolates(self) -> bool:
-        """Are workspaces kept from each other? Where they are not, one person alone may have them."""
+        """Are workspaces kept from each other and from the ports of this machine? Where they are not, one person alone
+        may have them."""
         ...
 
     def hints(self) -> AsyncIterator[UUID]:

@@ -5,7 +5,7 @@ read meanwhile. A request that is refused ends its connection: what follows it c
 """
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import structlog
 
@@ -17,6 +17,7 @@ from codehub.proxy.headers import Forwarded, request_for_upstream, response_for_
 from codehub.proxy.request import REPEATABLE, RequestHead, parse_request
 from codehub.proxy.response import ResponseHead
 from codehub.proxy.responses import CONTINUE, problem, serialised
+from codehub.proxy.shares import Share
 from codehub.proxy.sockets import has_unread, reset_on_close
 from codehub.proxy.upstream import Upstream
 from codehub.proxy.waiting import Waiting
@@ -26,12 +27,20 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+_HOLDS_TOO_MUCH: Final = Refused(429, "Too much of unfinished requests is held for your address. Try again shortly.")
+
+
+def _too_large(most: int) -> Refused:
+    return Refused(413, f"Who has not signed in may send a body of {most} bytes at most.")
+
 
 class Client(asyncio.Protocol):
     __slots__ = (
         "_believed", "_buffer", "_chunks", "_close_after", "_closing", "_ended", "_forget_body", "_forwarded",
-        "_head_begun", "_peer", "_repeated", "_waiting", "awaits_connection", "body_left", "busy", "counted_as",
-        "deadline", "forward", "head", "holder", "server", "transport", "upstream", "write_paused",
+        "_gathered", "_head_begun", "_held", "_in_line", "_peer", "_repeated", "_room", "_share", "_undecided",
+        "_waiting",
+        "awaits_connection", "body_left", "busy", "counted_as", "deadline", "forward", "head", "holder", "server",
+        "transport", "upstream", "write_paused",
     )  # fmt: skip
 
     transport: asyncio.Transport
@@ -55,6 +64,18 @@ class Client(asyncio.Protocol):
         self._buffer = b""
         self._chunks: Chunks | None = None
         self._waiting: Waiting | None = None
+        self._gathered = b""
+        """Of a body for the platform, which is read before a connection is taken."""
+        self._room = 0
+        """How many bytes of it may still be gathered; 0: none is."""
+        self._share: tuple[Share, object] | None = None
+        """Which share of something scarce it uses, or waits for, and whose that is."""
+        self._in_line = False
+        """It waits for its share."""
+        self._undecided: Wait | None = None
+        """What the gate would look into if it were its turn."""
+        self._held: tuple[object, int] | None = None
+        """How many bytes are held for it, and as whose they were counted."""
         self._head_begun = False
         self._close_after = False
         self._closing = self._ended = False
@@ -74,6 +95,7 @@ class Client(asyncio.Protocol):
         if self._buffer:
             data = self._buffer + data
             self._buffer = b""
+            self._count_held()
         while data and not self._closing:
             if not self.busy:
                 if self.write_paused:
@@ -82,6 +104,8 @@ class Client(asyncio.Protocol):
                 data = self._request(data)
             elif self.body_left and self.upstream is not None:
                 data = self._body(data, self.upstream)
+            elif self.body_left and self._room:
+                data = self._gather(data)
             else:
                 self._hold(data)
                 return
@@ -89,6 +113,29 @@ class Client(asyncio.Protocol):
     def _hold(self, data: bytes) -> None:
         self._buffer = data
         self.transport.pause_reading()
+        if not self._count_held():
+            self.abort()
+
+    def _count_held(self) -> bool:
+        """Count what is held, if nobody has signed in over this connection. False: its address holds too much."""
+        size = len(self._buffer) + len(self._gathered)
+        if self._held is not None:
+            self.server.held.drop(*self._held)
+            self._held = None
+        if not size or self.holder is not None or (self.forward is not None and self.forward.person is not None):
+            return True
+        whose = self._caller()
+        if whose is None or self.server.held.add(whose, size):
+            self._held = None if whose is None else (whose, size)
+            return True
+        self.server.turned_away[Cap.ADDRESS] += 1
+        return False
+
+    def _caller(self) -> bytes | None:
+        """The address that asks, as it is counted; None while a proxy that is believed has not said whose it is."""
+        if not self._believed:
+            return self.counted_as
+        return household(self.head.peer) if self.busy else None
 
     def eof_received(self) -> bool:
         self._ended = True
@@ -120,6 +167,9 @@ class Client(asyncio.Protocol):
         if self._waiting is not None:
             self._waiting.cancel()
         self._leave_upstream()
+        self._give_back()
+        self._buffer = self._gathered = b""
+        self._count_held()
 
     def _leave_upstream(self) -> Upstream | None:
         upstream, self.upstream = self.upstream, None
@@ -171,6 +221,8 @@ class Client(asyncio.Protocol):
                 self._head_begun = True
                 self.deadline = self.server.now + self.server.limits.head_seconds
             self._buffer = data
+            if not self._count_held():
+                self._refuse(_HOLDS_TOO_MUCH)
         return b""
 
     def _read_over(self, rest: bytes) -> bytes:
@@ -181,12 +233,18 @@ class Client(asyncio.Protocol):
 
     def _wait(self, verdict: Wait) -> None:
         self.deadline = self.server.now + self.server.limits.wait_seconds
-        self._waiting = Waiting(verdict, self._decided, self.head.request_id)
+        if verdict.proven or self._gets(self.server.undecided, household(self.head.peer)):
+            self._waiting = Waiting(verdict, self._decided, self.head.request_id)
+        else:
+            self._undecided = verdict
 
     def _decided(self, answer: Forward | Respond) -> None:
         self._waiting = None
+        self._give_back()
         if isinstance(answer, Forward):
             self._pass_on(answer)
+            if self.body_left and (self.upstream is not None or self._room):
+                self._next()  # the body was held while nobody knew where it goes
         else:
             self._buffer = self._read_over(self._buffer)
             self._answer(answer)
@@ -196,6 +254,12 @@ class Client(asyncio.Protocol):
             self._answer(self.server.crowded(self.head, Cap.PERSON), last=True)
             return
         self.forward = forward
+        if forward.ours:
+            self._pass_to_platform(forward)
+        else:
+            self._take_connection(forward)
+
+    def _take_connection(self, forward: Forward) -> None:
         upstream = self.server.pool(forward).take(may_repeat=self.may_repeat)
         if upstream is not None:
             self._send(upstream, forward)
@@ -208,6 +272,77 @@ class Client(asyncio.Protocol):
         self.awaits_connection = True
         self.server.pool(forward).request(self)
 
+    # ── to the platform, which strangers may ask: nothing of it is taken before the request is there ─────────────────
+
+    def _pass_to_platform(self, forward: Forward) -> None:
+        limits = self.server.limits
+        if not self.body_left or (self.body_left > limits.small_body_bytes and forward.person is not None):
+            self._ask_share(forward)
+        elif self.body_left > limits.small_body_bytes:
+            self._refuse(_too_large(limits.small_body_bytes))
+        else:
+            self._room = limits.small_body_bytes
+            self.deadline = self.server.now + limits.small_body_seconds
+            self.go_on()
+
+    def _gather(self, data: bytes) -> bytes:
+        """Take the body's bytes in; returns what stands behind it."""
+        try:
+            pieces, rest, self.body_left = sent_on(data, self.body_left, self._chunks)
+        except Refused as refused:
+            self._refuse(refused)
+            return b""
+        self._gathered += b"".join(pieces)
+        room = self.server.limits.small_body_bytes - len(self._gathered)
+        self._room = max(room, 0) if self.body_left else 0
+        forward = cast("Forward", self.forward)
+        if self.body_left and not self._room and forward.person is None:
+            self._refuse(_too_large(self.server.limits.small_body_bytes))
+        elif not self._count_held():
+            self._refuse(_HOLDS_TOO_MUCH)
+        elif not self._room:
+            self._ask_share(forward)
+        return rest
+
+    def _ask_share(self, forward: Forward) -> None:
+        server = self.server
+        share = server.strangers if forward.person is None else server.members
+        self.deadline = server.now + server.limits.connect_seconds
+        if self._gets(share, forward.person or household(self.head.peer)):
+            self._take_connection(forward)
+
+    def _gets(self, share: Share, whose: object) -> bool:
+        """False: it stands in line for its share."""
+        self._share = share, whose
+        self._in_line = not share.take(self, whose)
+        return not self._in_line
+
+    def admitted(self) -> None:
+        """Its share has room again."""
+        self._in_line = False
+        undecided, self._undecided = self._undecided, None
+        if undecided is not None:
+            self._waiting = Waiting(undecided, self._decided, self.head.request_id)
+        elif self.forward is not None:
+            self._take_connection(self.forward)
+            if self.body_left and self.upstream is not None:
+                self._next()
+
+    def _give_back(self) -> None:
+        if self._share is None:
+            return
+        (share, whose), self._share = self._share, None
+        if not self._in_line:
+            share.release(whose)
+            return
+        self._in_line = False
+        share.leave(self, whose)
+        if self._undecided is not None:
+            asyncio.ensure_future(self._undecided.answer).cancel()  # it never began
+            self._undecided = None
+
+    # ── its connection ───────────────────────────────────────────────────────────────────────────────────────────────
+
     def connected(self, upstream: Upstream) -> None:
         self.awaits_connection = False
         if self.forward is not None:
@@ -219,7 +354,12 @@ class Client(asyncio.Protocol):
         limits = self.server.limits
         self.upstream = upstream
         self.deadline = self.server.now + (limits.body_idle_seconds if self.body_left else limits.first_byte_seconds)
-        upstream.begin(self, request_for_upstream(self.head, forward, self._forwarded))
+        head = request_for_upstream(self.head, forward, self._forwarded)
+        if self._gathered:
+            head += self._gathered
+            self._gathered = b""
+            self._count_held()
+        upstream.begin(self, head)
 
     def _body(self, data: bytes, upstream: Upstream) -> bytes:
         """Pass the body's bytes on; returns what stands behind it."""
@@ -316,6 +456,8 @@ class Client(asyncio.Protocol):
         self.forward = None
         self.upstream = None
         self._repeated = False
+        if self._share is not None:
+            self._give_back()
         if self._close_after or (self._ended and not self._buffer):
             self._close()
             return
@@ -343,6 +485,7 @@ class Client(asyncio.Protocol):
         self.server.note(self.head, self.forward, 101)
         self.transport.write(response_for_client(head, framing, self.head.request_id, self.server.date))
         self.upstream = None
+        self._give_back()
         self.server.upgrade(self, upstream, cast("Forward", self.forward), self._buffer, rest)
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -362,7 +505,11 @@ class Client(asyncio.Protocol):
             self.abort()
         elif self._waiting is not None:
             self._waiting.give_up(problem(504, "It took too long to decide on this request. Try again shortly."))
-        elif self._head_begun or (upstream is not None and self.body_left):
+        elif self._in_line:
+            cap = Cap.ADDRESS if self.forward is None or self.forward.person is None else Cap.PERSON
+            self.server.turned_away[cap] += 1
+            self._answer(self.server.crowded(self.head, cap), last=True)
+        elif self._head_begun or self._room or (upstream is not None and self.body_left):
             self._refuse(Refused(408, "The request took too long to arrive."))
         elif self.busy:
             self.fail(Failure.BUSY if upstream is None else Failure.TOO_SLOW)
@@ -373,6 +520,7 @@ class Client(asyncio.Protocol):
         answer = problem(refused.status, refused.why)
         self.transport.write(serialised(answer, self.server.date, b"", body=True, close=True))
         self.busy = False
+        self._room = 0
         self._linger()
 
     def _close(self) -> None:
@@ -385,7 +533,8 @@ class Client(asyncio.Protocol):
     def _linger(self) -> None:
         """Say that we are done, and read over what still comes: a reset would take our answer with it."""
         self._closing = True
-        self._buffer = b""
+        self._buffer = self._gathered = b""
+        self._count_held()
         if self._ended or not self.transport.can_write_eof():
             self.transport.close()
             return

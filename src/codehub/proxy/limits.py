@@ -15,11 +15,20 @@ class Limits:
     keep_alive_seconds: float = 75.0
     body_idle_seconds: float = 600.0
     """No byte either way, while a body is under way: long enough for an event stream that seldom speaks."""
+    small_body_bytes: int = 32 * 1024
+    """A body for the platform up to this size is read whole before a connection to it is taken. Who has not signed in
+    may send no larger one: nothing that a stranger may ask needs more."""
+    small_body_seconds: float = 30.0
+    """From the head of such a request to the last byte of its body, however steadily it drips."""
+    held_per_address: int = 32 * 1024 * 1024
+    """Bytes of requests that are held unread, unfinished or undecided, for one address that has not signed in."""
     connect_seconds: float = 5.0
     """To connect, or to wait for one of the target's connections to come free."""
     first_byte_seconds: float = 300.0
     wait_seconds: float = 60.0
     """For a gate that answers later."""
+    undecided_per_address: int = 128
+    """Requests of one address that a gate looks into at once, before it knows who asks; the others wait in line."""
     linger_seconds: float = 3.0
     """How long what the client still sends is read and forgotten, so that it can read our last answer."""
     last_request_seconds: float = 1.0

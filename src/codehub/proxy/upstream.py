@@ -100,7 +100,9 @@ class Upstream(asyncio.Protocol):
                 self._fail(client, Failure.GARBAGE)
             return
         try:
-            head = parse_response(data[:end], self._limits.header_lines, _readers(client.forward))
+            readers, host = _readers(client.forward), client.head.fields.host
+            read_by = client.forward.read_by if client.forward else None
+            head = parse_response(data[:end], self._limits.header_lines, readers, host, read_by)
         except Refused:
             self._fail(client, Failure.GARBAGE)
             return

@@ -1,10 +1,12 @@
 """The connection to a Docker engine: where it is, which API version both know, and what its failures mean to us.
 
-An engine that does not answer a look leaves the truth unknown; one that refuses an effect has failed it.
+An engine that does not answer a look leaves the truth unknown; one that refuses an effect has failed it. One that broke
+off while it was asked, or lost the parts that it stands on, has not answered.
 """
 
 import asyncio
 import json
+import re
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -24,7 +26,16 @@ OLDEST, NEWEST = (1, 40), (1, 47)
 """API versions this is written for; within them, the engine's own."""
 
 BAD_REQUEST, NOT_FOUND, CONFLICT = 400, 404, 409
-_NO_CONNECTION = 900  # aiodocker's own
+_NO_ANSWER = {900, 502, 503, 504}
+"""The first is aiodocker's own; the others come from a proxy before the engine, or from one that is shutting down."""
+_LOST_ITS_PARTS = re.compile(
+    r"\b(Unavailable|Canceled)\b|: unavailable|context (canceled|deadline exceeded)|transport is closing"
+    r"|connection refused|broken pipe|connection reset by peer|use of closed network connection|\bEOF$"
+)
+"""An engine's 500 in which its own connection to containerd or to a plugin broke: nothing was decided there."""
+_ITS_OWN_FAULT = 500
+_BROKE_OFF = (OSError, aiohttp.ClientError, TimeoutError, json.JSONDecodeError, EOFError)
+"""While connecting, sending or receiving; half an answer is no JSON."""
 _TIMEOUT = aiohttp.ClientTimeout(total=45, sock_connect=5)
 _LOOK_SECONDS = 15.0
 _LONGEST_MESSAGE = 500
@@ -138,9 +149,12 @@ class Engine:
             await asyncio.shield(self.end(made.id))
 
     async def _until_gone(self, key: str) -> None:
-        async with asyncio.timeout(_GONE_SECONDS):
-            while await self.container(key) is not None:  # noqa: ASYNC110 - the engine sets no event
-                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+        """An engine that answers, and does not get on with it, has failed."""
+        until = asyncio.get_running_loop().time() + _GONE_SECONDS
+        while await self.container(key) is not None:
+            if asyncio.get_running_loop().time() > until:
+                raise BackendError(f"the container {key} is being removed for more than {_GONE_SECONDS:.0f} s")
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
     async def volumes(self, labels: Sequence[str]) -> list[Mapping[str, Any]]:
         async with glancing():
@@ -207,8 +221,8 @@ def looking() -> Iterator[None]:
     try:
         yield
     except DockerError as error:
-        raise Unreachable(f"the Docker engine did not answer: {_words(error)}") from error
-    except (OSError, aiohttp.ClientError, TimeoutError) as error:
+        raise _no_answer(error) from error
+    except _BROKE_OFF as error:
         raise _unreachable(error) from error
 
 
@@ -226,11 +240,21 @@ def doing(what: str) -> Iterator[None]:
     try:
         yield
     except DockerError as error:
-        if error.status == _NO_CONNECTION:
-            raise Unreachable(f"the Docker engine did not answer: {_words(error)}") from error
+        if _gave_no_answer(error):
+            raise _no_answer(error) from error
         raise BackendError(f"{what}: {_words(error)}") from error
-    except (OSError, aiohttp.ClientError, TimeoutError) as error:
+    except _BROKE_OFF as error:
         raise _unreachable(error) from error
+
+
+def _gave_no_answer(error: DockerError) -> bool:
+    lost = error.status >= _ITS_OWN_FAULT and _LOST_ITS_PARTS.search(str(error.message)) is not None
+    return lost or error.status in _NO_ANSWER
+
+
+def _no_answer(error: DockerError) -> Unreachable:
+    said = {} if error.status == _NO_CONNECTION else {"status_code": error.status}
+    return Unreachable(f"the Docker engine did not answer: {_words(error)}", **said)
 
 
 def _unreachable(error: Exception) -> Unreachable:

@@ -307,4 +307,7 @@ def _owner(labels: Mapping[str, str]) -> UUID | None:
 
 
 def _no_volume(name: str) -> BackendError:
-    return BackendError(f"volume {name} does not exist", reason=ErrorReason.MISMATCH)
+    expected = f"volume {name}"
+    return BackendError(
+        f"volume {name} does not exist", reason=ErrorReason.MISMATCH, expected=expected, actual="no such volume"
+    )

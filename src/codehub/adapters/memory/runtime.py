@@ -153,7 +153,8 @@ class MemoryRuntime:
         if spec.image_ref in world.pulling:
             return Pulling(f"pulling {spec.image_ref}")
         if spec.volume not in world.volumes:
-            raise BackendError(f"volume {spec.volume} does not exist", reason=ErrorReason.MISMATCH)
+            message, expected = f"volume {spec.volume} does not exist", f"volume {spec.volume}"
+            raise BackendError(message, reason=ErrorReason.MISMATCH, expected=expected, actual="no such volume")
         world.started += 1
         world.containers[spec.workspace_id] = Container(
             f"instance-{world.started}",

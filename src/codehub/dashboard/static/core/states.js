@@ -243,7 +243,7 @@ export const REASONS = {
   },
   "Unreachable": {
     "meaning": "A backend (engine, object store) did not answer.",
-    "whatToDo": "Bring the backend back; CodeHub retries, and after the last try recover with 'retry'.",
+    "whatToDo": "Bring the backend back; CodeHub waits for it and goes on by itself.",
     "clearsItself": false,
     "recoveries": [
       "retry"

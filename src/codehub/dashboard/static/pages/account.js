@@ -40,6 +40,7 @@ function passwordPanel() {
       fields: [
         field(t("password.old"), input("old_password", { type: "password", required: true, autocomplete: "current-password" })),
         field(t("password.new"), input("new_password", { type: "password", required: true, autocomplete: "new-password" })),
+        choice(t("password.revoke_tokens"), element("input", { type: "checkbox", name: "revoke_tokens" })),
       ],
       send: async (values) => {
         await put("session/password", values);

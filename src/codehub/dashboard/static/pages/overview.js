@@ -51,7 +51,8 @@ function section(title, content, look = "") {
 function check(name, condition) {
   const state = condition?.status === true ? "yes" : condition?.status === false ? "no" : "unknown";
   const reason = condition?.reason ?? "";
-  const key = `because.${reason}`;
+  // A container's reason begins with the backend that holds it: "docker.Running".
+  const key = `because.${reason.slice(reason.indexOf(".") + 1)}`;
   // What a failure says in full stands above, in its own place.
   const message = language === "en" && condition?.message; // a backend's own words are English
   const said = reason in REASONS ? [whyText(reason)] : [knows(key) ? t(key) : reason, message];

@@ -17,6 +17,17 @@ export function watchNews(app) {
     if (!after) app.pace.forget(before.id);
   });
   app.stream.onWarning = (told) => warn(app, told, mine);
+  app.stream.onNotice = tellAdmin;
+}
+
+/** To admins alone: a backend that has fallen silent, or answers again. What concerns one workspace is told by itself. */
+function tellAdmin({ subject, details }) {
+  const backend = details?.backend;
+  if (subject === "backend does not answer") {
+    toast(t("notice.silent", { backend, error: details.error }), { tone: "bad", lasts: null, key: `backend:${backend}` });
+  } else if (subject === "backend answers again") {
+    toast(t("notice.back", { backend }), { key: `backend:${backend}` });
+  }
 }
 
 /** For those who cannot see the card change. */
