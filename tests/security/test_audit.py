@@ -138,5 +138,5 @@ def _actions(tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.arguments):
             ordinary = zip(reversed(node.args), reversed(node.defaults), strict=False)
             for arg, default in (*ordinary, *zip(node.kwonlyargs, node.kw_defaults, strict=True)):
-                if arg.arg == "action" and isinstance(default, ast.Constant):
+                if arg.arg == "action" and isinstance(default, ast.Constant) and isinstance(default.value, str):
                     yield default.value
