@@ -54,12 +54,12 @@ class Allowance:
     async def reserve(self, size: int) -> None:
         """Waits a while for others to be done. Unreachable if they are not; refused if it can never be."""
         self._check(size)
-        try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                while not self._memory.take(size):
-                    await asyncio.sleep(LOOK_SECONDS)
-        except TimeoutError:
-            raise _busy() from None
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + WAIT_SECONDS
+        while not self._memory.take(size):
+            if loop.time() > ends_at:
+                raise _busy()
+            await asyncio.sleep(LOOK_SECONDS)
         self.bytes += size
 
     def cover(self, size: int) -> None:

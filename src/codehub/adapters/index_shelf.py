@@ -1,7 +1,8 @@
 """Indexes that were made, the last used of them kept, and one maker for all who ask for the same at once.
 
-What there is at any moment, kept, being made or read, is bounded by its memory (index_memory.py). A making that nobody waits for any more is given up, and one owner's archives are taken one after another, in
-however many workspaces they are, so that nobody holds all places.
+What there is at any moment, kept, being made or read, is bounded by its memory (index_memory.py). A making that nobody
+waits for any more is given up, and one owner's archives are taken one after another, in however many workspaces they
+are, so that nobody holds all places.
 """
 
 import asyncio

@@ -178,10 +178,7 @@ class NewWorkspace(Incoming):
     standby_ttl_seconds: TtlSeconds | None = None
     archive_ttl_seconds: TtlSeconds | None = None
     git_url: GitUrl | None = None
-    asleep_if_full: StrictBool = Field(
-        default=False,
-        description="When no running slot is free, it is made asleep (STANDBY) in place of a 429.",
-    )
+    asleep_if_full: StrictBool = Field(default=False, description="No free slot: made asleep (STANDBY), and no 429.")
 
 
 class WorkspaceChange(Incoming):

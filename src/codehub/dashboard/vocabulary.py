@@ -89,6 +89,7 @@ AUDIT_WORDS: Final[Mapping[AuditAction, str]] = {
     AuditAction.SIGN_IN_OIDC: "signed in through the provider",
     AuditAction.SIGN_IN_FAILED: "failed to sign in",
     AuditAction.SIGN_OUT: "signed out",
+    AuditAction.PROVE_SESSION: "gave the password once more",
     AuditAction.REVOKE_SESSION: "ended a session",
     AuditAction.CHANGE_PASSWORD: "changed the password",
     AuditAction.RESET_PASSWORD: "set a new password",

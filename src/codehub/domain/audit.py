@@ -8,6 +8,7 @@ class AuditAction(StrEnum):
     SIGN_IN_OIDC = "sign_in_oidc"
     SIGN_IN_FAILED = "sign_in_failed"
     SIGN_OUT = "sign_out"
+    PROVE_SESSION = "prove_session"
     REVOKE_SESSION = "revoke_session"
     CHANGE_PASSWORD = "change_password"  # noqa: S105 - an action's name
     RESET_PASSWORD = "reset_password"  # noqa: S105 - an action's name

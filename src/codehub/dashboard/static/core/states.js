@@ -413,6 +413,7 @@ export const AUDIT = {
   "sign_in_oidc": "signed in through the provider",
   "sign_in_failed": "failed to sign in",
   "sign_out": "signed out",
+  "prove_session": "gave the password once more",
   "revoke_session": "ended a session",
   "change_password": "changed the password",
   "reset_password": "set a new password",

@@ -438,6 +438,7 @@ export default {
   "detail.path": "path",
   "detail.session": "session",
   "detail.ended_sessions": "sessions ended",
+  "detail.revoked_tokens": "tokens revoked",
   "detail.role": "role",
   "detail.disabled": "disabled",
   "detail.max_running": "running at once",
