@@ -97,7 +97,7 @@ async def test_a_page_that_reloads_itself_after_a_stop_wakes_nothing(hub: Hub, p
     await eventually(lambda: hub.door.doorkeeper._directory.known(demo.slug).workspace.phase is Phase.STANDBY)
     told = await hub.get(demo, "/", ann, SAME_ORIGIN, port=port)
     assert told.headers["codehub-page"] == "asleep"
-    assert "data-action=\"wake\"" in told.text, "a person may still start it"
+    assert 'data-action="wake"' in told.text, "a person may still start it"
     assert WAKES not in told.text
 
 

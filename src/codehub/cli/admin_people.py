@@ -173,7 +173,7 @@ def _details(details: Mapping[str, object]) -> str:
 
 
 @contextmanager
-def _as_oneself(from_stdin: bool) -> Iterator[tuple[Client, str]]:  # noqa: FBT001 - the option, handed on
+def _as_oneself(from_stdin: bool) -> Iterator[tuple[Client, str]]:
     """A client, and the cookie of a session that was opened with one's own password for this alone."""
     context = contexts.in_use()
     with Client(context) as client:
@@ -183,12 +183,12 @@ def _as_oneself(from_stdin: bool) -> Iterator[tuple[Client, str]]:  # noqa: FBT0
         if not session["user"]["has_password"]:
             raise ClientFailed("You have no password here: change accounts on the dashboard.", FAILED)
         password = own_password(from_stdin=from_stdin, otherwise="--own-password-stdin")
-    with Client(contexts.Context(context.url)) as client:
-        with client.freshly_signed_in(session["user"]["username"], password) as cookie:
-            yield client, cookie
+    username = session["user"]["username"]
+    with Client(contexts.Context(context.url)) as client, client.freshly_signed_in(username, password) as cookie:
+        yield client, cookie
 
 
-def _change(wanted: str, body: Json, said: str, from_stdin: bool, *, as_json: bool) -> None:  # noqa: FBT001 - as above
+def _change(wanted: str, body: Json, said: str, from_stdin: bool, *, as_json: bool) -> None:
     with Client(contexts.in_use()) as client:
         everybody = list(client.pages("/admin/users"))
     user = chosen(everybody, wanted, "user", "codehub admin users ls", name="username")
