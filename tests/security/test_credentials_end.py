@@ -28,7 +28,6 @@ ATTEMPTS: dict[str, Attempt] = {
     "a role": lambda desk, caller: desk.people.set_role(caller, caller.user.id, Role.ADMIN),
     "a disabled account": lambda desk, caller: desk.people.enable(caller, caller.user.id),
     "disabling": lambda desk, caller: desk.people.disable(caller, caller.user.id),
-    "a limit": lambda desk, caller: desk.people.set_max_running(caller, caller.user.id, 9),
     "a token": lambda desk, caller: desk.tokens.create(caller, "more", [Scope.ADMIN]),
 }
 
