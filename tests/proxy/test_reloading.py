@@ -72,7 +72,7 @@ async def opened(hub: Hub, browser: Browser) -> Tab:
     demo = await hub.workspace(ann)
     origin, secret = f"http://3000--{demo.slug}.localhost:{hub.port}", new_session_token()
     await hub.directory.tickets().issue(digest(secret), Ticket(ann.user.id, demo.id, session_of(ann), 3000), 60)
-    tab = Tab(await browser.new_page(), demo, origin)
+    tab = Tab(await (await browser.new_context()).new_page(), demo, origin)
     await tab.page.goto(f"{origin}/_codehub/enter?ticket={secret}")
     return tab
 
