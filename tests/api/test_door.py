@@ -287,19 +287,20 @@ async def test_metrics_count_routes_not_addresses(site: MemorySite, ann: Person)
 
 
 async def test_a_new_user_gets_a_password_once_and_can_sign_in(site: MemorySite) -> None:
-    admin = await site.person("root", Role.ADMIN)
-    made = await admin.http.post("/api/v1/admin/users", json={"username": "eve"})
+    await site.person("root", Role.ADMIN)
+    admin = await site.browser("root")
+    made = await admin.post("/api/v1/admin/users", json={"username": "eve"})
     password = made.json()["password"]
     sign_in = {"username": "eve", "password": password}
     client: httpx.AsyncClient = site.client()
     assert (await client.post("/api/v1/session", json=sign_in)).status_code == 201
     user = f"/api/v1/admin/users/{made.json()['id']}"
-    assert (await admin.http.patch(user, json={"disabled": True})).json()["disabled_at"]
+    assert (await admin.patch(user, json={"disabled": True})).json()["disabled_at"]
     assert (await client.post("/api/v1/session", json=sign_in)).status_code == 401
-    await admin.http.patch(user, json={"disabled": False})
-    reset = (await admin.http.patch(user, json={"reset_password": True})).json()["password"]
+    await admin.patch(user, json={"disabled": False})
+    reset = (await admin.patch(user, json={"reset_password": True})).json()["password"]
     assert reset != password
     assert (await client.post("/api/v1/session", json={**sign_in, "password": reset})).status_code == 201
-    me = next(u for u in (await admin.http.get("/api/v1/admin/users")).json()["items"] if u["username"] == "root")
-    last = await admin.http.patch(f"/api/v1/admin/users/{me['id']}", json={"role": "user"})
+    me = next(u for u in (await admin.get("/api/v1/admin/users")).json()["items"] if u["username"] == "root")
+    last = await admin.patch(f"/api/v1/admin/users/{me['id']}", json={"role": "user"})
     assert (last.status_code, last.json()["code"]) == (409, "last_admin")

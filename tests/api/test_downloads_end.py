@@ -91,7 +91,7 @@ async def test_it_ends_with_its_user(
     theirs = Reader(site, large, with_token(admin), spec_version)
     await hers.begun()
     await theirs.begun()
-    await admin.http.patch(f"/api/v1/admin/users/{ann.id}", json={"disabled": True})
+    await (await site.browser(admin.name)).patch(f"/api/v1/admin/users/{ann.id}", json={"disabled": True})
     await hers.broken()
     theirs.read_on.set()
     async with asyncio.timeout(10):
@@ -126,7 +126,7 @@ async def test_it_ends_with_the_role_that_gave_the_right(
     boss = await site.person("boss", Role.ADMIN)
     reader = Reader(site, large, with_token(boss))
     await reader.begun()
-    await admin.http.patch(f"/api/v1/admin/users/{boss.id}", json={"role": "user"})
+    await (await site.browser(admin.name)).patch(f"/api/v1/admin/users/{boss.id}", json={"role": "user"})
     await reader.broken()
 
 
@@ -156,7 +156,7 @@ async def test_who_still_waits_for_the_first_byte_is_told(
     asked: asyncio.Task[httpx.Response] = asyncio.ensure_future(ann.http.get(large))
     async with asyncio.timeout(10):
         await waiting.wait()
-        await admin.http.patch(f"/api/v1/admin/users/{ann.id}", json={"disabled": True})
+        await (await site.browser(admin.name)).patch(f"/api/v1/admin/users/{ann.id}", json={"disabled": True})
         answer = await asked
     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
 
@@ -166,7 +166,7 @@ async def test_a_change_that_takes_no_right_ends_nothing(
 ) -> None:
     reader = Reader(site, large, with_token(ann))
     await reader.begun()
-    await admin.http.patch(f"/api/v1/admin/users/{ann.id}", json={"role": "admin"})
+    await (await site.browser(admin.name)).patch(f"/api/v1/admin/users/{ann.id}", json={"role": "admin"})
     for _ in range(50):
         await asyncio.sleep(0)
     reader.read_on.set()

@@ -323,9 +323,9 @@ async def test_a_stream_ends_with_its_token_its_user_and_its_role(site: MemorySi
     async with listening(site, ann) as hers, listening(site, boss, "all=true") as everything:
         await hers.until("snapshot")
         await everything.until("snapshot")
-        await admin.http.patch(f"/api/v1/admin/users/{ann.id}", json={"disabled": True})
+        await (await site.browser(admin.name)).patch(f"/api/v1/admin/users/{ann.id}", json={"disabled": True})
         await hers.ended()
-        await admin.http.patch(f"/api/v1/admin/users/{boss.id}", json={"role": "user"})
+        await (await site.browser(admin.name)).patch(f"/api/v1/admin/users/{boss.id}", json={"role": "user"})
         await everything.ended()
     async with listening(site, admin) as last:
         await last.until("snapshot")

@@ -43,6 +43,7 @@ ROUTES = [
     Route(
         "PUT", "/api/v1/session/password", "own", body={"old_password": "a", "new_password": "b" * 9}, own_answer=409
     ),
+    Route("POST", "/api/v1/session/proof", "own", body={"password": "a"}, own_answer=409),
     Route("GET", "/api/v1/sessions", "own"),
     Route("DELETE", "/api/v1/sessions/" + "0" * 64, "own", writes=True, own_answer=404),
     Route("GET", "/api/v1/tokens", "own"),
@@ -68,7 +69,7 @@ ROUTES = [
     Route("POST", f"{W}/undelete", "owner", writes=True, own_answer=409),
     Route("POST", f"{W}/ticket", "owner", writes=True),
     Route("GET", "/api/v1/admin/users", "admin"),
-    Route("POST", "/api/v1/admin/users", "admin", writes=True, body={"username": "new"}),
+    Route("POST", "/api/v1/admin/users", "admin", writes=True, body={"username": "new"}, own_answer=409),
     Route("GET", "/api/v1/admin/users/{owner}", "admin"),
     Route("PATCH", "/api/v1/admin/users/{owner}", "admin", writes=True, body={"max_running": 5}),
     Route("GET", "/api/v1/admin/workspaces", "admin"),

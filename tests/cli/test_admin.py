@@ -67,8 +67,8 @@ def test_an_account_s_life(root: Terminal, hub: Hub) -> None:
         return root(*words, stdin=with_password).code == 0
 
     assert signs_in(password)
-    assert as_oneself(root, "limit", "bob", "1").out == "bob may run 1 at once.\n"
-    assert as_oneself(root, "limit", "bob", "default").out == "bob has the installation's limit.\n"
+    assert root.done("admin", "users", "limit", "bob", "1") == "bob may run 1 at once.\n"
+    assert root.done("admin", "users", "limit", "bob", "default") == "bob has the installation's limit.\n"
     assert as_oneself(root, "role", "BOB", "admin").out == "bob is admin now.\n"
     assert as_oneself(root, "disable", "bob").out == "bob is shut out.\n"
     assert not signs_in(password)
@@ -87,7 +87,9 @@ def test_an_account_is_changed_with_one_s_own_password_alone(root: Terminal, hub
     ):
         assert said.code != 0
         assert said.out == ""
-    assert "--own-password-stdin" in root("admin", "users", "create", "bob").err, "it says how to go on without a terminal"
+    assert "--own-password-stdin" in root("admin", "users", "create", "bob").err, (
+        "it says how to go on without a terminal"
+    )
     assert root.done("admin", "users", "ls", "--json") == before
     assert hub.do(_sessions(hub)) == 0, "what was opened for it is closed again"
     assert as_oneself(root, "reset-password", "root").code == 0, "one's own too, which ends the session that did it"
@@ -103,7 +105,7 @@ def test_data_for_programs(root: Terminal) -> None:
     assert (made["username"], made["role"]) == ("bob", "admin")
     assert made["password"]
     [bob, _root] = root("admin", "users", "ls", "--json").json()
-    assert as_oneself(root, "limit", bob["id"][:8], "3", "--json").json()["max_running"] == 3
+    assert root("admin", "users", "limit", bob["id"][:8], "3", "--json").json()["max_running"] == 3
     assert bob["id"] == made["id"]
 
 
@@ -130,15 +132,15 @@ def test_a_password_of_one_s_own(root: Terminal, hub: Hub) -> None:
 )
 def test_what_is_refused_changes_nobody(words: tuple[str, ...], code: int, part: str, root: Terminal) -> None:
     before = root.done("admin", "users", "ls", "--json")
-    said = as_oneself(root, *words)
+    said = root("admin", "users", *words) if words[0] == "limit" else as_oneself(root, *words)
     assert (said.code, said.out) == (code, "")
     assert part in said.err
     assert root.done("admin", "users", "ls", "--json") == before
 
 
 def test_the_audit_knows(root: Terminal) -> None:
-    root.done("admin", "users", "create", "bob")
-    as_oneself(root, "disable", "bob").out
+    assert as_oneself(root, "create", "bob").code == 0
+    assert as_oneself(root, "disable", "bob").code == 0
     told = root.done("admin", "audit", "--actor", "root")
     assert told.splitlines()[0].split() == ["AT", "(UTC)", "WHO", "FROM", "DID", "TO", "DETAILS"]
     assert len(root("admin", "audit", "-n", "1", "--json").json()) == 1

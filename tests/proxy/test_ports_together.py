@@ -1,18 +1,16 @@
 """A front end on one port and its API on another, in a real browser: where each host is a site of its own
-(`*.localhost`), and where all of them are one site."""
+(`*.localhost`), and where all of them are one site (`*.ws.localhost`, as below any domain that is no public suffix)."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
-from playwright.async_api import Page, async_playwright
+from playwright.async_api import Page
 
 from codehub.domain.workspace import Workspace
 from codehub.ports.accounts import Ticket
 from codehub.usecases.new_secrets import digest, new_session_token
 from tests.api.real_site import free_port
-from tests.proxy.browser import ARGUMENTS, CHROMIUM
+from tests.proxy.browser import chromium
 from tests.proxy.hub import Hub, Somebody, hub_on, session_of
 from tests.proxy.workspaces import Seen
 from tests.proxy.workspaces import Workspace as Server
@@ -49,21 +47,6 @@ def api(seen: Seen) -> bytes:
     return answered(b"text/plain", f"{seen.method} ok".encode(), b"Access-Control-Allow-Origin: *")
 
 
-@asynccontextmanager
-async def pages(base: str, port: int, *names: str) -> AsyncIterator[Page]:
-    """Chromium as a person has it. Where names are no localhost, it takes them for secure: we serve no TLS here."""
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed")
-    secure = ",".join(f"http://{name}.{base}:{port}" for name in names)
-    more = (f"--host-resolver-rules=MAP *.{base} 127.0.0.1", f"--unsafely-treat-insecure-origin-as-secure={secure}")
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=[*ARGUMENTS, *more])
-        try:
-            yield await browser.new_page()
-        finally:
-            await browser.close()
-
-
 async def enters(hub: Hub, page: Page, who: Somebody, workspace: Workspace, origin: str) -> None:
     secret = new_session_token()
     ticket = Ticket(who.user.id, workspace.id, session_of(who), 3000)
@@ -72,7 +55,7 @@ async def enters(hub: Hub, page: Page, who: Somebody, workspace: Workspace, orig
     await page.wait_for_selector("text=front end")
 
 
-@pytest.mark.parametrize("base", ["localhost", "ws.test"])
+@pytest.mark.parametrize("base", ["localhost", "ws.localhost"])
 async def test_a_front_end_uses_its_api_and_no_other_page_does(base: str) -> None:
     port = free_port()
     async with (
@@ -89,7 +72,8 @@ async def test_a_front_end_uses_its_api_and_no_other_page_does(base: str) -> Non
         hub.runtime.world.listen(demo.id, 4000, back.endpoint)
         names = [f"{number}--{w.slug}" for number in (3000, 4000) for w in (demo, other)]
         here, there, elsewhere = (f"http://{name}.{base}:{port}" for name in (names[0], names[2], names[1]))
-        async with pages(base, port, *names) as page, asyncio.timeout(200):
+        async with chromium() as browser, asyncio.timeout(200):
+            page = await browser.new_page()
             await enters(hub, page, ann, demo, here)
             in_vain = await page.evaluate(USES, there)
             assert "unauthenticated" in in_vain[0], in_vain

@@ -45,12 +45,14 @@ async def joined(hub: Hub, ann: Somebody, demo: Workspace, use: str = "4000") ->
     """The cookie that pages of port 3000 send to port 4000, as our page at 3000 gets it."""
     page = await hub.get(demo, f"/_codehub/ports?use={use}&to=/app", ann, NAVIGATION, port=3000)
     assert page.status_code == 200
-    address = page.text.partition("data-joins=\"[&quot;")[2].partition("&quot;")[0].partition(hub.host(demo, 4000))[2]
+    address = page.text.partition('data-joins="[&quot;')[2].partition("&quot;")[0].partition(hub.host(demo, 4000))[2]
     answer = await hub.get(demo, address, headers={**CORS, "origin": page_of(hub, demo)}, port=4000)
     assert answer.status_code == 204
     assert answer.headers["access-control-allow-origin"] == page_of(hub, demo)
     cookies = [cookie for cookie in answer.headers.get_list("set-cookie") if cookie.startswith(JOINED_COOKIE)]
-    assert all(word in cookies[0] for word in ("; Secure", "; HttpOnly", "; SameSite=None", "; Partitioned", "; Path=/"))
+    assert all(
+        word in cookies[0] for word in ("; Secure", "; HttpOnly", "; SameSite=None", "; Partitioned", "; Path=/")
+    )
     return {"cookie": cookies[0].partition(";")[0]}
 
 
@@ -62,14 +64,22 @@ async def test_a_preflight_between_ports_is_answered_and_reaches_nobody(hub: Hub
     asked = {**CORS, "access-control-request-method": "PUT", "access-control-request-headers": "content-type,x-own"}
     answer = await hub.get(demo, "/x", headers={**asked, "origin": page_of(hub, demo)}, port=4000, method="OPTIONS")
     assert answer.status_code == 204
-    told = {name: answer.headers[f"access-control-allow-{name}"] for name in ("origin", "credentials", "methods", "headers")}
+    told = {
+        name: answer.headers[f"access-control-allow-{name}"] for name in ("origin", "credentials", "methods", "headers")
+    }
     assert told == {
         "origin": page_of(hub, demo),
         "credentials": "true",
         "methods": "PUT",
         "headers": "content-type,x-own",
     }
-    for origin in (page_of(hub, demo, None), "http://evil.test", "null", f"http://3000--other.{BASE}", page_of(hub, demo, 4000)):
+    for origin in (
+        page_of(hub, demo, None),
+        "http://evil.test",
+        "null",
+        f"http://3000--other.{BASE}",
+        page_of(hub, demo, 4000),
+    ):
         refused = await hub.get(demo, "/x", headers={**asked, "origin": origin}, port=4000, method="OPTIONS")
         assert refused.status_code == (204 if origin == page_of(hub, demo, None) else 401), origin
     for_the_ide = await hub.get(demo, "/x", headers={**asked, "origin": page_of(hub, demo)}, method="OPTIONS")
@@ -82,7 +92,9 @@ async def test_who_joined_reads_what_the_app_lets_anybody_read(hub: Hub, api: Se
     ann, demo = await front_end(hub, api)
     cookie, origin = await joined(hub, ann, demo), page_of(hub, demo)
     allow = said.replace("{page}", origin)
-    api.answer = lambda _: f"HTTP/1.1 200 OK\r\nAccess-Control-Allow-Origin: {allow}\r\nContent-Length: 2\r\n\r\nok".encode()
+    api.answer = lambda _: (
+        f"HTTP/1.1 200 OK\r\nAccess-Control-Allow-Origin: {allow}\r\nContent-Length: 2\r\n\r\nok".encode()
+    )
     for method in ("GET", "POST"):
         answer = await hub.get(demo, "/api", headers={**CORS, **cookie, "origin": origin}, port=4000, method=method)
         assert (answer.status_code, answer.text) == (200, "ok")
@@ -131,8 +143,12 @@ async def test_the_cookie_of_one_pair_serves_no_other_page(hub: Hub, api: Server
     assert (await hub.get(demo, "/", headers={**IMAGE, **cookie}, port=4000)).status_code == 403, "nobody says who asks"
     same_site = {**IMAGE, **cookie, "sec-fetch-site": "same-site"}
     assert (await hub.get(demo, "/", headers=same_site, port=4000)).status_code == 403
-    assert (await hub.get(demo, "/", headers={**CORS, **cookie, "origin": page_of(hub, demo)}, port=5000)).status_code == 404
-    assert (await hub.get(other, "/", headers={**CORS, **cookie, "origin": page_of(hub, other)}, port=4000)).status_code == 404
+    assert (
+        await hub.get(demo, "/", headers={**CORS, **cookie, "origin": page_of(hub, demo)}, port=5000)
+    ).status_code == 404
+    assert (
+        await hub.get(other, "/", headers={**CORS, **cookie, "origin": page_of(hub, other)}, port=4000)
+    ).status_code == 404
     assert (await hub.get(demo, "/", headers=cookie)).status_code == 401, "nor the IDE's host"
     assert api.seen == hub.ide.seen == []
 

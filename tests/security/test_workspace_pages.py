@@ -138,7 +138,9 @@ async def test_a_page_that_an_admin_visits_neither_lists_nor_stops_what_the_admi
         ]
         assert [answer.status_code for answer in told] == [429, 502, 200]
         for answer in told:
-            assert all(other not in answer.text for other in (str(admins.id), "secret-project", str(bobs.id), "bobs-other"))
+            assert all(
+                other not in answer.text for other in (str(admins.id), "secret-project", str(bobs.id), "bobs-other")
+            )
         for other in (admins, bobs):
             assert (await hub.wake(trap, root, f"?instead={other.id}")).status_code == 404
             assert hub.row(other.id).desired_state is Desired.RUNNING
@@ -149,7 +151,15 @@ async def test_a_page_that_an_admin_visits_neither_lists_nor_stops_what_the_admi
 
 NAVIGATION = {**DIRECT, "sec-fetch-user": "?1"}
 SAME_ORIGIN = {**NAVIGATION, "sec-fetch-site": "same-origin"}
-INTO_A_WORKSPACE = ["/w/{id}/evil", "/w/{id}", "/x/../w/{id}/evil", "/./w/{id}/", "/x/%2e%2E/w/{id}/", "/w/../w/{id}/", "/w"]
+INTO_A_WORKSPACE = [
+    "/w/{id}/evil",
+    "/w/{id}",
+    "/x/../w/{id}/evil",
+    "/./w/{id}/",
+    "/x/%2e%2E/w/{id}/",
+    "/w/../w/{id}/",
+    "/w",
+]
 
 
 @pytest.mark.parametrize("path", INTO_A_WORKSPACE)

@@ -22,8 +22,8 @@ users = typer.Typer(
     rich_markup_mode="markdown",
     help="""Who may sign in here. USER is a username, an id, or the beginning of an id.
 
-    To change an account takes your own password each time, whatever token you are signed in with: it is asked for, or
-    read from a pipe with `--own-password-stdin`.
+    Who may come in, and as what, is changed with your own password each time, whatever token you are signed in with: it
+    is asked for, or read from a pipe with `--own-password-stdin`.
 
     Example: `codehub admin users create ann`""",
 )
@@ -132,7 +132,6 @@ def reset_password(user: Who, own_password_stdin: OwnPassword = False, as_json: 
 def limit(
     user: Who,
     max_running: Annotated[str, typer.Argument(metavar="NUMBER", help="Or `default`: the installation's.")],
-    own_password_stdin: OwnPassword = False,
     as_json: AsJson = False,
 ) -> None:
     """How many workspaces of somebody may run at once.
@@ -143,7 +142,9 @@ def limit(
         raise ClientFailed(f"{max_running!r} is neither a number nor `default`.", USAGE)
     number = None if max_running == "default" else int(max_running)
     said = "has the installation's limit." if number is None else f"may run {number} at once."
-    _change(user, {"max_running": number}, said, own_password_stdin, as_json=as_json)
+    with Client(contexts.in_use()) as client:
+        changed = client.patch(f"/admin/users/{_found(client, user)['id']}", {"max_running": number})
+    _tell(changed, f"{changed['username']} {said}", as_json=as_json)
 
 
 def audit(
@@ -173,7 +174,7 @@ def _details(details: Mapping[str, object]) -> str:
 
 
 @contextmanager
-def _as_oneself(from_stdin: bool) -> Iterator[tuple[Client, str]]:  # noqa: FBT001 - the option, handed on
+def _as_oneself(from_stdin: bool) -> Iterator[tuple[Client, str]]:
     """A client, and the cookie of a session that was opened with one's own password for this alone."""
     context = contexts.in_use()
     with Client(context) as client:
@@ -183,18 +184,22 @@ def _as_oneself(from_stdin: bool) -> Iterator[tuple[Client, str]]:  # noqa: FBT0
         if not session["user"]["has_password"]:
             raise ClientFailed("You have no password here: change accounts on the dashboard.", FAILED)
         password = own_password(from_stdin=from_stdin, otherwise="--own-password-stdin")
-    with Client(contexts.Context(context.url)) as client:
-        with client.freshly_signed_in(session["user"]["username"], password) as cookie:
-            yield client, cookie
+    username = session["user"]["username"]
+    with Client(contexts.Context(context.url)) as client, client.freshly_signed_in(username, password) as cookie:
+        yield client, cookie
 
 
-def _change(wanted: str, body: Json, said: str, from_stdin: bool, *, as_json: bool) -> None:  # noqa: FBT001 - as above
+def _change(wanted: str, body: Json, said: str, from_stdin: bool, *, as_json: bool) -> None:
     with Client(contexts.in_use()) as client:
-        everybody = list(client.pages("/admin/users"))
-    user = chosen(everybody, wanted, "user", "codehub admin users ls", name="username")
+        user = _found(client, wanted)
     with _as_oneself(from_stdin) as (client, cookie):
         changed = client.with_session(cookie, "PATCH", f"/admin/users/{user['id']}", body)
     _tell(changed, f"{changed['username']} {said}", as_json=as_json)
+
+
+def _found(client: Client, wanted: str) -> Json:
+    everybody = list(client.pages("/admin/users"))
+    return chosen(everybody, wanted, "user", "codehub admin users ls", name="username")
 
 
 def _tell(user: Json, said: str, *, as_json: bool) -> None:

@@ -161,12 +161,9 @@ class Doorkeeper:
             return self._reception.serve(call, name)
         if call.port is None and is_port_proxy(call.target[1:]):
             return self._port_proxy(call)
-        answered = preflight(call, self._addresses)
-        if answered is not None:
-            return answered
         credential = call.credential
         if credential is None:
-            return self._nobody(call)
+            return preflight(call, self._addresses) or self._nobody(call)
         visitor, entry = self._visitors.known(credential, self.now), self._directory.known(call.name)
         if visitor is None or entry is None or call.port is not None or self._is_unnoted(visitor, entry):
             return Wait(self._look(call, credential), proven=visitor is not None)

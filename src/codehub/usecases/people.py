@@ -1,7 +1,7 @@
 """What admins do with accounts. There is always an admin left to undo it.
 
-Every change takes a session whose person has just proved who they are: a token, or a session that was left open, would
-else make itself an account or a password that outlives it.
+Who may come in, and as what, is changed by a session whose person has just proved who they are: a token, or a session
+that was left open, would else make itself an account or a password that outlives it. A limit is changed by any admin.
 """
 
 from collections.abc import Sequence
@@ -73,20 +73,22 @@ class People:
         def decide(user: User, other_admins: int, now: datetime) -> User:
             return rules.disabled(user, now, other_admins)
 
-        user = await self._change(caller, user_id, decide, "disable_user")
+        user = await self._change_access(caller, user_id, decide, "disable_user")
         await self.announcements.user_disabled(user_id)
         return user
 
     async def enable(self, caller: Caller, user_id: UUID) -> User:
         caller.must(Scope.ADMIN)
         await refuse_company(self.accounts, self.isolates)
-        return await self._change(caller, user_id, lambda user, _others, _now: rules.enabled(user), "enable_user")
+        return await self._change_access(
+            caller, user_id, lambda user, _others, _now: rules.enabled(user), "enable_user"
+        )
 
     async def set_role(self, caller: Caller, user_id: UUID, role: Role) -> User:
         def decide(user: User, other_admins: int, _now: datetime) -> User:
             return rules.changed_role(user, role, other_admins)
 
-        user = await self._change(caller, user_id, decide, "set_role")
+        user = await self._change_access(caller, user_id, decide, "set_role")
         await self.announcements.role_changed(user_id)
         return user
 
@@ -108,9 +110,13 @@ class People:
         await self.announcements.ended(user_id, ended)
         return password
 
-    async def _change(self, caller: Caller, user_id: UUID, decide: UserDecision, action: str) -> User:
+    async def _change_access(self, caller: Caller, user_id: UUID, decide: UserDecision, action: str) -> User:
         caller.must(Scope.ADMIN)
         caller.must_be_fresh()
+        return await self._change(caller, user_id, decide, action)
+
+    async def _change(self, caller: Caller, user_id: UUID, decide: UserDecision, action: str) -> User:
+        caller.must(Scope.ADMIN)
         return await self.accounts.change_user(user_id, decide, actor_of(caller), action)
 
 

@@ -79,7 +79,8 @@ _LIVES: Final = "s.expires_at > clock_timestamp() AND s.last_seen_at > clock_tim
 
 # $2: seconds of idleness that end it. $3: seconds for which its person counts as freshly proven.
 SESSION: Final = f"""
-SELECT {_SESSION}, s.proven_at > clock_timestamp() - make_interval(secs => $3) AS s_is_fresh, {_USER}, s.last_seen_at < {_LONG_UNSEEN} AS long_unseen
+SELECT {_SESSION}, {_USER}, s.last_seen_at < {_LONG_UNSEEN} AS long_unseen,
+    s.proven_at > clock_timestamp() - make_interval(secs => $3) AS s_is_fresh
 FROM sessions s JOIN users u ON u.id = s.user_id WHERE s.token_hash = $1 AND {_LIVES} AND u.disabled_at IS NULL
 """
 

@@ -130,7 +130,7 @@ KOREAN: Final[dict[str, str]] = {
     "ports.title": "포트를 잇는 중입니다",
     "ports.text": "이 포트의 페이지가 같은 워크스페이스의 다른 포트를 씁니다. 잠시만 기다려 주세요.",
     "own_address.title": "{name} 워크스페이스는 자기 주소에서 여세요",
-    "own_address.text": "여기서 열면 그 페이지가 이 사이트의 일부가 되어, 안에서 도는 프로그램이 당신이 할 수 있는 일을 모두 할 수 있습니다.",
+    "own_address.text": "여기서 열면 그 프로그램이 당신이 여기서 할 수 있는 일을 모두 할 수 있습니다.",
     "own_address.detail": "브라우저가 자기 주소에 닿지 못하고, 안에서 도는 것을 모두 믿을 때에만 여기서 여세요.",
     "own_address.own": "자기 주소에서 열기",
     "own_address.here": "그래도 여기서 열기",

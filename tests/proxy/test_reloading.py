@@ -1,0 +1,128 @@
+"""Tabs that reload by themselves after their workspace stopped, and people who come to start it, in a real browser."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+from playwright.async_api import Browser, Page, Request, Response
+
+from codehub.domain.workspace import Desired, Phase, Workspace
+from codehub.ports.accounts import Ticket
+from codehub.usecases.new_secrets import digest, new_session_token
+from tests.api.real_site import free_port
+from tests.proxy.browser import chromium
+from tests.proxy.doors import eventually
+from tests.proxy.hub import Hub, hub_on, session_of
+from tests.proxy.workspaces import Workspace as Server
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+
+DEV_CLIENT = b"""<!doctype html><title>app</title><link rel=icon href=data:,><p>the app<script>
+const again = () => location.reload();
+setInterval(() => fetch("/alive").then((answer) => { if (!answer.ok) again(); }, again), 200);
+</script>"""
+"""Like the client of a dev server: when its server is gone, it reloads until there is one."""
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with chromium() as opened:
+        yield opened
+
+
+@pytest.fixture
+async def hub() -> AsyncIterator[Hub]:
+    port = free_port()
+    async with hub_on(workspace_url=f"http://{{slug}}.localhost:{port}/", port=port) as opened:
+        yield opened
+
+
+@dataclass
+class Tab:
+    """Ann's, at port 3000 of her workspace. It is only listened to: whatever a test asks of a page's script counts as
+    the person's own act for some seconds, and a reload after it as theirs."""
+
+    page: Page
+    demo: Workspace
+    origin: str
+    pages: list[str] = field(default_factory=list)
+    """Which pages came, in their order, by the front door's name for them; "" is the app's."""
+    polls: int = 0
+    """How often our page asked for news since it came: it does so when it starts nothing."""
+
+    def __post_init__(self) -> None:
+        self.page.on("response", self._answered)
+        self.page.on("request", self._asked)
+
+    def _answered(self, response: Response) -> None:
+        if response.request.is_navigation_request() and response.status != 303:
+            self.pages.append(response.headers.get("codehub-page", ""))
+            self.polls = 0
+
+    def _asked(self, request: Request) -> None:
+        self.polls += "/_codehub/state" in request.url
+
+    async def shows(self, name: str) -> None:
+        await eventually(lambda: self.pages[-1:] == [name])
+
+
+async def opened(hub: Hub, browser: Browser) -> Tab:
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    origin, secret = f"http://3000--{demo.slug}.localhost:{hub.port}", new_session_token()
+    await hub.directory.tickets().issue(digest(secret), Ticket(ann.user.id, demo.id, session_of(ann), 3000), 60)
+    tab = Tab(await (await browser.new_context()).new_page(), demo, origin)
+    await tab.page.goto(f"{origin}/_codehub/enter?ticket={secret}")
+    return tab
+
+
+async def stops(hub: Hub, demo: Workspace) -> None:
+    hub.runtime.world.containers.pop(demo.id)
+    await hub.becomes(demo.id, phase=Phase.STANDBY, desired_state=Desired.STANDBY)
+
+
+def wishes(hub: Hub, tab: Tab) -> Desired:
+    return hub.row(tab.demo.id).desired_state
+
+
+async def stays_asleep(hub: Hub, tab: Tab) -> None:
+    await tab.shows("asleep")
+    await eventually(lambda: tab.polls > 0)
+    assert wishes(hub, tab) is Desired.STANDBY
+
+
+async def test_a_dev_client_that_reloads_starts_nothing_and_a_person_does(hub: Hub, browser: Browser) -> None:
+    async with Server() as app, asyncio.timeout(200):
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(DEV_CLIENT)
+        app.answer = lambda _: head + DEV_CLIENT
+        tab = await opened(hub, browser)
+        hub.runtime.world.listen(tab.demo.id, 3000, app.endpoint)
+        await tab.page.goto(f"{tab.origin}/deep")
+        await tab.shows("")
+        await stops(hub, tab.demo)
+        await stays_asleep(hub, tab)
+
+        await tab.page.reload()  # as the browser's own button does
+        await eventually(lambda: wishes(hub, tab) is Desired.RUNNING)
+
+
+async def test_our_page_where_nothing_listens_does_not_undo_a_stop(hub: Hub, browser: Browser) -> None:
+    async with asyncio.timeout(200):
+        tab = await opened(hub, browser)
+        await tab.shows("no_listener")
+        await stops(hub, tab.demo)
+        await stays_asleep(hub, tab)
+        bookmark = await tab.page.context.new_page()
+        await bookmark.goto(f"{tab.origin}/deep")
+        await eventually(lambda: wishes(hub, tab) is Desired.RUNNING)
+
+
+async def test_a_click_on_our_page_starts_it(hub: Hub, browser: Browser) -> None:
+    async with asyncio.timeout(200):
+        tab = await opened(hub, browser)
+        await tab.shows("no_listener")
+        await stops(hub, tab.demo)
+        await stays_asleep(hub, tab)
+        await tab.page.click("[data-action=wake]")
+        await eventually(lambda: wishes(hub, tab) is Desired.RUNNING)
