@@ -142,14 +142,6 @@ async def test_the_workspace_says_when_to_go_on(door: Door, workspace: Workspace
     raw.close()
 
 
-async def test_other_interim_answers_are_not_mistaken_for_the_answer(door: Door, workspace: Workspace) -> None:
-    workspace.answer = lambda _: b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + OK
-    raw = await door.connect()
-    raw.write(get())
-    assert status((await raw.answer())[0]) == 200
-    raw.close()
-
-
 async def test_an_early_refusal_reaches_a_client_that_is_still_sending(door: Door, workspace: Workspace) -> None:
     async def too_large(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -7,7 +7,7 @@ import pytest
 import uvloop
 
 from codehub.proxy.frames import MOST_FRAMES, FrameReader
-from codehub.proxy.gate import Failure
+from codehub.proxy.gate import Failure, Tap
 from codehub.proxy.presence import AppPresence, IdePresence
 from codehub.proxy.upstream import MOST_INTERIM
 from tests.proxy.doors import Door, get, status
@@ -81,11 +81,15 @@ def test_frames_that_come_in_their_time_are_read_for_ever() -> None:
     assert reader.at_boundary
 
 
-@pytest.mark.parametrize("presence", [IdePresence, AppPresence])
-def test_a_flood_from_a_client_counts_as_somebody_at_work(presence: type[IdePresence] | type[AppPresence]) -> None:
+@pytest.mark.parametrize(
+    "presence",
+    [lambda seen: IdePresence(seen, rest=0.0), AppPresence, lambda seen: AppPresence(seen, output=True)],
+    ids=["IDE", "app", "another IDE"],
+)
+def test_a_flood_from_a_client_counts_as_somebody_at_work(presence: Callable[[Callable[[], None]], Tap]) -> None:
     """What cannot be read counts: a workspace is rather kept than stopped under somebody."""
     seen: list[bool] = []
-    tap = presence(lambda: seen.append(True), rest=0.0)
+    tap = presence(lambda: seen.append(True))
     for _ in range(3):
         tap.from_client(EMPTY["from client"] * MOST_FRAMES * 2)
     before = len(seen)

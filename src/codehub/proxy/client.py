@@ -299,11 +299,12 @@ class Client(ClientConnection):
 
     def begin_answer(self, status: int) -> bytes:
         """The workspace answers. Returns the Connection line, if there must be one."""
-        self.progress()
-        self.server.note(self.head, self.forward, status)
+        server = self.server
+        self.deadline = server.now + server.limits.response_seconds
+        server.note(self.head, self.forward, status)
         if self.body_left:
             self._forget_body = status >= 400
-        elif self.head.keep_alive and not self.server.draining and (not self._ended or self._buffer):
+        elif self.head.keep_alive and not server.draining and (not self._ended or self._buffer):
             return b""
         self._close_after = True
         return b"Connection: close\r\n"

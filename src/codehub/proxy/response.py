@@ -1,42 +1,30 @@
 """An answer's head. A workspace runs anyone's code: its answers are read as strictly as a stranger's requests."""
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from codehub.proxy.addresses import host_name
 from codehub.proxy.credentials import names_ours
 from codehub.proxy.head import HOP_BY_HOP, UNTIL_CLOSE, Fields, Reader, Refused, ignore, split_lines, value_of
 
+if TYPE_CHECKING:
+    from codehub.proxy.gate import Forward
+
 Readers = dict[bytes, Reader | None]
-Location = Callable[[bytes], bytes]
 
 _MOST_STATUS_LINES: Final = 256
 _LONGEST_STATUS_LINE: Final = 64
-
-
-class Asked(NamedTuple):
-    """What was asked, as far as the answer is read against it: the request's Host, the origin of another port of the
-    same workspace whose page asked, and where a browser finds what the answer says as its Location."""
-
-    host: bytes = b""
-    read_by: bytes | None = None
-    location: Location | None = None
-
-
-NOTHING_ASKED: Final = Asked()
 
 
 class ResponseHead(Fields):
     body_length = UNTIL_CLOSE
     """What the headers say; the status or the method may mean that there is no body."""
     dated = False
-    location: "Location | None" = None
     upgrade = False
     """It names WebSocket as what it switches to."""
     host = b""
     """The Host that was asked: no cookie of the answer may be for more than this."""
-    read_by: bytes | None = None
-    """The origin of another port of the same workspace, whose page asked."""
+    forward: "Forward | None" = None
+    """What the request was let in on: which other port's page may read the answer, and where its Location leads."""
 
     def __init__(self, status: int, line: bytes, keep_alive: bool) -> None:  # noqa: FBT001 - as its first line says
         """`line`: the one that the client sees first, before all others."""
@@ -46,15 +34,21 @@ class ResponseHead(Fields):
 
 
 def parse_response(
-    raw: bytes, most_lines: int, readers: Readers | None = None, asked: Asked = NOTHING_ASKED
+    raw: bytes,
+    most_lines: int,
+    readers: Readers | None = None,
+    host: bytes = b"",
+    forward: "Forward | None" = None,
 ) -> ResponseHead:
     """Raises Refused. `raw` ends before the empty line. `readers`: those of a stranger's answer, unless it is OURS,
-    which may set our cookies, or one that is SHARING our origin, which may say nothing of the whole of it."""
+    which may set our cookies, or one that is SHARING our origin, which may say nothing of the whole of it. `host`,
+    `forward`: the Host of the request that it answers, and what that was let in on."""
     lines = split_lines(raw, most_lines)
     first = lines.pop(0)
     status, line, keep_alive = _status_lines.get(first) or _status_line(first)
     head = ResponseHead(status, line, keep_alive)
-    head.host, head.read_by, head.location = asked
+    head.host = host
+    head.forward = forward
     head.read(lines, readers or _READERS)
     length = head.body() if head.chunked else head.length
     if length is not None:
@@ -104,23 +98,25 @@ def _is_for_this_host(cookie: bytes, host: bytes) -> bool:
 def _read_allow_origin(head: ResponseHead, line: bytes) -> None:
     """The app lets this origin read the answer, or lets all. To get here the page had to send our cookie, of which the
     app knows nothing; with one, browsers want the origin by name and a word on credentials."""
-    if head.read_by is None or value_of(line) not in (b"*", head.read_by):
+    origin = None if head.forward is None else head.forward.read_by
+    if origin is None or value_of(line) not in (b"*", origin):
         head.lines.append(line)
         return
     head.lines += (
-        b"Access-Control-Allow-Origin: " + head.read_by,
+        b"Access-Control-Allow-Origin: " + origin,
         b"Access-Control-Allow-Credentials: true",
         b"Vary: Origin",
     )
 
 
 def _read_allow_credentials(head: ResponseHead, line: bytes) -> None:
-    if head.read_by is None:
+    if head.forward is None or head.forward.read_by is None:
         head.lines.append(line)
 
 
 def _read_location(head: ResponseHead, line: bytes) -> None:
-    head.lines.append(line if head.location is None else b"Location: " + head.location(value_of(line)))
+    public = None if head.forward is None else head.forward.location
+    head.lines.append(line if public is None else b"Location: " + public(value_of(line)))
 
 
 def _read_date(head: ResponseHead, line: bytes) -> None:

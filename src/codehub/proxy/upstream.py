@@ -12,7 +12,7 @@ from codehub.proxy.head import CHUNKED, UNTIL_CLOSE, Refused
 from codehub.proxy.headers import response_for_client
 from codehub.proxy.limits import Limits
 from codehub.proxy.request import RequestHead
-from codehub.proxy.response import OURS, SHARING, Asked, Readers, ResponseHead, parse_response
+from codehub.proxy.response import OURS, SHARING, Readers, ResponseHead, parse_response
 
 if TYPE_CHECKING:
     from codehub.proxy.client import Client
@@ -104,7 +104,8 @@ class Upstream(asyncio.Protocol):
                     self._fail(client, Failure.GARBAGE)
                 return
             try:
-                head = self._parsed(client, data[:end])
+                forward, host = client.forward, client.head.fields.host
+                head = parse_response(data[:end], self._limits.response_header_lines, _readers(forward), host, forward)
             except Refused:
                 self._fail(client, Failure.GARBAGE)
                 return
@@ -118,11 +119,6 @@ class Upstream(asyncio.Protocol):
                 return
             if not self._interim(client, head, data):
                 return
-
-    def _parsed(self, client: "Client", raw: bytes) -> ResponseHead:
-        forward, host = client.forward, client.head.fields.host
-        asked = Asked(host) if forward is None else Asked(host, forward.read_by, forward.location)
-        return parse_response(raw, self._limits.response_header_lines, _readers(forward), asked)
 
     def _interim(self, client: "Client", head: ResponseHead, rest: bytes) -> bool:
         """Something that comes before the answer. False: nothing follows now."""
