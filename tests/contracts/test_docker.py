@@ -38,10 +38,16 @@ async def spec(runtime: DockerRuntime) -> ContainerSpec:
     return ContainerSpec(key, volume_name(key, 1), "", {}, Share(memory_bytes=64 << 20))
 
 
+async def payload_of(runtime: DockerRuntime, spec: ContainerSpec) -> payloads.Payload:
+    launch = await runtime.launch(spec.image_ref or runtime.site.workspace_image)
+    assert launch is not None
+    return payloads.workspace(runtime.site, spec, launch)
+
+
 async def made(runtime: DockerRuntime, spec: ContainerSpec) -> str:
     """As by somebody who died before it was started."""
     docker = await runtime.engine.docker()
-    payload = payloads.workspace(runtime.site, spec)
+    payload = await payload_of(runtime, spec)
     created = await docker.containers.create(payload, name=container_name(spec.workspace_id))
     key: str = created.id
     return key
@@ -51,7 +57,7 @@ async def test_a_volume_that_an_operators_container_has_is_kept_and_it_says_whos
     runtime: DockerRuntime, spec: ContainerSpec
 ) -> None:
     docker = await runtime.engine.docker()
-    image = payloads.workspace(runtime.site, spec)["Image"]
+    image = runtime.site.workspace_image
     foreign = await docker.containers.create({"Image": image, "HostConfig": {"Binds": [f"{spec.volume}:/backup"]}})
     try:
         with pytest.raises(VolumeInUse, match=f"remove the container that has it .*{foreign.id}"):

@@ -80,7 +80,9 @@ def main() -> None:
         while True:
             connection, _ = server.accept()
             with connection:
-                body = answer(connection.recv(4096))
+                request = connection.recv(4096)
+                print(request.partition(b"\r\n")[0].decode(), flush=True)
+                body = answer(request)
                 if "--deaf" in options:
                     time.sleep(600)
                 head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"

@@ -51,12 +51,23 @@ class Pulling:
     total_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A port inside a workspace, behind the agent that runs there. `key`: of this very start, by which the agent proves
+    whose it is and we prove who we are; it is shown nowhere."""
+
+    port: int
+    key: bytes = field(repr=False)
+
+
 class Endpoint(NamedTuple):
-    """Where the IDE, or a port inside, answers: a unix socket path or host and port."""
+    """Where the IDE, or a port inside, answers: a unix socket path or host and port. With `inside`, that is the agent's
+    address, and nothing passes before it has proven itself."""
 
     socket: str | None = None
     host: str | None = None
     port: int | None = None
+    inside: Inside | None = None
 
 
 class Runtime(Protocol):
