@@ -1,6 +1,7 @@
 """What only Docker can do to us: names that others have, containers half made, an engine that is away."""
 
 import asyncio
+import subprocess
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -175,3 +176,53 @@ async def test_an_engine_that_is_not_there_leaves_all_unknown(place: DockerPlace
     with pytest.raises(Unreachable):
         await anext(runtime.hints())
     await engine.close()
+
+
+async def test_one_that_was_started_before_there_were_agents_is_reached_until_it_ends(
+    place: DockerPlace, runtime: DockerRuntime, spec: ContainerSpec
+) -> None:
+    launch = await runtime.launch(runtime.site.workspace_image)
+    assert launch is not None
+    payload = payloads.workspace(runtime.site, spec, launch)
+    payload["Env"].pop()
+    payload["Entrypoint"] = list(launch.command)
+    docker = await runtime.engine.docker()
+    older = await docker.containers.create(payload, name=container_name(spec.workspace_id))
+    await older.start()
+    await eventually(lambda: runtime.answers(spec.workspace_id))
+    found = await runtime.endpoint(spec.workspace_id)
+    assert found is not None
+    assert (found.port, found.inside, found.instance) == (payloads.PORT, None, older.id)
+    await runtime.start_container(spec)
+    assert (await runtime.containers())[spec.workspace_id].instance == older.id, "whoever works there is left alone"
+    await place.exit_by_itself(spec.workspace_id)
+    await runtime.start_container(spec)
+    await eventually(lambda: runtime.answers(spec.workspace_id))
+    found = await runtime.endpoint(spec.workspace_id)
+    assert found is not None
+    assert found.inside is not None
+    assert found.instance is None
+
+
+async def test_an_image_without_a_command_is_told(runtime: DockerRuntime, spec: ContainerSpec) -> None:
+    image = f"{runtime.site.install_id}:latest"
+    made = f"FROM {runtime.site.workspace_image}\nENTRYPOINT []\nCMD []\n"
+    subprocess.run(["docker", "build", "--tag", image, "-"], input=made.encode(), check=True, capture_output=True)
+    try:
+        with pytest.raises(BackendError, match="names no command") as refused:
+            await runtime.start_container(ContainerSpec(spec.workspace_id, spec.volume, image))
+    finally:
+        subprocess.run(["docker", "rmi", image], check=True, capture_output=True)
+    assert refused.value.reason is ErrorReason.IMAGE_PULL_FAILED
+
+
+async def test_each_start_has_a_key_of_its_own(runtime: DockerRuntime, spec: ContainerSpec) -> None:
+    keys = set()
+    for _ in range(2):
+        await runtime.start_container(spec)
+        found = await runtime.endpoint(spec.workspace_id)
+        assert found is not None
+        assert found.inside is not None
+        keys.add(found.inside.key)
+        await runtime.remove_container(spec.workspace_id)
+    assert len(keys) == 2

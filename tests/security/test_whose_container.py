@@ -23,6 +23,7 @@ from tests.agent.agents import a_server, an_agent
 from tests.contracts.patience import eventually
 from tests.docker_engine import DockerHouse, engine_here, sweep
 from tests.proxy.doors import Door
+from tests.proxy.hub import hub_on
 
 SENDERS = 4
 REMEMBERED = 4
@@ -35,7 +36,7 @@ STALE = 8
 async def one_address(engine: Engine, site: Site) -> AsyncIterator[None]:
     """A network that has room for a single container: each that starts there gets the address of the one before."""
     docker = await engine.docker()
-    subnet = f"10.{random.randrange(100, 250)}.{random.randrange(250)}.{4 * random.randrange(60)}/30"  # noqa: S311
+    subnet = f"10.{random.randrange(100, 250)}.{random.randrange(250)}.{4 * random.randrange(60)}/30"
     network = payloads.network(site) | {"IPAM": {"Config": [{"Subnet": subnet}]}}
     made = await docker.networks.create(network)
     try:
@@ -191,3 +192,41 @@ def test_a_key_is_shown_nowhere() -> None:
     endpoint = Endpoint(host="10.0.0.2", port=1, inside=Inside(8080, key))
     assert repr(key) not in repr(endpoint)
     assert key.hex() not in repr(Forward(endpoint))
+
+
+@pytest.mark.parametrize("still_its_own", [True, False])
+async def test_a_container_without_an_agent_is_looked_at_again_before_anything_passes(still_its_own: bool) -> None:
+    """It was started by a version that had none, and runs on."""
+    seen: list[str] = []
+
+    async def confirm() -> bool:
+        assert seen == [], "nothing has passed"
+        return still_its_own
+
+    async with named_server(seen) as port:
+        older = Endpoint(host="127.0.0.1", port=port, instance="c-1")
+        async with Door(older, forward=Forward(older, confirm=confirm)) as door:
+            crowd = Crowd(door)
+            crowd.known = [key := uuid4()]
+            assert await crowd._status(key) == (200 if still_its_own else 502)
+    assert seen == ([str(key)] if still_its_own else [])
+
+
+@pytest.mark.parametrize("engine_answers", [True, False])
+async def test_the_front_door_that_hears_nothing_asks_the_engine_whose_address_it_is(engine_answers: bool) -> None:
+    async with hub_on() as hub:
+        owner = await hub.person()
+        workspace = await hub.workspace(owner)
+        container = hub.runtime.world.containers[workspace.id]
+        container.ide = hub.ide.endpoint._replace(instance="c-1")
+        hub.ide.answer = lambda _: b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
+        assert (await hub.get(workspace, "/", owner)).status_code == 200
+        before = hub.ide.connections
+        if engine_answers:
+            container.ide = hub.ide.endpoint._replace(instance="c-2")
+        else:
+            hub.outages.away = ("runtime",)
+        requests = len(hub.ide.seen)
+        assert (await hub.get(workspace, "/", owner)).status_code == 502
+        assert hub.ide.connections == before + 1
+        assert len(hub.ide.seen) == requests

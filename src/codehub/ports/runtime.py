@@ -68,6 +68,8 @@ class Endpoint(NamedTuple):
     host: str | None = None
     port: int | None = None
     inside: Inside | None = None
+    instance: str | None = None
+    """Of a container without an agent: whoever has connected looks once more whether it is still this one's address."""
 
 
 class Runtime(Protocol):

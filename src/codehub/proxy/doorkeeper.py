@@ -5,6 +5,7 @@ that a hot request touches neither PostgreSQL nor Redis; events take passes back
 answer with asks for that itself, by a POST from its own origin.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
@@ -16,7 +17,7 @@ from codehub.proxy.activity import Activities
 from codehub.proxy.addresses import APP_PATHS, Addresses, Platform, WorkspaceHost, app_path
 from codehub.proxy.call import Call, accepts_pages, spoken
 from codehub.proxy.directory import Directory, Entry
-from codehub.proxy.gate import Cap, Failure, Forward, Respond, Route, Verdict, Wait
+from codehub.proxy.gate import Cap, Confirm, Failure, Forward, Respond, Route, Verdict, Wait
 from codehub.proxy.handover import BY_PATH, OPEN_PATH, Handover
 from codehub.proxy.pages import RESERVED, answer, asset
 from codehub.proxy.passes import Pass
@@ -211,6 +212,7 @@ class Doorkeeper:
             return self._shown(call, failure_view(Failure.UNREACHABLE, call.language, entry.workspace.name))
         forward = Forward(
             entry.endpoint,
+            confirm=self._confirm(entry.endpoint, lambda: self._runtime.endpoint(entry.workspace.id)),
             label=Label(visitor, credential, entry),
             target=call.target if call.by_path else None,
             shares_origin=call.by_path,
@@ -246,12 +248,27 @@ class Doorkeeper:
         self._activities.seen(entry)
         return Forward(
             endpoint,
+            confirm=self._confirm(endpoint, lambda: self._runtime.port_endpoint(entry.workspace.id, port)),
             label=Label(visitor, credential, entry),
             tap=lambda: AppPresence(lambda: self._activities.seen(entry)),
             holder=visitor.user.id,
             kept_for=entry.workspace.id,
             route=self._port,
         )
+
+    @staticmethod
+    def _confirm(endpoint: Endpoint, look: Callable[[], Awaitable[Endpoint | None]]) -> Confirm | None:
+        """None: it proves itself, or is nowhere but where it is. An engine that is silent confirms nothing."""
+        if endpoint.instance is None:
+            return None
+
+        async def confirm() -> bool:
+            try:
+                return await look() == endpoint
+            except CodeHubError:
+                return False
+
+        return confirm
 
     def _may_enter(self, call: Call, visitor: Visitor, entry: Entry) -> bool:
         """By path, one's own alone: pages of another's within the platform's origin could act as an admin."""

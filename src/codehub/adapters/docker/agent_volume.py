@@ -58,8 +58,8 @@ class AgentVolume:
             raise BackendError(f"copying the workspace agent took over {_FILLING_SECONDS:.0f} s") from None
         if code != 0:
             raise BackendError(
-                f"the workspace agent cannot be copied from the image {self._site.codehub_image} ({said.strip()[-200:]})"
-                ": build it anew with `make images`, or name yours (CODEHUB_IMAGE)"
+                f"the workspace agent cannot be copied from the image {self._site.codehub_image} "
+                f"({said.strip()[-200:]}): build it anew with `make images`, or name yours (CODEHUB_IMAGE)"
             )
 
     async def _remove_leftovers(self, present: str) -> None:

@@ -128,8 +128,10 @@ class DockerRuntime:
             return None
         attached = container["NetworkSettings"]["Networks"].get(self.site.network) or {}
         address, key = attached.get("IPAddress"), payloads.key_of(container["Config"]["Env"] or ())
-        if not address or key is None:
+        if not address:
             return None
+        if key is None:  # it was started before there were agents, and runs on
+            return Endpoint(host=address, port=port, instance=container["Id"])
         return Endpoint(host=address, port=AGENT_PORT, inside=Inside(port, key))
 
     async def logs(self, workspace_id: UUID, tail: int) -> str:
