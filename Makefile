@@ -1,4 +1,4 @@
-# `make` alone lists what there is. Everything runs in .venv, which is built on demand from constraints.txt.
+# `make` alone lists what there is. Everything runs in .venv, which is built on demand from requirements.txt.
 
 VENV   := .venv
 STAMP  := $(VENV)/.installed
@@ -12,7 +12,7 @@ PYTEST := $(BIN)/pytest
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help up images test test-fast test-system test-long check sim sim-mutants bench bench-api bench-archive bench-controller bench-proxy bench-start docs format clean
+.PHONY: help up images test test-fast test-system test-long check sim sim-mutants bench bench-api bench-archive bench-controller bench-proxy bench-start docs pins format clean
 
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,10 @@ bench-start: $(STAMP) ## From a wish to RUNNING in Docker, against a bare docker
 docs: $(STAMP) ## Write docs/reference anew from the code
 	@$(BIN)/python docs/generate.py
 
+pins: $(STAMP) ## Write the requirements with their hashes anew, after a change to constraints.txt
+	@$(BIN)/python -m pip install -qq uv==0.13.7
+	@$(BIN)/python deploy/pins.py
+
 format: $(STAMP) ## Format the code and apply the linter's safe fixes
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format .
@@ -97,7 +101,7 @@ define FIND_PYTHON
 	fi
 endef
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml requirements.txt
 	@if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
 	  $(FIND_PYTHON); \
 	  echo "Building $(VENV) with $$python (once; a minute or two)"; \
@@ -105,5 +109,6 @@ $(STAMP): pyproject.toml constraints.txt
 	  "$$python" -m venv $(VENV); \
 	fi
 	@echo "Installing the pinned dependencies into $(VENV)"
-	@$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[dev]'
+	@$(BIN)/python -m pip install -qq --require-hashes --requirement requirements.txt
+	@$(BIN)/python -m pip install -qq --no-deps --no-build-isolation --editable .
 	@touch $@

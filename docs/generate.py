@@ -15,7 +15,7 @@ from pydantic_core import PydanticUndefined
 from codehub.api.app import document
 from codehub.dashboard import vocabulary
 from codehub.domain import errors
-from codehub.domain.errors import REASONS
+from codehub.domain.errors import CONTEXT_FIELDS, REASONS
 from codehub.domain.transitions import OPERATIONS, TABLE
 from codehub.domain.workspace import LEVEL, Operation, Phase
 from codehub.settings import Settings, environment_name, field_must
@@ -118,6 +118,14 @@ def error_reasons() -> list[str]:
                 [code(reason), rule.meaning, rule.what_to_do, when(rule.terminal_at_once), yes(rule.clears_itself)]
                 for reason, rule in REASONS.items()
             ),
+        ),
+        "",
+        "`error_info.context` holds the fields of its reason, always, null where a value is not known; more may stand",
+        "beside them.",
+        "",
+        *table(
+            ("reason", "context"),
+            ([code(reason), ", ".join(map(code, fields))] for reason, fields in CONTEXT_FIELDS.items()),
         ),
         "",
         "## In the code",

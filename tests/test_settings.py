@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from codehub.settings import Settings, SettingsError, environment_name, field_must, load_settings, misspelt
+from codehub.settings import Settings, SettingsError, environment_name, field_must, load_settings, without_effect
 
 REQUIRED = {"CODEHUB_DATABASE_URL": "postgresql://codehub:hunter22@db/codehub", "CODEHUB_REDIS_URL": "redis://cache"}
 
@@ -110,9 +110,16 @@ def test_secrets_do_not_show_in_a_repr() -> None:
 
 def test_a_misspelt_variable_is_pointed_out() -> None:
     environ = {"COORDINATOR_IDLE_INTERVALL": "3", "CODEHUB_API_SERVICE_HOST": "10.0.0.1", "TTL_STANDBY_SECONDS": "600"}
-    assert list(misspelt(environ)) == [
+    assert list(without_effect(environ)) == [
         "COORDINATOR_IDLE_INTERVALL is set but is no setting; did you mean COORDINATOR_IDLE_INTERVAL?"
     ]
+
+
+@pytest.mark.parametrize("name", ["RECONCILER_INTERVAL", "RECONCILER_RETRY_BACKOFF"])
+def test_a_setting_of_the_specification_that_was_replaced_is_named(name: str) -> None:
+    (line,) = without_effect({name: "10", "RECONCILER_MAX_RETRIES": "3"})
+    assert line.startswith(f"{name} is replaced by ")
+    assert line.endswith("has no effect")
 
 
 def test_every_setting_says_what_it_must_be() -> None:

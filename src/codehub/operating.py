@@ -3,9 +3,12 @@
 Beside bootstrap, whose services it takes as they are; these commands must also work when half of them is missing.
 """
 
+import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -14,7 +17,8 @@ from codehub.adapters.docker import DockerRuntime
 from codehub.adapters.embedded import embedded_postgres
 from codehub.adapters.ide import InstalledIde, code_server, is_installed
 from codehub.adapters.postgres import PostgresDatabase, check_schema
-from codehub.adapters.process.sandbox import find_bubblewrap
+from codehub.adapters.process import ProcessRuntime, port_thief
+from codehub.adapters.process.sandbox import find_confinement
 from codehub.adapters.redis import RedisConnection
 from codehub.adapters.system import RandomIds
 from codehub.bootstrap.places import archive_url, data_dir, ide_cache_dir
@@ -23,9 +27,11 @@ from codehub.domain.workspace import Workspace
 from codehub.job.store_address import parse_store
 from codehub.ports.runtime import ContainerSpec
 from codehub.settings import Settings, SettingsError, environment_name
-from codehub.usecases.probe import Probe, Surroundings
+from codehub.usecases.probe import Probe, StepFailed, Surroundings
 
-__all__ = ["InUse", "Manifest", "check_schema", "checked_manifest", "find_bubblewrap", "settings_of"]
+THIEF_SECONDS = 3.0
+
+__all__ = ["InUse", "Manifest", "check_schema", "checked_manifest", "find_confinement", "settings_of"]
 
 
 async def probe(services: Services) -> Probe:
@@ -40,6 +46,9 @@ async def probe(services: Services) -> Probe:
             return f"/var/lib/docker/volumes/{ws.home_store_key}/_data"
         return str(runtime.homes.home(ws.home_store_key or ""))
 
+    async def takes_port(ws: Workspace) -> bool | None:
+        return await front_door_taken(int(services.settings.proxy_address.rpartition(":")[2]), partial(inside, ws))
+
     return Probe(
         wishes=services.wishes,
         views=services.database.views(),
@@ -49,7 +58,40 @@ async def probe(services: Services) -> Probe:
         inside=inside,
         home_of=home_of,
         surroundings=await surroundings(services),
+        takes_port=takes_port if isinstance(runtime, ProcessRuntime) else None,
     )
+
+
+async def front_door_taken(port: int, inside: Callable[[Sequence[str]], Awaitable[tuple[int, str]]]) -> bool | None:
+    """Does somebody inside who wants the front door's port get any of its visitors? None: nobody has the port."""
+    if not await _said_at("127.0.0.1", port):
+        return None
+    mark = RandomIds().new().hex
+    program = await asyncio.to_thread(Path(port_thief.__file__).read_text)
+    words = [sys.executable, "-I", "-S", "-c", program, str(port), mark, str(THIEF_SECONDS)]
+    attack, taken = asyncio.ensure_future(inside(words)), False
+    while not attack.done():
+        answers = [await _said_at(host, port) for host in ("127.0.0.1", "::1")]
+        taken = taken or any(mark.encode() in answer for answer in answers)
+        await asyncio.sleep(0.05)
+    code, output = await attack
+    if code != 0:
+        raise StepFailed(f"the front door's port could not be tried from inside: {output.strip()[-200:]}", "See above.")
+    return taken
+
+
+async def _said_at(host: str, port: int) -> bytes:
+    """Empty if nobody answers."""
+    try:
+        async with asyncio.timeout(2):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            try:
+                return await reader.read(1 << 16)
+            finally:
+                writer.close()
+    except (OSError, TimeoutError):
+        return b""
 
 
 async def surroundings(services: Services) -> Surroundings:

@@ -56,6 +56,21 @@ def _addresses(value: str) -> str:
     return value
 
 
+def _reachable(value: str) -> str:
+    """IPv4 alone: the network of workspaces has no other."""
+    for one in value.split(","):
+        host, colon, port = one.strip().partition(":")
+        if not colon:
+            ipaddress.IPv4Network(host)
+        elif ipaddress.IPv4Address(host).is_unspecified or not (
+            port.isascii() and port.isdigit() and int(port) in _PORTS
+        ):
+            raise ValueError
+    return value
+
+
+_PORTS = range(1, 65536)
+
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), Must("a number of seconds above 0", "30")]
 IdleSeconds = Annotated[
     float, Field(gt=0, le=30, allow_inf_nan=False), Must("a number of seconds above 0 and at most 30", "15")
@@ -128,9 +143,15 @@ Guests = Annotated[
 Proxies = Annotated[
     str, AfterValidator(_addresses), Must("IP addresses or networks, with commas between", "10.0.0.7, 10.1.0.0/16")
 ]
+Reachable = Annotated[
+    str,
+    AfterValidator(_reachable),
+    Must("IPv4 networks, or addresses with a port, with commas between", "10.1.0.0/16, 192.168.1.10:3000"),
+]
 PathMode = Annotated[Literal["auto", "on", "off"], Must("auto, on or off", "off")]
 AccessLog = Annotated[Literal["off", "errors", "all"], Must("off, errors or all", "all")]
 Runtime = Annotated[Literal["process", "docker"], Must("process or docker", "docker")]
+Ide = Annotated[Literal["code-server", "jupyterlab"], Must("code-server or jupyterlab", "jupyterlab")]
 Firewall = Annotated[Literal["ours", "operator"], Must("ours or operator", "ours")]
 EngineAddress = Annotated[
     str, Field(pattern=r"^(unix:///|tcp://)\S+$"), Must("a Docker engine's address", "tcp://engine.example.com:2376")
@@ -218,10 +239,12 @@ class Settings(BaseSettings):
         description="Who keeps workspaces from private networks and the engine's machine: `ours` puts rules into its "
         "packet filter, without which nothing starts; `operator` leaves that to you.",
     )
-    docker_reachable: Proxies | None = Field(
+    docker_reachable: Reachable | None = Field(
         None,
         validation_alias="CODEHUB_DOCKER_REACHABLE",
-        description="Private networks that workspaces may reach all the same, such as your own git server's.",
+        description="Private networks that workspaces may reach all the same, such as your own git server's. What is "
+        "on the engine's own machine, or in another container of it, is reached only if named with its TCP port "
+        "(`192.168.1.10:3000`): a network opens nothing there.",
     )
     docker_job_network: NetworkName = Field(
         "host",
@@ -241,16 +264,22 @@ class Settings(BaseSettings):
         validation_alias="CODEHUB_WORKSPACE_PIDS",
         description="Processes and threads of a container whose template says nothing.",
     )
+    ide: Ide = Field(
+        "code-server",
+        validation_alias="CODEHUB_IDE",
+        description="The IDE of the process runtime: `code-server`, which we install, or the `jupyterlab` whose "
+        "`jupyter-lab` is in our PATH ([more](../ide.md)). Images bring their own.",
+    )
     ide_command: CommandLine | None = Field(
         None,
         validation_alias="CODEHUB_IDE_COMMAND",
         description="What the process runtime runs as the IDE. `{socket}`: where it must listen; `{home}`: the home. "
-        "Unset: code-server.",
+        "Unset: as CODEHUB_IDE says ([more](../ide.md)).",
     )
     ide_cache_dir: Directory | None = Field(
         None,
         validation_alias="CODEHUB_IDE_CACHE_DIR",
-        description="Where code-server is installed, once, if CODEHUB_IDE_COMMAND names no other IDE. "
+        description="Where code-server is installed, once, if no other IDE is named. "
         "Unset: `codehub` in XDG_CACHE_HOME, which is `~/.cache` if unset.",
     )
     install_id: Label | None = Field(
@@ -303,6 +332,12 @@ class Settings(BaseSettings):
         validation_alias="CODEHUB_PROXY_CONNECTIONS_PER_PERSON",
         description="Connections to workspaces that one process of the front door keeps for one signed-in person, "
         "WebSockets included. 0: no limit.",
+    )
+    proxy_response_timeout: Seconds = Field(
+        4 * 3600,
+        validation_alias="CODEHUB_PROXY_RESPONSE_TIMEOUT",
+        description="How long the front door waits for a byte of an answer, its first (then 504) or the next. Long "
+        "polls, quiet event streams and slow builds take their time; a workspace that stops ends them anyway.",
     )
     path_mode: PathMode = Field(
         "auto",
@@ -405,12 +440,22 @@ class Settings(BaseSettings):
         24 * 3600, description="The longest that one `keepalive` holds off an idle stop."
     )
 
-    gc_grace_seconds: WholeSeconds = Field(7200, description="Between marking something as garbage and sweeping it.")
+    gc_grace_seconds: WholeSeconds = Field(
+        7200, description="Between marking something as garbage, which nobody can want back, and sweeping it."
+    )
     gc_deleted_retention_seconds: WholeSeconds = Field(
-        7200, description="The undo window: how long a deleted workspace's copies are kept."
+        7 * 24 * 3600,
+        description="The undo window: how long what a person gave up (a deleted workspace, a discarded home) is kept.",
     )
     gc_most_per_run: Count = Field(500, description="What one run may sweep at most; the rest goes with the next.")
     restore_points_kept: Count = Field(3, description="The newest restore points of a workspace that are protected.")
+
+    browse_memory_bytes: Count = Field(
+        256 << 20,
+        validation_alias="CODEHUB_BROWSE_MEMORY_BYTES",
+        description="What one API process may take to look into archives, all together; one archive half of it "
+        "(about 80 bytes a file). A larger one can be downloaded whole, and not browsed.",
+    )
 
     retention_ledger_seconds: SecondsOrNever = Field(
         180 * 24 * 3600, description="How long a workspace's events are kept; its newest 20 always are. 0 = for ever."
@@ -427,6 +472,11 @@ class Settings(BaseSettings):
     )
     session_lifetime_seconds: Seconds = Field(
         30 * 24 * 3600, description="Every session ends after this long; then people sign in again."
+    )
+    session_fresh_seconds: Seconds = Field(
+        15 * 60,
+        description="For this long after people proved who they are they may change accounts and make tokens; then "
+        "they are asked for their password again, or sent to their provider.",
     )
 
     redis_channel_sse_prefix: Prefix = Field(
@@ -492,12 +542,28 @@ def field_must(field: FieldInfo) -> Must | None:
     return next((m for m in [*field.metadata, *inner] if isinstance(m, Must)), None)
 
 
-def misspelt(environ: Mapping[str, str]) -> Iterator[str]:
-    """A variable that is nearly one of ours does nothing; saying so saves an evening."""
+REPLACED = {
+    "RECONCILER_INTERVAL": "COORDINATOR_ACTIVE_INTERVAL and COORDINATOR_IDLE_INTERVAL",
+    "RECONCILER_RETRY_BACKOFF": "a wait that doubles from 1 s up to 5 minutes",
+}
+"""Settings of the specification that have no effect here, and what stands in their place."""
+
+
+def without_effect(environ: Mapping[str, str]) -> Iterator[str]:
+    """One line for each variable that is set and does nothing: a setting that was replaced, or a misspelt one."""
+    for name, successor in REPLACED.items():
+        if environ.get(name):
+            yield f"{name} is replaced by {successor}, and has no effect"
+    yield from _misspelt(environ)
+
+
+def _misspelt(environ: Mapping[str, str]) -> Iterator[str]:
     known = {environment_name(field) for field in Settings.model_fields}
     families = tuple({name.split("_")[0] + "_" for name in known})
     for name in sorted(environ):
-        if name.startswith(families) and name not in known and (near := difflib.get_close_matches(name, known, 1, 0.9)):
+        if not name.startswith(families) or name in known or name in REPLACED:
+            continue
+        if near := difflib.get_close_matches(name, known, 1, 0.9):
             yield f"{name} is set but is no setting; did you mean {near[0]}?"
 
 

@@ -170,6 +170,12 @@ TERMINAL_ERRORS = Metric(
     "codehub_terminal_errors_total", "counter", "Workspaces sent to ERROR; a person has to act.", ("reason",)
 )
 BREAKER_STATE = Metric("codehub_breaker_state", "gauge", "Circuit breaker: 0 closed, 1 open.", ("backend",))
+ISOLATION_DISTURBED = Metric(
+    "codehub_isolation_disturbed_total",
+    "counter",
+    "Times that the rules which isolate workspaces were missing; `holds`: whether they could be put back.",
+    ("holds",),
+)
 IS_LEADER = Metric("codehub_is_leader", "gauge", "1 while this coordinator leads.")
 EPOCH = Metric("codehub_leader_epoch", "gauge", "The fencing epoch of our last term.")
 EVENTS_PUBLISHED = Metric("codehub_events_published_total", "counter", "Messages put on the bus.", ("channel",))

@@ -103,7 +103,7 @@ class RealSite:
     async def token(self, name: str, role: Role = Role.USER, **more: Any) -> tuple[UUID, dict[str, str]]:
         """A new person's id, and the header that proves who it is."""
         user = await self.services.database.accounts().create_user(NewUser(uuid4(), name, role, **more), Actor("test"))
-        caller = Caller(user, f"session:{'0' * 64}")
+        caller = Caller(user, f"session:{'0' * 64}", is_fresh=True)
         scopes = [scope for scope in ALL_SCOPES if caller.may(scope)]
         _, secret = await self.parts.tokens.create(caller, "test", scopes)
         return user.id, {"authorization": f"Bearer {secret}"}

@@ -41,6 +41,7 @@ from codehub.usecases.creation import Creation
 from codehub.usecases.identity import Identity
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.limits import RunningSlots
+from codehub.usecases.looks import Looks
 from codehub.usecases.people import People
 from codehub.usecases.tokens import Tokens
 from codehub.usecases.wishes import Wishes
@@ -92,6 +93,8 @@ def parts_on(worlds: Worlds, limits: Limits | None = None, site: Site | None = N
         templates=people.templates(),
         tickets=people.tickets(),
         audit=people.audit(),
+        looks=Looks(people.audit(), SystemClock()),
+        collector=database.collector(),
         runtime=worlds.runtime,
         bus=bus,
         metrics=Metrics(),
@@ -143,7 +146,7 @@ class MemorySite:
         user = known or await self.parts.identity.accounts.create_user(
             NewUser(uuid4(), name, role, stored, **more), Actor("test")
         )
-        caller = Caller(user, f"session:{'0' * 64}")
+        caller = Caller(user, f"session:{'0' * 64}", is_fresh=True)
         allowed = scopes or frozenset(scope for scope in ALL_SCOPES if caller.may(scope))
         _, secret = await self.parts.tokens.create(caller, "test", allowed)
         return Person(user.id, name, self.client(authorization=f"Bearer {secret}"), caller)

@@ -9,7 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from codehub.adapters.memory import MemoryBus
+from codehub.adapters.memory import MemoryBus, MemoryNotifier
+from codehub.adapters.notices import BusNotifier
 from codehub.api import access_watch, event_hub, event_topic, supervision
 from codehub.api.access_watch import AccessWatch
 from codehub.api.event_hub import EventHub
@@ -162,6 +163,24 @@ async def test_progress_is_small(site: MemorySite, ann: Person) -> None:
         site.controller_writes(made["id"], op_progress=Progress(10, 1, 20, "pulling"))
         moved = await stream.until("progress")
         assert (moved["id"], moved["operation"], moved["progress"]["bytes"]) == (made["id"], "STARTING", 10)
+
+
+async def test_notices_reach_admins_alone_whatever_they_listen_to(site: MemorySite, ann: Person, admin: Person) -> None:
+    notifier = BusNotifier(site.worlds.bus, "codehub:sse:", MemoryNotifier())
+    async with (
+        told(site),
+        listening(site, ann) as hers,
+        listening(site, admin) as own,
+        listening(site, admin, "all=true") as everything,
+    ):
+        for stream in (hers, own, everything):
+            await stream.until("snapshot")
+        await notifier.notify("backend does not answer", {"backend": "runtime", "error": "refused"})
+        expected = {"subject": "backend does not answer", "details": {"backend": "runtime", "error": "refused"}}
+        assert await own.until("notice") == expected
+        assert await everything.until("notice") == expected
+        made = await ann.create()
+        assert (await hers.next())[1]["id"] == made["id"], "nothing came to her before her own"
 
 
 async def test_only_one_s_own_are_heard_and_admins_may_ask_for_all(

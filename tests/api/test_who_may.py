@@ -80,6 +80,8 @@ ROUTES = [
     Route("DELETE", "/api/v1/admin/templates/default", "admin", writes=True),
     Route("GET", "/api/v1/admin/audit", "admin"),
     Route("GET", "/api/v1/admin/gc", "admin"),
+    Route("POST", "/api/v1/admin/gc", "admin", writes=True, body={}, own_answer=409),
+    Route("GET", "/api/v1/admin/gc/7", "admin", own_answer=404),
     Route("GET", "/api/v1/admin/leader", "admin"),
     Route("GET", "/api/v1/admin/history", "admin"),
     Route("GET", "/metrics", "admin"),

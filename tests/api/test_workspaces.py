@@ -17,10 +17,22 @@ from tests.api.site import MemorySite, Person, Worlds, memory_site
 from tests.rows import NOW, OP_ID, broken
 
 FIELDS = {
-    *("id", "name", "description", "memo", "owner", "template", "image_ref", "runtime", "url", "phase"),
+    *(
+        "id",
+        "name",
+        "description",
+        "memo",
+        "owner",
+        "template",
+        "image_ref",
+        "next_image_ref",
+        "runtime",
+        "url",
+        "phase",
+    ),
     *("desired_state", "operation", "op_id", "op_started_at", "progress", "conditions", "archive_key", "error"),
     *("last_access_at", "phase_changed_at", "standby_ttl_seconds", "archive_ttl_seconds", "created_at", "updated_at"),
-    *("deleted_at", "purged_at", "git_url"),
+    *("deleted_at", "purged_at", "undo_until", "git_url"),
 }
 
 
@@ -226,6 +238,17 @@ async def test_if_idle_is_strict_and_a_plain_wish_is_not(site: MemorySite, ann: 
     assert (await ann.http.patch(path, json={"desired_state": "STANDBY"})).status_code == 202
 
 
+async def test_a_delete_may_ask_to_be_refused_while_an_operation_is_under_way(site: MemorySite, ann: Person) -> None:
+    made = await ann.create()
+    site.controller_writes(made["id"], operation=Operation.STARTING, op_id=OP_ID, op_started_at=datetime.now(UTC))
+    path = f"/api/v1/workspaces/{made['id']}"
+    refused = await ann.http.delete(path, params={"if_idle": "true"})
+    assert (refused.status_code, refused.json()["code"]) == (409, "operation_in_progress")
+    assert int(refused.headers["retry-after"]) > 0
+    assert site.rows[UUID(made["id"])].desired_state != "DELETED"
+    assert (await ann.http.delete(path)).status_code == 202
+
+
 async def test_giving_up_the_home_must_be_meant(site: MemorySite, ann: Person) -> None:
     made = await ann.create()
     path = f"/api/v1/workspaces/{made['id']}"
@@ -249,15 +272,35 @@ async def test_a_delete_is_accepted_and_can_be_undone_until_it_is_purged(site: M
     early = await ann.http.post(f"{path}/undelete")
     assert (early.status_code, early.json()["code"]) == (409, "not_deleted")
     site.controller_writes(made["id"], deleted_at=datetime.now(UTC), phase=Phase.DELETED)
-    assert (await ann.http.get(path)).json()["deleted_at"] is not None
+    told = (await ann.http.get(path)).json()
+    window = datetime.fromisoformat(told["undo_until"]) - datetime.fromisoformat(told["deleted_at"])
+    assert window == timedelta(days=7)
+    assert (await ann.http.get("/api/v1/limits")).json()["undo_seconds"] == window.total_seconds()
     assert (await ann.http.patch(path, json={"memo": "x"})).status_code == 404
     assert (await ann.http.post(f"{path}/undelete")).status_code == 202
     site.controller_writes(made["id"], purged_at=datetime.now(UTC))
     gone = await ann.http.post(f"{path}/undelete")
     assert (gone.status_code, gone.json()["code"]) == (410, "purged")
+    assert (await ann.http.get(path)).json()["undo_until"] is None
 
 
 # ── limits ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_beyond_the_limit_it_is_made_asleep_if_that_was_asked_for(ann: Person) -> None:
+    """One request, one workspace, and the same answer for the same key."""
+    await ann.create("one")
+    await ann.create("two")
+    order = {"name": "three", "asleep_if_full": True}
+    made = await ann.http.post("/api/v1/workspaces", json=order, headers={"Idempotency-Key": "k"})
+    assert (made.status_code, made.json()["desired_state"]) == (201, "STANDBY")
+    again = await ann.http.post("/api/v1/workspaces", json=order, headers={"Idempotency-Key": "k"})
+    assert again.json() == made.json()
+    [told] = (await ann.http.get(f"/api/v1/workspaces/{made.json()['id']}/events")).json()["items"]
+    assert (told["kind"], told["after"]) == ("created", "STANDBY")
+    holder = (await ann.http.get("/api/v1/limits")).json()["holders"][0]
+    await ann.http.delete(f"/api/v1/workspaces/{holder['id']}")
+    assert (await ann.create("four", asleep_if_full=True))["desired_state"] == "RUNNING"
 
 
 async def test_a_limit_names_what_holds_the_slots(ann: Person) -> None:

@@ -95,7 +95,7 @@ class Stage:
         conditions = Conditions(
             volume_ready=Condition(True, "VolumeProvisioned", "", at) if volume else NO_VOLUME,
             archive_ready=Condition(True, ArchiveState.READABLE.value, "", at) if archive else NO_ARCHIVE,
-            container_ready=Condition(True, "ContainerReady", "", at) if container else NO_CONTAINER,
+            container_ready=Condition(True, "process.Running", "", at) if container else NO_CONTAINER,
             healthy=Condition(False, error.reason.value, error.message, at)
             if phase is Phase.ERROR and error
             else Condition(True, "Healthy", "", at),

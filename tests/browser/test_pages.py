@@ -44,6 +44,7 @@ async def test_a_hostile_name_is_text_everywhere(stage: Stage) -> None:
                 assert await page.locator("img").count() == 0, screen.name
                 shows = await page.inner_text("body")
                 assert [text for text in sentences if text in shows] == [], screen.name
+                assert re.findall(r"[A-Za-z]{2,}(?: [a-z]{2,}){3,}", shows) == [], screen.name
         await visitor.goes("/" if who == "ann" else "/admin/workspaces")
         await expect(visitor.page.get_by_role("link", name=HOSTILE).first).to_be_visible()
         stage.change(rows[cast.running], desired_state=Desired.STANDBY)
@@ -203,6 +204,7 @@ async def test_tokens_sessions_and_password(stage: Stage) -> None:
     assert secret.startswith("chub_")
     await page.get_by_role("button", name="Done").click()
     await page.get_by_role("button", name="Revoke ci").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
     await page.get_by_text("You have no token.").wait_for()
     await expect(page.get_by_role("button", name="End")).to_have_count(1)
     await page.get_by_role("button", name="End").click()
@@ -229,6 +231,7 @@ async def test_an_admin_manages_people_and_templates(stage: Stage) -> None:
     await expect(row).to_contain_text("5")
     await row.get_by_role("button").click()
     await page.get_by_role("menuitem", name="Disable").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Disable").click()
     await expect(row).to_contain_text("disabled")
     await visitor.goes("/admin/templates")
     await page.get_by_role("button", name="New template").click()
@@ -240,7 +243,7 @@ async def test_an_admin_manages_people_and_templates(stage: Stage) -> None:
     await visitor.goes("/admin/garbage")
     await page.get_by_text("There is no garbage.").wait_for()
     await visitor.goes("/admin/audit")
-    await page.get_by_text("create_user").first.wait_for()
+    await page.get_by_text("made the account").first.wait_for()
 
 
 async def test_settings_are_saved_and_what_is_wrong_is_said_beside_its_field(stage: Stage) -> None:

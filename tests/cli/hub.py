@@ -137,7 +137,7 @@ class Hub:
         workspace_id, op_id, now = self.rows()[name].id, uuid4(), datetime.now(UTC)
         key = f"{workspace_id}/{op_id}/home.tar.zst"
         point = RestorePoint(workspace_id, op_id, key, 1, len(home), "0" * 64, now, now)
-        self.site.worlds.database.world.points.setdefault(workspace_id, []).append(point)
+        self.site.worlds.database.world.points.setdefault(workspace_id, []).insert(0, point)  # newest first
         self.site.worlds.archives.world.objects[key] = StoredArchive((), now, committed=True, home=home)
         return str(op_id)
 

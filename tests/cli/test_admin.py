@@ -12,13 +12,18 @@ from codehub.domain.identity import Role
 from codehub.domain.workspace import Phase
 from tests.api.site import PASSWORD
 from tests.cli.hub import Hub
-from tests.cli.terminal import Terminal
+from tests.cli.terminal import Said, Terminal
 
 
 @pytest.fixture
 def root(hub: Hub, terminal: Terminal) -> Terminal:
     terminal.set(CODEHUB_URL=hub.url, CODEHUB_TOKEN=hub.token("root", Role.ADMIN))
     return terminal
+
+
+def as_oneself(root: Terminal, *words: str) -> Said:
+    """To change an account takes one's own password."""
+    return root("admin", "users", *words, "--own-password-stdin", stdin=f"{PASSWORD}\n")
 
 
 def in_error(hub: Hub, name: str, reason: ErrorReason) -> None:
@@ -51,7 +56,7 @@ def test_only_for_admins(words: tuple[str, ...], ann: Terminal) -> None:
 
 
 def test_an_account_s_life(root: Terminal, hub: Hub) -> None:
-    made = root("admin", "users", "create", "bob", "--max-running", "5")
+    made = as_oneself(root, "create", "bob", "--max-running", "5")
     assert made.code == 0, made.err
     assert made.err == "bob (user) may sign in. The password is shown only now:\n"
     password = made.out.strip()
@@ -62,29 +67,49 @@ def test_an_account_s_life(root: Terminal, hub: Hub) -> None:
         return root(*words, stdin=with_password).code == 0
 
     assert signs_in(password)
-    assert root.done("admin", "users", "limit", "bob", "1") == "bob may run 1 at once.\n"
-    assert root.done("admin", "users", "limit", "bob", "default") == "bob has the installation's limit.\n"
-    assert root.done("admin", "users", "role", "BOB", "admin") == "bob is admin now.\n"
-    assert root.done("admin", "users", "disable", "bob") == "bob is shut out.\n"
+    assert as_oneself(root, "limit", "bob", "1").out == "bob may run 1 at once.\n"
+    assert as_oneself(root, "limit", "bob", "default").out == "bob has the installation's limit.\n"
+    assert as_oneself(root, "role", "BOB", "admin").out == "bob is admin now.\n"
+    assert as_oneself(root, "disable", "bob").out == "bob is shut out.\n"
     assert not signs_in(password)
     assert "disabled" in root.done("admin", "users", "ls")
-    assert root.done("admin", "users", "enable", "bob") == "bob may sign in.\n"
-    fresh = root("admin", "users", "reset-password", "bob").out.strip()
+    assert as_oneself(root, "enable", "bob").out == "bob may sign in.\n"
+    fresh = as_oneself(root, "reset-password", "bob").out.strip()
     assert fresh != password
     assert signs_in(fresh)
 
 
+def test_an_account_is_changed_with_one_s_own_password_alone(root: Terminal, hub: Hub) -> None:
+    before = root.done("admin", "users", "ls", "--json")
+    for said in (
+        root("admin", "users", "create", "bob"),
+        root("admin", "users", "create", "bob", "--own-password-stdin", stdin="a guess\n"),
+    ):
+        assert said.code != 0
+        assert said.out == ""
+    assert "--own-password-stdin" in root("admin", "users", "create", "bob").err, "it says how to go on without a terminal"
+    assert root.done("admin", "users", "ls", "--json") == before
+    assert hub.do(_sessions(hub)) == 0, "what was opened for it is closed again"
+    assert as_oneself(root, "reset-password", "root").code == 0, "one's own too, which ends the session that did it"
+    assert root("whoami").code != 0, "and the token with it"
+
+
+async def _sessions(hub: Hub) -> int:
+    return len(hub.site.worlds.database.world.people.sessions)
+
+
 def test_data_for_programs(root: Terminal) -> None:
-    made = root("admin", "users", "create", "bob", "--role", "admin", "--json").json()
+    made = as_oneself(root, "create", "bob", "--role", "admin", "--json").json()
     assert (made["username"], made["role"]) == ("bob", "admin")
     assert made["password"]
     [bob, _root] = root("admin", "users", "ls", "--json").json()
-    assert root("admin", "users", "limit", bob["id"][:8], "3", "--json").json()["max_running"] == 3
+    assert as_oneself(root, "limit", bob["id"][:8], "3", "--json").json()["max_running"] == 3
     assert bob["id"] == made["id"]
 
 
 def test_a_password_of_one_s_own(root: Terminal, hub: Hub) -> None:
-    said = root("admin", "users", "create", "bob", "--password-stdin", stdin=f"{PASSWORD}\n")
+    words = ("admin", "users", "create", "bob", "--password-stdin", "--own-password-stdin")
+    said = root(*words, stdin=f"{PASSWORD}\n{PASSWORD}\n")
     assert (said.out, said.err) == ("bob (user) may sign in.\n", "")
     assert root("login", hub.url, "-u", "bob", "--password-stdin", stdin=PASSWORD).code == 0
 
@@ -105,7 +130,7 @@ def test_a_password_of_one_s_own(root: Terminal, hub: Hub) -> None:
 )
 def test_what_is_refused_changes_nobody(words: tuple[str, ...], code: int, part: str, root: Terminal) -> None:
     before = root.done("admin", "users", "ls", "--json")
-    said = root("admin", "users", *words)
+    said = as_oneself(root, *words)
     assert (said.code, said.out) == (code, "")
     assert part in said.err
     assert root.done("admin", "users", "ls", "--json") == before
@@ -113,7 +138,7 @@ def test_what_is_refused_changes_nobody(words: tuple[str, ...], code: int, part:
 
 def test_the_audit_knows(root: Terminal) -> None:
     root.done("admin", "users", "create", "bob")
-    root.done("admin", "users", "disable", "bob")
+    as_oneself(root, "disable", "bob").out
     told = root.done("admin", "audit", "--actor", "root")
     assert told.splitlines()[0].split() == ["AT", "(UTC)", "WHO", "FROM", "DID", "TO", "DETAILS"]
     assert len(root("admin", "audit", "-n", "1", "--json").json()) == 1

@@ -50,6 +50,23 @@ def test_list_and_look_inside(ann: Terminal, point: str) -> None:
     assert "notes.txt" in names
 
 
+def test_the_present_one_is_read_also_when_it_is_not_the_newest(ann: Terminal, hub: Hub, point: str) -> None:
+    """After going back to an older restore point, that one is what the home stands on."""
+    newer = hub.keep("demo", {b"notes.txt": StoredEntry(FILE, b"what I regret")})
+    assert "notes.txt" in ann.done("ws", "files", "demo", "--archive", newer)
+    row = hub.rows()["demo"]
+    hub.controller_writes("demo", archive_key=f"{row.id}/{point}/home.tar.zst")
+    starred = [line for line in ann.done("ws", "archives", "demo").splitlines() if line.startswith("*")]
+    assert [point in line for line in starred] == [True]
+    assert ann.done("ws", "download", "demo", "notes.txt", "-o", "-") == "what I wrote"
+    assert "project/" in ann.done("ws", "files", "demo")
+    whole = (
+        zstandard.ZstdDecompressor().decompressobj().decompress(ann("ws", "download", "demo", "--whole", "-o", "-").raw)
+    )
+    with tarfile.open(fileobj=io.BytesIO(whole)) as tar:
+        assert "project/a.py" in tar.getnames()
+
+
 def test_a_folder_of_many_pages_is_listed_whole(ann: Terminal, hub: Hub) -> None:
     ann.done("ws", "create", "demo", "--state", "STANDBY")
     hub.keep("demo", {b"%04d" % number: StoredEntry(FILE) for number in range(1001)})

@@ -1,4 +1,4 @@
-"""`codehub ws run`: the workspace is held while the command runs, and let go whatever becomes of it."""
+"""`codehub ws hold`: the workspace is held while the command runs here, and let go whatever becomes of it."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from codehub.cli import leases
-from codehub.cli.exits import USAGE
+from codehub.cli.exits import FAILED, USAGE
 from codehub.domain.workspace import Phase
 from tests.cli.hub import Hub
 from tests.cli.terminal import Terminal
@@ -26,12 +26,27 @@ def demo(ann: Terminal, hub: Hub) -> Terminal:
 
 
 def python(code: str) -> tuple[str, ...]:
-    return ("ws", "run", "demo", "--", sys.executable, "-c", code)
+    return ("ws", "hold", "demo", "--", sys.executable, "-c", code)
 
 
 @pytest.mark.parametrize("code", [0, 7, 255])
 def test_the_exit_code_is_the_command_s(code: int, demo: Terminal, hub: Hub) -> None:
     assert demo(*python(f"raise SystemExit({code})")).code == code
+    assert hub.leases("demo") == {}
+
+
+@pytest.mark.parametrize(
+    "words", [("demo", "--", "sh", "-c", "touch ran"), ("demo", "sh", "-c", "touch ran"), ("demo",)]
+)
+def test_run_is_kept_for_what_runs_inside_and_runs_nothing_here(
+    words: tuple[str, ...], demo: Terminal, hub: Hub
+) -> None:
+    said = demo("ws", "run", *words)
+    assert said.code == FAILED
+    [line] = said.lines()
+    assert "inside the workspace" in line
+    assert "`codehub ws hold demo -- " in line
+    assert not Path("ran").exists()
     assert hub.leases("demo") == {}
 
 
@@ -46,15 +61,15 @@ def test_options_after_the_dashes_are_the_command_s(demo: Terminal) -> None:
 
 @pytest.mark.parametrize(("command", "code"), [("no-such-program", 127), ("/", 126)])
 def test_what_cannot_be_run(command: str, code: int, demo: Terminal, hub: Hub) -> None:
-    said = demo("ws", "run", "demo", "--", command)
+    said = demo("ws", "hold", "demo", "--", command)
     assert said.code == code
     assert len(said.lines()) == 1
     assert hub.leases("demo") == {}
 
 
 def test_nothing_to_run(demo: Terminal) -> None:
-    assert demo("ws", "run", "demo", "--").code == USAGE
-    assert demo("ws", "run", "demo").code == USAGE
+    assert demo("ws", "hold", "demo", "--").code == USAGE
+    assert demo("ws", "hold", "demo").code == USAGE
 
 
 def test_it_is_held_and_renewed_meanwhile(demo: Terminal, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,15 @@ def test_from_create_to_undelete(ann: Terminal, hub: Hub) -> None:
     assert ann("ws", "events", "demo", "-n", "2", "--json").json()[-1]["at"] >= told.splitlines()[-1][:10]
 
 
+def test_who_waits_for_it_to_run_is_told_by_the_exit_code_that_it_sleeps(ann: Terminal, hub: Hub) -> None:
+    hub.coordinate()
+    for name in ("one", "two"):
+        ann.done("ws", "create", name, "--wait")
+    said = ann("ws", "create", "three", "--wait")
+    assert (said.code, said.out) == (1, "three is STANDBY.\n")
+    assert "Stop one of them, then: `codehub ws start three`" in said.err
+
+
 def test_recovering_waits_for_the_recovery(ann: Terminal, hub: Hub) -> None:
     hub.coordinate()
     ann.done("ws", "create", "demo", "--state", "standby", "--wait")

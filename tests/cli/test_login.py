@@ -142,3 +142,16 @@ def test_a_token_takes_the_password(hub: Hub, ann: Terminal) -> None:
     assert [token["id"] for token in ann("token", "ls", "--json").json()] == [token["id"] for token in before]
     ann.done("token", "create", "ci", "--password-stdin", stdin=PASSWORD)
     assert hub.site.worlds.database.world.people.sessions == {}  # the session that made it has ended
+
+
+@pytest.mark.parametrize("revoke", [False, True])
+def test_a_password_is_changed_and_this_machine_stays_signed_in(hub: Hub, terminal: Terminal, revoke: bool) -> None:
+    other = hub.token("ann")
+    terminal.done("login", hub.url, "-u", "ann", "--password-stdin", stdin=PASSWORD)
+    words = ("password", "--password-stdin", *(["--revoke-tokens"] if revoke else []))
+    wrong = terminal(*words, stdin="a guess\nanother good one\n")
+    assert wrong.code != 0
+    terminal.done(*words, stdin=f"{PASSWORD}\nanother good one\n")
+    assert "ann (user)" in terminal.done("whoami")
+    terminal.set(CODEHUB_URL=hub.url, CODEHUB_TOKEN=other)
+    assert (terminal("whoami").code == 0) is not revoke

@@ -108,7 +108,8 @@ def test_a_limit_says_who_holds_the_slots(terminal: Terminal) -> None:
         terminal.set(CODEHUB_URL=hub.url, CODEHUB_TOKEN=hub.token())
         for name in ("one", "two"):
             terminal.done("ws", "create", name)
-        said = terminal("ws", "create", "three")
+        terminal.done("ws", "create", "three", "--state", "STANDBY")
+        said = terminal("ws", "start", "three")
     assert said.code == FAILED
     [why, hint] = said.lines()
     assert "these hold the slots: one, two." in why

@@ -52,8 +52,23 @@ def test_deleting_asks(ann: Terminal, hub: Hub) -> None:
     assert hub.rows()["demo"].desired_state is Desired.RUNNING
     said = ann("ws", "delete", "demo", stdin="y\n")
     assert said.code == 0
-    assert f"To bring it back: codehub ws undelete {hub.rows()['demo'].id}" in said.err
+    assert f"It can be brought back for 7 d: codehub ws undelete {hub.rows()['demo'].id}" in said.err
     assert hub.rows()["demo"].desired_state is Desired.DELETED
+
+
+def test_when_all_slots_are_in_use_it_is_made_asleep(ann: Terminal, hub: Hub) -> None:
+    for name in ("one", "two"):
+        ann.done("ws", "create", name)
+    said = ann("ws", "create", "my third", "--git", "https://git.example.com/team/shop.git")
+    assert said.code == 0, said.err
+    assert said.err == (
+        "my third is made asleep: 2 of your 2 running slots are in use, by one, two. Stop one of them, then: "
+        "`codehub ws start 'my third'`\n"
+    )
+    made = hub.rows()["my third"]
+    assert (made.desired_state, made.git_url) == (Desired.STANDBY, "https://git.example.com/team/shop.git")
+    refused = ann("ws", "start", "my third")
+    assert (refused.code, "one, two" in refused.err) == (FAILED, True)
 
 
 def test_what_was_deleted_is_found_by_name_while_it_can_come_back(ann: Terminal, hub: Hub) -> None:
@@ -66,13 +81,36 @@ def test_what_was_deleted_is_found_by_name_while_it_can_come_back(ann: Terminal,
             hub.controller_writes(name, deleted_at=now, purged_at=now if name == "purged" else None)
     listed = ann("ws", "ls", "--deleted", "--json").json()
     assert [ws["name"] for ws in listed] == ["demo", "demo"]
-    assert re.search(rf"^demo +{listed[0]['id'][:8]} +\d+ s ago$", ann.done("ws", "ls", "--deleted"), re.MULTILINE)
+    assert re.search(
+        rf"^demo +{listed[0]['id'][:8]} +\d+ s ago +in 6 d$", ann.done("ws", "ls", "--deleted"), re.MULTILINE
+    )
     assert ann.done("ws", "ls", "--deleted", "nothing-like-it").startswith("Nothing")
 
     several = ann("ws", "undelete", "demo")
     assert several.code == FAILED
     assert "may be one of several" in several.err
     assert ann("ws", "undelete", listed[0]["id"][:8], "--json").json()["id"] == listed[0]["id"]
+
+
+def test_the_hints_of_a_delete_lead_somewhere(ann: Terminal, hub: Hub) -> None:
+    """Before it is gone, after it is gone, and when another has its name."""
+    ann.done("ws", "create", "demo", "--state", "STANDBY")
+    hub.keep("demo", {})
+    said = ann("ws", "delete", "demo", "--yes")
+    hinted = [words.split()[1:] for words in re.findall(r"codehub ws (?:show|undelete) [^`\n]+", said.out + said.err)]
+    key = str(hub.rows()["demo"].id)
+    assert {words[1] for words in hinted} == {"show", "undelete"}
+    assert ann("ws", "show", "demo", "--json").json()["id"] == key
+    hub.controller_writes("demo", deleted_at=datetime.now(UTC), phase=Phase.DELETED)
+    assert ann("ws", "show", "demo", "--json").json()["id"] == key
+    for verb in ("events", "archives", "files"):
+        ann.done("ws", verb, "demo")
+    gone = ann("ws", "stop", "demo")
+    assert gone.lines() == [f"demo was deleted. To bring it back: `codehub ws undelete {key[:8]}`"]
+    ann.done("ws", "create", "demo", "--state", "STANDBY")
+    assert ann("ws", "show", "demo", "--json").json()["id"] != key
+    for words in hinted:
+        assert ann(*words, "--json").json()["id"] == key
 
 
 def test_only_what_was_deleted_is_undeleted(ann: Terminal, hub: Hub) -> None:

@@ -168,7 +168,7 @@ class Story:
 
     def _conditions(self) -> Conditions:
         status = self._random.choice([True, False, None])
-        reason = self._random.choice(["NoContainer", "ContainerReady", "ContainerExited"])
+        reason = self._random.choice(["NoContainer", "docker.Running", "docker.Exited"])
         return Conditions(container_ready=Condition(status, reason, "", self._time()))
 
     # ── what is asked ────────────────────────────────────────────────────────────────────────────────────────────────

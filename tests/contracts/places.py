@@ -108,15 +108,21 @@ class MemoryPlace:
 
 
 class ProcessPlace:
-    def __init__(self, root: Path, *, sandbox: bool = False) -> None:
+    def __init__(self, root: Path, *, sandbox: bool = False, own_network: bool = False) -> None:
         self.root = root
-        self._sandbox = sandbox
+        self._sandbox = sandbox or own_network
+        self._own_network = own_network
         self._store = root.parent / "archives"
         self._archives = ObjectArchives(self.store_url, "", make_directory=True)
 
     @property
     def store_url(self) -> str:
         return self._store.as_uri()
+
+    @property
+    def own_users(self) -> bool:
+        """Root gives each workspace in a sandbox a user of its own."""
+        return self._sandbox and os.getuid() == 0
 
     def runtime(self, *options: str, install_id: str = "here", grace_seconds: float = 1.0) -> ProcessRuntime:
         return ProcessRuntime(
@@ -125,6 +131,7 @@ class ProcessPlace:
             [*TOY_IDE, *options],
             grace_seconds=grace_seconds,
             sandbox=self._sandbox,
+            own_network=self._own_network,
             readable=READABLE,
         )
 
@@ -155,7 +162,8 @@ class ProcessPlace:
         writer.write(f"GET /listen/{host}/{port}/{word} HTTP/1.1\r\n\r\n".encode())
         body = (await reader.read()).rpartition(b"\r\n\r\n")[2]
         writer.close()
-        assert body, "it could not listen there"
+        if not body:
+            raise OSError(f"it could not listen on {host}:{port}")
         return int(body)
 
     def write(self, volume: str, value: int) -> None:

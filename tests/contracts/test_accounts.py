@@ -3,9 +3,9 @@
 import asyncio
 import os
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from codehub.adapters.postgres import PostgresDatabase
 from codehub.domain.errors import Conflict, LimitReached, NotFound, Refused
 from codehub.domain.identity import Role, Scope, User, changed_role, disabled
-from codehub.ports.accounts import SEEN_EVERY_SECONDS, NewToken, NewUser, SessionRules, UserDecision
+from codehub.ports.accounts import SEEN_EVERY_SECONDS, Ended, NewToken, NewUser, SessionRules, UserDecision
 from codehub.ports.stores import Actor
 from tests.contracts.directories import ROOT, Directory, Later, person
 from tests.contracts.patience import eventually
@@ -164,12 +164,58 @@ async def test_a_new_password_ends_the_other_sessions(directory: Directory) -> N
     bob = await person(directory, "bob")
     kept, *ended = [await opened(directory, ann) for _ in range(3)]
     of_bob = await opened(directory, bob)
-    assert await accounts.set_password(ann.id, "new", ROOT, "change_password", keep_session=kept) == sorted(ended)
+    told = await accounts.set_password(ann.id, "new", ROOT, "change_password", keep_session=kept)
+    assert told == Ended(sorted(ended), [])
     assert [session.id for session in await accounts.sessions(ann.id, RULES)] == [kept]
     assert await accounts.session(of_bob, RULES)
-    assert await accounts.set_password(ann.id, "newer", ROOT, "reset_password") == [kept]
+    assert await accounts.set_password(ann.id, "newer", ROOT, "reset_password") == Ended([kept], [])
     found = await accounts.with_password("ann")
     assert found == (ann, "newer")
+
+
+async def test_a_new_password_revokes_tokens_if_told(directory: Directory) -> None:
+    accounts, ann, bob = directory.accounts(), await person(directory), await person(directory, "bob")
+
+    async def token(user: User) -> tuple[UUID, bytes]:
+        new = new_token(user)
+        return (await accounts.create_token(new, 10, ROOT)).id, new.token_hash
+
+    made, of_bob = sorted([await token(ann) for _ in range(2)]), await token(bob)
+    assert (await accounts.set_password(ann.id, "new", ROOT, "change_password")).tokens == []
+    assert all([await accounts.token(secret) for _, secret in made])
+    told = await accounts.set_password(ann.id, "newer", ROOT, "reset_password", revoke_tokens=True)
+    assert told.tokens == [token_id for token_id, _ in made]
+    assert not any([await accounts.token(secret) for _, secret in made])
+    assert await accounts.token(of_bob[1])
+    again = await accounts.set_password(ann.id, "newest", ROOT, "reset_password", revoke_tokens=True)
+    assert again.tokens == []
+
+
+async def test_a_session_is_fresh_for_a_while_after_its_person_proved_who_they_are(directory: Directory) -> None:
+    accounts, ann = directory.accounts(), await person(directory)
+    opened_now, long_ago = some_id(), datetime.now(UTC) - timedelta(hours=1)
+
+    async def is_fresh(session_id: str, rules: SessionRules = RULES) -> bool:
+        found = await accounts.session(session_id, rules)
+        assert found
+        return found[0].is_fresh
+
+    assert (await accounts.open_session(opened_now, ann.id, RULES, ROOT)).is_fresh
+    assert await is_fresh(opened_now)
+    assert not await is_fresh(opened_now, replace(RULES, fresh_seconds=0))
+    old = some_id()
+    assert not (await accounts.open_session(old, ann.id, RULES, ROOT, proven_at=long_ago)).is_fresh
+    assert not await is_fresh(old)
+    assert not await accounts.prove_session(old, RULES, ROOT, proved_by="another")
+    assert not await is_fresh(old)
+    assert await accounts.prove_session(old, RULES, ROOT, proved_by="stored")
+    assert await is_fresh(old)
+    assert await accounts.prove_session(old, RULES, ROOT, proven_at=long_ago)
+    assert not await is_fresh(old)
+    assert await accounts.prove_session(old, RULES, ROOT, proven_at=datetime.now(UTC) + timedelta(days=9))
+    assert not await is_fresh(old, replace(RULES, fresh_seconds=0)), "nobody proves anything in the future"
+    assert not await accounts.prove_session(some_id(), RULES, ROOT)
+    assert (await actions(directory)).count("prove_session") == 3
 
 
 async def test_a_password_is_replaced_only_if_it_is_the_one(directory: Directory) -> None:

@@ -12,9 +12,11 @@ import pytest
 
 from codehub.adapters.archive_index import ArchiveIndex, Children, IndexBuilder
 from codehub.adapters.contents import ObjectContents
+from codehub.adapters.index_memory import Allowance
 from codehub.adapters.index_shelf import IndexShelf
 from codehub.adapters.threaded import Gone, threaded
 from codehub.domain.errors import Unreachable
+from codehub.job.failure import JobFailed
 from codehub.job.tar_format import DIRECTORY, HARD_LINK, REGULAR, Member
 from tests.contracts.s3 import BUCKET, credentials, rclone
 from tests.contracts.shared_threads import no_shared_thread
@@ -158,9 +160,9 @@ async def test_many_who_ask_at_once_cause_one_pass(desk: Desk, monkeypatch: pyte
     with closing(ObjectContents(desk.store_url)) as contents:
         make = contents.shelf._make
 
-        async def counted(key: str) -> ArchiveIndex:
+        async def counted(key: str, allowance: Allowance) -> ArchiveIndex:
             passes.append(key)
-            return await make(key)
+            return await make(key, allowance)
 
         monkeypatch.setattr(contents.shelf, "_make", counted)
         listings = await asyncio.gather(*(contents.tree(desk.key, "") for _ in range(20)))
@@ -223,7 +225,7 @@ class Maker:
         self.let = asyncio.Event()
         self.let.set()
 
-    async def __call__(self, key: str) -> ArchiveIndex:
+    async def __call__(self, key: str, allowance: Allowance) -> ArchiveIndex:
         try:
             await self.let.wait()
         except asyncio.CancelledError:
@@ -232,32 +234,52 @@ class Maker:
         self.made.append(key)
         if key == "broken":
             raise Unreachable("away")
-        return index_of(int(key))
+        index = index_of(int(key))
+        allowance.cover(index.memory_bytes)
+        return index
+
+
+def bytes_of(*entries: int) -> int:
+    return sum(index_of(count).memory_bytes for count in entries)
 
 
 async def test_the_shelf_keeps_the_last_used_within_its_bound() -> None:
     maker = Maker()
-    shelf = IndexShelf(maker, most_entries=100, most_at_once=4)
-    for key in ("40", "50", "40", "20", "50"):
+    shelf = IndexShelf(maker, bytes_of(4000, 5000) + (3 << 20), most_at_once=4)
+    for key in ("4000", "5000", "4000", "2000", "5000"):
         assert len(await shelf.get(key, turn="ann")) == int(key)
-    assert maker.made == ["40", "50", "20", "50"], "40 was used after 50, so 50 went first"
-    assert shelf.entries <= 100
+        assert shelf.memory.taken <= shelf.memory.most
+    assert shelf.memory.taken == bytes_of(4000, 5000, 2000), "there was room for all"
+    smaller = IndexShelf(maker, bytes_of(4000, 5000) + (1 << 20), most_at_once=4)
+    maker.made.clear()
+    for key in ("4000", "5000", "4000", "2000", "5000"):
+        assert len(await smaller.get(key, turn="ann")) == int(key)
+        assert smaller.memory.taken <= smaller.memory.most
+    assert maker.made == ["4000", "5000", "2000", "5000"], "4000 was used after 5000, so 5000 went first"
 
 
-async def test_one_that_is_larger_than_the_shelf_is_kept_alone() -> None:
+async def test_one_that_is_larger_than_half_of_the_memory_is_refused_and_costs_nothing() -> None:
     maker = Maker()
-    shelf = IndexShelf(maker, most_entries=100, most_at_once=4)
-    for key in ("40", "500", "500"):
-        await shelf.get(key, turn="ann")
-    assert maker.made == ["40", "500"]
-    assert shelf.entries == 500
-    await shelf.get("40", turn="ann")
-    assert shelf.entries == 40
+    shelf = IndexShelf(maker, bytes_of(4000) * 3, most_at_once=4)
+    with pytest.raises(JobFailed, match="too many files to browse"):
+        await shelf.get("9000", turn="ann")
+    assert shelf.memory.taken == 0
+    assert len(await shelf.get("4000", turn="ann")) == 4000
+
+
+async def test_what_is_still_read_counts_until_its_reader_is_done() -> None:
+    maker = Maker()
+    shelf = IndexShelf(maker, bytes_of(4000) * 2 + 100, most_at_once=4)
+    reading = [await shelf.get("4000", turn="ann")]
+    shelf.forget("4000")
+    assert shelf.memory.taken == bytes_of(4000)
+    reading.clear()
+    assert shelf.memory.taken == 0
 
 
 async def test_a_failure_is_told_to_all_who_wait_and_not_kept() -> None:
     maker = Maker()
-    shelf = IndexShelf(maker, most_entries=100, most_at_once=4)
+    shelf = IndexShelf(maker, most_bytes=1 << 20, most_at_once=4)
     outcomes = await asyncio.gather(*(shelf.get("broken", turn="ann") for _ in range(3)), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [Unreachable] * 3
     with pytest.raises(Unreachable):
@@ -268,7 +290,7 @@ async def test_a_failure_is_told_to_all_who_wait_and_not_kept() -> None:
 async def test_it_is_made_while_anybody_waits_and_no_longer() -> None:
     maker = Maker()
     maker.let.clear()
-    shelf = IndexShelf(maker, most_entries=100, most_at_once=4)
+    shelf = IndexShelf(maker, most_bytes=1 << 20, most_at_once=4)
     first, second = (asyncio.create_task(shelf.get("7", turn="ann")) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
@@ -288,16 +310,16 @@ async def test_only_so_many_are_made_at_once() -> None:
     running = 0
     most = 0
 
-    async def make(key: str) -> ArchiveIndex:
+    async def make(key: str, allowance: Allowance) -> ArchiveIndex:
         nonlocal running, most
         running += 1
         most = max(most, running)
         try:
-            return await maker(key)
+            return await maker(key, allowance)
         finally:
             running -= 1
 
-    shelf = IndexShelf(make, most_entries=1000, most_at_once=2)
+    shelf = IndexShelf(make, most_bytes=1 << 20, most_at_once=2)
     asked = [asyncio.create_task(shelf.get(str(number), turn=str(number))) for number in range(1, 8)]
     for _ in range(20):
         await asyncio.sleep(0)
@@ -311,12 +333,12 @@ async def test_one_owner_takes_one_place_only() -> None:
     running: list[str] = []
     let = asyncio.Event()
 
-    async def make(key: str) -> ArchiveIndex:
+    async def make(key: str, allowance: Allowance) -> ArchiveIndex:
         running.append(key)
         await let.wait()
         return index_of(1)
 
-    shelf = IndexShelf(make, most_entries=1000, most_at_once=4)
+    shelf = IndexShelf(make, most_bytes=1 << 20, most_at_once=4)
     greedy = [f"homes/greedy-{number}/op/home.tar.zst" for number in range(4)]
     greedy += [f"homes/greedy-0/op-{number}/home.tar.zst" for number in range(2)]
     asked = [asyncio.create_task(shelf.get(key, turn="greedy")) for key in greedy]
@@ -334,7 +356,7 @@ async def test_whose_archive_it_is_says_whose_place_it_takes(tmp_path: Path, mon
     running: list[str] = []
     let = asyncio.Event()
 
-    async def make(key: str) -> ArchiveIndex:
+    async def make(key: str, allowance: Allowance) -> ArchiveIndex:
         running.append(key)
         await let.wait()
         raise Unreachable("away")

@@ -9,8 +9,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from codehub.adapters.docker import DockerRuntime, Engine, payloads
+from codehub.adapters.docker.leftovers import Leftovers
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
-from codehub.domain.naming import archive_key, container_name, job_name, volume_name
+from codehub.domain.naming import INSTALL_LABEL, archive_key, container_name, job_name, volume_name
 from codehub.ports.jobs import JobKind, JobSpec, JobState
 from codehub.ports.runtime import ContainerSpec, Share
 from tests.contracts.patience import eventually
@@ -104,6 +105,62 @@ async def test_a_job_that_was_made_and_not_started_is_started(place: DockerPlace
     found = await place.engine().container(job_name(spec.workspace_id))
     assert found is not None
     assert found["Id"] == created.id
+
+
+async def test_more_processors_than_there_are_limit_nothing(runtime: DockerRuntime, spec: ContainerSpec) -> None:
+    """A template from a larger machine, or our own default on a smaller one: the engine refuses it, we do not."""
+    there = (await runtime.capacity()).cpu
+    assert there is not None
+    generous = ContainerSpec(spec.workspace_id, spec.volume, "", {}, Share(cpu=1000.0, memory_bytes=64 << 20))
+    await runtime.start_container(generous)
+    found = await runtime.engine.container(container_name(spec.workspace_id))
+    assert found is not None
+    assert found["HostConfig"]["NanoCpus"] == there * 1e9
+
+
+async def test_what_somebody_who_was_killed_left_behind_is_removed_and_nothing_else(
+    place: DockerPlace, runtime: DockerRuntime, spec: ContainerSpec
+) -> None:
+    engine, site, jobs = runtime.engine, runtime.site, place.jobs()
+    helper = payloads.walls(site, "true")
+    docker = await engine.docker()
+    left = [await docker.containers.create(helper, name=f"codehub-walls-{uuid4().hex[:8]}") for _ in range(2)]
+    await left[1].start()
+    await left[1].wait()
+    op_id = uuid4()
+    job = JobSpec(spec.workspace_id, op_id, JobKind.ARCHIVE, spec.volume, archive_key("", spec.workspace_id, op_id))
+    payload = payloads.job(site, job, jobs._program, jobs._store, volume_is_there=True)
+    left.append(await docker.containers.create(payload, name=job_name(spec.workspace_id)))
+    trial = payloads.trial_volume(site.install_id, f"codehub-trial-{uuid4().hex}")
+    del trial["DriverOpts"]  # few engines take a size
+    await docker.volumes.create(trial)
+    await runtime.start_container(spec)
+    busy = await docker.containers.create(payloads.walls(site, "sleep 60"), name=f"codehub-walls-{uuid4().hex[:8]}")
+    await busy.start()
+    leftovers = Leftovers(engine, site, patience=1.0)
+    assert await leftovers.remove() == 0, "what is young may be waited for"
+    await asyncio.sleep(1.0)
+    assert await leftovers.remove() == 4
+    assert [await engine.container(one.id) for one in left] == [None] * 3
+    assert await engine.container(busy.id) is not None
+    assert (await runtime.containers())[spec.workspace_id].running
+    assert [volume["Name"] for volume in await engine.volumes([f"{INSTALL_LABEL}={site.install_id}"])] == [spec.volume]
+
+
+async def test_a_job_that_was_begun_is_no_leftover(
+    place: DockerPlace, runtime: DockerRuntime, spec: ContainerSpec
+) -> None:
+    jobs, op_id = place.jobs(), uuid4()
+    key = archive_key("", spec.workspace_id, op_id)
+    await jobs.start(JobSpec(spec.workspace_id, op_id, JobKind.ARCHIVE, spec.volume, key))
+    leftovers = Leftovers(runtime.engine, runtime.site, patience=0.0)
+    assert await leftovers.remove() == 0
+
+    async def ended() -> bool:
+        return (await jobs.find())[spec.workspace_id].state is not JobState.RUNNING
+
+    await eventually(ended, 60)
+    assert await leftovers.remove() == 0
 
 
 async def test_a_volume_of_that_name_that_is_not_ours_is_left_alone(place: DockerPlace, runtime: DockerRuntime) -> None:
@@ -226,3 +283,11 @@ async def test_each_start_has_a_key_of_its_own(runtime: DockerRuntime, spec: Con
         keys.add(found.inside.key)
         await runtime.remove_container(spec.workspace_id)
     assert len(keys) == 2
+
+
+async def test_an_agent_s_volume_that_was_removed_is_made_again(runtime: DockerRuntime, spec: ContainerSpec) -> None:
+    await runtime.start_container(spec)
+    await runtime.remove_container(spec.workspace_id)
+    await runtime.engine.delete_volume(await runtime._agent.name())
+    await runtime.start_container(spec)
+    await eventually(lambda: runtime.answers(spec.workspace_id))

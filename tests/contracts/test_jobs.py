@@ -160,6 +160,7 @@ async def test_a_volume_that_is_not_there_cannot_be_archived(place: Place, jobs:
     await place.runtime().delete_volume(spec.workspace_id, spec.volume)
     seen = await done(jobs, spec)
     assert (seen.state, seen.reason) == (JobState.FAILED, ErrorReason.ACTION_FAILED)
+    assert seen.exit_code
     assert spec.volume in seen.message
     assert await place.archives().look(spec.key) is ArchiveState.NOT_FOUND
 

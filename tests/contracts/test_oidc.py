@@ -76,7 +76,16 @@ async def test_a_code_says_who_it_is(place: Place) -> None:
     back = await place.approve(url, "sub-1")
     assert back["state"] == "s"
     who = await place.provider.identify(code=back["code"], verifier=VERIFIER, nonce="n1")
-    assert who == Identified(place.issuer, "sub-1", "Ann", "a@example.com", email_verified=True)
+    known = Identified(place.issuer, "sub-1", "Ann", "a@example.com", email_verified=True)
+    assert replace(who, authenticated_at=None) == known
+
+
+async def test_a_sign_in_anew_asks_the_provider_to_ask(place: Place) -> None:
+    url = await place.provider.authorization_url(state="s", nonce="n1", challenge=CHALLENGE, anew=True)
+    asked = parse_qs(urlsplit(url).query)
+    assert (asked["prompt"], asked["max_age"]) == (["login"], ["0"])
+    plain = await place.provider.authorization_url(state="s", nonce="n1", challenge=CHALLENGE)
+    assert not {"prompt", "max_age"} & parse_qs(urlsplit(plain).query).keys()
 
 
 async def test_a_code_is_good_once(place: Place) -> None:

@@ -25,7 +25,7 @@ from tests.rows import LONG_AGO, NOW, OP_ID, error_info
 
 pytestmark = pytest.mark.system
 
-CONTAINER = Conditions(container_ready=Condition(status=True, reason="ContainerReady"))
+CONTAINER = Conditions(container_ready=Condition(status=True, reason="docker.Running"))
 
 
 async def ask(url: str, statement: str, *values: object) -> list[tuple[Any, ...]]:

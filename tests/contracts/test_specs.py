@@ -25,7 +25,7 @@ from codehub.ports.stores import Actor
 from tests.contracts.databases import ANN, Database, as_given, fresh, new_term, setting, stored
 from tests.rows import LONG_AGO, NOW, OP_ID, broken
 
-CONTAINER = Conditions(container_ready=Condition(status=True, reason="ContainerReady"))
+CONTAINER = Conditions(container_ready=Condition(status=True, reason="docker.Running"))
 
 STARTING = {"operation": Operation.STARTING, "op_id": OP_ID, "op_started_at": NOW}
 
@@ -155,7 +155,6 @@ async def test_every_wish_survives_the_way_to_the_disk(database: Database) -> No
         "description": "d",
         "memo": "m\n",
         "template": "t",
-        "image_ref": "i",
         "runtime": "docker",
     }
     after = await database.specs().change(row.id, setting(**wishes), ANN)
@@ -214,7 +213,7 @@ async def test_writes_at_once_lose_nothing(database: Database) -> None:
         ({"desired_state": Desired.RUNNING}, True),
         ({"desired_state": Desired.STANDBY}, False),
         ({"conditions": CONTAINER}, True),
-        ({"conditions": Conditions(container_ready=Condition(None, "ContainerReady"))}, True),
+        ({"conditions": Conditions(container_ready=Condition(None, "docker.Running"))}, True),
         ({"conditions": Conditions(container_ready=Condition(None, NO_CONTAINER.reason))}, False),
         (STARTING, True),
         (STARTING | {"operation": Operation.STOPPING}, False),

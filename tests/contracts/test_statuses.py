@@ -108,7 +108,9 @@ async def test_record_keeps_every_status_field(database: Database) -> None:
     condition = Condition(None, "Odd", "it's «odd»\n", NOW)
     home = HomeContext(2, live=True, restoring="k", deleting_volume=True, marker=("k", OP_ID), ready_instance="c1")
     status: dict[str, Any] = {
-        "conditions": Conditions(condition, condition, replace(condition, status=True), condition),
+        "conditions": Conditions(
+            condition, condition, replace(condition, status=True), condition, {"later.version": {"status": None}}
+        ),
         "phase": Phase.STANDBY,
         "phase_changed_at": NOW,
         "observed_at": NOW,

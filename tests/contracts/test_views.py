@@ -12,8 +12,9 @@ from codehub.adapters.postgres import PostgresDatabase
 from codehub.domain.admission import Limits, Slots, admit
 from codehub.domain.errors import ErrorReason, LimitReached
 from codehub.domain.ledger import Kind
+from codehub.domain.template import Template
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
-from codehub.ports.accounts import Accounts, NewUser
+from codehub.ports.accounts import Accounts, NewUser, Templates
 from codehub.ports.stores import Actor
 from codehub.ports.views import Position, Sought, WorkspaceViews
 from tests.contracts.databases import ANN, Database, epoch_of, fresh, restore_point, setting, stored
@@ -32,6 +33,14 @@ def accounts(database: Database) -> Accounts:
         return MemoryDirectory(database.world.people).accounts()
     assert isinstance(database, PostgresDatabase)
     return database.accounts()
+
+
+@pytest.fixture
+def templates(database: Database) -> Templates:
+    if isinstance(database, MemoryDatabase):
+        return MemoryDirectory(database.world.people).templates()
+    assert isinstance(database, PostgresDatabase)
+    return database.templates()
 
 
 async def ids(views: WorkspaceViews, size: int = 2, **sought: Any) -> list[UUID]:
@@ -205,3 +214,18 @@ async def test_a_day_holds_what_its_history_is_made_from(database: Database, vie
     assert [found.workspace_id for found in day.happenings] == [row.id, row.id]
     assert day.archived == []
     assert all(day.now - found.at < timedelta(minutes=5) for found in day.happenings)
+
+
+async def test_a_workspace_is_read_with_the_image_that_its_template_names_now(
+    database: Database, views: WorkspaceViews, templates: Templates
+) -> None:
+    row = await stored(database, template="ides", image_ref="ide:1")
+    found = await views.get(row.id)
+    assert found is not None
+    assert (found.template_image, found.next_image_ref) == (None, "ide:1"), "there is no such template"
+    for image in ("ide:2", ""):
+        await templates.put(Template("ides", image_ref=image), ANN)
+        found = await views.get(row.id)
+        assert found is not None
+        assert (found.workspace.image_ref, found.next_image_ref) == ("ide:1", image)
+    assert [one.next_image_ref for one in await views.everything()] == [""]

@@ -58,7 +58,7 @@ async def listening() -> Listening:
     ("channel", "heard", "wakes"),
     [
         (Channel.SSE, ("sse:ann", {"type": "updated", "id": ID}), False),
-        (Channel.WAKE, ("wake:wc", {"type": "wake", "id": ID}), True),
+        (Channel.WAKE, ("wake:wc", {"type": "wake", "id": ID, "sender": ""}), True),
         (Channel.DELETED, ("sse:ann", {"type": "deleted", "id": ID}), True),
     ],
 )

@@ -42,7 +42,7 @@ from tests.rows import (
 
 NOBODY = UUID(int=7)
 GRACE = 100.0
-TUNING = Tuning(gc_interval=50, retention=Retention(grace_seconds=100))
+TUNING = Tuning(gc_interval=50, retention=Retention(undo_seconds=7200, grace_seconds=100))
 
 STRAY = naming.archive_key("", WORKSPACE_ID, UUID(int=9))
 """Nobody has recorded it."""

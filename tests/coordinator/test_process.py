@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from codehub.adapters.memory import MemoryBus
 from codehub.adapters.memory.wire import Wire
 from codehub.coordinator.process import Coordinator
 from codehub.coordinator.tuning import Tuning
@@ -232,3 +233,39 @@ async def test_a_pass_that_saw_nothing_is_no_good_pass() -> None:
     assert last_good_pass() != 0
     reign.cancel()
     await asyncio.wait([reign])
+
+
+@pytest.mark.parametrize("message", [{"type": "wake", "id": str(ID)}, {"id": str(ID)}, {}, {"id": 7}])
+@in_virtual_time
+async def test_a_wake_from_outside_brings_a_look_at_once(message: dict[str, object]) -> None:
+    it = stage(EVENTS_ONLY)
+    start(it, "a")
+    await it.create(Desired.RUNNING)
+    assert await it.reaches(ID, "RUNNING")
+    it.worlds.runtime.containers.clear()
+    await asyncio.sleep(60)
+    assert it.worlds.runtime.containers == {}, "nobody has looked yet"
+    await MemoryBus(it.worlds.signals).publish("codehub:wake:wc", message)
+    assert await it.until(lambda: ID in it.worlds.runtime.containers, 5, step=0.1)
+
+
+@in_virtual_time
+async def test_admins_are_told_once_when_a_backend_falls_silent_and_once_when_it_is_back() -> None:
+    it = stage()
+    _, wire = start(it, "a")
+    notices = it.casts["a"].notifier.notices
+
+    def of_backends() -> list[str]:
+        return [subject for subject, _ in notices if subject.startswith("backend")]
+
+    await it.create(Desired.RUNNING)
+    assert await it.reaches(ID, "RUNNING")
+    wire.faults.update({"runtime": FAILS, "jobs": FAILS})
+    await it.wishes().want(ID, Desired.STANDBY, PERSON)
+    await asyncio.sleep(600)
+    assert of_backends() == ["backend does not answer"]
+    assert notices[0][1]["backend"] == "runtime"
+    assert notices[0][1]["error"]
+    wire.faults.clear()
+    assert await it.reaches(ID, "STANDBY")
+    assert of_backends() == ["backend does not answer", "backend answers again"]

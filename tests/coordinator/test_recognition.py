@@ -108,7 +108,9 @@ async def test_nothing_is_archived_into_an_unmounted_store_and_no_try_is_lost() 
         await passes(shop, 120)
         assert shop.worlds.archives.objects == {}
         assert shop.worlds.runtime.volumes[VOLUME].content == (1, 2)
-        assert (shop.row.error_count, shop.row.error_info) == (0, None)
+        assert (shop.row.phase, shop.row.error_count) == (Phase.STANDBY, 0)
+        assert shop.row.error_info is not None
+        assert "Is its disk mounted?" in shop.row.error_info.message, "who waits is told why"
     await passes(shop)
     assert shop.row.phase is Phase.ARCHIVED
     assert [a.content for a in shop.worlds.archives.objects.values()] == [(1, 2)]

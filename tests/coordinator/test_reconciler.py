@@ -12,7 +12,7 @@ import pytest
 from codehub.domain.errors import BackendError, ErrorReason, Stale, Unreachable
 from codehub.domain.judge import ArchiveState
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction, Workspace
-from tests.coordinator.workshop import FAILS, PERSON, Workshop, in_virtual_time
+from tests.coordinator.workshop import FAILS, PERSON, REFUSES, Workshop, in_virtual_time
 from tests.rows import (
     KEY,
     NOW,
@@ -307,7 +307,7 @@ async def test_a_container_that_keeps_dying_ends_in_error_and_the_admins_hear_of
 async def test_failed_tries_keep_their_operation_and_its_id_and_wait_longer_each_time() -> None:
     shop = await Workshop.open()
     shop.place(workspace(desired_state=Desired.STANDBY))
-    shop.wire.faults["runtime.create_volume"] = FAILS
+    shop.wire.faults["runtime.create_volume"] = REFUSES
     seen, waits = set(), []
     while shop.row.phase is not Phase.ERROR:
         after = await shop.reconcile() or 0.0
@@ -330,10 +330,10 @@ async def test_waiting_behind_an_open_breaker_burns_neither_tries_nor_time() -> 
         with pytest.raises(Unreachable):
             await shop.backends.job(WORKSPACE_ID)
     for _ in range(5):
-        await shop.reconcile()
-        await asyncio.sleep(0.9)
-    assert shop.row.error_count == 0
-    assert shop.row.op_excused_seconds == pytest.approx(3.6)
+        await asyncio.sleep(await shop.reconcile() or 1.0)
+    assert (shop.row.operation, shop.row.error_count, shop.row.error_reason) == ("ARCHIVING", 0, "Unreachable")
+    assert shop.row.op_excused_seconds == pytest.approx(asyncio.get_running_loop().time(), abs=0.5)
+    assert shop.wire.calls.count("jobs.find") == 3, "nobody was asked"
 
 
 @in_virtual_time

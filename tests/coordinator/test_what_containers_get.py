@@ -1,14 +1,16 @@
-"""What a container gets besides its image: its template's variables and share, as they are when it starts."""
+"""What a container gets: its template's image, variables and share, as they are when it starts."""
 
 from dataclasses import replace
 
 from codehub.adapters.memory import MemoryDirectory
+from codehub.domain.errors import ErrorReason
 from codehub.domain.template import Template
-from codehub.domain.workspace import Desired, Phase
+from codehub.domain.workspace import Desired, Phase, RecoverAction
+from codehub.ports.accounts import Templates
 from codehub.ports.runtime import ContainerSpec, Share
 from codehub.ports.stores import Actor
-from tests.coordinator.workshop import Workshop, in_virtual_time
-from tests.rows import WORKSPACE_ID, with_home, workspace
+from tests.coordinator.workshop import PERSON, Workshop, in_virtual_time
+from tests.rows import NOW, WORKSPACE_ID, with_home, workspace
 
 ROOT = Actor("root")
 
@@ -62,9 +64,66 @@ async def test_of_a_template_that_is_gone_nothing() -> None:
     directory.world.templates.clear()
     spec = await started(shop)
     assert (spec.env, spec.share) == ({"CODEHUB_GIT_URL": "https://example.com/x.git"}, Share())
+    assert spec.image_ref == shop.row.image_ref == "", "the image that it had"
 
 
 @in_virtual_time
 async def test_without_templates_its_image_alone() -> None:
     spec = await started(await Workshop.open())
     assert spec.share == Share()
+
+
+async def with_templates() -> tuple[Workshop, Templates]:
+    shop, templates = Workshop(), MemoryDirectory().templates()
+    shop.outside = replace(shop.outside, templates=templates)
+    await shop.take_office()
+    return shop, templates
+
+
+def image(shop: Workshop) -> str:
+    spec = shop.worlds.runtime.containers[WORKSPACE_ID].spec
+    assert spec is not None
+    return spec.image_ref
+
+
+@in_virtual_time
+async def test_a_templates_new_image_is_there_from_the_next_start() -> None:
+    shop, templates = await with_templates()
+    await templates.put(Template("default", image_ref="ide:1"), ROOT)
+    await started(shop)
+    assert (image(shop), shop.row.image_ref) == ("ide:1", "ide:1")
+    instance = shop.worlds.runtime.containers[WORKSPACE_ID].instance
+    await templates.put(Template("default", image_ref="ide:2"), ROOT)
+    await shop.converge()
+    assert shop.worlds.runtime.containers[WORKSPACE_ID].instance == instance, "what runs is not restarted"
+    assert shop.row.image_ref == "ide:1", "and says what it runs"
+    for rest in (Desired.STANDBY, Desired.ARCHIVED):
+        await templates.put(Template("default", image_ref=f"ide:{rest.value.lower()}"), ROOT)
+        shop.change(desired_state=rest)()
+        await shop.converge()
+        shop.change(desired_state=Desired.RUNNING)()
+        await shop.converge()
+        assert (image(shop), shop.row.image_ref) == (f"ide:{rest.value.lower()}",) * 2
+
+
+@in_virtual_time
+async def test_a_wrong_image_that_was_corrected_is_not_asked_for_again() -> None:
+    shop, templates = await with_templates()
+    shop.worlds.runtime.bad_images.add("typo")
+    await templates.put(Template("default", image_ref="typo"), ROOT)
+    shop.place(with_home(desired_state=Desired.RUNNING), volume=())
+    await shop.converge()
+    assert (shop.row.phase, shop.row.error_reason) == (Phase.ERROR, ErrorReason.IMAGE_PULL_FAILED)
+    await templates.put(Template("default", image_ref="right"), ROOT)
+    await shop.wishes.recover(WORKSPACE_ID, RecoverAction.RETRY, PERSON)
+    await shop.converge()
+    assert (shop.row.phase, image(shop)) == (Phase.RUNNING, "right")
+
+
+@in_virtual_time
+async def test_a_template_that_nothing_new_is_made_from_still_says_the_image() -> None:
+    shop, templates = await with_templates()
+    await templates.put(Template("default", image_ref="ide:1"), ROOT)
+    await templates.put(Template("default", image_ref="mended", disabled_at=NOW), ROOT)
+    await started(shop)
+    assert image(shop) == "mended"

@@ -48,6 +48,7 @@ T = TypeVar("T")
 
 PERSON = Actor("ann")
 FAILS, HANGS, ANSWER_LOST = Fault(Mishap.FAIL), Fault(Mishap.HANG), Fault(Mishap.LOSE_ANSWER)
+REFUSES = Fault(Mishap.REFUSE)
 
 
 def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:

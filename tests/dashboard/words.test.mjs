@@ -5,7 +5,7 @@ import { readFileSync, readdirSync } from "node:fs";
 import test from "node:test";
 
 import { englishStates } from "../../src/codehub/dashboard/static/core/state_words.js";
-import { KINDS, REFUSALS, SCOPES, THINGS } from "../../src/codehub/dashboard/static/core/states.js";
+import { AUDIT, KINDS, REFUSALS, SCOPES, THINGS, WAIVABLE } from "../../src/codehub/dashboard/static/core/states.js";
 import EN from "../../src/codehub/dashboard/static/words/en.js";
 import KO from "../../src/codehub/dashboard/static/words/ko.js";
 
@@ -45,12 +45,14 @@ test("every key that the pages put together is there", () => {
   const endings = {
     "ledger.": KINDS,
     "scope.": SCOPES,
+    "waive.": WAIVABLE,
+    "did.": Object.keys(AUDIT),
     "thing.": THINGS,
     "garbage.existing.": THINGS,
     "done.": ["start", "stop", "archive", "delete"],
     "tab.": ["overview", "history", "points", "logs", "settings"],
     "admin.": ["overview", "workspaces", "errors", "users", "templates", "garbage", "audit"],
-    "filter.": ["all", "running", "busy", "asleep", "archived", "error", "deleted"],
+    "filter.": ["all", "running", "busy", "asleep", "empty", "archived", "error", "deleted"],
     "sort.": ["created", "used", "name", "state"],
     "status.": ["yes", "no", "unknown"],
     "news.": ["idle", "lease_ended", "max_lifetime", "wish"],

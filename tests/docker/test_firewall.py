@@ -2,7 +2,9 @@
 
 from codehub.adapters.docker import firewall
 
-RULES = firewall.rules("ch-0", ["10.1.0.0/16"])
+RULES = firewall.rules("ch-0", ["10.1.0.0/16", "192.168.1.10:3000"])
+SERVICE = "-p tcp -m conntrack --ctorigdst 192.168.1.10 --ctorigdstport 3000"
+ANSWERS = "-m conntrack --ctstate RELATED,ESTABLISHED --ctdir REPLY"
 
 
 def place(rule: str) -> int:
@@ -10,10 +12,30 @@ def place(rule: str) -> int:
 
 
 def test_nothing_that_a_workspace_begins_reaches_the_machine_itself() -> None:
-    assert [rule for rule in RULES if "ch-0-HOST" in rule] == [
-        "-A ch-0-HOST -m conntrack --ctstate RELATED,ESTABLISHED -j RETURN",
+    assert [rule for rule in firewall.rules("ch-0", ["10.1.0.0/16"]) if "ch-0-HOST" in rule] == [
+        f"-A ch-0-HOST {ANSWERS} -j RETURN",
         "-A ch-0-HOST -j DROP",
     ]
+
+
+def test_of_the_machine_itself_only_an_address_with_its_port_is_opened() -> None:
+    assert [rule for rule in RULES if "ch-0-HOST" in rule] == [
+        f"-A ch-0-HOST {ANSWERS} -j RETURN",
+        f"-A ch-0-HOST {SERVICE} -j RETURN",
+        "-A ch-0-HOST -j DROP",
+    ]
+
+
+def test_another_container_is_reached_by_address_and_port_both_ways_past_dockers_own_rules() -> None:
+    opened = place(f"-A ch-0-OUT {SERVICE} -j ACCEPT")
+    assert place("-A ch-0-OUT -d 169.254.0.0/16 -j DROP") < opened, "never metadata"
+    assert place("-A ch-0-OUT -o ch-0 -j DROP") < opened, "never another workspace"
+    assert opened < place("-A ch-0-OUT -d 192.168.0.0/16 -j DROP")
+    assert f"-A ch-0-IN {SERVICE} --ctstate ESTABLISHED --ctdir REPLY -j ACCEPT" in RULES
+
+
+def test_a_connection_is_let_through_as_an_answer_and_not_because_it_is_there() -> None:
+    assert [rule for rule in RULES if "ESTABLISHED" in rule and "--ctdir REPLY" not in rule] == []
 
 
 def test_metadata_is_never_reached_whatever_is_allowed() -> None:
@@ -31,18 +53,25 @@ def test_private_networks_are_closed_but_for_those_named_and_the_resolver() -> N
 
 
 def test_no_other_workspace_is_reached() -> None:
-    assert RULES[-1] == "-A ch-0-OUT -o ch-0 -j DROP"
+    closed = place("-A ch-0-OUT -o ch-0 -j DROP")
+    assert closed < place(f"-A ch-0-OUT {SERVICE} -j ACCEPT") < place("-A ch-0-OUT -d 10.1.0.0/16 -j RETURN")
 
 
 def test_put_up_twice_they_are_the_same() -> None:
-    script = firewall.put_up("ch-0", [])
+    script = firewall.monitor("ch-0", [])
     assert ":ch-0-OUT - [0:0]" in script, "filled anew, not added to"
     assert '"$tables" -w -C INPUT -i ch-0 -j ch-0-HOST 2>/dev/null || "$tables" -w -I INPUT 1 ' in script
-    assert script == firewall.put_up("ch-0", [])
+    assert script == firewall.monitor("ch-0", [])
+
+
+def test_docker_asks_our_chains_because_its_own_first_one_is_looked_after_too() -> None:
+    """`iptables -F FORWARD` leaves our rules in place, and nobody asks them."""
+    assert firewall.jumps("ch-0")[0] == ("FORWARD", "-j DOCKER-USER")
+    assert "-D FORWARD" not in firewall.take_down("ch-0"), "that one is Docker's"
 
 
 def test_the_look_asks_for_every_rule_and_changes_none() -> None:
-    script = firewall.check("ch-0", ["10.1.0.0/16"])
+    script = firewall.check("ch-0", ["10.1.0.0/16", "192.168.1.10:3000"])
     assert all(f"-C {rule.removeprefix('-A ')} " in script for rule in RULES)
     assert "-C DOCKER-USER -i ch-0 -j ch-0-OUT" in script
     assert not any(f" -{verb} " in script for verb in ("I", "D", "F", "X", "N"))

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from codehub.adapters.docker import DockerRuntime
-from codehub.housing import choose_runtime, docker_runtime, docker_site, engine_of, keep_to, processes
+from codehub.adapters.process.sandbox import Confinement
+from codehub.housing import choose_runtime, docker_runtime, docker_site, engine_of, isolation, keep_to, processes
 from codehub.ports.runtime import Share
 from codehub.settings import Settings, SettingsError, load_settings
 
@@ -73,3 +74,23 @@ async def test_what_only_processes_have_is_not_asked_of_containers() -> None:
         assert isinstance(runtime, DockerRuntime)
         with pytest.raises(Exception, match="not processes of this machine, but docker's"):
             processes(runtime)
+
+
+@pytest.mark.parametrize(
+    ("found", "seen", "advised"),
+    [
+        (None, "only one person", "`bubblewrap` and `slirp4netns`"),
+        (Confinement("bwrap"), "only one person", "`slirp4netns`"),
+        (Confinement("bwrap", "setpriv"), "a user of its own", "while CodeHub is down"),
+        (Confinement("bwrap", None, "slirp4netns"), "a network of its own", ""),
+        (Confinement("bwrap", "setpriv", "slirp4netns"), "a user and a network of its own", ""),
+    ],
+)
+def test_what_keeps_processes_apart_is_said_with_what_is_missing(
+    found: Confinement | None, seen: str, advised: str
+) -> None:
+    said, advice = isolation(found)
+    assert seen in said
+    assert advised in advice
+    assert bool(advice) is bool(advised)
+    assert ("only one person" in said) is not (found is not None and found.guards_ports)

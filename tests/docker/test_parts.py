@@ -9,7 +9,6 @@ from codehub.adapters.docker.engine import Engine, agreed_version
 from codehub.adapters.docker.hints import Hints
 from codehub.adapters.docker.images import Layers, pull_failure
 from codehub.adapters.docker.jobs import job_store
-from codehub.adapters.docker.walls import is_leftover
 from codehub.domain.errors import BackendError, ErrorReason
 
 KEY = UUID("11111111-2222-3333-4444-555555555555")
@@ -27,6 +26,21 @@ KEY = UUID("11111111-2222-3333-4444-555555555555")
         (500, 'Get "https://r.example/v2/": dial tcp 10.0.0.1:443: connect: connection refused', "Unreachable"),
         (0, "net/http: TLS handshake timeout", "Unreachable"),
         (500, "toomanyrequests: You have reached your pull rate limit", "Unreachable"),
+        (404, "name unknown: repository name not known to registry", "ImagePullFailed"),
+        (404, "no matching manifest for linux/amd64 in the manifest list entries", "ImagePullFailed"),
+        (403, "denied: requested access to the resource is denied", "ImagePullFailed"),
+        (500, "unknown: unknown error", "Unreachable"),
+        (500, "received unexpected HTTP status: 503 Service Unavailable", "Unreachable"),
+        (
+            404,
+            "error parsing HTTP 404 response body: invalid character '<' looking for beginning of value",
+            "Unreachable",
+        ),
+        (500, 'Get "https://r.example/v2/": x509: certificate signed by unknown authority', "Unreachable"),
+        (500, "failed to fetch oauth token: unexpected status: 502 Bad Gateway", "Unreachable"),
+        (500, 'Get "https://r.example/v2/": context deadline exceeded', "Unreachable"),
+        (500, "read tcp 10.0.0.2:1->10.0.0.1:443: read: connection reset by peer", "Unreachable"),
+        (0, "unexpected EOF", "Unreachable"),
     ],
 )
 def test_a_registry_that_says_no_is_told_from_one_that_is_away(status: int, words: str, reason: str) -> None:
@@ -81,21 +95,6 @@ def test_events_are_about_our_own_workspaces() -> None:
     assert hints.about(event("container")) is None
     assert hints.about(event("volume", f"ws-{KEY}-home-2")) == KEY
     assert hints.about(event("volume", "pgdata")) is None
-
-
-@pytest.mark.parametrize(
-    ("state", "status", "leftover"),
-    [
-        ("exited", "Exited (0) About a minute ago", True),
-        ("exited", "Exited (137) 3 hours ago", True),
-        ("exited", "Exited (0) 12 seconds ago", False),
-        ("exited", "Exited (0) Less than a second ago", False),
-        ("running", "Up 3 minutes", False),
-        ("created", "Created", False),
-    ],
-)
-def test_what_somebody_who_died_left_behind(state: str, status: str, leftover: bool) -> None:
-    assert is_leftover(state, status) is leftover
 
 
 def test_a_job_gets_the_stores_credentials_and_nothing_else() -> None:

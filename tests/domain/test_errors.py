@@ -45,6 +45,10 @@ def test_only_the_observed_ones_clear_themselves() -> None:
     }
 
 
+def test_only_silence_is_an_outage() -> None:
+    assert [reason for reason, rule in REASONS.items() if rule.is_outage] == [ErrorReason.UNREACHABLE]
+
+
 def test_an_outage_is_never_terminal_at_once() -> None:
     for reason in (ErrorReason.UNREACHABLE, ErrorReason.ACTION_FAILED, ErrorReason.MISMATCH):
         assert not REASONS[reason].terminal_at_once

@@ -10,7 +10,7 @@ from codehub.domain.errors import ErrorReason
 from codehub.domain.judge import NOTHING_KNOWN, ArchiveState, Facts, judge
 from codehub.domain.operations import settle_health
 from codehub.domain.plan import next_operation
-from codehub.domain.workspace import NO_VOLUME, HomeContext, Operation, Phase, Workspace
+from codehub.domain.workspace import NO_VOLUME, Conditions, HomeContext, Operation, Phase, Workspace
 from tests.rows import (
     INSTANCE,
     KEY,
@@ -140,6 +140,28 @@ def test_a_container_is_ready_once_it_has_answered_and_stays_so_while_it_runs() 
     assert row.home.ready_instance == "c1"
     busy_ide = judge(row, facts(VOLUME, container=SILENT), NOW)
     assert busy_ide.phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize("runtime", ["docker", "process"])
+def test_the_reason_of_a_container_names_its_backend(runtime: str) -> None:
+    row = with_home(runtime=runtime)
+    old = replace(container(), volume="ws-old")
+    looks = {"Running": container(), "Starting": SILENT, "Exited": EXITED, "OnOldVolume": old}
+    for state, look in looks.items():
+        judged = judge(row, facts(VOLUME, container=look), NOW)
+        assert judged.conditions.container_ready.reason == f"{runtime}.{state}"
+    assert judge(row, facts(VOLUME), NOW).conditions.container_ready.reason == "NoContainer"
+
+
+def test_conditions_that_this_version_does_not_know_are_kept() -> None:
+    later = {
+        "network.policy_ready": {"status": True, "reason": "Enforced", "message": "", "last_transition_time": None}
+    }
+    row = with_home()
+    row = replace(row, conditions=Conditions.from_json({**row.conditions.to_json(), **later}))
+    judged = judge(row, facts(VOLUME, container=container()), NOW)
+    assert judged.conditions != row.conditions
+    assert judged.conditions.to_json().items() >= later.items()
 
 
 def test_the_latch_belongs_to_one_incarnation() -> None:

@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 
 from codehub.domain import naming, operations
-from codehub.domain.errors import ErrorReason, Unreachable
+from codehub.domain.errors import CONTEXT_FIELDS, ErrorReason, Unreachable
 from codehub.domain.judge import ArchiveState, Facts, judge
-from codehub.domain.operations import Failure
+from codehub.domain.operations import Failure, settle_health
 from codehub.domain.plan import Complete, Policy, TimedOut, plan
 from codehub.domain.workspace import Desired, HomeContext, Operation, Phase, Progress, RecoverAction, Workspace
 from tests.rows import (
@@ -133,10 +133,11 @@ def test_beginning_touches_nothing_of_the_persons() -> None:
 
 
 @pytest.mark.parametrize("operation", BUSY_OPERATIONS)
-def test_completion_clears_the_error_but_not_the_count(operation: Operation) -> None:
+def test_completion_clears_the_error_and_keeps_only_a_start_s_count(operation: Operation) -> None:
+    """A container that dies right after its start was a failed attempt as well."""
     row = operations.complete(fail(busy(with_home(), operation)))
     assert (row.operation, row.error_reason, row.error_info, row.retry_at) == (Operation.NONE, None, None, None)
-    assert row.error_count == 1
+    assert row.error_count == (1 if operation is Operation.STARTING else 0)
     assert row.op_id == OP_ID
 
 
@@ -176,6 +177,44 @@ def test_progress_takes_no_excuse_back_where_the_deadline_counts_from_the_start(
     assert not isinstance(decision, TimedOut)
 
 
+# ── outages ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+SILENCE = Failure(ErrorReason.UNREACHABLE, "broken pipe", {"endpoint": "runtime"})
+
+
+@pytest.mark.parametrize("operation", BUSY_OPERATIONS)
+def test_an_outage_uses_up_neither_tries_nor_time(operation: Operation) -> None:
+    row = before = busy(with_home(error_count=2), operation)
+    now = NOW
+    for _ in range(50):
+        row = operations.failed(operations.excused(row, 1.0), SILENCE, POLICY, 0.0, now)
+        assert row.retry_at is not None
+        now = row.retry_at + timedelta(seconds=1)
+    assert (row.phase, row.operation, row.op_id, row.error_count) == (before.phase, operation, OP_ID, 2)
+    assert (row.error_reason, row.error_info and row.error_info.is_terminal) == (ErrorReason.UNREACHABLE, False)
+    assert now - timedelta(seconds=row.op_excused_seconds) == NOW, "the deadline stood still"
+
+
+def test_the_longer_an_outage_lasts_the_more_rarely_it_is_tried_again() -> None:
+    row, now, pauses = busy(with_home(), Operation.STOPPING), NOW, []
+    for _ in range(12):
+        row = operations.failed(row, SILENCE, POLICY, 0.0, now)
+        assert row.retry_at is not None
+        pauses.append((row.retry_at - now).total_seconds())
+        now = row.retry_at
+    assert pauses == sorted(pauses)
+    assert (pauses[0], pauses[-1]) == (1.0, 15.0)
+    assert row.error_info is not None
+    assert row.error_info.occurred_at == NOW, "since when"
+
+
+def test_an_outage_in_error_leaves_the_error_as_it_is() -> None:
+    row = busy(broken(with_home(desired_state=Desired.DELETED)), Operation.DELETING)
+    after = operations.failed(row, SILENCE, POLICY, 0.0, LATER)
+    assert (after.error_info, after.error_reason, after.error_count) == (row.error_info, row.error_reason, 3)
+    assert after.retry_at == LATER + timedelta(seconds=1)
+
+
 # ── failures ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -205,6 +244,26 @@ def test_tries_are_spaced_and_then_end() -> None:
     assert third.error_info.context["max_retries"] == 3
     assert third.error_info.context["last_reason"] == "ActionFailed"
     assert third.error_info.operation == "STARTING"
+
+
+def test_each_operation_has_tries_of_its_own() -> None:
+    row = fail(fail(begun(archived(desired_state=Desired.RUNNING), Operation.RESTORING)))
+    assert row.error_count == 2
+    row = fail(begun(operations.complete(row), Operation.STARTING))
+    assert (row.phase, row.error_count, row.error_reason) == (Phase.ARCHIVED, 1, NO_LUCK.reason)
+
+
+def test_an_operation_given_up_between_tries_hands_nothing_on_to_another() -> None:
+    row = operations.abandon(fail(fail(busy(with_home(), Operation.ARCHIVING))))
+    again, other = begun(row, Operation.ARCHIVING), begun(row, Operation.STARTING)
+    assert (again.error_count, again.error_info) == (2, row.error_info)
+    assert (other.error_count, other.error_info, other.error_reason) == (0, None, None)
+
+
+def test_a_delete_in_error_counts_its_own_tries_and_keeps_the_error() -> None:
+    row = begun(broken(with_home(desired_state=Desired.DELETED)), Operation.DELETING)
+    assert (row.error_count, row.error_reason) == (0, ErrorReason.RETRY_EXCEEDED)
+    assert row.error_info is not None
 
 
 def assert_error_is_whole(row: Workspace, reason: ErrorReason, before: Workspace) -> None:
@@ -373,6 +432,52 @@ def test_an_error_that_returns_remembers_the_phase_before_it() -> None:
     assert row.error_info.previous_phase == "STANDBY"
 
 
+DAMAGED = Failure(ErrorReason.ARCHIVE_CORRUPTED, "the checksum is wrong")
+
+
+def found_damaged() -> Workspace:
+    """In ERROR, since a restore has read KEY and found its checksum wrong."""
+    row = fail(begun(archived(desired_state=Desired.RUNNING), Operation.RESTORING), DAMAGED)
+    assert (row.phase, row.error_reason) == (Phase.ERROR, ErrorReason.ARCHIVE_CORRUPTED)
+    return row
+
+
+def test_an_archive_that_a_restore_found_damaged_is_not_readable_whatever_it_looks_like() -> None:
+    row = found_damaged()
+    for _ in range(2):
+        ready = row.conditions.archive_ready
+        assert (ready.status, ready.reason) == (False, "ArchiveCorrupted")
+        row = settle_health(row, judge(row, facts(), LATER), LATER)
+    assert row.error_reason is ErrorReason.ARCHIVE_CORRUPTED
+    another = replace(row, archive_key=OTHER_KEY)
+    assert judge(another, facts(), LATER).conditions.archive_ready.status is True, "only this one"
+
+
+@pytest.mark.parametrize("ask", ["retry", "by its name"])
+def test_a_damaged_archive_is_read_again_when_a_person_says_so(ask: str) -> None:
+    row = found_damaged()
+    if ask == "by its name":
+        row = replace(row, restore_from=KEY, restore_requested_at=NOW)
+    action = RecoverAction.RETRY if ask == "retry" else RecoverAction.USE_ARCHIVE
+    row = recover(row, action, facts())
+    assert (row.phase, row.archive_key, row.home.corrupted) == (Phase.ARCHIVED, KEY, ())
+
+
+def test_what_was_damaged_is_remembered_through_the_next_home() -> None:
+    row = begun(recover(found_damaged(), RecoverAction.USE_ARCHIVE, facts(), newest=OTHER_KEY), Operation.RESTORING)
+    assert (row.archive_key, row.home.corrupted) == (OTHER_KEY, (KEY,))
+
+
+def test_volumes_that_were_half_restored_are_remembered_with_their_archive() -> None:
+    row = operations.abandon(begun(archived(), Operation.RESTORING))
+    row = begun(row, Operation.RESTORING, VOLUME)
+    assert row.home.half_restored == ((2, KEY),)
+    row = begun(operations.abandon(row), Operation.RESTORING, VOLUME)
+    assert row.home.half_restored == ((2, KEY), (3, KEY))
+    gone = operations.without_leftovers(row, [naming.volume_name(row.id, 3)])
+    assert gone.home.half_restored == ((3, KEY),)
+
+
 def test_forget_archive_frees_from_a_lost_one() -> None:
     lost = broken(archived(), ErrorReason.ARCHIVE_ACCESS_ERROR)
     row = recover(lost, RecoverAction.FORGET_ARCHIVE, facts(archive=ArchiveState.NOT_FOUND))
@@ -390,3 +495,35 @@ def test_the_archive_of_an_operation_is_told_by_its_id() -> None:
     assert naming.is_archive_of(KEY, workspace().id, OP_ID)
     assert not naming.is_archive_of(KEY, workspace().id, OTHER_OP_ID)
     assert not naming.is_archive_of(KEY, workspace().id, None)
+
+
+@pytest.mark.parametrize("reason", list(ErrorReason))
+def test_the_context_of_an_error_holds_the_fields_of_its_reason(reason: ErrorReason) -> None:
+    """As the specification lists them, whatever the failure itself knew."""
+    row = busy(with_home(archive_key=KEY, image_ref="tools:1"), Operation.STARTING)
+    known = {"exit_code": 137}
+    info = fail(row, Failure(reason, "it ended", dict(known))).error_info
+    assert info is not None
+    assert {*CONTEXT_FIELDS[reason], *known} <= info.context.keys()
+    assert info.context["exit_code"] == 137
+    expected = {"action": "start", "error": "it ended", "archive_key": KEY, "image": "tools:1"}
+    assert {name: info.context[name] for name in expected if name in CONTEXT_FIELDS[reason]} == {
+        name: value for name, value in expected.items() if name in CONTEXT_FIELDS[reason]
+    }
+
+
+@pytest.mark.parametrize(
+    ("operation", "action"),
+    [
+        (Operation.PROVISIONING, "provision"),
+        (Operation.RESTORING, "restore"),
+        (Operation.STARTING, "start"),
+        (Operation.STOPPING, "delete"),
+        (Operation.ARCHIVING, "archive"),
+        (Operation.DELETING, "delete_volume"),
+    ],
+)
+def test_a_failed_action_is_named_as_the_specification_names_it(operation: Operation, action: str) -> None:
+    info = fail(busy(with_home(), operation), Failure(ErrorReason.ACTION_FAILED, "no")).error_info
+    assert info is not None
+    assert info.context == {"action": action, "exit_code": None, "stderr": None}

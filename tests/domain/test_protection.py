@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codehub.domain import naming
-from codehub.domain.protection import RestorePoint, Retention, protected_keys, protected_volumes
+from codehub.domain.protection import (
+    RestorePoint,
+    Retention,
+    Thing,
+    ThingKind,
+    Why,
+    garbage,
+    protected_keys,
+    protected_volumes,
+    undo_until,
+)
 from codehub.domain.workspace import HomeContext, Operation, Phase, Workspace
 from tests.rows import LONG_AGO, NOW, OP_ID, VOLUME, WORKSPACE_ID, with_home, workspace
 
@@ -124,3 +134,26 @@ def test_a_leaving_volume_is_kept_while_its_archive_is_not_known_to_be_readable(
     home = HomeContext(incarnation=1, deleting_volume=True)
     row = workspace(phase=Phase.PENDING, home_store_key=VOLUME, home=home, archive_key="k")
     assert protected_volumes(row, RETENTION, NOW) == {VOLUME}
+
+
+def test_what_a_person_gave_up_is_kept_for_a_week_and_what_nobody_can_want_for_two_hours() -> None:
+    ordinary = Retention()
+    assert (ordinary.undo, ordinary.grace) == (timedelta(days=7), timedelta(hours=2))
+    for days, is_kept in ((6.9, True), (7.1, False)):
+        then = NOW - timedelta(days=days)
+        given_up = point(1, released_at=then)
+        emptied = workspace(phase=Phase.PENDING)
+        assert (given_up.key in protected_keys(emptied, [given_up], ordinary, NOW)) is is_kept
+        deleted = workspace(phase=Phase.DELETED, deleted_at=then, archive_key=given_up.key, home_store_key=VOLUME)
+        assert (given_up.key in protected_keys(deleted, [given_up], ordinary, NOW)) is is_kept
+        assert (VOLUME in protected_volumes(deleted, ordinary, NOW)) is is_kept
+        until = undo_until(deleted, ordinary.undo)
+        assert until is not None
+        assert (until > NOW) is is_kept
+    upload = Thing(ThingKind.OBJECT, naming.archive_key("", WORKSPACE_ID, UUID(int=9)), WORKSPACE_ID)
+    assert garbage(upload, ordinary, workspace(), [], NOW) is Why.UNFINISHED
+
+
+def test_what_lives_or_is_gone_for_good_has_no_deadline() -> None:
+    assert undo_until(workspace(), WINDOW) is None
+    assert undo_until(workspace(phase=Phase.DELETED, deleted_at=NOW, purged_at=NOW), WINDOW) is None

@@ -5,13 +5,37 @@ from typing import Any
 import pytest
 
 from codehub.domain.errors import Invalid
-from codehub.domain.template import Template, checked_template
+from codehub.domain.template import Template, checked_template, must_fit
+
+GOOD_IMAGES = (
+    "ide",
+    "ide:1",
+    "team/ide:1.2-rc_3",
+    "localhost/ide",
+    "registry.example.com/team/sub__part/ide-x.y:latest",
+    "10.0.0.1:5000/ide",
+    "builder:5000/ide:1",
+    "ide@sha256:" + "0" * 64,
+)
+BAD_IMAGES = (
+    "two words",
+    "UPPER",
+    "UPPER/case:1",
+    "a:b:c",
+    "ide:",
+    "/ide",
+    "ide/",
+    "https://r.example/ide",
+    "ide@sha256:1",
+    "$(x)",
+)
 
 
 def test_a_good_template_is_left_as_it_is() -> None:
     for template in (
         Template("default"),
-        Template("a-1", "Text", "registry.example/image:tag", {"LANG": "C", "_X": "ü\n"}, 0.5, 1, 2, 3),
+        Template("a-1", "Text", "registry.example/image:tag", {"LANG": "C", "_X": "ü\n"}, 0.5, 1 << 30, 1 << 30, 64),
+        *(Template("image", image_ref=name) for name in GOOD_IMAGES),
     ):
         assert checked_template(template) == template
 
@@ -25,7 +49,7 @@ def test_a_good_template_is_left_as_it_is() -> None:
         {"name": "x" * 41},
         {"description": "x" * 501},
         {"description": "two\nlines"},
-        {"image_ref": "two words"},
+        *({"image_ref": name} for name in BAD_IMAGES),
         {"env": {"1X": "a"}},
         {"env": {"A=B": "a"}},
         {"env": {"A": "x" * 4097}},
@@ -38,9 +62,33 @@ def test_a_good_template_is_left_as_it_is() -> None:
         {"memory_bytes": -1},
         {"disk_bytes": 2**63},
         {"pids": 0},
+        {"pids": 1},
+        {"cpu": 0.001},
+        {"memory_bytes": 1 << 20},
+        {"disk_bytes": 1},
     ],
     ids=lambda wrong: str(wrong)[:40],
 )
 def test_a_bad_one_says_what_is_wrong(wrong: dict[str, Any]) -> None:
     with pytest.raises(Invalid):
         checked_template(Template(**({"name": "python"} | wrong)))
+
+
+@pytest.mark.parametrize(
+    ("template", "field"),
+    [
+        (Template("big", cpu=100), "cpu"),
+        (Template("big", cpu=2.01), "cpu"),
+        (Template("big", memory_bytes=(4 << 30) + 1), "memory_bytes"),
+        (Template("fits", cpu=2, memory_bytes=4 << 30, disk_bytes=1 << 50, pids=1 << 20), None),
+        (Template("open"), None),
+    ],
+)
+def test_one_that_is_more_than_the_engine_has_is_refused(template: Template, field: str | None) -> None:
+    must_fit(template, None, None)
+    if field is None:
+        must_fit(template, 2.0, 4 << 30)
+        return
+    with pytest.raises(Invalid, match=r"The engine has (2 CPUs|4096 MiB)") as refused:
+        must_fit(template, 2.0, 4 << 30)
+    assert refused.value.field == field

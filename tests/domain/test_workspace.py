@@ -127,9 +127,9 @@ def test_progress_survives_json(progress: Progress) -> None:
 
 
 def test_a_container_counts_as_there_until_it_is_seen_gone() -> None:
-    unknown = Condition(None, "ContainerReady")
+    unknown = Condition(None, "docker.Running")
     assert workspace(conditions=Conditions(container_ready=unknown)).container_exists
     assert workspace(
-        conditions=Conditions(container_ready=Condition(status=False, reason="ContainerExited"))
+        conditions=Conditions(container_ready=Condition(status=False, reason="docker.Exited"))
     ).container_exists
     assert not workspace().container_exists

@@ -8,6 +8,7 @@ import pytest
 from tests.house.project import ROOT, project_files, shown, tree
 
 CONTRACTS = ROOT / "docs" / "CONTRACTS.md"
+DEPARTURES = ROOT / "docs" / "DEPARTURES.md"
 ADRS = ROOT / "docs" / "adr"
 TEST_LINK = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\((?!https?:|#|mailto:)([^)#\s]+)(?:#[^)]*)?\)")
@@ -28,6 +29,30 @@ def test_contract_names_the_tests_that_guard_it(title: str) -> None:
     links = TEST_LINK.findall(contracts()[title])
     assert links, f"contract {title} names no test"
     assert [f"{file}::{name}" for file, name in links if name not in guards_in(file)] == []
+
+
+def departures() -> list[list[str]]:
+    """The cells of each row of docs/DEPARTURES.md."""
+    rows = [line for line in DEPARTURES.read_text().splitlines() if re.match(r"\| [A-Z]\d+ \|", line)]
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]
+
+
+@pytest.mark.parametrize("row", departures(), ids=lambda row: row[0])
+def test_a_departure_is_told_in_both_languages_and_names_its_tests(row: list[str]) -> None:
+    _number, specification, ours, korean, tests = row
+    assert specification
+    assert ours
+    assert re.search(r"[가-힣]", korean)
+    links = TEST_LINK.findall(tests)
+    assert links
+    assert [f"{file}::{name}" for file, name in links if name not in guards_in(file)] == []
+
+
+def test_departures_are_numbered_without_a_gap() -> None:
+    numbers = [row[0] for row in departures()]
+    letters = dict.fromkeys(number[0] for number in numbers)
+    counts = {letter: sum(number[0] == letter for number in numbers) for letter in letters}
+    assert numbers == [f"{letter}{count + 1}" for letter in letters for count in range(counts[letter])]
 
 
 def guards_in(file: str) -> set[str]:

@@ -43,6 +43,17 @@ async def test_what_is_installed_is_whole_slim_and_tried(workshop: Workshop) -> 
     assert ide.directory.name.startswith("code-server-1.2.3-node-24.0.0-")
 
 
+async def test_everybody_may_read_what_is_installed(workshop: Workshop) -> None:
+    """Root's workspaces have users of their own. One of an earlier version, which was private, is opened when found."""
+    ide = await workshop.ensure()
+    for path in (ide.entry, ide.entry.parent, ide.package, ide.directory):
+        path.chmod(path.stat().st_mode & 0o700)
+    await workshop.ensure()
+    for path in (ide.directory, *ide.directory.rglob("*")):
+        wanted = 0o005 if path.is_dir() else 0o004
+        assert path.stat().st_mode & wanted == wanted, path
+
+
 def test_on_a_platform_that_nobody_prebuilt_for_nothing_prebuilt_is_dropped(workshop: Workshop) -> None:
     package = workshop.root / "published" / "package"
     here, elsewhere = ({path.parent.name for path in unneeded(package, p)} for p in (node_platform(), "linux-odd"))

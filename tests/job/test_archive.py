@@ -79,7 +79,8 @@ def test_what_was_stored_wrong_is_never_believed(desk: Desk, monkeypatch: pytest
     monkeypatch.setattr(ArchiveStore, "settle", spoil)
     (desk.home / "a").write_text("x")
     archived = desk.archive()
-    assert (archived.code, archived.message) == (ExitCode.ACTION_FAILED, "what was stored is not what was sent")
+    what = "the object store does not give back what was sent"
+    assert (archived.code, archived.message) == (ExitCode.UNREACHABLE, what)
     assert len(archived.warnings) == 2, "three tries"
     assert not desk.meta.exists()
 

@@ -4,6 +4,7 @@ The texts are chosen to be short and whole within a line where they can be, so t
 """
 
 from tests.mutants.collector import COLLECTOR
+from tests.mutants.outages import OUTAGES
 from tests.mutants.planting import Mutant, Patch
 from tests.mutants.worlds import WORLDS
 
@@ -184,8 +185,8 @@ HOME = (
             Patch(OPERATIONS, "live=False, marker=None, volume_instance=None)", "live=False, volume_instance=None)"),
             Patch(
                 OPERATIONS,
-                "home=replace(ws.home, live=False, restoring=None, marker=None)",
-                "home=replace(ws.home, live=False, restoring=None)",
+                "home=replace(ws.home, live=False, restoring=None, marker=None, half_restored=half)",
+                "home=replace(ws.home, live=False, restoring=None, half_restored=half)",
             ),
             Patch(
                 OPERATIONS,
@@ -305,10 +306,6 @@ PEOPLE = (
         (Patch(OPERATIONS, "return present.reason is found or (", "return present.reason is found or False and ("),),
     ),
     Mutant(
-        "waiting behind an open breaker burns tries",
-        (Patch(RECONCILER, "        except CircuitOpen:\n", "        except ZeroDivisionError:\n"),),
-    ),
-    Mutant(
         "the next try comes at once",
         (Patch(PLAN, "timedelta(seconds=seconds * (1 + 0.1 * jitter))", "timedelta(seconds=0 * seconds * jitter)"),),
     ),
@@ -321,4 +318,4 @@ PEOPLE = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*ORDER, *LEADER, *SIGHT, *HOME, *PEOPLE, *COLLECTOR, *WORLDS)
+MUTANTS: tuple[Mutant, ...] = (*ORDER, *LEADER, *SIGHT, *HOME, *PEOPLE, *COLLECTOR, *OUTAGES, *WORLDS)

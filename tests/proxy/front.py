@@ -43,6 +43,7 @@ class Front:
         self.wake: Wake = lambda _: (500, self._tell)
         self.sign_in: SignIn = lambda _: problem(500, "Nobody said what to answer.")
         self.provider: str | None = None
+        self.has_hosts = False
         self.woken: list[str | None] = []
         self.asked: list[RequestHead] = []
         self.polls = 0
@@ -92,7 +93,7 @@ class Front:
         path, _, query = head.target.partition(b"?")
         spoken = language(head.fields.header(b"accept-language"))
         if path == b"/signin":
-            return sign_in_page(spoken, self.provider)
+            return sign_in_page(spoken, self.provider, has_hosts=self.has_hosts)
         if path.startswith(b"/api/"):
             return Forward(self._behind.endpoint)
         if path.startswith(b"/_codehub/"):

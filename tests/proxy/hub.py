@@ -31,6 +31,7 @@ from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.accounts import NewUser, Ticket
 from codehub.ports.stores import Actor
 from codehub.proxy.addresses import Addresses
+from codehub.proxy.forwarders import Network
 from codehub.proxy.front_door import DoorParts, FrontDoor
 from codehub.proxy.limits import Limits as DoorLimits
 from codehub.proxy.visitors import VISIT_COOKIE
@@ -99,7 +100,7 @@ class Hub:
         identity = self.entrance.identity
         user = await identity.accounts.create_user(NewUser(uuid4(), name, role), Actor("test"))
         _, session = await identity.open_session(user, "192.0.2.1", "test")
-        maker = Caller(user, f"session:{'0' * 64}")
+        maker = Caller(user, f"session:{'0' * 64}", is_fresh=True)
         _, token = await self.tokens.create(maker, "test", [scope for scope in scopes if maker.may(scope)])
         return Somebody(user, session, token)
 
@@ -124,6 +125,9 @@ class Hub:
 
     def row(self, key: UUID) -> Workspace:
         return self.database.world.rows[key]
+
+    async def connect(self) -> Raw:
+        return Raw(*await asyncio.open_connection("127.0.0.1", self.port))
 
     # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -167,6 +171,13 @@ class Hub:
         if who is not None:
             sent["cookie"] = f"{SESSION_COOKIE}={who.session}"
         return await self.http.get(path, headers=sent)
+
+    async def raw(self, *lines: str) -> bytes:
+        """The head of the answer to exactly these lines: an ordinary client would tidy the path."""
+        raw = Raw(*await asyncio.open_connection("127.0.0.1", self.port))
+        self.opened.append(raw)
+        raw.write("\r\n".join((*lines, "", "")).encode())
+        return await raw.head()
 
     async def socket(self, *lines: str, host: str, path: str = "/") -> "Socket":
         """An upgrade, as a browser asks for it; `lines` are more headers."""
@@ -233,6 +244,8 @@ async def hub_on(
     public_url: str | None = f"http://{PLATFORM}",
     by_path: bool = True,
     door_limits: DoorLimits = LIMITS,
+    port: int = 0,
+    forwarders: tuple[Network, ...] = (),
 ) -> AsyncIterator[Hub]:
     outages = Outages()
     wire = FaultyWire(SystemClock(), outages.choose)
@@ -263,11 +276,12 @@ async def hub_on(
             addresses=Addresses(workspace_url, public_url),
             api=api.endpoint,
             by_path=by_path,
+            forwarders=forwarders,
         )
         door = FrontDoor(parts, door_limits)
         running = asyncio.ensure_future(door.run())
         await door.hears(10)
-        port = await door.server.listen("127.0.0.1", 0)
+        port = await door.server.listen("127.0.0.1", port)
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
             tokens = Tokens(identity.accounts, announcements, ids)
             hub = Hub(outages, database, people, bus, runtime, activity, entrance, tokens, ide, api, door, http, port)

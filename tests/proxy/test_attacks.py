@@ -49,19 +49,12 @@ async def test_a_port_of_the_machine_is_no_page_of_the_ide(hub: Hub, path: str) 
     assert {seen.target for seen in hub.ide.seen} == {"/"}
 
 
-async def test_what_only_looks_like_such_a_port_is_the_ide_s(hub: Hub) -> None:
-    ann = await hub.person()
-    demo = await hub.workspace(ann)
-    for path in ("/proxy", "/proxy/", "/proxy/70x/", "/src/proxy/3000/"):
-        assert (await hub.get(demo, path, ann, DIRECT)).status_code == 200
-
-
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 async def test_no_link_from_elsewhere_leads_to_its_pages_at_the_platform_s_origin(hub: Hub, site: str) -> None:
     """A page of the workspace's own host sends its visitor to `/w/{id}/`, where its scripts would be the platform's."""
     ann = await hub.person()
     demo = await hub.workspace(ann)
-    await hub.platform(f"/w/{demo.id}/", ann, DIRECT)
+    await hub.platform(f"/w/{demo.id}/", ann, {**DIRECT, "sec-fetch-site": "same-origin"})
     led = await hub.platform(f"/w/{demo.id}//evil?x=1", ann, {**DIRECT, "sec-fetch-site": site})
     assert (led.status_code, led.headers["location"]) == (303, f"http://{demo.slug}.{BASE}//evil?x=1")
     assert [seen.target for seen in hub.ide.seen] == ["/"]
@@ -99,7 +92,7 @@ async def test_another_program_at_the_same_name_is_another_site(hub: Hub) -> Non
     """`http://demo.ws.test:9999` is served by whoever listens on 9999, not by us."""
     ann = await hub.person()
     demo = await hub.workspace(ann)
-    hub.runtime.world.listen(demo.id, 3000, hub.ide.endpoint)
+    hub.runtime.world.listen(demo.id, 3000, hub.api.endpoint)
     for origin, status in ((hub.host(demo), 200), (f"{hub.host(demo)}:9999", 403)):
         sent = await hub.get(demo, "/", ann, {"origin": f"http://{origin}"}, port=3000, method="POST")
         assert sent.status_code == status, origin

@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from codehub.domain.access import doorway
-from codehub.domain.local_path import local_path
+from codehub.domain.local_path import local_path, platform_path
 from codehub.domain.workspace import Desired, Operation, Phase, Progress, Workspace
 from codehub.proxy.gate import Respond
 from codehub.proxy.responses import problem
@@ -375,14 +375,27 @@ PATHS = (
     "/a%",
     "/a%zz", "https://evil", "javascript:alert(1)", "a/b", "/a b", "/a\n", "/é", "/a?b=%0d", "/a?x=//evil", "?a", "#a",
     "/" + "a" * 1999, "/" + "a" * 2000, "/a/?", "/@evil", "/.//evil", "/;/x", "/%E4%BD%A0", "/\u2028", "/a\r", "/🙂",
+    "/..", "/a/..", "/a/../w/x", "/./w/x", "/%2e/w", "/a/%2E%2e/w/x?y", "/a/.%2e", "/...", "/.a/..b/", "/w/x", "/w", "/w?x",
+    "/wx/y", "/workspaces/w/",
 )  # fmt: skip
 
 
 async def test_both_rules_for_local_paths_agree(front: Front, here: Tab) -> None:
     await here.page.goto("/signin")
     script = """async (paths) => {
-        const { localPath } = await import("/_codehub/local_path.js");
-        return [localPath(null), ...paths.map(localPath)];
+        const { localPath, platformPath } = await import("/_codehub/local_path.js");
+        return [null, ...paths].map((path) => [localPath(path), platformPath(path)]);
     }"""
     found = await here.page.evaluate(script, list(PATHS))
-    assert json.dumps(found) == json.dumps([local_path(None), *map(local_path, PATHS)])
+    assert json.dumps(found) == json.dumps([[local_path(path), platform_path(path)] for path in (None, *PATHS)])
+
+
+async def test_after_sign_in_nobody_goes_to_a_workspace_s_page_within_our_origin(front: Front, here: Tab) -> None:
+    """As a page of the workspace would have it: its owner types the password, and its script is the platform's."""
+    front.sign_in = lambda _: Respond(201, ((b"Content-Type", b"application/json"),), b"{}")
+    front.has_hosts = True
+    await here.page.goto("/signin?next=/w/0123/evil")
+    await here.page.fill("#username", "ann")
+    await here.page.fill("#password", "secret")
+    await here.page.click("#submit")
+    await here.page.wait_for_url(f"{front.url}/")

@@ -177,7 +177,7 @@ async def test_a_visit_leaves_no_circles(hub: Hub, visit: Visit) -> None:
 @pytest.mark.parametrize("tap", [IdePresence, AppPresence])
 def test_a_closed_tap_counts_no_more(tap: type[IdePresence | AppPresence]) -> None:
     seen: list[None] = []
-    watched = tap(lambda: seen.append(None), rest=0.0)
+    watched = tap(lambda: seen.append(None))
     watched.from_client(masked(b"x"))
     assert len(seen) == 1
     watched.close()

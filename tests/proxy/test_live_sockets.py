@@ -110,7 +110,7 @@ async def signed_out(hub: Hub, demo: Workspace) -> str:
 async def of_a_reader(hub: Hub, demo: Workspace) -> str:
     owner = await _owner(hub, demo)
     maker = owner.user
-    _, token = await hub.tokens.create(Caller(maker, f"session:{'0' * 64}"), "reads", [Scope.READ])
+    _, token = await hub.tokens.create(Caller(maker, f"session:{'0' * 64}", is_fresh=True), "reads", [Scope.READ])
     return f"Authorization: Bearer {token}"
 
 

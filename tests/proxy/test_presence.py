@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codehub.proxy.frames import close_frame
-from codehub.proxy.presence import AppPresence, IdePresence, counts
+from codehub.proxy.presence import AppPresence, IdePresence, counts, ide_tap
 from tests.proxy.recording.tape import header, masked
 from tests.proxy.test_frames import cuts
 
@@ -169,7 +169,8 @@ class Watched:
     def __init__(self, make: Callable[..., IdePresence | AppPresence] = IdePresence, rest: float = 0.0) -> None:
         self.told = 0
         self.now = 100.0
-        self.tap = make(self._seen, rest=rest, clock=lambda: self.now)
+        resting = {"rest": rest} if make is IdePresence else {}
+        self.tap = make(self._seen, clock=lambda: self.now, **resting)
 
     def _seen(self) -> None:
         self.told += 1
@@ -438,16 +439,93 @@ def test_a_tap_is_small_and_stays_so() -> None:
 # ── apps, requests, and where a frame of ours may go ─────────────────────────────────────────────────────────────────
 
 
-def test_any_message_to_an_app_counts_and_none_from_it() -> None:
+def test_any_new_message_to_an_app_counts_and_none_from_it() -> None:
     watched = Watched(AppPresence)
-    for first in (0x81, 0x82, 0x01, 0x80):
-        watched.tap.from_client(header(first, 3, 0x80) + b"mask" + b"abc")
-        watched.tap.from_upstream(header(first, 3, 0) + b"abc")
+    for first, letter in ((0x81, b"a"), (0x82, b"b"), (0x01, b"c"), (0x80, b"d")):
+        watched.tap.from_client(header(first, 1, 0x80) + b"mask" + masked(letter, b"mask"))
+        watched.tap.from_upstream(header(first, 1, 0) + letter)
     assert watched.told == 4
     for first in (0x89, 0x8A, 0x88):
         watched.tap.from_client(header(first, 3, 0x80) + b"mask" + b"abc")
     watched.tap.from_upstream(b"no frame at all")
     assert watched.told == 4
+
+
+def said(watched: Watched, payload: bytes, *, client: bool = True) -> int:
+    before = watched.told
+    if client:
+        watched.tap.from_client(from_browser(payload))
+    else:
+        watched.tap.from_upstream(from_server(payload))
+    return watched.told - before
+
+
+def test_a_message_to_an_app_at_a_steady_period_counts_a_few_times() -> None:
+    watched = Watched(AppPresence)
+    verdicts = []
+    for _ in range(20):
+        watched.now += 30.0
+        verdicts.append(said(watched, b'{"type":"ping"}'))
+    assert verdicts == [1, 1, 1, 1] + [0] * 16
+    assert said(watched, b'{"type":"other"}') == 1
+
+
+def test_a_counter_or_a_time_in_a_message_makes_no_other_message_of_it() -> None:
+    watched = Watched(AppPresence)
+    verdicts = []
+    for number in range(20):
+        watched.now += 30.0
+        verdicts.append(said(watched, b'{"id":"a%df","at":"2026-11-16T06:%02d:00.5Z","do":"ping"}' % (number, number)))
+    assert sum(verdicts) == 4
+
+
+@given(st.data())
+def test_any_cuts_of_messages_to_an_app_give_the_same_verdicts(data: st.DataObject) -> None:
+    payloads = data.draw(st.lists(st.sampled_from((b"", b"ping", b"x" * 255, b"y" * 256, b"z" * 70_000)), max_size=8))
+    whole, cut = Watched(AppPresence), Watched(AppPresence)
+    for payload in payloads:
+        whole.tap.from_client(from_browser(payload))
+    for piece in data.draw(st.composite(cuts)(b"".join(from_browser(payload) for payload in payloads))):
+        cut.tap.from_client(piece)
+    assert cut.told == whole.told
+
+
+def test_what_an_ide_sends_counts_unless_it_is_the_very_same_at_a_steady_period() -> None:
+    watched = Watched(lambda seen, **more: AppPresence(seen, output=True, **more))
+    told = [0, 0]
+    for number in range(20):
+        watched.now += 10.0
+        told[0] += said(watched, b'["stdout","tick %d"]' % number, client=False)
+        watched.now += 1.0
+        told[1] += said(watched, b'["status","idle"]', client=False)
+    assert told == [20, 4]
+
+
+@pytest.mark.parametrize(
+    ("target", "made"),
+    [
+        (f"/stable-{COMMIT}?reconnectionToken=1&reconnection=false", IdePresence),
+        (f"/oss-{COMMIT}?a=b&reconnectionToken=1", IdePresence),
+        ("/api/kernels/1/channels?session_id=2", AppPresence),
+        ("/terminals/websocket/1", AppPresence),
+    ],
+)
+def test_only_sockets_of_vs_code_are_read_as_such(target: str, made: type[IdePresence | AppPresence]) -> None:
+    """A kernel's first byte is one of VS Code's types: read so, nobody at work in a notebook would be seen."""
+    assert type(ide_tap(target.encode(), lambda: None)) is made
+
+
+def test_an_app_s_tap_is_small_and_stays_so() -> None:
+    tracemalloc.start()
+    taps = [AppPresence(lambda: None, output=True) for _ in range(20)]
+    for tap in taps:
+        for number in range(400):
+            tap.from_client(from_browser(bytes((97 + number % 23,)) * 300))
+            tap.from_upstream(from_server(bytes((97 + number % 23,)) * 300))
+        tap.from_client(from_browser(b"x" * 10_000)[:9_000])
+    used = tracemalloc.get_traced_memory()[0] / len(taps)
+    tracemalloc.stop()
+    assert used < 16_000
 
 
 @pytest.mark.parametrize("make", [IdePresence, AppPresence])

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -52,8 +53,26 @@ async def ask(supervisor: Supervisor, path: str = "/") -> int:
 
 async def test_workers_share_the_port(latch: Path) -> None:
     async with supervised(latch) as supervisor:
-        answered = {await ask(supervisor) for _ in range(60)}
-        assert answered == set(supervisor.pids)
+        for other, pid in (supervisor.pids, reversed(supervisor.pids)):
+            os.kill(other, signal.SIGSTOP)
+            assert {await ask(supervisor) for _ in range(5)} == {pid}, "nobody waits for a worker that is stuck"
+            os.kill(other, signal.SIGCONT)
+
+
+async def test_the_port_is_nobody_else_s(latch: Path) -> None:
+    """In neither family, shared or not; and `localhost` answers in both."""
+    async with supervised(latch) as supervisor:
+        for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+            for shared in (True, False):
+                with socket.socket(family) as other:
+                    other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, shared)
+                    with pytest.raises(OSError, match="in use"):
+                        other.bind((host, supervisor.port))
+            raw = Raw(*await asyncio.open_connection(host, supervisor.port))
+            raw.write(get())
+            _, body = await raw.answer()
+            raw.close()
+            assert int(body) in supervisor.pids
 
 
 async def test_a_worker_that_dies_is_replaced_and_its_queue_served(latch: Path) -> None:

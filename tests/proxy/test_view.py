@@ -10,7 +10,7 @@ import pytest
 
 from codehub.domain.access import Door, doorway
 from codehub.domain.errors import REASONS, ErrorReason
-from codehub.domain.judge import CONTAINER_STARTING
+from codehub.domain.judge import CONTAINER_STARTING, container_reason
 from codehub.domain.workspace import (
     Condition,
     Conditions,
@@ -170,7 +170,7 @@ def test_restoring_shows_how_far_it_is() -> None:
 def test_starting_tells_its_steps_apart() -> None:
     row = coming_up(rows.busy(rows.with_home(), Operation.STARTING))
     pulling = told(replace(row, op_progress=Progress(step="pulling alpine:3")))
-    starting = Condition(status=False, reason=CONTAINER_STARTING)
+    starting = Condition(status=False, reason=container_reason(row.runtime, CONTAINER_STARTING))
     answering = told(replace(row, conditions=replace(row.conditions, container_ready=starting)))
     assert len({told(row).text, pulling.text, answering.text}) == 3
     assert pulling.report == "pulling alpine:3"

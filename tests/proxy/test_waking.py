@@ -12,9 +12,13 @@ from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.accounts import Ticket
 from codehub.proxy.visitors import VISIT_COOKIE
 from codehub.usecases.new_secrets import digest
+from tests.proxy.doors import eventually, patient
 from tests.proxy.hub import DIRECT, FROM_ELSEWHERE, HTML, Hub, Somebody, hub_on, problem, session_of
 
 WAKES = "&quot;wakes&quot;: true"
+UNLESS_RELOADED = "&quot;unless_reloaded&quot;: true"
+BY_A_PERSON = {"sec-fetch-user": "?1"}
+SAME_ORIGIN = {**HTML, "sec-fetch-site": "same-origin"}
 
 
 @pytest.fixture
@@ -58,9 +62,14 @@ async def test_a_token_wakes_it_without_a_page(hub: Hub) -> None:
     ("headers", "by_itself"),
     [
         (DIRECT, True),
-        ({**HTML, "sec-fetch-site": "same-origin"}, True),
+        ({**DIRECT, **BY_A_PERSON}, True),
+        ({**SAME_ORIGIN, **BY_A_PERSON}, True),
+        (SAME_ORIGIN, False),
+        ({**SAME_ORIGIN, "sec-fetch-user": "?0"}, False),
+        ({**SAME_ORIGIN, **BY_A_PERSON, "sec-fetch-dest": "iframe"}, False),
         (FROM_ELSEWHERE, False),
-        ({**HTML, "sec-fetch-site": "same-site"}, False),
+        ({**FROM_ELSEWHERE, **BY_A_PERSON}, False),
+        ({**HTML, **BY_A_PERSON, "sec-fetch-site": "same-site"}, False),
         ({"accept": "text/html"}, False),
         ({**DIRECT, "sec-purpose": "prefetch"}, False),
         ({**DIRECT, "sec-purpose": "prefetch;prerender"}, False),
@@ -73,7 +82,34 @@ async def test_the_page_wakes_by_itself_when_a_person_came_on_purpose(
     ann, demo = await asleep(hub)
     page = await hub.get(demo, "/deep", ann, headers)
     assert (WAKES in page.text) is by_itself
+    assert (UNLESS_RELOADED in page.text) is (by_itself and "sec-fetch-user" not in headers)
     assert hub.row(demo.id).desired_state is Desired.STANDBY
+
+
+@pytest.mark.parametrize("port", [None, 3000])
+async def test_a_page_that_reloads_itself_after_a_stop_wakes_nothing(hub: Hub, port: int | None) -> None:
+    """As Next's dev client does two seconds later, and our own page where nothing listens."""
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    hub.runtime.world.listen(demo.id, 3000, hub.ide.endpoint)
+    assert (await hub.get(demo, "/", ann, {**DIRECT, **BY_A_PERSON}, port=port)).text == "ok"
+    await hub.becomes(demo.id, phase=Phase.STANDBY, desired_state=Desired.STANDBY)
+    await eventually(lambda: hub.door.doorkeeper._directory.known(demo.slug).workspace.phase is Phase.STANDBY)
+    told = await hub.get(demo, "/", ann, SAME_ORIGIN, port=port)
+    assert told.headers["codehub-page"] == "asleep"
+    assert 'data-action="wake"' in told.text, "a person may still start it"
+    assert WAKES not in told.text
+
+
+async def test_who_arrived_at_a_running_workspace_wakes_nothing_by_a_later_reload(hub: Hub) -> None:
+    ann = await hub.person()
+    demo = await hub.workspace(ann)
+    await hub.directory.tickets().issue(digest("s"), Ticket(ann.user.id, demo.id, session_of(ann), wakes=True), 60)
+    entered = await hub.get(demo, "/_codehub/enter?ticket=s", headers=FROM_ELSEWHERE)
+    kept = "; ".join(cookie.partition(";")[0] for cookie in entered.headers.get_list("set-cookie"))
+    await hub.becomes(demo.id, phase=Phase.STANDBY, desired_state=Desired.STANDBY)
+    await eventually(lambda: hub.door.doorkeeper._directory.known(demo.slug).workspace.phase is Phase.STANDBY)
+    assert WAKES not in (await hub.get(demo, "/", headers={**SAME_ORIGIN, "cookie": kept})).text
 
 
 async def test_who_comes_with_the_dashboard_s_ticket_came_on_purpose(hub: Hub) -> None:
@@ -127,13 +163,13 @@ async def test_a_get_of_the_wake_does_not(hub: Hub) -> None:
     assert hub.row(demo.id).desired_state is Desired.STANDBY
 
 
-async def test_a_sleeping_tab_s_socket_does_not_and_is_told_to_come_back(hub: Hub) -> None:
+async def test_a_sleeping_tab_s_socket_does_not_and_sees_that_nobody_is_there(hub: Hub) -> None:
+    """A handshake that is accepted and then closed looks like a connection: the IDE would say nothing for minutes."""
     ann, demo = await asleep(hub)
     host, secret = hub.host(demo), await hub.visit(ann, demo)
     told = await hub.socket(f"Origin: http://{host}", f"Cookie: {VISIT_COOKIE}={secret}", host=host)
-    assert told.status == 101
-    assert b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" in told.head
-    assert await told.close_code() == 1013
+    assert told.status == 503
+    assert b'"code": "not_running"' in await patient(told.raw.reader.read(4096))
     assert hub.row(demo.id).desired_state is Desired.STANDBY
 
 
@@ -191,6 +227,36 @@ async def test_at_the_limit_another_may_give_way() -> None:
         hub.runtime.world.containers.pop(runs.id)
         await hub.becomes(runs.id, phase=Phase.STANDBY)
         assert (await hub.wake(demo, ann)).status_code == 202
+
+
+@pytest.mark.parametrize(
+    "limits", [Limits(max_running_per_user=1), Limits(max_running_global=1)], ids=["own", "installation"]
+)
+async def test_beyond_the_limit_the_first_page_says_so_and_lists_what_runs(limits: Limits) -> None:
+    async with hub_on(limits) as hub:
+        ann = await hub.person()
+        runs = await hub.workspace(ann, name="runs")
+        demo = await hub.workspace(ann, Phase.STANDBY)
+        page = await hub.get(demo, "/deep", ann, {**DIRECT, **BY_A_PERSON})
+        assert (page.status_code, page.headers["codehub-page"]) == (502, "limit")
+        assert f"instead:{runs.id}" in page.text
+        assert WAKES not in page.text
+        below = await hub.platform(f"/w/{demo.id}/", ann, {**SAME_ORIGIN, **BY_A_PERSON})
+        assert (below.status_code, below.headers["codehub-page"]) == (502, "limit")
+        link = await hub.get(demo, "/deep", ann, FROM_ELSEWHERE)
+        assert (link.status_code, link.headers["codehub-page"]) == (200, "asleep"), "nobody asked to start it"
+        assert (await hub.wake(demo, ann)).status_code == 429
+        assert {hub.row(runs.id).desired_state, hub.row(demo.id).desired_state} == {Desired.RUNNING, Desired.STANDBY}
+
+
+async def test_what_holds_its_own_place_is_not_beyond_the_limit() -> None:
+    """It is stopping: its container counts still, and is its own."""
+    async with hub_on(Limits(max_running_per_user=1, max_running_global=1)) as hub:
+        ann = await hub.person()
+        demo = await hub.workspace(ann, desired_state=Desired.STANDBY, operation=Operation.STOPPING)
+        page = await hub.get(demo, "/", ann, {**DIRECT, **BY_A_PERSON})
+        assert page.status_code == 200
+        assert WAKES in page.text
 
 
 async def test_only_one_s_own_gives_way() -> None:

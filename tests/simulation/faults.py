@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeVar
+from typing import TypeVar, cast
 from uuid import UUID
 
 from codehub.adapters.memory import Fault, FaultyWire
-from codehub.adapters.memory.wire import Mishap
+from codehub.adapters.memory.wire import BREAKS, Mishap
 from codehub.domain.errors import Unreachable
 from tests.simulation.oracle import Oracle
 from tests.simulation.virtual_time import VirtualClock
@@ -43,7 +43,9 @@ READS = {
 }
 READ_MISHAPS = (Mishap.FAIL, Mishap.HANG, Mishap.SLOW, Mishap.OLD_NEWS)
 WRITE_MISHAPS = (Mishap.FAIL, Mishap.LOSE_ANSWER, Mishap.HANG, Mishap.SLOW)
-EFFECT_MISHAPS = (*WRITE_MISHAPS, Mishap.LATE, Mishap.REPEAT)
+EFFECT_MISHAPS = (*WRITE_MISHAPS, Mishap.CUT_SENDING, Mishap.HALF_ANSWER, Mishap.LATE, Mishap.REPEAT)
+REFUSED_SHARE = 0.3
+"""Of the effects that go wrong, how many are answered with a definite failure: those use up tries."""
 EFFECTS_FAIL_MORE = 4
 FAILS_MORE = {
     "db.record_observations": 12,
@@ -65,16 +67,68 @@ class Killed(asyncio.CancelledError):
     """The process is gone: no call of it happens any more, and nobody asks its tasks how they ended."""
 
 
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """Each call breaks in one of these ways; with a `share` below 1 some get through, so that no breaker opens."""
+
+    ways: tuple[Mishap, ...]
+    share: float
+
+
 @dataclass
 class Weather:
-    """Shared by all wires: which backends are out for everybody, and how bad single calls are."""
+    """Shared by all wires: which backends are out for everybody and how they break, and how bad single calls are."""
 
     rate: float
-    out: set[str] = field(default_factory=set)
+    out: dict[str, Outage] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
 
     def note(self, kind: str) -> None:
         self.counts[kind] += 1
+
+    def breaks(self, backend: str, rng: random.Random) -> Mishap | None:
+        """How this call to that backend breaks, if it does."""
+        outage = self.out.get(backend)
+        if outage is None or rng.random() >= outage.share:
+            return None
+        way = rng.choice(outage.ways)
+        self.note(f"outage {way}")
+        return way
+
+
+def any_outage(rng: random.Random) -> Outage:
+    """One way in which everything breaks, or all ways mixed, and then not every call does."""
+    if rng.random() < 0.5:
+        return Outage((rng.choice(BREAKS),), 1.0)
+    return Outage(BREAKS, rng.choice((0.5, 0.8)))
+
+
+class StoreWire(FaultyWire):
+    """The storage jobs' own way to the object store: what breaks for the coordinators breaks for them, uploads are
+    forgotten, and what is read comes back wrong now and then."""
+
+    def __init__(self, seed: int, weather: Weather, clock: VirtualClock) -> None:
+        super().__init__(clock, self._choose_fault, timeout=8.0)
+        self._random = random.Random(seed)
+        self._weather = weather
+
+    async def call(self, name: str, effect: Callable[[], T], about: UUID | None = None) -> T:
+        if name == "store.upload" and self._happens("upload forgotten"):
+            return cast("T", None)  # and nobody is told
+        answer = await super().call(name, effect, about)
+        if name == "store.read" and isinstance(answer, tuple) and self._happens("wrong answer"):
+            return cast("T", (*answer, -self._random.randrange(2, 1000)))
+        return answer
+
+    def _happens(self, what: str) -> bool:
+        happens = self._random.random() < self._weather.rate * 4
+        if happens:
+            self._weather.note(what)
+        return happens
+
+    def _choose_fault(self, _name: str) -> Fault | None:
+        way = self._weather.breaks("archives", self._random)
+        return Fault(way) if way is not None else None
 
 
 class FrontWire(FaultyWire):
@@ -146,11 +200,7 @@ class MachineWire(FaultyWire):
             await self._clock.sleep(1.0)
         if self._stalls_at is not None and self._stalls_at is _moment(name, about):
             self.stall()
-        try:
-            return await self._delivered(name, effect, about)
-        except BaseException:
-            self._oracle.refused()
-            raise
+        return await self._delivered(name, effect, about)
 
     async def _delivered(self, name: str, effect: Callable[[], T], about: UUID | None) -> T:
         try:
@@ -185,19 +235,21 @@ class MachineWire(FaultyWire):
         super()._later(late, seconds)
 
     def _is_out(self, name: str) -> bool:
-        backend = name.split(".", 1)[0]
-        if backend in ("db", "leadership"):
-            return self.cut_from_database
-        return backend in self._weather.out
+        return name.startswith(("db.", "leadership.")) and self.cut_from_database
 
     def _choose_fault(self, name: str) -> Fault | None:
         backend = name.split(".", 1)[0]
+        way = self._weather.breaks(backend, self._random)
+        if way is not None:
+            return Fault(way)
         acts = backend in ("runtime", "jobs", "archives") and name not in READS
         more = FAILS_MORE.get(name, EFFECTS_FAIL_MORE if acts else 1)
         if self._random.random() >= self._weather.rate * more:
             return None
         if name in READS:
             mishap = self._random.choice(READ_MISHAPS)
+        elif acts and self._random.random() < REFUSED_SHARE:
+            mishap = Mishap.REFUSE
         else:
             mishap = self._random.choice(EFFECT_MISHAPS if acts else WRITE_MISHAPS)
         self._weather.note(f"call {mishap}")

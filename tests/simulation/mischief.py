@@ -3,17 +3,19 @@
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 from codehub.adapters.memory.archives import StoredArchive
 from codehub.adapters.memory.runtime import Container, Volume
 from codehub.domain import naming
+from codehub.domain.errors import ErrorReason
 from codehub.domain.judge import ArchiveState
 from codehub.domain.ledger import Entry, Kind
 from codehub.domain.workspace import Phase
 from codehub.ports.signals import Change, Channel
-from tests.simulation.faults import MachineWire, Moment, Weather
+from tests.simulation.faults import MachineWire, Moment, StoreWire, Weather, any_outage
 from tests.simulation.oracle import Oracle
 from tests.simulation.people import People
 from tests.simulation.stage import OWNER, Stage, world_now
@@ -33,6 +35,7 @@ class Mischief:
         self._people = people
         self._wires: dict[str, MachineWire] = {}
         self._skew = {name: rng.uniform(0, 1000) for name in MACHINES}
+        stage.worlds.jobs.store = StoreWire(rng.getrandbits(32), weather, VirtualClock())
         for name in MACHINES:
             self._start(name)
 
@@ -131,19 +134,32 @@ class Mischief:
         out = {"redis": {"bus", "activity"}}.get(backend, {backend})
         # longer than the TTL now and then, so that a timer which ignores a silent Redis is caught
         seconds = self._random.choice((3.0, 20.0, 60.0, 150.0 if "activity" in out else 60.0))
-        if backend == "runtime":
+        outage = any_outage(self._random)
+        if backend in ("runtime", "jobs", "archives"):
             begun = asyncio.get_running_loop().time()
-            self._oracle.runtime_silent.append((begun, begun + seconds))
-        self._weather.out |= out
+            self._oracle.silent.append((begun, begun + seconds))
+        else:
+            # people's activity reaches nobody meanwhile, so no timer may get through either
+            outage = replace(outage, share=1.0)
+        self._weather.out |= dict.fromkeys(out, outage)
         await asyncio.sleep(seconds)
-        self._weather.out -= out
+        for name in out:
+            self._weather.out.pop(name, None)
 
     async def _job_fails(self) -> None:
+        """It vanishes, or it says that it has failed; some homes make every job fail for a while."""
         jobs = self._stage.worlds.jobs.jobs
-        if jobs:
+        if not jobs:
+            return
+        victim = self._random.choice(sorted(jobs))
+        if self._random.random() < 0.5:
             self._weather.note("job crash")
-            victim = self._random.choice(sorted(jobs))
             self._stage.worlds.jobs.end(victim)
+            return
+        self._weather.note("jobs fail")
+        self._stage.worlds.jobs.failing[victim] = ErrorReason.ACTION_FAILED
+        await asyncio.sleep(self._random.choice((3.0, 10.0)))
+        self._stage.worlds.jobs.failing.pop(victim, None)
 
     async def _notifications(self) -> None:
         """A lost connection loses some; a reconnect repeats some."""
@@ -231,7 +247,11 @@ class Mischief:
             self._weather.note("archive lost")
             key = self._random.choice(whole)
             self._damage(UUID(key.split("/", 1)[0]))
-            objects[key].state = self._random.choice((ArchiveState.CORRUPTED, ArchiveState.NOT_FOUND))
+            state = self._random.choice((ArchiveState.CORRUPTED, ArchiveState.NOT_FOUND, None))
+            if state is None:
+                objects[key].rotten = True
+            else:
+                objects[key].state = state
 
     async def _left_behind(self) -> None:
         """What comes late to a workspace that was purged long ago, and an upload that was cut off."""

@@ -90,10 +90,10 @@ class Oracle:
         self._in_flight: Counter[tuple[str, UUID]] = Counter()
         self._late: dict[UUID, float] = {}
         self._archive_made_late_at = NEVER
-        self._failed_calls: Counter[int] = Counter()
         self._instant = NEVER
         self._calls_in_instant = 0
-        self.runtime_silent: list[tuple[float, float]] = []
+        self.silent: list[tuple[float, float]] = []
+        self._tries: dict[UUID, tuple[str, int]] = {}
         worlds.database.watchers.append(self._written)
 
     # ── what the wires tell ──────────────────────────────────────────────────────────────────────────────────────────
@@ -113,18 +113,13 @@ class Oracle:
         self._in_flight[holder, about] -= 1
 
     def begun(self, name: str) -> bool:
-        """Each look at a row begins a new count of the calls that fail on its behalf. False: it turns without end."""
-        if name == "db.load":
-            self._failed_calls[_task()] = 0
+        """False: it turns without end."""
         if self._instant != self._time():
             self._instant, self._calls_in_instant = self._time(), 0
         self._calls_in_instant += 1
         if self._calls_in_instant > MOST_CALLS_AT_ONCE:
             self.break_("7: much happens and no time passes", name)
         return self._calls_in_instant <= MOST_CALLS_AT_ONCE
-
-    def refused(self) -> None:
-        self._failed_calls[_task()] += 1
 
     def forget(self, holder: str) -> None:
         """It was killed: nothing of it is under way."""
@@ -214,12 +209,20 @@ class Oracle:
         return volume is not None and (archive is None or volume.content == archive.content)
 
     def _truth_of_tries(self, before: Workspace, row: Workspace) -> None:
-        """Waiting behind an open breaker is not a try."""
+        """An outage is not a try, and each operation has tries of its own."""
         info = row.error_info
-        if info is None or info == before.error_info or row.error_count <= before.error_count:
-            return
-        if info.context.get("last_reason", info.reason) == "Unreachable" and not self._failed_calls[_task()]:
-            self.break_("4: a try was burnt although nobody was asked", info.message)
+        operation, tries = self._tries.get(row.id, ("", 0))
+        if row.operation not in {before.operation, "NONE"} and row.operation != operation:
+            operation, tries = row.operation.value, 0
+        if row.error_count > before.error_count:
+            failed = info.operation if info is not None and info != before.error_info else row.operation.value
+            tries = tries + 1 if failed == operation else 1
+            if info is not None and info.context.get("last_reason", info.reason) == "Unreachable" and failed != "NONE":
+                self.break_("4: an outage used up a try", info.message)
+            if row.error_count != tries:
+                self.break_("tries of another operation were counted", f"{failed}: {row.error_count}, not {tries}")
+            operation = failed
+        self._tries[row.id] = (operation, tries if row.error_count else 0)
 
     def _truth_of_errors(self, before: Workspace, row: Workspace, reason: str) -> None:
         whole = self._worlds.archives.is_complete
@@ -227,8 +230,8 @@ class Oracle:
             self.break_("4: an archive was called lost although it is there", f"{before.archive_key}")
         if row.phase != "ERROR" or before.phase == "ERROR":
             return
-        if row.error_reason == "ArchiveAccessError" and whole(row.archive_key or ""):
-            self.break_("4: ArchiveAccessError although the archive is there", f"{row.archive_key}")
+        if row.error_reason in {"ArchiveAccessError", "ArchiveCorrupted"} and whole(row.archive_key or ""):
+            self.break_(f"4: {row.error_reason} although the archive is there", f"{row.archive_key}")
         if row.error_reason == "DataLost":
             self._truth_of_loss(row)
         if row.error_reason == "Timeout":
@@ -247,7 +250,7 @@ class Oracle:
             return
         now = self._time()
         begun = now - (row.error_info.occurred_at - before.op_started_at).total_seconds()
-        silent = sum(max(0.0, min(end, now) - max(start, begun)) for start, end in self.runtime_silent)
+        silent = sum(max(0.0, min(end, now) - max(start, begun)) for start, end in self.silent)
         if now - begun - silent < row.error_info.context["limit_seconds"] / 2:
             self.break_("4: an outage was counted as a time-out", f"{before.operation}, {silent:.0f} s of silence")
 
@@ -393,7 +396,3 @@ class Oracle:
 
 def _may_lose_container(row: Workspace) -> bool:
     return row.recover_pending or row.purged_at is not None
-
-
-def _task() -> int:
-    return hash(asyncio.current_task())

@@ -16,6 +16,8 @@ def broken_rules(before: Workspace, row: Workspace, reason: str) -> Broken:
     yield from _safe_point(before, row)
     yield from _tries(before, row)
     yield from _errors(before, row)
+    if row.error_reason == "ArchiveCorrupted" and row.conditions.archive_ready.status is True:
+        yield "an archive that was found damaged is called ready", f"{row.archive_key}"
     if row.deleted_at is not None and before.deleted_at is None and row.desired_state != "DELETED":
         yield "a workspace was deleted that is wanted", f"{row.desired_state}"
 

@@ -109,7 +109,7 @@ class Deployment:
         two = self.start("alpha"), self.start("beta")
         leader = await self.leader()
         standby = next(one for one in two if one is not leader)
-        await eventually(lambda: self._campaigns(standby), PATIENCE)
+        await eventually(lambda: self.campaigns(standby), PATIENCE)
         return leader, standby
 
     async def leader(self) -> Coordinator:
@@ -130,14 +130,14 @@ class Deployment:
 
         await eventually(it_does, PATIENCE)
 
-    async def _campaigns(self, coordinator: Coordinator) -> bool:
+    async def campaigns(self, coordinator: Coordinator) -> bool:
         async with witness.connected(self.database_url) as connection:
             name = f"codehub leadership {coordinator.holder}"[:63]
             sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND usename = $2"
             return bool(await connection.fetchval(sessions, name, coordinator.name))
 
     async def stands_by(self, coordinator: Coordinator) -> None:
-        await eventually(lambda: self._campaigns(coordinator), PATIENCE)
+        await eventually(lambda: self.campaigns(coordinator), PATIENCE)
 
     def environment(self, database_url: str) -> dict[str, str]:
         return {

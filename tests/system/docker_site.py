@@ -83,6 +83,7 @@ async def docker_deployed(
     *,
     archive_url: str | None = None,
     engine: "OwnEngine | None" = None,
+    workspace_image: str = WORKSPACE_IMAGE,
     kind: type[DockerDeployment] = DockerDeployment,
 ) -> AsyncIterator[DockerDeployment]:
     """On a database that is migrated. Nobody coordinates yet. With an engine of its own it has toys for images."""
@@ -91,7 +92,7 @@ async def docker_deployed(
         "CODEHUB_RUNTIME": "docker",
         "CODEHUB_INSTALL_ID": install,
         "CODEHUB_IMAGE": TOY_IMAGE if engine else CODEHUB_IMAGE,
-        "CODEHUB_WORKSPACE_IMAGE": TOY_IMAGE if engine else WORKSPACE_IMAGE,
+        "CODEHUB_WORKSPACE_IMAGE": TOY_IMAGE if engine else workspace_image,
         "CODEHUB_WORKSPACE_MEMORY_BYTES": str(1 << 30),
         **({"DOCKER_HOST": engine.host} if engine else {}),
     }

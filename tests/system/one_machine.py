@@ -59,6 +59,11 @@ class Up:
         self.process.send_signal(number)
         return self.process.wait(PATIENCE)
 
+    def rest_of_the_screen(self) -> str:
+        """What it said after the first screen, once it has ended."""
+        assert self.process.stdout is not None
+        return self.process.stdout.read()
+
     def last_words(self) -> str:
         self.errors.seek(0)
         return self.errors.read()

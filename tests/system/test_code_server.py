@@ -20,7 +20,7 @@ import pytest
 
 from codehub.adapters.ide import IdeError, InstalledIde, ensure_code_server, ide_command
 from codehub.adapters.process import ProcessRuntime
-from codehub.adapters.process.sandbox import HOME_INSIDE, find_bubblewrap
+from codehub.adapters.process.sandbox import HOME_INSIDE, find_confinement
 from codehub.adapters.process.stragglers import stragglers
 from codehub.bootstrap.ide import ide
 from codehub.bootstrap.places import ide_cache_dir
@@ -94,7 +94,7 @@ class Machine:
 
 @pytest.fixture(params=["sandbox", "plain"])
 async def machine(request: pytest.FixtureRequest, installed: InstalledIde) -> AsyncIterator[Machine]:
-    if request.param == "sandbox" and find_bubblewrap() is None:
+    if request.param == "sandbox" and find_confinement() is None:
         pytest.skip("bubblewrap is not there or does not work")
     with tempfile.TemporaryDirectory(prefix="codehub-ide-") as directory:
         machine = Machine(Path(directory), sandbox=request.param == "sandbox")

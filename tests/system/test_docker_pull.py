@@ -1,5 +1,5 @@
 """An image that is not there yet, from a registry of the test's own: its progress is told, and a registry that says no
-is told from one that is broken or away.
+is told from one that is broken or away, which is waited for.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import io
 import json
 import secrets
 import tarfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 
 from codehub.adapters.docker import DockerRuntime, Engine
-from codehub.domain.errors import BackendError, ErrorReason, Unreachable
+from codehub.domain.errors import BackendError, ErrorReason
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec, Pulling
 from tests.api.real_site import free_port
@@ -32,10 +32,12 @@ HELD_AT, WHOLE = 3, 8
 
 
 class Registry:
-    """One image, `slow`, whose layer is held up until it is released; of others it says no, or fails."""
+    """One image, under every name, whose layer is held up until it is released; of some names it says no, of some it
+    cannot say until it is `whole`."""
 
     def __init__(self) -> None:
         self.released = asyncio.Event()
+        self.whole = False
         held = io.BytesIO()
         with tarfile.open(fileobj=held, mode="w") as packed:
             member = tarfile.TarInfo("random")
@@ -58,9 +60,11 @@ class Registry:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         _, _, rest = request.path.partition("/v2/")
         name, _, what = rest.partition("/")
-        if name in REFUSALS:
-            status, code = REFUSALS[name]
+        if name in SAYS_NO:
+            status, code = SAYS_NO[name]
             return web.json_response({"errors": [{"code": code, "message": code.lower()}]}, status=status)
+        if name in CANNOT_SAY and not self.whole:
+            return await CANNOT_SAY[name](request)
         if what.startswith("manifests/"):
             digested = {"Docker-Content-Digest": digest(self._manifest)}
             return web.Response(body=self._manifest, content_type=MANIFEST, headers=digested)
@@ -80,10 +84,47 @@ class Registry:
         return answer
 
 
-REFUSALS = {
+SAYS_NO = {
     "unknown": (404, "MANIFEST_UNKNOWN"),
+    "nameless": (404, "NAME_UNKNOWN"),
     "private": (401, "UNAUTHORIZED"),
-    "broken": (503, "UNAVAILABLE"),
+    "denied": (403, "DENIED"),
+}
+
+
+def says(status: int, code: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"errors": [{"code": code, "message": code.lower()}]}, status=status)
+
+    return answer
+
+
+async def hangs_up(request: web.Request) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+async def error_page(_: web.Request) -> web.StreamResponse:
+    """Of a proxy before it."""
+    return web.Response(status=404, text="<html><h1>404 page not found</h1></html>", content_type="text/html")
+
+
+async def cut_short(request: web.Request) -> web.StreamResponse:
+    answer = web.StreamResponse(headers={"Content-Length": "1000", "Content-Type": MANIFEST})
+    await answer.prepare(request)
+    await answer.write(b"{")
+    return await hangs_up(request)
+
+
+CANNOT_SAY = {
+    "overloaded": says(429, "TOOMANYREQUESTS"),
+    "broken": says(503, "UNAVAILABLE"),
+    "failing": says(500, "UNKNOWN"),
+    "gateway": says(502, "UNKNOWN"),
+    "silent": hangs_up,
+    "behind": error_page,
+    "short": cut_short,
 }
 
 
@@ -143,19 +184,51 @@ async def test_how_far_it_is_is_told_until_it_has_come(docker_house: DockerHouse
         await (await engine.docker()).images.delete(image, force=True)
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [("unknown", "ImagePullFailed"), ("private", "ImagePullFailed"), ("broken", "Unreachable"), ("", "Unreachable")],
-    ids=["unknown", "private", "broken", "away"],
-)
-async def test_a_registry_that_says_no_and_one_that_cannot_say(
-    name: str, reason: str, docker_house: DockerHouse, engine: Engine
-) -> None:
+@pytest.mark.parametrize("name", sorted(SAYS_NO))
+async def test_a_registry_that_says_no(name: str, docker_house: DockerHouse, engine: Engine) -> None:
     async with served(Registry()) as address, asking_for(docker_house, engine) as (runtime, nothing):
-        where = f"{address}/{name}:1" if name else f"127.0.0.1:{free_port()}/away:1"
+        where = f"{address}/{name}:1"
         spec = ContainerSpec(nothing.workspace_id, nothing.volume, where)
         with pytest.raises(BackendError) as failed:
             await started(runtime, spec)
-        assert failed.value.reason is ErrorReason(reason), failed.value
-        assert isinstance(failed.value, Unreachable) is (reason == "Unreachable")
+        assert failed.value.reason is ErrorReason.IMAGE_PULL_FAILED, failed.value
         assert where in str(failed.value)
+
+
+@pytest.mark.parametrize("name", sorted(CANNOT_SAY))
+async def test_a_registry_that_cannot_say_is_waited_for_and_asked_again(
+    name: str, docker_house: DockerHouse, engine: Engine
+) -> None:
+    """It is no failure of the workspace's, and when the registry is whole again the workspace starts."""
+    registry = Registry()
+    async with served(registry) as address, asking_for(docker_house, engine) as (runtime, nothing):
+        image = f"{address}/{name}:1"
+        spec = ContainerSpec(nothing.workspace_id, nothing.volume, image)
+
+        async def it_waits() -> bool:
+            told = await runtime.start_container(spec)
+            assert isinstance(told, Pulling)
+            return told.detail.startswith(f"image {image!r} cannot be pulled now: ") and told.detail.endswith("again")
+
+        await eventually(it_waits, 60)
+        registry.whole = True
+        registry.released.set()
+        await started(runtime, spec)
+        assert set(await runtime.containers()) == {spec.workspace_id}
+        await runtime.remove_container(spec.workspace_id)
+        await (await engine.docker()).images.delete(image, force=True)
+
+
+@pytest.mark.parametrize("where", ["127.0.0.1:{port}/away:1", "registry.invalid/away:1"], ids=["refused", "no name"])
+async def test_a_registry_that_is_not_there_is_waited_for(
+    where: str, docker_house: DockerHouse, engine: Engine
+) -> None:
+    async with asking_for(docker_house, engine) as (runtime, nothing):
+        spec = ContainerSpec(nothing.workspace_id, nothing.volume, where.format(port=free_port()))
+
+        async def it_waits() -> bool:
+            told = await runtime.start_container(spec)
+            assert isinstance(told, Pulling)
+            return "cannot be pulled now" in told.detail
+
+        await eventually(it_waits, 60)

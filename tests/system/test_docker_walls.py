@@ -8,7 +8,6 @@ import subprocess
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from uuid import UUID, uuid4
 
 import pytest
@@ -207,19 +206,3 @@ async def test_the_rules_for_what_is_beyond_this_machine_stand(here: Neighbourho
     assert await here.walls.missing() == ""
     assert "169.254.0.0/16" in NEVER
     assert {"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"} <= set(PRIVATE)
-
-
-async def test_walls_that_somebody_took_down_are_missed_and_put_up_again(
-    here: Neighbourhood, docker_house: DockerHouse
-) -> None:
-    own = Walls(here.runtime.engine, replace(docker_house.site(), network=f"codehub-test-{uuid4().hex[:8]}"))
-    try:
-        await own.stand()
-        assert await own.missing() == ""
-        await own._run(f"iptables -F {own._site.bridge}-HOST")
-        assert f"missing: -A {own._site.bridge}-HOST -j DROP" in await own.missing()
-        await own.stand(afresh=True)
-        await own.stand(afresh=True)
-        assert await own.missing() == ""
-    finally:
-        await own.take_down()

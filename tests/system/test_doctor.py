@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from codehub.adapters.process.sandbox import find_bubblewrap
+from codehub.adapters.process.sandbox import find_confinement
 from codehub.bootstrap.services import identity, open_services
 from codehub.cli import checks
 from codehub.domain.identity import Role
@@ -121,12 +121,14 @@ async def test_limits_on_the_disk_that_nobody_enforces_are_told(witnessed_databa
     assert "not enforced here, because a home is a directory here; templates that have one: small" in found.seen
 
 
-async def test_a_misspelt_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_variable_without_effect_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (await checks.settings_spelt(settings())).verdict is Verdict.OK
     monkeypatch.setenv("TTL_STANDBY_SECOND", "600")
     found = await checks.settings_spelt(settings())
     assert found.verdict is Verdict.WARN
     assert "TTL_STANDBY_SECONDS" in found.seen
+    monkeypatch.setenv("RECONCILER_INTERVAL", "10")
+    assert "RECONCILER_INTERVAL is replaced by" in (await checks.settings_spelt(settings())).seen
 
 
 # ── as a command ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -172,7 +174,7 @@ async def test_a_deployment_is_examined_and_probed_to_the_end(deployment: Deploy
 
 async def test_in_a_sandbox_nothing_is_in_reach(witnessed_database: str, fresh_redis: str) -> None:
     """Although the IDE here is named by a path below the data directory."""
-    if find_bubblewrap() is None:
+    if find_confinement() is None:
         pytest.skip("bubblewrap is not there or does not work")
     async with deployed(witnessed_database, fresh_redis) as deployment:
         command = deployment.environment(deployment.database_url)["CODEHUB_IDE_COMMAND"]

@@ -21,7 +21,7 @@ from tests.api.real_site import free_port
 from tests.contracts.patience import eventually
 from tests.real_services import ServiceLoop, temporary_database
 from tests.system.front_doors import Door, FrontDoors, Visit, front_doors
-from tests.system.websockets import PATIENCE, Browser, Cut, WebSocket, Wire
+from tests.system.websockets import PATIENCE, Browser, Cut, NotUpgraded, WebSocket, Wire
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
@@ -216,8 +216,8 @@ async def test_a_workspace_that_stops_cuts_what_is_under_way(doors: FrontDoors, 
     assert b"\r\n0\r\n" not in dripped, "it looks whole, and is not"
     waiting = await visit.get("/", Accept=PAGE, Sec_Fetch_Mode="navigate", Sec_Fetch_Site="none")
     assert (waiting.status, b"<html" in waiting.body) == (200, True)
-    refused = await WebSocket.open(door.port, visit.host, visit.headers)
-    assert await refused.ended() == 1013
+    with pytest.raises(NotUpgraded, match="503"):
+        await WebSocket.open(door.port, visit.host, visit.headers)
     assert (await doors.row(visit.workspace.id)).phase is Phase.STANDBY
 
 
@@ -243,7 +243,7 @@ async def test_what_answers_badly_is_explained(path: str, status: int, code: str
     ann = await doors.person()
     workspace = await doors.running(ann)
     _, token = await doors.token(ann)
-    front = FrontDoor(door_parts(doors.site.services), Limits(first_byte_seconds=0.3, tick=0.05))
+    front = FrontDoor(door_parts(doors.site.services), Limits(response_seconds=0.3, tick=0.05))
     running = asyncio.ensure_future(front.run())
     port = await front.server.listen("127.0.0.1", 0)
     try:

@@ -172,7 +172,7 @@ async def test_an_error_says_what_happened_and_leaves_the_rest_true(hub: Outside
     assert ([each["kind"] for each in blocked["blocked_by"]], blocked["stops_at"]) == (["error"], None)
     assert hub.events.known[str(ws.id)]["error"] == error
     # a container that is there holds its slot, dead or not
-    assert conditions["infra.container_ready"]["reason"] == "ContainerExited"
+    assert conditions["infra.container_ready"]["reason"] == "process.Exited"
     assert str(ws.id) in await holders(hub)
     told = (await hub.root.get("/api/v1/admin/errors", params={"reason": "RetryExceeded", "limit": 200})).json()
     assert str(ws.id) in {item["id"] for item in told["items"]}

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from codehub.adapters.ide import IdeError, ensure_code_server
-from codehub.adapters.process.sandbox import find_bubblewrap
+from codehub.adapters.process.sandbox import find_confinement
 from codehub.bootstrap.places import ide_cache_dir
 from codehub.bootstrap.services import Services, open_services
 from codehub.cli.exits import FAILED
@@ -93,7 +93,7 @@ class Stranger:
 @pytest.fixture(params=["bubblewrap", "no bubblewrap"])
 def stranger(request: pytest.FixtureRequest, cache: Path) -> Iterator[Stranger]:
     sandbox = request.param == "bubblewrap"
-    if sandbox and find_bubblewrap() is None:
+    if sandbox and find_confinement() is None:
         pytest.skip("bubblewrap is not there or does not work")
     with temporary_data_dir() as directory:
         (directory / "home").mkdir()
@@ -116,6 +116,9 @@ async def test_from_nothing_to_a_file_that_survives(stranger: Stranger) -> None:
         await finds_it_after(stranger, workspace_id, "start", "demo")
         assert first.ended(signal.SIGINT) == 0
         assert first.last_words() == ""
+        told = first.rest_of_the_screen()
+        assert "1 workspace goes on: demo (admin)." in told
+        assert "up --stop-all` stops" in told
     assert not (stranger.data / "running.json").exists()
     workspace = those_of(stranger.data)
     assert workspace, "workspaces go on"
@@ -134,9 +137,19 @@ async def test_from_nothing_to_a_file_that_survives(stranger: Stranger) -> None:
         assert "Start CodeHub again." in said
         assert "Traceback" not in said
 
+    assert those_of(stranger.data), "nobody has stopped it yet"
+    told = stranger.types("up", "--stop-all", "--data-dir", str(stranger.data))
+    assert told.endswith("No workspace runs any more.\n")
+    assert those_of(stranger.data) == []
+
     with up(stranger.data, stranger.port, stranger.environment) as third:
-        stranger.types("ws", "stop", "demo", "--wait")
+        assert stranger.knows("ws", "show", "demo")["phase"] == "STANDBY", "and nothing starts it again"
+        assert stranger.types("ws", "start", "demo", "--wait").startswith("demo is RUNNING.")
+        beside = stranger.types("up", "--stop-all", "--data-dir", str(stranger.data))
+        assert beside == "Stopping 1 workspace …\nNo workspace runs any more.\n"
+        assert stranger.knows("ws", "show", "demo")["phase"] == "STANDBY"
         assert third.ended(signal.SIGTERM) == 0
+        assert third.rest_of_the_screen() == ""
     assert those_of(stranger.data) == []
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from codehub.domain.errors import Conflict
 from codehub.domain.identity import Caller
+from codehub.usecases.company import always, refuse_shared_start
 from tests.usecases.front_desk import ADDRESS, AGENT, FrontDesk
 
 
@@ -35,3 +36,17 @@ async def test_the_first_account_is_nobody_s_neighbour(desk: FrontDesk) -> None:
     url, secret = await oidc.start()
     signed_in = await oidc.finish(desk.provider.approve(url, "sub-1"), secret, ADDRESS, AGENT)
     assert signed_in.caller.user.issuer
+
+
+async def test_several_people_without_isolation_are_refused_at_the_start(desk: FrontDesk, admin: Caller) -> None:
+    """They came while workspaces were kept apart. Who is disabled does not count."""
+    accounts = desk.people.accounts
+    await refuse_shared_start(accounts, never)
+    ann, _ = await desk.people.create(admin, "ann")
+    await refuse_shared_start(accounts, always)
+    with pytest.raises(Conflict, match=r"slirp4netns.*2 people"):
+        await refuse_shared_start(accounts, never)
+    await desk.people.disable(admin, ann.id)
+    await refuse_shared_start(accounts, never)
+    with pytest.raises(Conflict, match="slirp4netns"):
+        await replace(desk.people, isolates=never).enable(admin, ann.id)

@@ -12,7 +12,7 @@ from codehub.adapters.memory import MemoryArchives, MemoryDatabase, MemoryRuntim
 from codehub.coordinator.tuning import Tuning
 from codehub.domain.workspace import Workspace
 from codehub.usecases.checkup import Finding, Verdict, failed
-from codehub.usecases.probe import BEYOND, CAN_TRY, CONNECTS, OWNER, POWERS, REACHES, Probe, Surroundings
+from codehub.usecases.probe import BEYOND, CAN_TRY, CONNECTS, FRONT_DOOR, OWNER, POWERS, REACHES, Probe, Surroundings
 from tests.coordinator.workshop import in_virtual_time
 from tests.simulation.stage import SeededIds, Stage, Worlds
 
@@ -26,6 +26,7 @@ class House:
         self.leaks = leaks
         self.isolates = isolates
         self.walled = walled
+        self.front_door = FRONT_DOOR
         self.findings: list[Finding] = []
 
     async def inside(self, ws: Workspace, argv: Sequence[str]) -> tuple[int, str]:
@@ -57,7 +58,11 @@ class House:
                 {"/data/password": "the passwords"}, self.isolates, self.walled, {("gateway", 5432): "the database"}
             ),
             patience_seconds=patience,
+            takes_port=self.takes_port,
         )
+
+    async def takes_port(self, _ws: Workspace) -> bool | None:
+        return None if self.front_door == "down" else self.front_door in self.leaks
 
     async def examined(self, patience: float = 300.0) -> dict[str, Verdict]:
         await self.probe(patience).run(self.findings.append)
@@ -98,6 +103,31 @@ def test_what_is_in_reach_is_named(isolates: bool, verdict: Verdict) -> None:
             assert what in house.findings[1].seen
         assert house.findings[1].advice
         assert house.nothing_is_left()
+        await house.stage.kill("me")
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("front_door", "leaks", "verdict", "said"),
+    [
+        (FRONT_DOOR, [], Verdict.OK, True),
+        (FRONT_DOOR, [FRONT_DOOR], Verdict.FAIL, True),
+        ("down", [], Verdict.OK, False),
+    ],
+)
+def test_a_front_door_whose_port_can_be_taken_is_no_isolation(
+    front_door: str, leaks: list[str], verdict: Verdict, said: bool
+) -> None:
+    """One that does not run proves nothing, and nothing is said of it."""
+
+    @in_virtual_time
+    async def check() -> None:
+        house = House(leaks, isolates=True)
+        house.front_door = front_door
+        house.stage.start("me")
+        assert (await house.examined())["probe: isolation"] is verdict
+        assert (FRONT_DOOR in house.findings[1].seen) is said
         await house.stage.kill("me")
 
     check()

@@ -1,4 +1,4 @@
-"""Everything an archive holds, in about 70 bytes an entry, so that listings need no second pass over it.
+"""Everything an archive holds, in about 50 bytes an entry and its name, so that listings need no second pass over it.
 
 What is in each folder is put in order once, while the index is made: a page of a folder costs what the page holds.
 
@@ -18,9 +18,11 @@ from codehub.job.failure import refused, show
 from codehub.job.tar_format import DIRECTORY, FIFO, HARD_LINK, REGULAR, SYMLINK, Member
 from codehub.ports.contents import Entry, EntryKind, to_name
 
-MOST_ENTRIES = 4_000_000
-"""Of one archive; a larger one can be downloaded and not browsed."""
-_NAME_BYTES_EACH = 64
+ENTRY_BYTES, FOLDER_BYTES = 51, 16
+"""What the arrays below take for each, without names."""
+_LINK_BYTES = 160
+"""What tying a hard link takes for a while, without its text."""
+_COVER_EVERY = 256
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_NS = 2**63 - 1
 _KINDS = {
@@ -42,10 +44,22 @@ class Children(NamedTuple):
 _NONE = Children(memoryview(b""), 0)
 
 
-class ArchiveIndex:
-    """Number 0 is the home itself."""
+def expected_bytes(files: int) -> int:
+    """Of an index of so many files, with names of ordinary length."""
+    return grown(files * (ENTRY_BYTES + 24) + (64 << 10))
 
-    def __init__(self) -> None:
+
+def grown(size: int) -> int:
+    """What arrays of that size may take: they grow by an eighth at a time."""
+    return size + size // 8 + 4096
+
+
+class ArchiveIndex:
+    """Number 0 is the home itself. `cover` is told how much memory it is about to take, and raises if there is not so
+    much."""
+
+    def __init__(self, cover: Callable[[int], None] = lambda _size: None) -> None:
+        self._cover = cover
         self.sha256 = ""
         self.marks = b""
         """The hashes that prove the archive's bytes piece by piece (archive_proof.py)."""
@@ -63,6 +77,11 @@ class ArchiveIndex:
 
     def __len__(self) -> int:
         return len(self._kinds)
+
+    @property
+    def memory_bytes(self) -> int:
+        stored = len(self) * ENTRY_BYTES + len(self._folders) * FOLDER_BYTES + len(self._texts) + len(self.marks)
+        return grown(stored)
 
     def find(self, path: bytes) -> int | None:
         number: int | None = 0
@@ -133,10 +152,8 @@ class ArchiveIndex:
     # ── while it is made ──
 
     def append(self, name: bytes, member: Member, offset: int) -> int:
-        if len(self) >= MOST_ENTRIES or len(self._texts) > MOST_ENTRIES * _NAME_BYTES_EACH:
-            raise refused(
-                f"it holds over {MOST_ENTRIES} files, too many to browse; `codehub ws download --whole` gets it"
-            )
+        if len(self) % _COVER_EVERY == 0:
+            self._cover(self.memory_bytes)
         self._name_starts.append(len(self._texts))
         self._texts += name
         self._name_ends.append(len(self._texts))
@@ -165,6 +182,11 @@ class ArchiveIndex:
         self._listed.extend(others)
         self._lasts[place] = len(self._listed)
 
+    def made(self) -> "ArchiveIndex":
+        """It grows no more, and holds on to nobody who counted its memory."""
+        self._cover = lambda _size: None
+        return self
+
     def hard_links(self) -> Iterator[int]:
         number = self._kinds.find(HARD_LINK)
         while number >= 0:
@@ -187,8 +209,9 @@ class _Open:
 class IndexBuilder:
     """Members go in, in the archive's order; `finish` gives the index."""
 
-    def __init__(self) -> None:
-        self._index = ArchiveIndex()
+    def __init__(self, cover: Callable[[int], None] = lambda _size: None) -> None:
+        self._cover = cover
+        self._index = ArchiveIndex(cover)
         self._index.append(b"", Member(b"", DIRECTORY, 0o755, 0, 0, 0), 0)
         self._stack = [_Open(b"", 0)]
 
@@ -214,12 +237,12 @@ class IndexBuilder:
             self._leave()
         self._index.sha256, self._index.marks = sha256, marks
         self._tie_links(go_on)
-        return self._index
+        return self._index.made()
 
     def _take_home(self, member: Member, offset: int) -> None:
         if len(self._index) > 1 or self._index.root_is_stored or member.kind != DIRECTORY:
             raise refused("the home itself comes twice, late, or is no directory")
-        self._index = ArchiveIndex()
+        self._index = ArchiveIndex(self._cover)
         self._index.append(b"", member, offset)
         self._index.root_is_stored = True
 
@@ -237,6 +260,8 @@ class IndexBuilder:
     def _tie_links(self, go_on: Callable[[], None]) -> None:
         """In the order of what they name, so that each folder on the way is looked for once and not for every link."""
         index, way = self._index, _Way(self._index)
+        texts = [len(index.link_text(number)) for number in index.hard_links()]
+        self._cover(index.memory_bytes + sum(texts) + len(texts) * _LINK_BYTES)
         for number in sorted(index.hard_links(), key=index.link_text):
             go_on()
             link = index.link_text(number)

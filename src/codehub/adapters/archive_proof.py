@@ -8,8 +8,10 @@ middle of an archive is proven without reading the archive to its end.
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from codehub.job.failure import JobFailed, corrupted
+from codehub.job.failure import JobFailed, corrupted, unreachable
 from codehub.job.meta import Meta
+from codehub.job.store import ArchiveStore
+from codehub.job.verify import Hashed, damage_or_wrong_answer
 
 PIECE = 1 << 20
 _MARK = 16
@@ -37,26 +39,47 @@ class Marking:
         return self._hash.hexdigest()
 
 
-def proven(chunks: Iterable[bytes], marks: bytes) -> Iterator[bytes]:
-    """Gives each piece once it is found right."""
+def proven(store: ArchiveStore, marks: bytes) -> Iterator[bytes]:
+    """Gives each piece once it is found right. One that is not is read once more, over other connections: damage is
+    what comes wrong in the same way twice."""
+    given, wrong = 0, None
+    while True:
+        with store.read() as chunks:
+            for number, mark, piece in _marked(chunks):
+                if mark != marks[number * _MARK : (number + 1) * _MARK]:
+                    break
+                if number == given:
+                    given += 1
+                    yield piece
+            else:
+                number, mark = given, b""
+        if given == len(marks) // _MARK:
+            return
+        if wrong == (number, mark):
+            raise changed()
+        if wrong is not None and number <= wrong[0]:
+            raise unreachable("the archive is read differently each time; try again")
+        wrong, store = (number, mark), store.reopened()
+
+
+def _marked(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes, bytes]]:
     so_far = hashlib.sha256()
     for number, piece in enumerate(_pieces(chunks)):
         so_far.update(piece)
-        if so_far.digest()[:_MARK] != marks[number * _MARK : (number + 1) * _MARK]:
-            raise changed()
-        yield piece
+        yield number, so_far.digest()[:_MARK], piece
 
 
-def whole(chunks: Iterable[bytes], meta: Meta) -> Iterator[bytes]:
+def whole(store: ArchiveStore, meta: Meta) -> Iterator[bytes]:
     """Gives the last chunk only when all of them were found right: who stops before it has not got it all."""
-    so_far, held = hashlib.sha256(), b""
-    for chunk in chunks:
-        so_far.update(chunk)
-        if held:
-            yield held
-        held = chunk
-    if so_far.hexdigest() != meta.sha256:
-        raise changed()
+    held = b""
+    with store.read() as chunks:
+        hashed = Hashed(chunks)
+        for chunk in hashed:
+            if held:
+                yield held
+            held = chunk
+    if hashed.of_all() != meta.sha256:
+        raise damage_or_wrong_answer(store, meta)
     yield held
 
 

@@ -11,21 +11,22 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 
 from codehub.adapters.archive_extract import file_bytes, folder_tar
-from codehub.adapters.archive_index import ArchiveIndex, IndexBuilder
-from codehub.adapters.archive_proof import Marking, changed, proven, whole
+from codehub.adapters.archive_index import ArchiveIndex, IndexBuilder, expected_bytes
+from codehub.adapters.archive_proof import Marking, proven, whole
+from codehub.adapters.index_memory import Allowance
 from codehub.adapters.index_shelf import IndexShelf
 from codehub.adapters.threaded import Gone, threaded
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable
 from codehub.domain.naming import ARCHIVE_FILE
 from codehub.job.compress import decompressed
-from codehub.job.exit_codes import ExitCode, outcome_of
+from codehub.job.exit_codes import outcome_of
 from codehub.job.failure import JobFailed, refused
 from codehub.job.lookahead import Lookahead
 from codehub.job.meta import Meta
 from codehub.job.store import ArchiveStore, open_store
 from codehub.job.store_address import Patience, parse_store
 from codehub.job.tar_reader import TarReader
-from codehub.job.verify import believed, digest
+from codehub.job.verify import MAY_BE_CORRUPTION, Hashed, believed, damage_or_wrong_answer
 from codehub.ports.contents import (
     Content,
     EntryKind,
@@ -49,19 +50,18 @@ _PATIENCE = Patience(
     retries=1,
     retrying=timedelta(seconds=8),
 )
-_MAY_BE_DAMAGE = (ExitCode.REFUSED_MEMBER, ExitCode.ARCHIVE_CORRUPTED)
 
 
 class ObjectContents:
-    """`most_entries`: of all archives together whose indexes are kept; one costs about 70 bytes."""
+    """`index_bytes`: the memory of all indexes together; one index has at most half of it."""
 
-    def __init__(self, store_url: str, *, most_entries: int = 500_000, answer_seconds: float = 15.0) -> None:
+    def __init__(self, store_url: str, *, index_bytes: int = 256 << 20, answer_seconds: float = 15.0) -> None:
         parse_store(store_url)
         self._url = store_url
         self._seconds = answer_seconds
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="contents")
         self._listers = ThreadPoolExecutor(_LISTERS, thread_name_prefix="contents-listing")
-        self.shelf = IndexShelf(self._index, most_entries, _PASSES_AT_ONCE)
+        self.shelf = IndexShelf(self._index, index_bytes, _PASSES_AT_ONCE)
 
     async def tree(self, key: str, path: str, start: int = 0, most: int | None = None, *, owner: str = "") -> Listing:
         index = await self.shelf.get(key, turn=owner)
@@ -81,8 +81,8 @@ class ObjectContents:
         extract = file_bytes if is_file else folder_tar
 
         def read(gone: Gone) -> Generator[bytes, None, None]:
-            with _explained(), store.read() as chunks:
-                reader = TarReader(_while_read(gone, decompressed(proven(chunks, index.marks))))
+            with _explained():
+                reader = TarReader(_while_read(gone, decompressed(proven(store, index.marks))))
                 yield from extract(reader, index, number)
 
         async with threaded(read, _CHUNKS_AHEAD, "contents-file") as chunks:
@@ -94,8 +94,8 @@ class ObjectContents:
         store, meta = await self._believed(key)
 
         def read(gone: Gone) -> Generator[bytes, None, None]:
-            with _explained(), store.read() as chunks:
-                yield from _while_read(gone, whole(chunks, meta))
+            with _explained():
+                yield from _while_read(gone, whole(store, meta))
 
         async with threaded(read, _CHUNKS_AHEAD, "contents-original") as chunks:
             yield Content(ARCHIVE_FILE, meta.bytes, self._forgetting(key, chunks))
@@ -116,12 +116,14 @@ class ObjectContents:
         except TimeoutError as error:
             raise Unreachable(f"the object store did not answer within {self._seconds:g} s") from error
 
-    async def _index(self, key: str) -> ArchiveIndex:
+    async def _index(self, key: str, allowance: Allowance) -> ArchiveIndex:
         store, meta = await self._believed(key)
+        with _explained():
+            await allowance.reserve(expected_bytes(meta.files))
 
         def read(gone: Gone) -> Generator[ArchiveIndex, None, None]:
             with _explained():
-                yield _indexed(store, meta, gone)
+                yield _indexed(store, meta, gone, allowance)
 
         async with threaded(read, 1, "contents-index") as made:
             return await anext(made)
@@ -166,36 +168,29 @@ def _found(index: ArchiveIndex, path: str) -> int:
     return number
 
 
-def _indexed(store: ArchiveStore, meta: Meta, gone: Gone) -> ArchiveIndex:
-    builder, marking = IndexBuilder(), Marking()
-    try:
-        with (
-            store.read() as chunks,
-            Lookahead(decompressed(marking.through(chunks)), _CHUNKS_AHEAD) as blocks,
-        ):
-            reader = TarReader(_while_read(gone, blocks))
-            for member in reader:
-                builder.add(member, reader.offset)
-        if marking.sha256 != meta.sha256:
-            raise changed()
-        return builder.finish(meta.sha256, bytes(marking.marks), lambda: _must_be_read(gone))
-    except JobFailed as failure:
-        if failure.code not in _MAY_BE_DAMAGE:
-            raise
-        raise _judged(store, meta, failure, marking.sha256 == meta.sha256, gone) from failure
+def _indexed(store: ArchiveStore, meta: Meta, gone: Gone, allowance: Allowance) -> ArchiveIndex:
+    """A member that looks hostile in an archive with a wrong checksum is damage, or an answer that came wrong; it is
+    not malice."""
+    builder, marking = IndexBuilder(allowance.cover), Marking()
 
+    def heeding(_size: int) -> None:
+        _must_be_read(gone)
 
-def _judged(store: ArchiveStore, meta: Meta, failure: JobFailed, was_read_right: bool, gone: Gone) -> JobFailed:  # noqa: FBT001 - a fact, not a switch
-    """A member that looks hostile in an archive with a wrong checksum is damage, not malice; and damage is what is
-    found twice."""
-    if was_read_right:
-        return refused(failure.message.removeprefix("archive refused: "))
-
-    if digest(store, lambda _size: _must_be_read(gone)) != meta.sha256:
-        return changed()
-    if failure.code is ExitCode.REFUSED_MEMBER:
-        return failure
-    return JobFailed(ExitCode.UNREACHABLE, "the archive was not read right; try again", transient=True)
+    with store.read() as chunks:
+        hashed = Hashed(chunks, heeding)
+        try:
+            with Lookahead(decompressed(marking.through(hashed)), _CHUNKS_AHEAD) as blocks:
+                reader = TarReader(blocks)
+                for member in reader:
+                    builder.add(member, reader.offset)
+        except JobFailed as failure:
+            if failure.code not in MAY_BE_CORRUPTION:
+                raise
+            if hashed.of_all() == meta.sha256:
+                raise refused(failure.message.removeprefix("archive refused: ")) from failure
+        if hashed.of_all() == meta.sha256:
+            return builder.finish(meta.sha256, bytes(marking.marks), lambda: _must_be_read(gone))
+    raise damage_or_wrong_answer(store, meta, heeding)
 
 
 @contextmanager

@@ -1,17 +1,19 @@
 """Indexes that were made, the last used of them kept, and one maker for all who ask for the same at once.
 
-What is kept is bounded by the number of entries; the newest index is kept whatever its size, for its reader will ask
-again. A making that nobody waits for any more is given up, and one owner's archives are taken one after another, in
+What there is at any moment, kept, being made or read, is bounded by its memory (index_memory.py). A making that nobody waits for any more is given up, and one owner's archives are taken one after another, in
 however many workspaces they are, so that nobody holds all places.
 """
 
 import asyncio
+import weakref
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from weakref import WeakValueDictionary
 
 from codehub.adapters.archive_index import ArchiveIndex
+from codehub.adapters.index_memory import Allowance, IndexMemory
+
+Make = Callable[[str, Allowance], Awaitable[ArchiveIndex]]
 
 
 @dataclass(slots=True)
@@ -21,19 +23,20 @@ class _Making:
 
 
 class IndexShelf:
-    def __init__(self, make: Callable[[str], Awaitable[ArchiveIndex]], most_entries: int, most_at_once: int) -> None:
+    def __init__(self, make: Make, most_bytes: int, most_at_once: int) -> None:
         self._make = make
-        self._most = most_entries
+        self.memory = IndexMemory(most_bytes)
+        self.memory.give_up = self._give_up
         self._places = asyncio.Semaphore(most_at_once)
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._kept: OrderedDict[str, ArchiveIndex] = OrderedDict()
         self._makings: dict[str, _Making] = {}
 
     async def get(self, key: str, turn: str) -> ArchiveIndex:
         """`turn`: of those who share one, one is made at a time."""
-        kept = self._kept.get(key)
+        kept = self._kept.pop(key, None)
         if kept is not None:
-            self._kept.move_to_end(key)
+            self._kept[key] = kept  # the last to be given up
             return kept
         making = self._makings.get(key)
         if making is None:
@@ -54,12 +57,25 @@ class IndexShelf:
 
     @property
     def entries(self) -> int:
-        return sum(map(len, self._kept.values()))
+        return sum(map(len, list(self._kept.values())))
 
     async def _made(self, key: str, turn: str) -> ArchiveIndex:
         async with self._turns.setdefault(turn, asyncio.Lock()), self._places:
-            index = await self._make(key)
+            allowance = Allowance(self.memory)
+            try:
+                index = await self._make(key, allowance)
+            except BaseException:
+                allowance.release()
+                raise
+        allowance.settle(index.memory_bytes)
+        weakref.finalize(index, allowance.release)  # not when it is given up: somebody may still read from it
         self._kept[key] = index
-        while self.entries > self._most and len(self._kept) > 1:
-            self._kept.popitem(last=False)
         return index
+
+    def _give_up(self) -> bool:
+        """The one that was not used for the longest; from any thread, under the memory's lock."""
+        try:
+            self._kept.popitem(last=False)
+        except KeyError:
+            return False
+        return True

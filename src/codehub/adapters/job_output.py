@@ -5,6 +5,7 @@ The last line of each kind counts. The output's tail may begin, and while the jo
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -40,11 +41,20 @@ class JobOutput:
         said = self._last.get("failed", {})
         outcome = outcome_of(1 if exit_code is None else exit_code)
         message = str(said.get("message") or ": ".join([f"the job {ending}", *errors.strip().splitlines()[-1:]]))
+        if exit_code is None and not said:
+            return self.interrupted(message)
         known = {known.value: known for known in ErrorReason}
         reason = known.get(str(said.get("reason") or outcome.reason), ErrorReason.ACTION_FAILED)
-        return JobSeen(
-            self._op_id, self._kind, JobState.FAILED, self._progress, None, reason, message[:_LONGEST_MESSAGE]
-        )
+        failed = self._failed(reason, message)
+        return replace(failed, exit_code=exit_code, stderr=errors.strip()[-_LONGEST_MESSAGE:])
+
+    def interrupted(self, message: str) -> JobSeen:
+        """It was ended from outside, and nothing is known to be wrong with its work."""
+        return self._failed(ErrorReason.UNREACHABLE, message)
+
+    def _failed(self, reason: ErrorReason, message: str) -> JobSeen:
+        said = message[:_LONGEST_MESSAGE]
+        return JobSeen(self._op_id, self._kind, JobState.FAILED, self._progress, None, reason, said)
 
 
 def _progress(line: Mapping[str, Any]) -> Progress:

@@ -1,4 +1,6 @@
-"""Notices to the admins: always a log line, and a webhook where one is set. Telling never fails the teller."""
+"""Notices to the admins: always a log line and an event in their open pages, and a webhook where one is set. Telling
+never fails the teller.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,6 +8,8 @@ from typing import Any
 import httpx
 import structlog
 
+from codehub.domain.errors import Unreachable
+from codehub.ports.signals import NOTICES, Bus, Notifier
 from codehub.telemetry import NOTIFICATIONS, Metrics
 
 log = structlog.get_logger(__name__)
@@ -42,3 +46,19 @@ class WebhookNotifier:
             log.warning("webhook refused", status=answer.status_code)
             return "refused"
         return "sent"
+
+
+class BusNotifier:
+    """Publishes each notice for the admins' event streams, and passes it on."""
+
+    def __init__(self, bus: Bus, sse_prefix: str, after: Notifier) -> None:
+        self._bus = bus
+        self._channel = sse_prefix + NOTICES
+        self._after = after
+
+    async def notify(self, subject: str, details: Mapping[str, Any]) -> None:
+        try:
+            await self._bus.publish(self._channel, {"type": "notice", "subject": subject, "details": dict(details)})
+        except Unreachable as error:
+            log.warning("notice not published", error=str(error))
+        await self._after.notify(subject, details)

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -27,7 +27,7 @@ from codehub.job.empty import empty_archive
 from codehub.job.failure import JobFailed
 from codehub.job.meta import Meta, decode_meta, encode_meta
 from codehub.job.store_address import Patience, open_bucket, parse_store
-from codehub.job.store_errors import first_line
+from codehub.job.store_errors import first_line, is_full
 from codehub.ports.archives import StoredObject
 from codehub.ports.jobs import JobResult
 
@@ -44,6 +44,13 @@ _UNFINISHED = re.compile(r"#\d+$")
 """How obstore names the file of an upload into a directory until it is whole; its own listing leaves them out."""
 
 
+class _Seen(NamedTuple):
+    """What one look says of an archive; of two bad ones the `evidence` tells whether they say the same."""
+
+    state: ArchiveState
+    evidence: str = ""
+
+
 class ObjectArchives:
     """`make_directory` is for a directory of our own; an operator's mount must not be made up when it is gone."""
 
@@ -51,6 +58,7 @@ class ObjectArchives:
         self, store_url: str, prefix: str, *, make_directory: bool = False, answer_seconds: float = 15.0
     ) -> None:
         self._directory, self._bucket = parse_store(store_url)
+        self.name = "s3" if self._directory is None else "directory"
         if make_directory and self._directory is not None:
             try:
                 self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -108,11 +116,16 @@ class ObjectArchives:
         try:
             yield
         except (BaseError, OSError) as error:
+            if is_full(error):
+                raise BackendError("there is no space left for archives") from error
             raise Unreachable(f"the object store did not answer: {first_line(error)}") from error
 
     @cached_property
     def _store(self) -> LocalStore | S3Store:
         # Not before the first question: a directory that is not there yet is an outage, not a wrong setting.
+        return self._opened()
+
+    def _opened(self) -> LocalStore | S3Store:
         if self._directory is None:
             return open_bucket(self._bucket, _PATIENCE)
         return LocalStore(self._directory, automatic_cleanup=True)
@@ -137,43 +150,38 @@ class ObjectArchives:
                     yield StoredObject(name, seen.st_size, datetime.fromtimestamp(seen.st_mtime, UTC))
 
     def _look(self, key: str) -> ArchiveState:
+        """A wrong answer is not a wrong object: bad news is believed when it is heard twice, over different
+        connections."""
+        first = self._seen(self._store, key)
+        if first.state is ArchiveState.READABLE:
+            return first.state
+        second = self._seen(self._opened(), key)
+        if second.state is not ArchiveState.READABLE and second != first:
+            raise Unreachable(f"the object store answers differently each time ({first.state}, {second.state})")
+        return second.state
+
+    def _seen(self, store: LocalStore | S3Store, key: str) -> "_Seen":
         try:
-            meta = self._meta(key)
-            size = obstore.head(self._store, key)["size"] if meta is not None else None
+            meta = _meta(store, key)
+            size = obstore.head(store, key)["size"] if meta is not None else None
         except FileNotFoundError:
             meta, size = None, None
-        except JobFailed:
-            return ArchiveState.CORRUPTED
+        except JobFailed as failure:
+            return _Seen(ArchiveState.CORRUPTED, failure.evidence)
         if meta is None:
-            self._confirm_that_the_store_is_there(key)
-            return ArchiveState.NOT_FOUND
+            self._confirm_that_the_store_is_there(store, key)
+            return _Seen(ArchiveState.NOT_FOUND)
         if size != meta.bytes:
-            return ArchiveState.CORRUPTED
-        return ArchiveState.READABLE if self._can_be_read(key) else ArchiveState.EXPIRED
+            return _Seen(ArchiveState.CORRUPTED, f"{size} bytes, and should have {meta.bytes}")
+        return _Seen(ArchiveState.READABLE if _can_be_read(store, key) else ArchiveState.EXPIRED)
 
-    def _meta(self, key: str) -> Meta | None:
-        try:
-            return decode_meta(bytes(obstore.get(self._store, meta_key(key)).bytes()))
-        except FileNotFoundError:
-            return None
-
-    def _confirm_that_the_store_is_there(self, key: str) -> None:
+    def _confirm_that_the_store_is_there(self, store: LocalStore | S3Store, key: str) -> None:
         """A bucket or directory that is gone says "not found" for every object in it. Its listing tells them apart."""
         if self._directory is not None:
             if not self._directory.is_dir():
                 raise Unreachable(f"the archive directory {self._directory} is not there")
             return
-        obstore.list(self._store, key.rpartition("/")[0] or None).collect()
-
-    def _can_be_read(self, key: str) -> bool:
-        """A cold object has its size and cannot be read, unless it was thawed: only asking for it tells."""
-        try:
-            obstore.get(self._store, key)  # its bytes are left unread
-        except (BaseError, OSError) as error:
-            if "InvalidObjectState" in str(error):
-                return False
-            raise
-        return True
+        obstore.list(store, key.rpartition("/")[0] or None).collect()
 
     def _create_empty(self, key: str) -> JobResult:
         present = self._finished(key)
@@ -184,21 +192,23 @@ class ObjectArchives:
         obstore.put(self._store, key, data, use_multipart=False)
         self._settle(key)
         if bytes(obstore.get(self._store, key).bytes()) != data:
-            raise BackendError(f"archive {key}: what was read back is not what was written")
+            raise Unreachable(f"the object store does not give back what was written (archive {key})")
         with suppress(AlreadyExistsError):
             obstore.put(self._store, meta_key(key), encode_meta(meta), mode="create", use_multipart=False)
             self._settle(meta_key(key))
         present = self._finished(key)
         if present is None:
-            raise BackendError(f"archive {key}: somebody removes it while it is made")
+            raise Unreachable(f"the object store does not keep what was written (archive {key})")
         return _result(key, present)
 
     def _finished(self, key: str) -> Meta | None:
         """A `.meta` whose object is gone or cut off is removed: it vouches for nothing."""
         try:
-            meta = self._meta(key)
-        except JobFailed as error:
-            raise BackendError(f"archive {key}: {error.message}") from error
+            meta = _meta(self._store, key)
+        except JobFailed as failure:
+            if self._look(key) is not ArchiveState.CORRUPTED:
+                raise Unreachable(f"the object store answers differently each time ({failure.message})") from failure
+            raise BackendError(f"archive {key}: {failure.message}") from failure
         if meta is None:
             return None
         with suppress(FileNotFoundError):
@@ -216,7 +226,7 @@ class ObjectArchives:
         try:
             return bytes(obstore.get(self._store, owner_key(self._prefix)).bytes()).decode().strip()
         except FileNotFoundError:
-            self._confirm_that_the_store_is_there(owner_key(self._prefix))
+            self._confirm_that_the_store_is_there(self._store, owner_key(self._prefix))
             return None
 
     def _claim(self, install: str) -> str:
@@ -246,3 +256,21 @@ class ObjectArchives:
 
 def _result(key: str, meta: Meta) -> JobResult:
     return JobResult(key, meta.sha256, meta.bytes, meta.files)
+
+
+def _meta(store: LocalStore | S3Store, key: str) -> Meta | None:
+    try:
+        return decode_meta(bytes(obstore.get(store, meta_key(key)).bytes()))
+    except FileNotFoundError:
+        return None
+
+
+def _can_be_read(store: LocalStore | S3Store, key: str) -> bool:
+    """A cold object has its size and cannot be read, unless it was thawed: only asking for it tells."""
+    try:
+        obstore.get(store, key)  # its bytes are left unread
+    except (BaseError, OSError) as error:
+        if "InvalidObjectState" in str(error):
+            return False
+        raise
+    return True

@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -58,7 +59,7 @@ class HttpOpenIdProvider:
         self._keys: _Known | None = None
         self._asking = asyncio.Lock()
 
-    async def authorization_url(self, *, state: str, nonce: str, challenge: str) -> str:
+    async def authorization_url(self, *, state: str, nonce: str, challenge: str, anew: bool = False) -> str:
         endpoint = (await self._discovered())["authorization_endpoint"]
         query = {
             "response_type": "code",
@@ -69,6 +70,7 @@ class HttpOpenIdProvider:
             "nonce": nonce,
             "code_challenge": challenge,
             "code_challenge_method": "S256",
+            **({"prompt": "login", "max_age": "0"} if anew else {}),
         }
         return f"{endpoint}{'&' if urlsplit(endpoint).query else '?'}{urlencode(query)}"
 
@@ -88,6 +90,7 @@ class HttpOpenIdProvider:
             preferred_username=_text(claims.get("preferred_username")),
             email=_text(claims.get("email")),
             email_verified=claims.get("email_verified") is True,
+            authenticated_at=_moment(claims.get("auth_time")),
         )
 
     async def _exchanged(self, code: str, verifier: str) -> Mapping[str, Any]:
@@ -217,3 +220,13 @@ def _fitting(key_set: Mapping[str, Any], header: Mapping[str, Any]) -> dict[str,
 
 def _text(value: object) -> str | None:
     return value[:200] if isinstance(value, str) else None
+
+
+def _moment(seconds: object) -> datetime | None:
+    """What `auth_time` says. A claim that is no time of day says nothing."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        return None
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, OSError, ValueError):
+        return None

@@ -1,16 +1,28 @@
 """What an admin looks at: who changed what, who leads, what the last day was like, and what the garbage collector
-would take."""
+would take, or is asked to take."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
 from pydantic import AfterValidator
 
 from codehub.api import cursors
-from codehub.api.admin_schemas import AuditShown, GcReport, HistoryShown, HistoryStep, LeaderShown
-from codehub.api.deps import SIGNED, Admin, Cursor, Limit, Parts, problems
+from codehub.api.admin_schemas import (
+    AuditShown,
+    GcOrder,
+    GcRefusal,
+    GcReport,
+    GcRun,
+    HistoryShown,
+    HistoryStep,
+    LeaderShown,
+)
+from codehub.api.deps import SIGNED, WITH_BODY, Admin, Cursor, Limit, Parts, problems
 from codehub.api.schemas import Page, storable
+from codehub.domain.audit import AuditAction
+from codehub.domain.errors import Conflict, NotFound
 from codehub.domain.history import STEP, history
+from codehub.usecases.identity import actor_of
 
 router = APIRouter(prefix="/admin", tags=["admin"])
 
@@ -37,6 +49,29 @@ async def list_audit(
 async def report_garbage(parts: Parts, _caller: Admin) -> GcReport:
     """A dry run: nothing is deleted."""
     return GcReport.model_validate(await parts.gc_report())
+
+
+@router.post("/gc", operation_id="collectGarbage", status_code=202, responses=problems(*WITH_BODY, 409))
+async def collect_garbage(parts: Parts, caller: Admin, body: GcOrder) -> GcRun:
+    """Ask the coordinator that leads for a run, over the checks that are named. It sweeps what was garbage for the
+    whole grace period and still is; `GET /admin/gc/{id}` tells how it went."""
+    leader = await parts.leader()
+    if leader is None or leader.is_silent:
+        raise Conflict("Nobody leads, so nobody can sweep. Start a coordinator.", "no_leader")
+    asked = await parts.collector.ask(caller.user.username, body.waive)
+    await parts.audit.append(actor_of(caller), AuditAction.COLLECT_GARBAGE, "installation", {"waived": body.waive})
+    return GcRun(id=asked, is_done=False, swept=0, refusals=[])
+
+
+@router.get("/gc/{run_id}", operation_id="showCollection", responses=problems(*SIGNED, 404, 422))
+async def show_collection(parts: Parts, _caller: Admin, run_id: Annotated[int, Path(ge=1, le=2**62)]) -> GcRun:
+    """How a run goes that was asked for."""
+    found = await parts.collector.request(run_id)
+    if found is None:
+        raise NotFound("There is no such run.")
+    report = found.report or {}
+    refusals = [GcRefusal.model_validate(refusal) for refusal in report.get("refusals", ())]
+    return GcRun(id=run_id, is_done=found.report is not None, swept=len(report.get("swept", ())), refusals=refusals)
 
 
 @router.get("/leader", operation_id="showLeader", responses=problems(*SIGNED))

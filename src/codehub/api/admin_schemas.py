@@ -4,9 +4,10 @@ from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import Field, StrictBool, StrictInt
+from pydantic import AfterValidator, Field, StrictBool, StrictInt
 
 from codehub.api.schemas import Incoming, Outgoing, Secret, TemplateShown, Text, User, Username, Workspace
+from codehub.domain.envelope import NEVER_WAIVED, WAIVABLE, Check
 from codehub.domain.errors import ErrorReason
 from codehub.domain.identity import Role
 from codehub.domain.workspace import RecoverAction
@@ -132,6 +133,27 @@ class GcReport(Outgoing):
     existing: dict[str, int]
     strangers: int
     candidates: list[GcCandidate]
+    refusals: list[GcRefusal]
+
+
+def _waivable(check: Check) -> Check:
+    if check in NEVER_WAIVED:
+        raise ValueError(f"cannot be waived; these can: {', '.join(WAIVABLE)}")
+    return check
+
+
+class GcOrder(Incoming):
+    """`waive`: checks that a person has looked into. Two of them nobody may waive."""
+
+    waive: list[Annotated[Check, AfterValidator(_waivable)]] = Field([], max_length=len(Check), examples=[["too-many"]])
+
+
+class GcRun(Outgoing):
+    """A run that the leading coordinator was asked for. `swept`: how many things went, once it is done."""
+
+    id: int
+    is_done: bool
+    swept: int
     refusals: list[GcRefusal]
 
 

@@ -9,7 +9,7 @@ from codehub.api.admin_schemas import AdminTemplate, AdminTemplateList, Template
 from codehub.api.deps import SIGNED, WITH_BODY, Admin, Parts, problems
 from codehub.api.parts import ApiParts
 from codehub.domain.errors import NotFound
-from codehub.domain.template import Template, checked_template
+from codehub.domain.template import Template, checked_template, must_fit
 from codehub.usecases.identity import actor_of
 
 router = APIRouter(prefix="/admin/templates", tags=["admin"])
@@ -29,9 +29,9 @@ async def show_template(parts: Parts, _caller: Admin, name: Name) -> AdminTempla
     return AdminTemplate.model_validate(await _found(parts, name))
 
 
-@router.put("/{name}", operation_id="putTemplate", responses=problems(*WITH_BODY))
+@router.put("/{name}", operation_id="putTemplate", responses=problems(*WITH_BODY, 503))
 async def put_template(parts: Parts, caller: Admin, name: Name, body: TemplateChange) -> AdminTemplate:
-    """Made or replaced, whole. Workspaces that exist keep their image until their template is set again."""
+    """Made or replaced, whole. Workspaces that exist follow it at their next start; what runs is not restarted."""
     # Any time means from now on.
     disabled_at = await parts.views.now() if body.disabled else None
     template = Template(
@@ -45,7 +45,8 @@ async def put_template(parts: Parts, caller: Admin, name: Name, body: TemplateCh
         pids=body.pids,
         disabled_at=disabled_at,
     )
-    return AdminTemplate.model_validate(await parts.templates.put(checked_template(template), actor_of(caller)))
+    await _check(parts, template)
+    return AdminTemplate.model_validate(await parts.templates.put(template, actor_of(caller)))
 
 
 @router.delete("/{name}", operation_id="disableTemplate", status_code=204, responses=problems(*SIGNED, 404, 422))
@@ -65,6 +66,14 @@ async def disable_template(parts: Parts, caller: Admin, name: Name) -> Response:
     )
     await parts.templates.put(disabled, actor_of(caller))
     return Response(status_code=204)
+
+
+async def _check(parts: ApiParts, template: Template) -> None:
+    """What no workspace could ever start from is refused here, and not at each start."""
+    checked_template(template)
+    if template.cpu is not None or template.memory_bytes is not None:
+        most = await parts.runtime.capacity()
+        must_fit(template, most.cpu, most.memory_bytes)
 
 
 async def _found(parts: ApiParts, name: str) -> Template:

@@ -1,4 +1,6 @@
-"""Accounts, for admins: create, disable, change role and limit, reset a password."""
+"""Accounts, for admins: create, disable, change role and limit, reset a password. Changes take a session whose admin
+has just proved who they are: a token gets `needs_session`, another session `proof_needed`.
+"""
 
 from typing import Annotated, Any
 from uuid import UUID
@@ -45,7 +47,8 @@ async def show_user(parts: Parts, caller: Admin, user_id: UserId) -> Response:
     "/{user_id}", operation_id="changeUser", response_model=CreatedUser, responses=problems(*WITH_BODY, 404, 409)
 )
 async def change_user(parts: Parts, caller: Admin, user_id: UserId, body: UserChange) -> Response:
-    """In this order: role, disabled, max_running, reset_password. There is always an admin left."""
+    """In this order: role, disabled, max_running, reset_password. There is always an admin left. A new password ends the
+    person's sessions and revokes their tokens."""
     user = await parts.people.get(caller, user_id)
     sent: dict[str, Any] = {name: getattr(body, name) for name in body.model_fields_set}
     for name in ("role", "disabled"):

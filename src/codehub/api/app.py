@@ -57,7 +57,7 @@ def create_app(parts: ApiParts) -> FastAPI:
     hub = EventHub(
         parts.bus,
         parts.views,
-        lambda owned: workspace_json(owned, parts.site.workspace_url),
+        lambda owned: workspace_json(owned, parts.site.workspace_url, parts.site.undo),
         parts.metrics,
         access,
         parts.site.sse_prefix,

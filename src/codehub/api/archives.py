@@ -4,6 +4,9 @@ Paths are bytes on the wire, as file names are: what is no UTF-8 survives a roun
 """
 
 import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Annotated, Any, Final
 from urllib.parse import parse_qsl, quote
 from uuid import UUID
@@ -20,10 +23,10 @@ from codehub.api.rendering import answer, moment
 from codehub.api.schemas import ArchiveList, ArchiveShown, Tree
 from codehub.api.under_way import Listings
 from codehub.api.workspaces import visible
+from codehub.domain.audit import AuditAction
 from codehub.domain.errors import Invalid
 from codehub.domain.identity import Caller, Scope
-from codehub.ports.contents import to_bytes
-from codehub.usecases.handing_over import note_admin
+from codehub.ports.contents import Content, to_bytes
 from codehub.usecases.restore_points import BrowseRestorePoints
 
 router = APIRouter(tags=["archives"])
@@ -45,7 +48,7 @@ async def list_archives(parts: Parts, caller: Signed, workspace_id: WorkspaceId)
     """Newest first. Each was read back and compared before the home it holds was given up."""
     owned = await visible(parts, caller, workspace_id, Scope.READ, deleted=True)
     points = await BrowseRestorePoints(parts.views, parts.contents).list(workspace_id, caller)
-    await note_admin(parts.audit, caller, owned, "list_archives")
+    await parts.looks.noted(caller, owned, AuditAction.LIST_ARCHIVES)
     return ArchiveList(items=[ArchiveShown.model_validate(point) for point in points])
 
 
@@ -74,7 +77,8 @@ async def list_folder(
     listings: Listings = request.app.state.listings
     with listings.one_more(caller.user.id):
         listing = await browse.tree(workspace_id, op_id, inside, caller, start, limit)
-    await note_admin(parts.audit, caller, owned, "list_archive")
+    if not start:
+        await parts.looks.noted(caller, owned, AuditAction.LIST_ARCHIVE, _what(op_id, inside))
     entries = [
         {
             "name": _readable(entry.name),
@@ -113,9 +117,9 @@ async def download(
     """Never shown by a browser, always saved. No byte that is not the archive's is ever given."""
     owned = await visible(parts, caller, workspace_id, Scope.READ, deleted=True)
     inside, browse = _path(request, path), BrowseRestorePoints(parts.views, parts.contents)
-    await note_admin(parts.audit, caller, owned, "download_from_archive")
-    reader = _reader(request, parts, caller, workspace_id)
-    return Download(reader, lambda: browse.content(workspace_id, op_id, inside, caller))
+    opened = browse.content(workspace_id, op_id, inside, caller)
+    told = partial(parts.looks.downloaded, caller, owned, AuditAction.DOWNLOAD_FROM_ARCHIVE, _what(op_id, inside))
+    return Download(_reader(request, parts, caller, workspace_id), lambda: _noted(opened, told))
 
 
 @router.get(
@@ -130,9 +134,23 @@ async def download_original(
     """The whole home as it is stored, also where it holds too many files to be browsed."""
     owned = await visible(parts, caller, workspace_id, Scope.READ, deleted=True)
     browse = BrowseRestorePoints(parts.views, parts.contents)
-    await note_admin(parts.audit, caller, owned, "download_archive")
-    reader = _reader(request, parts, caller, workspace_id)
-    return Download(reader, lambda: browse.original(workspace_id, op_id, caller))
+    opened = browse.original(workspace_id, op_id, caller)
+    told = partial(parts.looks.downloaded, caller, owned, AuditAction.DOWNLOAD_ARCHIVE, {"archive": str(op_id)})
+    return Download(_reader(request, parts, caller, workspace_id), lambda: _noted(opened, told))
+
+
+@asynccontextmanager
+async def _noted(
+    opened: AbstractAsyncContextManager[Content], told: Callable[[], Awaitable[None]]
+) -> AsyncIterator[Content]:
+    """Written down once it is known to be there, and before the first byte is given."""
+    async with opened as content:
+        await told()
+        yield content
+
+
+def _what(op_id: UUID, inside: str) -> dict[str, str]:
+    return {"archive": str(op_id), "path": _readable(inside)}
 
 
 def _reader(request: Request, parts: ApiParts, caller: Caller, workspace_id: UUID) -> Reader:

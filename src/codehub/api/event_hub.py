@@ -1,5 +1,5 @@
-"""All event streams of this process: a topic per owner while somebody listens, and the channel that concerns all of
-them, resyncs. Who may no longer listen is found by the access watch."""
+"""All event streams of this process: a topic per owner while somebody listens, and the channels that concern many of
+them: resyncs, and notices to admins. Who may no longer listen is found by the access watch."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 from codehub.api.access_watch import AccessWatch
-from codehub.api.event_topic import Listener, Topic
+from codehub.api.event_topic import Listener, Topic, event
 from codehub.api.supervision import ended, supervised
 from codehub.domain.errors import LimitReached
-from codehub.ports.signals import Bus
+from codehub.ports.signals import NOTICES, Bus
 from codehub.ports.views import Owned, WorkspaceViews
 from codehub.telemetry import EVENT_LISTENERS, EVENT_LISTENERS_CUT, Metrics
 
@@ -35,7 +35,7 @@ class EventHub:
         self._access = access
         self._prefix = sse_prefix
         self._topics: dict[str | None, tuple[Topic, asyncio.Task[None]]] = {}
-        self._resyncing: asyncio.Task[None] | None = None
+        self._shared: list[asyncio.Task[None]] = []
         self._listeners: set[Listener] = set()
         self._closed = False
 
@@ -58,10 +58,9 @@ class EventHub:
         for listener in list(self._listeners):
             listener.end("closing")
         tasks = [task for _, task in self._topics.values()]
-        if self._resyncing is not None:
-            tasks.append(self._resyncing)
+        tasks += self._shared
         self._topics.clear()
-        self._resyncing = None
+        self._shared = []
         await ended(tasks)
 
     @contextmanager
@@ -104,12 +103,20 @@ class EventHub:
             await ended([present[1]])
 
     def _watch(self) -> None:
-        if self._resyncing is None and not self._closed:
-            self._resyncing = asyncio.create_task(supervised("resync", self._hear_resyncs))
+        if not self._shared and not self._closed:
+            listening = {"resync": self._hear_resyncs, NOTICES: self._hear_notices}
+            self._shared = [asyncio.create_task(supervised(name, run)) for name, run in listening.items()]
 
     async def _hear_resyncs(self) -> None:
         async for _ in self._bus.subscribe(f"{self._prefix}resync", self._resync_all):
             self._resync_all()
+
+    async def _hear_notices(self) -> None:
+        async for message in self._bus.subscribe(f"{self._prefix}{NOTICES}"):
+            notice = event("notice", {key: message.get(key) for key in ("subject", "details")})
+            for listener in self._listeners:
+                if listener.is_admin:
+                    listener.give(notice)
 
     def _resync_all(self) -> None:
         for topic, _ in self._topics.values():

@@ -49,10 +49,12 @@ def event(name: str, data: object) -> Event:
 
 
 class Listener:
-    """`still_allowed` says whether whoever listens may still do so. `why`: why we ended it."""
+    """`still_allowed` says whether whoever listens may still do so. `is_admin`: it hears the notices to admins, too.
+    `why`: why we ended it."""
 
-    def __init__(self, user_id: UUID, still_allowed: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(self, user_id: UUID, still_allowed: Callable[[], Awaitable[bool]], *, is_admin: bool = False) -> None:
         self.user_id = user_id
+        self.is_admin = is_admin
         self.still_allowed = still_allowed
         self.why: str | None = None
         self._waiting: asyncio.Queue[Event | None] = asyncio.Queue()

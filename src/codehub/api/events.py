@@ -24,7 +24,8 @@ _EXAMPLE = 'event: workspace_deleted\ndata: {"id": "6f1c2b54-8d0e-4a7b-9f57-0c1d
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "snapshot {workspaces}, then workspace_updated (a whole workspace), workspace_deleted {id}, "
-        "progress {id, operation, op_id, progress, updated_at}, idle_warning {id, stops_at, becomes}, heartbeat {}. "
+        "progress {id, operation, op_id, progress, updated_at}, idle_warning {id, stops_at, becomes}, heartbeat {}; "
+        "for admins, notice {subject, details}. "
         "Another snapshot may come at any time and replaces everything. The stream ends when the session does.",
         "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}},
     }
@@ -47,12 +48,13 @@ async def stream_events(
     if everybody:
         caller.must(Scope.ADMIN)
     needed = Scope.ADMIN if everybody else Scope.READ
+    is_admin = caller.may(Scope.ADMIN)
 
     async def may_listen(now: Caller) -> None:
-        now.must(needed)
+        now.must(needed, *([Scope.ADMIN] if is_admin else []))
 
     hub: EventHub = request.app.state.hub
-    listener = Listener(caller.user.id, lasting(request, parts, may_listen))
+    listener = Listener(caller.user.id, lasting(request, parts, may_listen), is_admin=is_admin)
 
     async def stream() -> AsyncIterator[bytes]:
         async with hub.listening(None if everybody else caller.user.owner_id, listener):

@@ -1,5 +1,6 @@
 """What becomes of a workspace: why it is up, how to keep it up, how to mend it, bring it back and get in."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -20,11 +21,11 @@ from codehub.api.schemas import (
 )
 from codehub.api.workspaces import shown, visible
 from codehub.domain.addresses import entry_url
+from codehub.domain.audit import AuditAction
 from codehub.domain.errors import Conflict, Invalid, NotFound
 from codehub.domain.identity import Scope
 from codehub.domain.workspace import RecoverAction
-from codehub.ports.views import Owned
-from codehub.usecases.handing_over import TICKET_SECONDS, hand_over, note_admin
+from codehub.usecases.handing_over import TICKET_SECONDS, hand_over
 from codehub.usecases.identity import actor_of
 from codehub.usecases.new_secrets import new_session_token
 from codehub.usecases.reading import Reading
@@ -55,7 +56,7 @@ async def read_logs(
 ) -> LogsShown:
     """What the IDE printed last. Empty when no container is there."""
     owned = await visible(parts, caller, workspace_id, Scope.READ)
-    await note_admin(parts.audit, caller, owned, "read_logs")
+    await parts.looks.noted(caller, owned, AuditAction.READ_LOGS)
     return LogsShown(text=await parts.runtime.logs(workspace_id, tail))
 
 
@@ -95,7 +96,7 @@ async def recover(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body:
     reading = Reading(parts.views)
     key = None if body.archive is None else (await reading.restore_point(owned, body.archive)).key
     row = await parts.wishes.recover(workspace_id, body.action, actor_of(caller), key)
-    return answer(shown(parts, Owned(row, owned.owner)), 202)
+    return answer(shown(parts, replace(owned, workspace=row)), 202)
 
 
 @router.post(
@@ -110,7 +111,7 @@ async def restore(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body:
     owned = await visible(parts, caller, workspace_id, Scope.WRITE)
     point = await Reading(parts.views).restore_point(owned, body.archive)
     row = await parts.wishes.restore(workspace_id, point.key, actor_of(caller))
-    return answer(shown(parts, Owned(row, owned.owner)), 202)
+    return answer(shown(parts, replace(owned, workspace=row)), 202)
 
 
 @router.post(
@@ -123,7 +124,7 @@ async def restore(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body:
 async def undelete(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> Response:
     owned = await visible(parts, caller, workspace_id, Scope.WRITE, deleted=True)
     row = await parts.wishes.undelete(workspace_id, actor_of(caller))
-    return answer(shown(parts, Owned(row, owned.owner)), 202)
+    return answer(shown(parts, replace(owned, workspace=row)), 202)
 
 
 @router.post(

@@ -2,10 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from codehub.domain.protection import Retention
 from codehub.ports.accounts import Audit, Templates, Tickets
+from codehub.ports.collector import CollectorView
 from codehub.ports.contents import ArchiveContents
 from codehub.ports.runtime import Runtime
 from codehub.ports.signals import Bus
@@ -16,6 +19,7 @@ from codehub.usecases.creation import Creation
 from codehub.usecases.identity import Identity
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.limits import RunningSlots
+from codehub.usecases.looks import Looks
 from codehub.usecases.oidc import Oidc
 from codehub.usecases.people import People
 from codehub.usecases.tokens import Tokens
@@ -25,7 +29,7 @@ from codehub.usecases.wishes import Wishes
 @dataclass(frozen=True, slots=True)
 class Site:
     """How we are reached. `public_url` None: whatever host the request names. `workspace_url`: a pattern with `{slug}`
-    or `{id}`. Times in seconds."""
+    or `{id}`. `undo`: how long what was deleted can be brought back. Other times in seconds."""
 
     public_url: str | None = None
     workspace_url: str = "http://{slug}.localhost:8000/"
@@ -33,6 +37,7 @@ class Site:
     sse_prefix: str = "codehub:sse:"
     heartbeat: float = 30.0
     check_patience: float = 3.0
+    undo: timedelta = Retention().undo
 
     @property
     def origin(self) -> str | None:
@@ -78,6 +83,8 @@ class ApiParts:
     templates: Templates
     tickets: Tickets
     audit: Audit
+    looks: Looks
+    collector: CollectorView
     runtime: Runtime
     bus: Bus
     metrics: Metrics

@@ -1,6 +1,7 @@
 """Rows as clients see them. Plain dicts: a list of a thousand is rendered on every page load."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from starlette.responses import JSONResponse
@@ -8,11 +9,12 @@ from starlette.responses import JSONResponse
 from codehub.domain.addresses import workspace_url
 from codehub.domain.errors import ErrorInfo
 from codehub.domain.identity import User
+from codehub.domain.protection import undo_until
 from codehub.domain.workspace import Operation, Workspace
 from codehub.ports.views import Owned
 
 
-def workspace_json(owned: Owned, url_pattern: str) -> dict[str, Any]:
+def workspace_json(owned: Owned, url_pattern: str, undo: timedelta) -> dict[str, Any]:
     ws = owned.workspace
     return {
         "id": str(ws.id),
@@ -22,6 +24,7 @@ def workspace_json(owned: Owned, url_pattern: str) -> dict[str, Any]:
         "owner": owned.owner,
         "template": ws.template,
         "image_ref": ws.image_ref,
+        "next_image_ref": owned.next_image_ref,
         "runtime": ws.runtime,
         "git_url": ws.git_url,
         "url": workspace_url(url_pattern, ws.slug, ws.id),
@@ -42,6 +45,7 @@ def workspace_json(owned: Owned, url_pattern: str) -> dict[str, Any]:
         "updated_at": moment(ws.updated_at),
         "deleted_at": moment(ws.deleted_at),
         "purged_at": moment(ws.purged_at),
+        "undo_until": moment(undo_until(ws, undo)),
     }
 
 

@@ -99,6 +99,11 @@ class SignIn(Incoming):
 class PasswordChange(Incoming):
     old_password: Secret
     new_password: Secret
+    revoke_tokens: StrictBool = Field(default=False, description="Revoke all personal tokens too.")
+
+
+class Proof(Incoming):
+    password: Secret
 
 
 class User(Outgoing):
@@ -119,6 +124,7 @@ class SessionShown(Outgoing):
     kind: str = Field(examples=["session"], description="`session` or `token`")
     scopes: list[Scope]
     expires_at: datetime | None
+    is_fresh: bool = Field(description="Has just proved who it is: may change accounts and make tokens.")
 
 
 class BrowserSession(Outgoing):
@@ -172,6 +178,10 @@ class NewWorkspace(Incoming):
     standby_ttl_seconds: TtlSeconds | None = None
     archive_ttl_seconds: TtlSeconds | None = None
     git_url: GitUrl | None = None
+    asleep_if_full: StrictBool = Field(
+        default=False,
+        description="When no running slot is free, it is made asleep (STANDBY) in place of a 429.",
+    )
 
 
 class WorkspaceChange(Incoming):
@@ -220,7 +230,8 @@ class Workspace(Outgoing):
     memo: str
     owner: str = Field(examples=["ann"], description="The owner's username.")
     template: str = Field(examples=["default"])
-    image_ref: str
+    image_ref: str = Field(description="What it runs, or ran last; empty: the runtime's own image.")
+    next_image_ref: str = Field(description="What its next start gets: its template's image of now.")
     runtime: str = Field(examples=["process"])
     git_url: str | None
     url: str = Field(examples=["http://demo-0f2a11.localhost:8000/"])
@@ -241,6 +252,7 @@ class Workspace(Outgoing):
     updated_at: datetime
     deleted_at: datetime | None
     purged_at: datetime | None = Field(description="Gone for good since then; null = it can be brought back.")
+    undo_until: datetime | None = Field(description="A deleted one can be brought back until then, at least.")
 
 
 class LedgerEntry(Outgoing):
@@ -377,6 +389,7 @@ class LimitsShown(Outgoing):
     holders: list[SlotHolder]
     max_running_global: int
     running_global: int
+    undo_seconds: int = Field(description="How long what is deleted can be brought back.", examples=[604_800])
 
 
 class TemplateShown(Outgoing):

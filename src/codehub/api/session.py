@@ -7,7 +7,7 @@ from starlette.responses import RedirectResponse, Response
 
 from codehub.api.deps import SIGNED, WITH_BODY, Parts, Reader, Signed, address_of, problems, refuse_cross_site
 from codehub.api.rendering import answer, moment, user_json
-from codehub.api.schemas import BrowserSession, PasswordChange, SessionList, SessionShown, SignIn
+from codehub.api.schemas import BrowserSession, PasswordChange, Proof, SessionList, SessionShown, SignIn
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import NotFound
 from codehub.domain.identity import Caller
@@ -52,8 +52,20 @@ async def sign_out(parts: Parts, caller: Signed) -> Response:
     "/session/password", operation_id="changePassword", status_code=204, responses=problems(*WITH_BODY, 409, 429)
 )
 async def change_password(parts: Parts, caller: Signed, body: PasswordChange) -> Response:
-    """One's own. This session stays; all others end."""
-    await parts.identity.change_password(caller, body.old_password, body.new_password)
+    """One's own. This session stays; all others end, and with `revoke_tokens` all personal tokens."""
+    await parts.identity.change_password(
+        caller, body.old_password, body.new_password, revoke_tokens=body.revoke_tokens
+    )
+    return Response(status_code=204)
+
+
+@router.post(
+    "/session/proof", operation_id="proveSession", status_code=204, responses=problems(*WITH_BODY, 409, 429)
+)
+async def prove_session(parts: Parts, caller: Signed, body: Proof) -> Response:
+    """That it is still you, by your password: what answers `proof_needed` may then be asked for, for a while. People of
+    an OpenID provider go to `/session/oidc?anew=true` instead."""
+    await parts.identity.prove(caller, body.password)
     return Response(status_code=204)
 
 
@@ -95,10 +107,11 @@ _LEADS_AWAY: Final[dict[int | str, dict[str, Any]]] = {303: {"description": "On 
     responses={**_LEADS_AWAY, **problems(404, 422)},
 )
 async def begin_provider_sign_in(
-    parts: Parts, to: Annotated[str | None, Query(alias="next", max_length=2_000)] = None
+    parts: Parts, to: Annotated[str | None, Query(alias="next", max_length=2_000)] = None, *, anew: bool = False
 ) -> Response:
-    """To the OpenID provider, for a browser; `next` is a local path to come back to."""
-    url, secret = await _provider(parts).start(to)
+    """To the OpenID provider, for a browser; `next` is a local path to come back to. `anew`: who is signed in proves
+    once more who they are, and keeps the session."""
+    url, secret = await _provider(parts).start(to, anew=anew)
     away = RedirectResponse(url, 303)
     away.set_cookie(_PROVIDER_COOKIE, secret, LIFETIME_SECONDS, path="/", secure=True, httponly=True, samesite="lax")
     return away
@@ -117,6 +130,7 @@ async def finish_provider_sign_in(request: Request, parts: Parts) -> Response:
         request.cookies.get(_PROVIDER_COOKIE),
         address_of(request),
         request.headers.get("user-agent", ""),
+        request.cookies.get(SESSION_COOKIE),
     )
     home = RedirectResponse(signed_in.next_path, 303)
     home.delete_cookie(_PROVIDER_COOKIE, path="/", secure=True, httponly=True, samesite="lax")
@@ -141,4 +155,5 @@ def _shown(caller: Caller) -> dict[str, object]:
         "kind": "session" if caller.session_id else "token",
         "scopes": sorted(scope.value for scope in caller.scopes if caller.may(scope)),
         "expires_at": moment(caller.expires_at),
+        "is_fresh": caller.is_fresh,
     }

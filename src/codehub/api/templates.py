@@ -36,4 +36,5 @@ async def show_limits(parts: Parts, caller: Reader) -> LimitsShown:
         holders=holders,
         max_running_global=standing.max_running_global,
         running_global=standing.running_global,
+        undo_seconds=int(parts.site.undo.total_seconds()),
     )

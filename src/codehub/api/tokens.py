@@ -19,7 +19,8 @@ router = APIRouter(tags=["tokens"])
     responses=problems(*WITH_BODY, 409, 429),
 )
 async def create_token(parts: Parts, caller: Signed, body: NewToken) -> CreatedToken:
-    """The secret is shown in this answer and never again. Only a session makes tokens: a token gets `needs_session`."""
+    """The secret is shown in this answer and never again. Only a session makes tokens, a token gets `needs_session`; and
+    only soon after its person proved who they are, else it gets `proof_needed` (see `/session/proof`)."""
     made, secret = await parts.tokens.create(caller, body.name, body.scopes, body.expires_in_seconds)
     return CreatedToken(**_shown(made).model_dump(), token=secret)
 

@@ -1,5 +1,6 @@
 """Workspaces: list, create, show, change, delete. A wish is accepted (202) and carried out by the controller."""
 
+from dataclasses import replace
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -23,6 +24,7 @@ from codehub.api.deps import (
 from codehub.api.parts import ApiParts
 from codehub.api.rendering import answer, settled, workspace_json
 from codehub.api.schemas import LedgerEntry, Page, WorkspaceChange
+from codehub.domain.audit import AuditAction
 from codehub.domain.errors import Invalid
 from codehub.domain.git_url import checked_git_url
 from codehub.domain.identity import Caller, Scope
@@ -91,7 +93,8 @@ async def workspaces_of(
 async def create_workspace(
     parts: Parts, caller: Signed, body: schemas.NewWorkspace, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """It exists at once; the controller brings it to `desired_state`. The image is the template's alone."""
+    """It exists at once; the controller brings it to `desired_state`. The image is the template's alone. With
+    `asleep_if_full` the answer's `desired_state` tells whether there was a running slot for it."""
     new = NewWorkspace(
         name=body.name,
         owner_id=caller.user.owner_id,
@@ -103,6 +106,7 @@ async def create_workspace(
         standby_ttl_seconds=body.standby_ttl_seconds,
         archive_ttl_seconds=body.archive_ttl_seconds,
         git_url=body.git_url,
+        asleep_if_full=body.asleep_if_full,
     )
     created = await parts.creation.create(caller, new, idempotency_key, lambda owned: shown(parts, owned))
     return answer(created, 201, {"Location": f"/api/v1/workspaces/{created['id']}"})
@@ -117,6 +121,7 @@ async def create_workspace(
 async def show_workspace(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> Response:
     """A deleted one too, while it can be brought back."""
     owned = await Reading(parts.views).one(caller, workspace_id, deleted=True)
+    await parts.looks.noted(caller, owned, AuditAction.SHOW_WORKSPACE)
     return answer(shown(parts, owned))
 
 
@@ -133,9 +138,11 @@ async def change_workspace(parts: Parts, caller: Signed, workspace_id: Workspace
     """All of it or nothing. A new name keeps the address."""
     owned = await Reading(parts.views).one(caller, workspace_id, Scope.WRITE)
     edit = Edit(await _fields(parts, body), body.desired_state, body.if_idle, body.discard_home)
+    if body.template is not None:
+        owned = replace(owned, template_image=(await parts.creation.template(body.template)).image_ref)
     row = await parts.wishes.edit(workspace_id, edit, actor_of(caller))
     accepted = body.desired_state is not None and not settled(row)
-    return answer(shown(parts, Owned(row, owned.owner)), 202 if accepted else 200)
+    return answer(shown(parts, replace(owned, workspace=row)), 202 if accepted else 200)
 
 
 async def _fields(parts: ApiParts, body: WorkspaceChange) -> dict[str, object]:
@@ -145,8 +152,6 @@ async def _fields(parts: ApiParts, body: WorkspaceChange) -> dict[str, object]:
     for name in ("name", "description", "memo", "template"):
         if name in fields and fields[name] is None:
             raise Invalid("This cannot be null.", name)
-    if body.template is not None:
-        fields["image_ref"] = (await parts.creation.template(body.template)).image_ref
     parts.creation.check_ttl("standby_ttl_seconds", body.standby_ttl_seconds)
     parts.creation.check_ttl("archive_ttl_seconds", body.archive_ttl_seconds)
     if body.git_url is not None:
@@ -159,13 +164,19 @@ async def _fields(parts: ApiParts, body: WorkspaceChange) -> dict[str, object]:
     operation_id="deleteWorkspace",
     status_code=202,
     response_model=schemas.Workspace,
-    responses=problems(*SIGNED, 404, 422),
+    responses=problems(*SIGNED, 404, 409, 422),
 )
-async def delete_workspace(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> Response:
+async def delete_workspace(
+    parts: Parts,
+    caller: Signed,
+    workspace_id: WorkspaceId,
+    *,
+    if_idle: Annotated[bool, Query(description="409 instead of waiting while an operation is under way.")] = False,
+) -> Response:
     """Archived first, and kept for the undo window."""
     owned = await Reading(parts.views).one(caller, workspace_id, Scope.WRITE)
-    row = await parts.wishes.want(workspace_id, Desired.DELETED, actor_of(caller))
-    return answer(shown(parts, Owned(row, owned.owner)), 202)
+    row = await parts.wishes.want(workspace_id, Desired.DELETED, actor_of(caller), if_idle=if_idle)
+    return answer(shown(parts, replace(owned, workspace=row)), 202)
 
 
 @router.get(
@@ -177,7 +188,8 @@ async def list_workspace_events(
     parts: Parts, caller: Signed, workspace_id: WorkspaceId, limit: Limit = 50, cursor: Cursor = None
 ) -> Page[LedgerEntry]:
     """What happened, newest first: each wish and operation with who and why."""
-    await Reading(parts.views).one(caller, workspace_id, deleted=True)
+    owned = await Reading(parts.views).one(caller, workspace_id, deleted=True)
+    await parts.looks.noted(caller, owned, AuditAction.READ_EVENTS)
     before = cursors.number_read("events", cursor)
     found = await parts.views.entries(workspace_id, limit + 1, before)
     following = cursors.written("events", str(found[limit - 1][0])) if len(found) > limit else None
@@ -185,7 +197,7 @@ async def list_workspace_events(
 
 
 def shown(parts: ApiParts, owned: Owned) -> dict[str, Any]:
-    return workspace_json(owned, parts.site.workspace_url)
+    return workspace_json(owned, parts.site.workspace_url, parts.site.undo)
 
 
 async def visible(parts: ApiParts, caller: Caller, workspace_id: UUID, scope: Scope, *, deleted: bool = False) -> Owned:

@@ -12,13 +12,15 @@ from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.app import create_app
 from codehub.api.parts import ApiParts, Check, Site
 from codehub.bootstrap.places import archive_url
-from codehub.bootstrap.rules import limits, tuning
+from codehub.bootstrap.rules import limits, retention, tuning
 from codehub.bootstrap.services import Services, identity
 from codehub.dashboard.files import dashboard
+from codehub.domain.addresses import has_own_host
 from codehub.settings import Settings
 from codehub.usecases.creation import Creation
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.limits import RunningSlots
+from codehub.usecases.looks import Looks
 from codehub.usecases.oidc import Oidc
 from codehub.usecases.people import People
 from codehub.usecases.tokens import Tokens
@@ -28,7 +30,8 @@ NOBODY = UUID(int=0)
 
 @asynccontextmanager
 async def open_api(services: Services) -> AsyncIterator[FastAPI]:
-    contents = ObjectContents(archive_url(services.settings))
+    settings = services.settings
+    contents = ObjectContents(archive_url(settings), index_bytes=settings.browse_memory_bytes)
     try:
         yield create_app(api_parts(services, contents))
     finally:
@@ -46,7 +49,14 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
         identity=who,
         people=People(accounts, passwords, announcements, ids, services.runtime.isolates),
         tokens=Tokens(accounts, announcements, ids),
-        oidc=Oidc(provider, database.provider_sign_ins(), who, guests(settings), services.runtime.isolates)
+        oidc=Oidc(
+            provider,
+            database.provider_sign_ins(),
+            who,
+            guests(settings),
+            services.runtime.isolates,
+            has_own_host(settings.workspace_url),
+        )
         if provider
         else None,
         wishes=wishes,
@@ -58,6 +68,8 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
         templates=templates,
         tickets=database.tickets(),
         audit=database.audit(),
+        looks=Looks(database.audit(), SystemClock()),
+        collector=services.collector,
         runtime=services.runtime,
         bus=bus,
         metrics=services.metrics,
@@ -69,7 +81,13 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
             "archives": Check(lambda: services.archives.look(probe)),
             "runtime": Check(lambda: services.runtime.containers([NOBODY])),
         },
-        site=Site(settings.public_url, settings.workspace_url, settings.runtime, settings.redis_channel_sse_prefix),
+        site=Site(
+            settings.public_url,
+            settings.workspace_url,
+            settings.runtime,
+            settings.redis_channel_sse_prefix,
+            undo=retention(settings).undo,
+        ),
         pages=dashboard(),
     )
 

@@ -81,7 +81,12 @@ def api_endpoint(settings: Settings) -> Endpoint:
 
 def door_limits(settings: Settings) -> Limits:
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return limits_within(descriptors, settings.proxy_connections_per_address, settings.proxy_connections_per_person)
+    return limits_within(
+        descriptors,
+        settings.proxy_connections_per_address,
+        settings.proxy_connections_per_person,
+        settings.proxy_response_timeout,
+    )
 
 
 async def serve_door(settings: Settings) -> None:

@@ -13,7 +13,9 @@ from codehub.settings import Settings
 
 
 def session_rules(settings: Settings) -> SessionRules:
-    return SessionRules(settings.session_idle_seconds, settings.session_lifetime_seconds)
+    return SessionRules(
+        settings.session_idle_seconds, settings.session_lifetime_seconds, settings.session_fresh_seconds
+    )
 
 
 def limits(settings: Settings) -> Limits:

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from codehub.adapters.notices import LogNotifier, WebhookNotifier
+from codehub.adapters.notices import BusNotifier, LogNotifier, WebhookNotifier
 from codehub.adapters.objects import ObjectArchives
 from codehub.adapters.passwords import Argon2Passwords
 from codehub.adapters.postgres import PostgresDatabase, check_schema
@@ -75,6 +75,7 @@ class Services:
     def _outside(self) -> Outside:
         settings, clock = self.settings, SystemClock()
         webhook = settings.webhook_url
+        admins = WebhookNotifier(webhook.get_secret_value(), self.metrics) if webhook else LogNotifier()
         return Outside(
             leadership=self.database.leadership(clock),
             statuses=self.database.statuses,
@@ -89,7 +90,7 @@ class Services:
             runtime=self.runtime,
             jobs=jobs(self.runtime, archive_url(settings)),
             archives=self.archives,
-            notifier=WebhookNotifier(webhook.get_secret_value(), self.metrics) if webhook else LogNotifier(),
+            notifier=BusNotifier(self.redis.bus(), settings.redis_channel_sse_prefix, admins),
             clock=clock,
             ids=RandomIds(),
             metrics=self.metrics,

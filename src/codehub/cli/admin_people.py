@@ -2,16 +2,18 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
 from codehub.cli import contexts, present
 from codehub.cli.client import Client, Json
-from codehub.cli.exits import USAGE
+from codehub.cli.exits import FAILED, USAGE
 from codehub.cli.failures import ClientFailed
 from codehub.cli.finding import chosen
+from codehub.cli.login import own_password
 from codehub.cli.options import AsJson
 from codehub.domain.identity import Role
 
@@ -20,10 +22,16 @@ users = typer.Typer(
     rich_markup_mode="markdown",
     help="""Who may sign in here. USER is a username, an id, or the beginning of an id.
 
+    To change an account takes your own password each time, whatever token you are signed in with: it is asked for, or
+    read from a pipe with `--own-password-stdin`.
+
     Example: `codehub admin users create ann`""",
 )
 
 Who = Annotated[str, typer.Argument(metavar="USER", help="Username, id or beginning of an id.")]
+OwnPassword = Annotated[
+    bool, typer.Option("--own-password-stdin", help="Read your own password from a pipe, as its first line.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -61,7 +69,10 @@ def create(
     username: Annotated[str, typer.Argument(help="What they sign in as.")],
     role: Annotated[Role, typer.Option(help="What they may do.")] = Role.USER,
     max_running: Annotated[int | None, typer.Option(min=0, help="Their own limit of running workspaces.")] = None,
-    password_stdin: Annotated[bool, typer.Option("--password-stdin", help="Read the password from a pipe.")] = False,
+    password_stdin: Annotated[
+        bool, typer.Option("--password-stdin", help="Read their password from a pipe, after your own if that is read.")
+    ] = False,
+    own_password_stdin: OwnPassword = False,
     as_json: AsJson = False,
 ) -> None:
     """Make an account. Without a password one is made up and printed once, on stdout alone.
@@ -69,53 +80,59 @@ def create(
     Example: `codehub admin users create ann --max-running 5`
     """
     body: Json = {"username": username, "role": role.value, "max_running": max_running}
-    if password_stdin:
-        body["password"] = sys.stdin.readline().rstrip("\r\n")
-    with Client(contexts.in_use()) as client:
-        made = client.post("/admin/users", body)
+    with _as_oneself(own_password_stdin) as (client, cookie):
+        if password_stdin:
+            body["password"] = sys.stdin.readline().rstrip("\r\n")
+        made = client.with_session(cookie, "POST", "/admin/users", body)
     _tell(made, f"{made['username']} ({made['role']}) may sign in.", as_json=as_json)
 
 
 @users.command("disable")
-def disable(user: Who, as_json: AsJson = False) -> None:
+def disable(user: Who, own_password_stdin: OwnPassword = False, as_json: AsJson = False) -> None:
     """Shut somebody out at once: sessions and tokens end. Their workspaces and data stay.
 
     Example: `codehub admin users disable ann`
     """
-    _change(user, {"disabled": True}, "is shut out.", as_json=as_json)
+    _change(user, {"disabled": True}, "is shut out.", own_password_stdin, as_json=as_json)
 
 
 @users.command("enable")
-def enable(user: Who, as_json: AsJson = False) -> None:
+def enable(user: Who, own_password_stdin: OwnPassword = False, as_json: AsJson = False) -> None:
     """Let somebody in again.
 
     Example: `codehub admin users enable ann`
     """
-    _change(user, {"disabled": False}, "may sign in.", as_json=as_json)
+    _change(user, {"disabled": False}, "may sign in.", own_password_stdin, as_json=as_json)
 
 
 @users.command("role")
-def role(user: Who, new_role: Annotated[Role, typer.Argument(metavar="ROLE")], as_json: AsJson = False) -> None:
+def role(
+    user: Who,
+    new_role: Annotated[Role, typer.Argument(metavar="ROLE")],
+    own_password_stdin: OwnPassword = False,
+    as_json: AsJson = False,
+) -> None:
     """Make somebody an admin, or no longer. There is always one left.
 
     Example: `codehub admin users role ann admin`
     """
-    _change(user, {"role": new_role.value}, f"is {new_role.value} now.", as_json=as_json)
+    _change(user, {"role": new_role.value}, f"is {new_role.value} now.", own_password_stdin, as_json=as_json)
 
 
 @users.command("reset-password")
-def reset_password(user: Who, as_json: AsJson = False) -> None:
-    """Give somebody a new password, printed once on stdout. The old one and their sessions end.
+def reset_password(user: Who, own_password_stdin: OwnPassword = False, as_json: AsJson = False) -> None:
+    """Give somebody a new password, printed once on stdout. The old one, their sessions and their tokens end.
 
     Example: `codehub admin users reset-password ann`
     """
-    _change(user, {"reset_password": True}, "has a new password.", as_json=as_json)
+    _change(user, {"reset_password": True}, "has a new password.", own_password_stdin, as_json=as_json)
 
 
 @users.command("limit")
 def limit(
     user: Who,
     max_running: Annotated[str, typer.Argument(metavar="NUMBER", help="Or `default`: the installation's.")],
+    own_password_stdin: OwnPassword = False,
     as_json: AsJson = False,
 ) -> None:
     """How many workspaces of somebody may run at once.
@@ -126,7 +143,7 @@ def limit(
         raise ClientFailed(f"{max_running!r} is neither a number nor `default`.", USAGE)
     number = None if max_running == "default" else int(max_running)
     said = "has the installation's limit." if number is None else f"may run {number} at once."
-    _change(user, {"max_running": number}, said, as_json=as_json)
+    _change(user, {"max_running": number}, said, own_password_stdin, as_json=as_json)
 
 
 def audit(
@@ -155,11 +172,28 @@ def _details(details: Mapping[str, object]) -> str:
     return ", ".join(f"{name}={json.dumps(value)}" for name, value in details.items())
 
 
-def _change(wanted: str, body: Json, said: str, *, as_json: bool) -> None:
+@contextmanager
+def _as_oneself(from_stdin: bool) -> Iterator[tuple[Client, str]]:  # noqa: FBT001 - the option, handed on
+    """A client, and the cookie of a session that was opened with one's own password for this alone."""
+    context = contexts.in_use()
+    with Client(context) as client:
+        session = client.get("/session")
+        if "admin" not in session["scopes"]:
+            raise ClientFailed("Only an admin may do that. Ask one of them, or sign in as one.", FAILED)
+        if not session["user"]["has_password"]:
+            raise ClientFailed("You have no password here: change accounts on the dashboard.", FAILED)
+        password = own_password(from_stdin=from_stdin, otherwise="--own-password-stdin")
+    with Client(contexts.Context(context.url)) as client:
+        with client.freshly_signed_in(session["user"]["username"], password) as cookie:
+            yield client, cookie
+
+
+def _change(wanted: str, body: Json, said: str, from_stdin: bool, *, as_json: bool) -> None:  # noqa: FBT001 - as above
     with Client(contexts.in_use()) as client:
         everybody = list(client.pages("/admin/users"))
-        user = chosen(everybody, wanted, "user", "codehub admin users ls", name="username")
-        changed = client.patch(f"/admin/users/{user['id']}", body)
+    user = chosen(everybody, wanted, "user", "codehub admin users ls", name="username")
+    with _as_oneself(from_stdin) as (client, cookie):
+        changed = client.with_session(cookie, "PATCH", f"/admin/users/{user['id']}", body)
     _tell(changed, f"{changed['username']} {said}", as_json=as_json)
 
 

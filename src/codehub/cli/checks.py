@@ -31,12 +31,12 @@ Check = Callable[["Settings"], Awaitable[Finding]]
 
 
 async def settings_spelt(_settings: "Settings") -> Finding:
-    from codehub.settings import misspelt
+    from codehub.settings import without_effect
 
-    wrong = list(misspelt(os.environ))
+    wrong = list(without_effect(os.environ))
     if wrong:
-        return warn("settings", " ".join(wrong), "Correct or unset it.")
-    return ok("settings", "readable; no variable is nearly one of ours")
+        return warn("settings", " ".join(wrong), "Correct or unset what has no effect.")
+    return ok("settings", "readable; each that is set has an effect")
 
 
 async def data_directory(settings: "Settings") -> Finding:
@@ -163,7 +163,7 @@ async def engine(settings: "Settings") -> Finding:
 
 async def walls(settings: "Settings") -> Finding:
     from codehub.bootstrap.services import install_id
-    from codehub.housing import walls_missing
+    from codehub.housing import isolation_disturbances, walls_missing
     from codehub.operating import open_database
 
     if settings.runtime != "docker":
@@ -175,19 +175,25 @@ async def walls(settings: "Settings") -> Finding:
         install = await install_id(settings, database)
     missing = await walls_missing(settings, install)
     if missing:
-        advice = "They are put up before the next workspace starts; if they stay away, what removes them?"
-        return warn("walls", f"not up: {'; '.join(missing.splitlines()[:3])}", advice)
+        advice = "No workspace starts without them; see the coordinator's log for why they are not put back."
+        return fail("walls", f"not up: {'; '.join(missing.splitlines()[:3])}", advice)
+    disturbed = await isolation_disturbances(settings, install)
+    if disturbed:
+        advice = "They were put back; what removes them? If workspaces lost the outside, restart the Docker engine."
+        return warn("walls", f"up now; {len(disturbed)} times not, the last: {disturbed[-1]}", advice)
     return ok("walls", "workspaces are kept from this machine, private networks, metadata and each other")
 
 
 async def disk_limits(settings: "Settings") -> Finding:
+    from codehub.bootstrap.services import install_id
     from codehub.housing import why_no_disk_limits
     from codehub.operating import open_database
 
     async with open_database(settings) as database:
+        install = await install_id(settings, database)
         limited = [found.name for found in await database.templates().all() if found.disk_bytes]
     if settings.runtime == "docker":
-        reason = await why_no_disk_limits(settings)
+        reason = await why_no_disk_limits(settings, install)
         advice = "Keep the engine's data on xfs mounted with pquota, or on ext4 with prjquota."
     else:
         reason, advice = "a home is a directory here", "Leave the limit out, or run workspaces in Docker."
@@ -200,17 +206,13 @@ async def disk_limits(settings: "Settings") -> Finding:
 
 
 async def sandbox(settings: "Settings") -> Finding:
-    from codehub.operating import find_bubblewrap
+    from codehub.housing import isolation
+    from codehub.operating import find_confinement
 
     if settings.runtime != "process":
         return ok("sandbox", "not needed: workspaces are containers")
-    if await asyncio.to_thread(find_bubblewrap) is not None:
-        return ok("sandbox", "bubblewrap works: workspaces do not see each other")
-    there = shutil.which("bwrap") is not None
-    seen = "bubblewrap is there, but this machine does not let it work" if there else "there is no bubblewrap"
-    advice = "Only one person may use this CodeHub: workspaces see each other and this account's files. "
-    advice += "Allow unprivileged user namespaces." if there else "Install the package `bubblewrap`."
-    return warn("sandbox", seen, advice)
+    seen, advice = isolation(await asyncio.to_thread(find_confinement))
+    return warn("sandbox", seen, advice) if advice else ok("sandbox", seen)
 
 
 async def ide(settings: "Settings") -> Finding:
@@ -219,11 +221,12 @@ async def ide(settings: "Settings") -> Finding:
 
     if settings.runtime != "process":
         return ok("ide", "not needed: it is in the workspaces' image")
-    if settings.ide_command:
-        program = settings.ide_command.split()[0]
+    if settings.ide_command or settings.ide == "jupyterlab":
+        program = settings.ide_command.split()[0] if settings.ide_command else "jupyter-lab"
+        named = "CODEHUB_IDE_COMMAND" if settings.ide_command else "CODEHUB_IDE"
         if shutil.which(program) is None:
-            return fail("ide", f"{program} is not there", "Install it, or correct CODEHUB_IDE_COMMAND.")
-        return ok("ide", f"{program} (CODEHUB_IDE_COMMAND)")
+            return fail("ide", f"{program} is not there", f"Install it, or correct {named}.")
+        return ok("ide", f"{program} ({named})")
     found = installed_ide(settings)
     if found is not None:
         return ok("ide", f"code-server {found.version} in {found.directory}")

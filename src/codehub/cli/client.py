@@ -102,6 +102,22 @@ class Client:
         return self._json(method, path, json=body, headers=headers)
 
     @contextmanager
+    def freshly_signed_in(self, username: str, password: str) -> Iterator[str]:
+        """The cookie of a session that lives for this moment: what a token may not do, its person may."""
+        _, cookie = self.sign_in(username, password)
+        try:
+            yield cookie
+        finally:
+            self._sign_out(cookie)
+
+    def _sign_out(self, cookie: str) -> None:
+        try:
+            self.with_session(cookie, "DELETE", "/session")
+        except ClientFailed as failed:
+            if failed.problem != "unauthenticated":  # else it has ended already: one's own password was reset
+                raise
+
+    @contextmanager
     def download(self, address: str) -> Iterator[httpx.Response]:
         """Percent-encoded already: a file's name need not be text."""
         patience = httpx.Timeout(DOWNLOAD_SECONDS, connect=CONNECT_SECONDS)

@@ -1,6 +1,5 @@
 """Starting the front door's processes, for `codehub proxy` and `codehub up` alike."""
 
-import socket
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -13,12 +12,11 @@ WORKER = (sys.executable, "-c", "from codehub.cli.main import main; main()", "pr
 
 
 def free(host: str, port: int) -> None:
-    """Raises OSError if somebody has it. The door's own sockets share their port among each other, and would share it
-    with another door just as well."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((host, port))
-        probe.listen(1)
+    """Raises OSError if somebody has it, in IPv4 or IPv6."""
+    from codehub.proxy.sockets import listeners
+
+    for sock in listeners(host, port):
+        sock.close()
 
 
 def supervised(

@@ -12,8 +12,9 @@ from codehub.domain.workspace import Desired
 FEWEST_CHARACTERS = 4
 
 
-def find(client: Client, wanted: str) -> Json:
-    """A whole id may be a deleted workspace's; names and beginnings are those of living ones."""
+def find(client: Client, wanted: str, *, deleted: bool = False) -> Json:
+    """The workspace that is meant. A whole id may be a deleted one's; with `deleted`, so may a name or the beginning of
+    an id that no living workspace has."""
     whole = whole_id(wanted)
     if whole is not None:
         try:
@@ -21,11 +22,18 @@ def find(client: Client, wanted: str) -> Json:
         except ClientFailed as failed:
             if failed.problem != "not_found":
                 raise  # else: a name may look like an id
-    return chosen(list(client.pages("/workspaces")), wanted, "workspace", "codehub ws ls")
+    living = list(client.pages("/workspaces"))
+    gone = [] if fitting(living, wanted) else fitting(deleted_workspaces(client), wanted)
+    if not gone:
+        return chosen(living, wanted, "workspace", "codehub ws ls")
+    found = chosen(gone, wanted, "deleted workspace", "codehub ws ls --deleted")
+    if deleted:
+        return found
+    raise ClientFailed(f"{found['name']} was deleted. To bring it back: `codehub ws undelete {found['id'][:8]}`")
 
 
-def deleted(client: Client, search: str = "") -> list[Json]:
-    """Those that can still be brought back."""
+def deleted_workspaces(client: Client, search: str = "") -> list[Json]:
+    """The deleted workspaces that can still be brought back."""
     found = client.pages("/workspaces", deleted=True, q=search or None)
     return [ws for ws in found if ws["purged_at"] is None]
 
@@ -36,7 +44,11 @@ def find_deleted(client: Client, wanted: str) -> UUID:
     if whole is not None:
         return whole
     on_their_way = [ws for ws in client.pages("/workspaces") if ws["desired_state"] == Desired.DELETED]
-    return UUID(chosen([*deleted(client), *on_their_way], wanted, "deleted workspace", "codehub ws ls --deleted")["id"])
+    return UUID(
+        chosen([*deleted_workspaces(client), *on_their_way], wanted, "deleted workspace", "codehub ws ls --deleted")[
+            "id"
+        ]
+    )
 
 
 def whole_id(text: str) -> UUID | None:
@@ -48,19 +60,25 @@ def whole_id(text: str) -> UUID | None:
 
 def chosen(known: Sequence[Json], wanted: str, what: str, listing: str, name: str = "name") -> Json:
     """The one of these. `what` they are and what lists them are for the sentence if there is none, or several."""
-    for fitting in (
-        [one for one in known if one[name] == wanted],
-        [one for one in known if one[name].lower() == wanted.lower()],
-        [one for one in known if len(wanted) >= FEWEST_CHARACTERS and one["id"].startswith(wanted.lower())],
-    ):
-        if len(fitting) == 1:
-            return fitting[0]
-        if fitting:
-            several = ", ".join(f"{one[name]} ({one['id'][:13]})" for one in fitting)
-            raise ClientFailed(f"{wanted!r} may be one of several: {several}. Say more of the id.")
+    found = fitting(known, wanted, name)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        several = ", ".join(f"{one[name]} ({one['id'][:13]})" for one in found)
+        raise ClientFailed(f"{wanted!r} may be one of several: {several}. Say more of the id.")
     near = [one[name] for one in known if wanted and wanted.lower() in one[name].lower()]
     hint = f"Did you mean {shlex.quote(near[0])}?" if near else f"`{listing}` lists what there is."
     raise ClientFailed(f"There is no {what} {wanted!r}. {hint}")
+
+
+def fitting(known: Sequence[Json], wanted: str, name: str = "name") -> list[Json]:
+    """Those whose name it is; if there is none, those whose name it is in other letters' case; else those whose id
+    begins with it."""
+    return (
+        [one for one in known if one[name] == wanted]
+        or [one for one in known if one[name].lower() == wanted.lower()]
+        or [one for one in known if len(wanted) >= FEWEST_CHARACTERS and one["id"].startswith(wanted.lower())]
+    )
 
 
 def names(incomplete: str) -> list[str]:
@@ -68,7 +86,7 @@ def names(incomplete: str) -> list[str]:
 
 
 def deleted_names(incomplete: str) -> list[str]:
-    return _completed(incomplete, deleted)
+    return _completed(incomplete, deleted_workspaces)
 
 
 def _completed(incomplete: str, known: Callable[[Client], Iterable[Json]]) -> list[str]:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from codehub.domain.envelope import WAIVABLE
+
 HEADINGS = ("KIND", "NAME", "BYTES", "WHY", "MARKED", "MAY GO")
 
 
@@ -18,8 +20,15 @@ def gc_report(report: Mapping[str, Any], *, dry_run: bool) -> Iterator[str]:
     for refusal in report["refusals"]:
         verb = "would be refused" if dry_run else "was refused"
         yield f"A sweep {verb}. {refusal['check']}: {refusal['sentence']}"
+    yield from _way_on([refusal["check"] for refusal in report["refusals"]])
     if not dry_run:
         yield from _outcome(report)
+
+
+def _way_on(checks: list[str]) -> Iterator[str]:
+    if checks and all(check in WAIVABLE for check in checks):
+        names = " ".join(f"--force-over {check}" for check in dict.fromkeys(checks))
+        yield f"Once you have looked at the list, to sweep all the same: codehub admin gc {names}"
 
 
 def _table(candidates: list[Mapping[str, Any]]) -> Iterator[str]:

@@ -37,8 +37,11 @@ def install() -> None:
     with progress_bar() as progress:
         installed = asyncio.run(install_ide(settings, progress))
     if installed is None:
-        in_images = f"CODEHUB_RUNTIME={settings.runtime} has it in its images"
-        why = "CODEHUB_IDE_COMMAND names another IDE" if settings.ide_command else in_images
+        why = f"CODEHUB_RUNTIME={settings.runtime} has it in its images"
+        if settings.ide_command:
+            why = "CODEHUB_IDE_COMMAND names another IDE"
+        elif settings.runtime == "process":
+            why = f"CODEHUB_IDE={settings.ide} is there"
         print(f"{why}: nothing to install.")
         return
     print(f"code-server {installed.version} is installed in {installed.directory}.")

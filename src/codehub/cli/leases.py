@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import shlex
 import signal
 import subprocess
 import threading
@@ -28,7 +29,9 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 def register(app: typer.Typer) -> None:
     app.command("keepalive")(keepalive)
-    app.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(run)
+    takes_a_command: dict[str, object] = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+    app.command("hold", context_settings=takes_a_command)(hold)
+    app.command("run", context_settings=takes_a_command)(run)
 
 
 def keepalive(
@@ -49,20 +52,41 @@ def keepalive(
         present.say(lease["message"])
 
 
-def run(
+def hold(
     workspace: Which,
     command: Annotated[list[str], typer.Argument(metavar="COMMAND…", help="After `--`.")],
 ) -> None:
-    """Run a command here, and keep the workspace up for as long as it runs. The exit code is the command's.
+    """Run a command on this computer, and keep the workspace up for as long as it runs. The exit code is the command's.
 
-    Example: `codehub ws run demo -- make train`
+    Example: `codehub ws hold demo -- rsync -a data/ elsewhere:data/`
     """
-    words = command[1:] if command[0] == "--" else command
+    words = _words(command)
     if not words:
-        raise ClientFailed("There is nothing to run. Example: codehub ws run demo -- make train", USAGE)
+        raise ClientFailed("There is nothing to run. Example: codehub ws hold demo -- make train", USAGE)
     with Client(contexts.in_use()) as client, _held(client, find(client, workspace)["id"]):
         code = _run(words)
     raise typer.Exit(code if code >= 0 else 128 - code)
+
+
+def run(
+    workspace: Which,
+    command: Annotated[list[str] | None, typer.Argument(metavar="COMMAND…", help="After `--`.")] = None,
+) -> None:
+    """Not there yet: it will run a command inside the workspace. Now it runs nothing, and exits with 1.
+
+    To keep a workspace up while a command runs on this computer, use `codehub ws hold`.
+
+    Example, once it is there: `codehub ws run demo -- make train`
+    """
+    instead = shlex.join(["codehub", "ws", "hold", workspace, "--", *(_words(command or []) or ["make", "train"])])
+    raise ClientFailed(
+        "Nothing was run: commands cannot be run inside the workspace yet. To run one on this computer while the "
+        f"workspace is kept up: `{instead}`"
+    )
+
+
+def _words(command: Sequence[str]) -> list[str]:
+    return list(command[1:] if command and command[0] == "--" else command)
 
 
 @contextlib.contextmanager

@@ -2,12 +2,13 @@
 
 import platform
 import sys
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from codehub.cli import contexts, present
-from codehub.cli.client import Client, segment
+from codehub.cli.client import Client, Json, segment
 from codehub.cli.contexts import Context, Contexts
 from codehub.cli.exits import USAGE
 from codehub.cli.failures import ClientFailed
@@ -28,6 +29,7 @@ def register(app: typer.Typer) -> None:
     app.command()(login)
     app.command()(logout)
     app.command()(whoami)
+    app.command("password")(change_password)
     app.add_typer(context_app, name="context")
 
 
@@ -64,11 +66,59 @@ def login(
         _take_back(known.known[context])
 
 
-def asked(what: str, otherwise: str) -> str:
+def asked(what: str, otherwise: str, shown: str | None = None) -> str:
     if not sys.stdin.isatty():
         raise ClientFailed(f"There is no terminal to ask for the {what.lower()}: use {otherwise}.", USAGE)
-    answer: str = typer.prompt(what, hide_input=what == "Password")
+    answer: str = typer.prompt(shown or what, hide_input=what == "Password")
     return answer
+
+
+def own_password(*, from_stdin: bool, otherwise: str = "--password-stdin") -> str:
+    """The password of whoever is signed in: what outlives a token takes more than a token."""
+    return sys.stdin.readline().rstrip("\r\n") if from_stdin else asked("Password", otherwise)
+
+
+def change_password(
+    revoke_tokens: Annotated[bool, typer.Option("--revoke-tokens", help="Revoke all your tokens too.")] = False,
+    password_stdin: Annotated[
+        bool, typer.Option("--password-stdin", help="Read the present and the new password, two lines, from a pipe.")
+    ] = False,
+) -> None:
+    """Change your password. Everywhere else you are signed out; this machine stays signed in.
+
+    With `--revoke-tokens` every token of yours ends too; this machine gets a new one.
+
+    Examples:
+    - `codehub password`
+    - `codehub password --revoke-tokens`
+
+    """
+    known, context = contexts.load(), contexts.in_use()
+    with Client(context) as client:
+        username = client.get("/session")["user"]["username"]
+    old = own_password(from_stdin=password_stdin)
+    new = sys.stdin.readline().rstrip("\r\n") if password_stdin else _new_password()
+    body = {"old_password": old, "new_password": new, "revoke_tokens": revoke_tokens}
+    with Client(Context(context.url)) as client, client.freshly_signed_in(username, old) as cookie:
+        client.with_session(cookie, "PUT", "/session/password", body)
+        if revoke_tokens and context.token_id:
+            made = _make_token(client, cookie, client.with_session(cookie, "GET", "/session")["scopes"])
+            contexts.save(known.with_context(known.current, replace(context, token=made["token"], token_id=made["id"])))
+    present.say("Your password is changed." + (" Your tokens are revoked." if revoke_tokens else ""))
+
+
+def _new_password() -> str:
+    answer: str = typer.prompt("New password", hide_input=True, confirmation_prompt=True)
+    return answer
+
+
+def _make_token(client: Client, cookie: str, scopes: object) -> Json:
+    order: Json = {
+        "name": f"codehub on {platform.node() or 'a computer'}"[:100],
+        "scopes": scopes,
+        "expires_in_seconds": TOKEN_DAYS * 86400,
+    }
+    return client.with_session(cookie, "POST", "/tokens", order)
 
 
 def _with_token(url: str, token: str) -> Context:
@@ -81,12 +131,7 @@ def _with_token(url: str, token: str) -> Context:
 def _with_password(url: str, username: str, password: str) -> Context:
     with Client(Context(url)) as client:
         session, cookie = client.sign_in(username, password)
-        order = {
-            "name": f"codehub on {platform.node() or 'a computer'}"[:100],
-            "scopes": session["scopes"],
-            "expires_in_seconds": TOKEN_DAYS * 86400,
-        }
-        made = client.with_session(cookie, "POST", "/tokens", order)
+        made = _make_token(client, cookie, session["scopes"])
         client.with_session(cookie, "DELETE", "/session")
     return Context(url, session["user"]["username"], made["token"], made["id"])
 

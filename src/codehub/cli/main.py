@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from codehub.cli import (
+    account,
     admin,
     admin_backends,
     admin_fleet,
@@ -67,6 +68,7 @@ admin_backends.register(admin.app)
 doctor.register(app)
 serve.register(app)
 login.register(app)
+account.register(app)
 app.add_typer(workspaces.app, name="ws")
 app.add_typer(tokens.app, name="token")
 admin_people.register(admin.app)

@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Annotated
 from urllib.parse import quote, unquote_to_bytes
@@ -23,7 +24,9 @@ from codehub.cli.waiting import finish
 ENTRIES = 1000
 """Of a folder, with one request; the most that there may be."""
 
-Point = Annotated[str | None, typer.Option("--archive", "-a", help="A restore point's id; the newest without it.")]
+_POINT = {"help": "A restore point's id, or the beginning of one."}
+Point = Annotated[str | None, typer.Option("--archive", "-a", show_default="the present one", **_POINT)]
+PointToGoBackTo = Annotated[str | None, typer.Option("--archive", "-a", show_default="the newest", **_POINT)]
 
 
 def register(app: typer.Typer) -> None:
@@ -34,12 +37,12 @@ def register(app: typer.Typer) -> None:
 
 
 def archives(workspace: Which, as_json: AsJson = False) -> None:
-    """List the restore points. Each was read back and compared when it was made.
+    """List the restore points; a star marks the present one. Each was read back and compared when it was made.
 
     Example: `codehub ws archives demo`
     """
     with Client(contexts.in_use()) as client:
-        found = client.get(f"/workspaces/{find(client, workspace)['id']}/archives")["items"]
+        found = client.get(f"/workspaces/{find(client, workspace, deleted=True)['id']}/archives")["items"]
     if as_json:
         present.as_json(found)
         return
@@ -64,13 +67,13 @@ def files(
     archive: Point = None,
     as_json: AsJson = False,
 ) -> None:
-    """List a folder of a restore point, without starting anything.
+    """List a folder of a restore point, without starting anything: of the present one, unless another is named.
 
     Example: `codehub ws files demo project/src`
     """
     with Client(contexts.in_use()) as client:
-        ws = find(client, workspace)
-        point = _point(client, ws, archive)
+        ws = find(client, workspace, deleted=True)
+        point = _point(client, ws, archive, _present)
         tree = _folder(client, f"/workspaces/{ws['id']}/archives/{point}/tree?path={quote(os.fsencode(path), safe='')}")
     if as_json:
         present.as_json(tree)
@@ -118,8 +121,8 @@ def download(
     if whole and path:
         raise ClientFailed("--whole is all of it: leave the path out.", USAGE)
     with Client(contexts.in_use()) as client:
-        ws = find(client, workspace)
-        point = f"/workspaces/{ws['id']}/archives/{_point(client, ws, archive)}"
+        ws = find(client, workspace, deleted=True)
+        point = f"/workspaces/{ws['id']}/archives/{_point(client, ws, archive, _present)}"
         inside = "original" if whole else f"content?path={quote(os.fsencode(path), safe='')}"
         with client.download(f"{point}/{inside}") as answer:
             if output is not None and str(output) == "-":
@@ -173,7 +176,7 @@ def _with_bar(answer: httpx.Response, file: IO[bytes], name: str) -> int:
 
 def restore(
     workspace: Which,
-    archive: Point = None,
+    archive: PointToGoBackTo = None,
     wait: Wait = False,
     timeout: Timeout = PATIENCE,
     as_json: AsJson = False,
@@ -184,22 +187,31 @@ def restore(
     """
     with Client(contexts.in_use()) as client:
         ws = find(client, workspace)
-        ws = client.post(f"/workspaces/{ws['id']}/restore", {"archive": _point(client, ws, archive)})
+        ws = client.post(f"/workspaces/{ws['id']}/restore", {"archive": _point(client, ws, archive, _newest)})
         finish(client, ws, "Restoring", wait=wait, timeout=timeout, as_json=as_json, one_off=True)
 
 
-def _point(client: Client, ws: Json, archive: str | None) -> str:
-    """Whole, or the beginning of one; without any, the newest that was not given up."""
+def _point(client: Client, ws: Json, archive: str | None, default: Callable[[Sequence[Json]], Json]) -> str:
+    """The id of the restore point that is meant: the whole id or its beginning; without either, the default one."""
     found = client.get(f"/workspaces/{ws['id']}/archives")["items"]
     if archive is None:
-        held = [point for point in found if not point["released_at"]] or found
-        if not held:
+        if not found:
             advice = f"`codehub ws archive {shlex.quote(ws['name'])}` makes one"
             raise ClientFailed(f"{ws['name']} has no restore point yet: {advice}.")
-        return segment(held[0]["op_id"])
+        return segment(default(found)["op_id"])
     fitting = [point for point in found if point["op_id"].startswith(archive.lower())]
     if len(fitting) != 1:
         what = "no restore point" if not fitting else "more than one restore point"
         listing = f"codehub ws archives {shlex.quote(ws['name'])}"
         raise ClientFailed(f"{ws['name']} has {what} {archive!r}. See `{listing}`.")
     return segment(fitting[0]["op_id"])
+
+
+def _newest(points: Sequence[Json]) -> Json:
+    """The newest restore point that was not given up; if all were, the newest of those."""
+    return next((point for point in points if not point["released_at"]), points[0])
+
+
+def _present(points: Sequence[Json]) -> Json:
+    """The restore point that the home stands on, which `codehub ws archives` marks with a star; else the newest."""
+    return next((point for point in points if point["is_present"]), _newest(points))

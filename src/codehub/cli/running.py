@@ -36,13 +36,27 @@ def operators_settings() -> "Settings":
         return load_settings()
     configured = os.environ.get("CODEHUB_DATA_DIR") or Settings.model_fields["data_dir"].default
     directory = Path(configured).expanduser().absolute()
-    found = _read(directory / FILE)
+    found = of_running(directory)
     if found is None:
         raise SettingsError(
             f"no database is named (CODEHUB_DATABASE_URL), and no `codehub up` runs on {directory} "
             "(CODEHUB_DATA_DIR names another directory)"
         )
-    given = {name: found[name] for name in ("database_url", "redis_url", "api_address", "runtime") if name in found}
+    return found
+
+
+def of_running(directory: Path) -> "Settings | None":
+    """Those of the `codehub up` that runs on this data directory."""
+    from codehub.settings import load_settings
+
+    found = _read(directory / FILE)
+    if found is None:
+        return None
+    given = {
+        name: found[name]
+        for name in ("database_url", "redis_url", "api_address", "proxy_address", "runtime")
+        if name in found
+    }
     return load_settings(**given, data_dir=directory)
 
 

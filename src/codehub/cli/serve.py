@@ -117,12 +117,14 @@ async def _coordinate(settings: "Settings", ready: Callable[[], None]) -> None:
     from codehub.bootstrap.ide import install_ide
     from codehub.bootstrap.services import open_services, start_logging
     from codehub.cli.status_server import serving_status
-    from codehub.settings import SettingsError, misspelt
+    from codehub.settings import SettingsError, without_effect
+    from codehub.usecases.company import refuse_shared_start
 
     start_logging(settings)
-    for warning in misspelt(os.environ):
+    for warning in without_effect(os.environ):
         structlog.get_logger().warning(warning)
     async with open_services(settings) as services:
+        await refuse_shared_start(services.database.accounts(), services.runtime.isolates)
         process = services.coordinator()
         async with contextlib.AsyncExitStack() as stack:
             address = settings.coordinator_status_address
@@ -154,11 +156,11 @@ async def _guard_door(settings: "Settings") -> None:
     from codehub.bootstrap.services import open_services, start_logging
     from codehub.cli.door import free, supervised
     from codehub.cli.status_server import Status, serving_status
-    from codehub.settings import SettingsError, misspelt
+    from codehub.settings import SettingsError, without_effect
     from codehub.telemetry import Metrics
 
     start_logging(settings)
-    for warning in misspelt(os.environ):
+    for warning in without_effect(os.environ):
         structlog.get_logger().warning(warning)
     host, _, port = settings.proxy_address.rpartition(":")
     try:
@@ -190,10 +192,10 @@ async def _serve_api(settings: "Settings", ready: Callable[[], None]) -> None:
     from codehub.api.server import bound, serve
     from codehub.bootstrap.api import open_api
     from codehub.bootstrap.services import open_services, start_logging
-    from codehub.settings import SettingsError, misspelt
+    from codehub.settings import SettingsError, without_effect
 
     start_logging(settings)
-    for warning in misspelt(os.environ):
+    for warning in without_effect(os.environ):
         structlog.get_logger().warning(warning)
     host, _, port = settings.api_address.rpartition(":")
     async with open_services(settings) as services, open_api(services) as app:

@@ -26,7 +26,7 @@ def events(
     Example: `codehub ws events demo -n 100`
     """
     with Client(contexts.in_use()) as client:
-        found = list(client.pages(f"/workspaces/{find(client, workspace)['id']}/events", most=most))[::-1]
+        found = list(client.pages(f"/workspaces/{find(client, workspace, deleted=True)['id']}/events", most=most))[::-1]
     if as_json:
         present.as_json(found)
         return

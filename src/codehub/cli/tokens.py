@@ -1,6 +1,5 @@
 """Personal tokens, for scripts: made once, shown once, taken back at any time."""
 
-import sys
 from typing import Annotated
 
 import typer
@@ -8,7 +7,7 @@ import typer
 from codehub.cli import contexts, present
 from codehub.cli.client import Client
 from codehub.cli.finding import chosen
-from codehub.cli.login import asked
+from codehub.cli.login import own_password
 from codehub.cli.options import AsJson
 
 app = typer.Typer(
@@ -24,7 +23,7 @@ app = typer.Typer(
 def create(
     name: Annotated[str, typer.Argument(help="What it is for.")],
     scope: Annotated[list[str], typer.Option(help="read, write or admin; may be repeated.")] = ["read"],  # noqa: B006 - typer's way
-    days: Annotated[int, typer.Option(min=1, max=366, help="How long it holds.")] = 30,
+    days: Annotated[int, typer.Option(min=0, max=366, help="How long it holds; 0: until it is revoked.")] = 30,
     password_stdin: Annotated[bool, typer.Option("--password-stdin", help="Read the password from a pipe.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -38,18 +37,15 @@ def create(
     context = contexts.in_use()
     with Client(context) as client:
         username = client.get("/session")["user"]["username"]
-    password = sys.stdin.readline().rstrip("\r\n") if password_stdin else asked("Password", "--password-stdin")
-    order = {"name": name, "scopes": scope, "expires_in_seconds": days * 86400}
-    with Client(contexts.Context(context.url)) as client:
-        _, cookie = client.sign_in(username, password)
-        try:
-            made = client.with_session(cookie, "POST", "/tokens", order)
-        finally:
-            client.with_session(cookie, "DELETE", "/session")
+    password = own_password(from_stdin=password_stdin)
+    order = {"name": name, "scopes": scope, "expires_in_seconds": days * 86400 or None}
+    with Client(contexts.Context(context.url)) as client, client.freshly_signed_in(username, password) as cookie:
+        made = client.with_session(cookie, "POST", "/tokens", order)
     if as_json:
         present.as_json(made)
         return
-    present.note(f"This token is shown once; use it as CODEHUB_TOKEN. It ends {present.ago(made['expires_at'])}.")
+    ends = f"ends {present.ago(made['expires_at'])}" if made["expires_at"] else "has no end: revoke it when it is over"
+    present.note(f"This token is shown once; use it as CODEHUB_TOKEN. It {ends}.")
     print(made["token"])
 
 
@@ -70,7 +66,7 @@ def list_tokens(as_json: AsJson = False) -> None:
             t["name"],
             " ".join(t["scopes"]),
             present.ago(t["last_used_at"]) or "never",
-            present.ago(t["expires_at"]),
+            present.ago(t["expires_at"]) or "never",
         )
         for t in items
     ]

@@ -16,6 +16,7 @@ from codehub.cli.serve import until_signalled
 
 if TYPE_CHECKING:
     from codehub.bootstrap.databases import EmbeddedDatabases
+    from codehub.bootstrap.services import Services
     from codehub.settings import Settings
 
 ADMIN = "admin"
@@ -35,13 +36,18 @@ def up(
         str | None,
         typer.Option(metavar="docker|process", help="What runs the workspaces.", show_default="docker if it can"),
     ] = None,
+    stop_all: Annotated[
+        bool, typer.Option("--stop-all", help="Stop every workspace of this data directory instead, and end.")
+    ] = False,
 ) -> None:
     """Run everything on this machine: its own PostgreSQL and Redis, the coordinator, the API, the front door.
 
     The first time it installs the IDE and shows the admin's password. Ctrl-C stops it; workspaces that run go on, and
-    running it again finds everything as it was.
+    running it again finds everything as it was. `--stop-all` stops those, whether a `codehub up` runs or not, as
+    `codehub ws stop` does.
 
-    Examples: `codehub up` · `codehub up --port 9000 --data-dir /srv/codehub` · `codehub up --runtime process`
+    Examples: `codehub up` · `codehub up --port 9000 --data-dir /srv/codehub` · `codehub up --runtime process` ·
+    `codehub up --stop-all`
     """
     from codehub.bootstrap import places
     from codehub.bootstrap.databases import embedded_databases
@@ -60,6 +66,14 @@ def up(
         given["runtime"] = runtime
     settings = load_settings(database_url="postgresql://ours", redis_url="unix://ours", **given)
     directory = places.data_dir(settings)
+    if stop_all:
+        from codehub.cli.stop_all import stop_everything
+        from codehub.settings import SettingsError
+
+        if not directory.is_dir():
+            raise SettingsError(f"there is no {directory}: nothing was ever started there")
+        asyncio.run(until_signalled(lambda: stop_everything(directory)))
+        return
 
     async def run() -> None:
         _must_be_free(port)
@@ -68,7 +82,8 @@ def up(
         async with embedded_databases(directory) as databases:
             await bring_up(databases.addresses["database_url"])
             keep_to(directory, str(given["runtime"]))
-            found_by = {"api_address": f"127.0.0.1:{port}", "runtime": str(given["runtime"])}
+            address = f"127.0.0.1:{port}"
+            found_by = {"api_address": address, "proxy_address": address, "runtime": str(given["runtime"])}
             with (
                 announced(directory, databases.addresses | found_by),
                 tempfile.TemporaryDirectory(prefix="codehub-") as private,
@@ -117,18 +132,52 @@ async def _serve(settings: "Settings", place: Mapping[str, object], databases: "
     for note in installed.notes if installed else ():
         print(f"Note: {note}", flush=True)
     async with open_services(settings) as services, open_api(services) as app:
+        await _isolated(services)
         password = await services.ensure_admin(ADMIN)
         url = f"http://localhost:{port}"
         environment = {environment_name(name): str(value) for name, value in place.items()}
         door = supervised("127.0.0.1", port, 1, services.metrics, environment, lambda: _welcome(url, password))
         # Nobody but the front door can reach it there, so what that says of a caller is believed.
         api = bound_privately(api_endpoint(settings).socket or "")
-        await _until_one_ends(
-            services.coordinator().run(),
-            serve(app, api, lambda: None, trusted_proxies="*"),
-            door.run(),
-            databases.until_one_dies(),
-        )
+        try:
+            await _until_one_ends(
+                services.coordinator().run(),
+                serve(app, api, lambda: None, trusted_proxies="*"),
+                door.run(),
+                databases.until_one_dies(),
+            )
+        except asyncio.CancelledError:
+            await _name_those_that_go_on(services)
+            raise
+
+
+async def _isolated(services: "Services") -> None:
+    """Says what keeps workspaces apart; refuses to start if nothing does and several people have accounts."""
+    from codehub.housing import isolation
+    from codehub.usecases.company import refuse_shared_start
+
+    if services.settings.runtime == "process":
+        seen, advice = isolation(await services.processes.confinement())
+        print(f"{seen[0].upper()}{seen[1:]}. {advice}".rstrip(), flush=True)
+        if older := await services.database.views().some(await services.processes.started_with_less()):
+            names = ", ".join(sorted(f"{owned.workspace.name} ({owned.owner})" for owned in older.values()))
+            print(f"With less than that, since they run from before: {names}. Stop and start them.", flush=True)
+    await refuse_shared_start(services.database.accounts(), services.runtime.isolates)
+
+
+async def _name_those_that_go_on(services: "Services") -> None:
+    from codehub.cli.stop_all import running
+    from codehub.domain.errors import CodeHubError
+
+    try:
+        names = await running(services)
+    except CodeHubError as error:
+        print(f"Stopped. Which workspaces go on cannot be told: {error}", flush=True)
+        return
+    if names:
+        some = "workspace goes" if len(names) == 1 else "workspaces go"
+        print(f"Stopped. {len(names)} {some} on: {', '.join(names)}.")
+        print(f"`{_program()} up --stop-all` stops them; `{_program()} up` finds them as they are.", flush=True)
 
 
 async def _until_one_ends(*parts: Coroutine[Any, Any, None]) -> None:

@@ -85,7 +85,9 @@ def _late(ws: Json, timeout: float) -> str:
 
 
 def _quoted(ws: Json) -> str:
-    return shlex.quote(ws["name"])
+    """What a command calls it by. The name of a deleted workspace may be another's by then, its id stays."""
+    leaves = ws["desired_state"] == "DELETED" or ws["deleted_at"] is not None
+    return ws["id"][:8] if leaves else shlex.quote(ws["name"])
 
 
 class _Display:

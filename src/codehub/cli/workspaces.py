@@ -1,18 +1,20 @@
 """`codehub ws`: what a person does with workspaces, from wishes to waiting."""
 
+import shlex
 import webbrowser
 from typing import Annotated, Any
 from uuid import uuid4
 
 import typer
 
-from codehub.cli import contexts, leases, present, restore_points, stories
+from codehub.cli import contexts, leases, present, restore_points, stories, workspace_settings
 from codehub.cli.client import Client, Json
-from codehub.cli.exits import USAGE
+from codehub.cli.exits import FAILED, USAGE
 from codehub.cli.failures import ClientFailed
-from codehub.cli.finding import deleted, find, find_deleted
+from codehub.cli.finding import deleted_workspaces, find, find_deleted
 from codehub.cli.options import PATIENCE, AsJson, Timeout, Wait, Which, WhichDeleted, Yes
 from codehub.cli.waiting import finish, wait_until_settled
+from codehub.cli.workspace_settings import Ttl, ttl_of
 from codehub.domain.workspace import RecoverAction
 
 app = typer.Typer(
@@ -56,12 +58,50 @@ def list_workspaces(
 
 def _list_deleted(search: str, *, as_json: bool) -> None:
     with Client(contexts.in_use()) as client:
-        found = deleted(client, search)
+        found = deleted_workspaces(client, search)
     if as_json:
         present.as_json(found)
         return
-    rows = [(ws["name"], ws["id"][:8], present.ago(ws["deleted_at"])) for ws in found]
-    present.table(("NAME", "ID", "DELETED"), rows, empty="Nothing that was deleted can be brought back.")
+    rows = [(ws["name"], ws["id"][:8], present.ago(ws["deleted_at"]), present.ago(ws["undo_until"])) for ws in found]
+    present.table(
+        ("NAME", "ID", "DELETED", "GONE FOR GOOD"), rows, empty="Nothing that was deleted can be brought back."
+    )
+
+
+@app.command("templates")
+def list_templates(as_json: AsJson = False) -> None:
+    """List what workspaces can be made from.
+
+    Example: `codehub ws templates`
+    """
+    with Client(contexts.in_use()) as client:
+        found = client.get("/templates")["items"]
+    if as_json:
+        present.as_json(found)
+        return
+    rows = [(t["name"], t["image_ref"] or "(the runtime's own)", t["description"]) for t in found]
+    present.table(("NAME", "IMAGE", "DESCRIPTION"), rows, empty="There is none: ask an administrator for one.")
+
+
+@app.command("limits")
+def show_limits(as_json: AsJson = False) -> None:
+    """Say how many you may run at once, and which ones hold your slots.
+
+    Example: `codehub ws limits`
+    """
+    with Client(contexts.in_use()) as client:
+        limits = client.get("/limits")
+    if as_json:
+        present.as_json(limits)
+        return
+    present.facts(
+        (
+            ("running slots in use", f"{limits['running']} of {limits['max_running']}"),
+            ("held by", ", ".join(holder["name"] for holder in limits["holders"])),
+            ("by everybody", f"{limits['running_global']} of {limits['max_running_global']}"),
+            ("undo of a delete", present.span(limits["undo_seconds"])),
+        )
+    )
 
 
 @app.command("create")
@@ -71,32 +111,57 @@ def create(  # noqa: PLR0913, PLR0917 - a person's choices
     git: Annotated[str | None, typer.Option(help="A repository to clone into the home.")] = None,
     description: Annotated[str, typer.Option(help="What it is for.")] = "",
     state: Annotated[str, typer.Option(help="RUNNING, STANDBY or ARCHIVED.")] = "RUNNING",
-    standby_ttl: Annotated[int | None, typer.Option(help="Idle seconds until it stops; 0 = never.")] = None,
-    archive_ttl: Annotated[int | None, typer.Option(help="Stopped seconds until it is archived; 0 = never.")] = None,
+    standby_ttl: Ttl = None,
+    archive_ttl: Ttl = None,
     wait: Wait = False,
     timeout: Timeout = PATIENCE,
     as_json: AsJson = False,
 ) -> None:
-    """Make a workspace and start it.
+    """Make a workspace and start it. When all running slots are in use it is made asleep, and says so;
+    with --wait the exit code is then 1.
 
     Examples: `codehub ws create demo --wait` · `codehub ws create shop --git https://git.example.com/team/shop.git`
     """
     body: Json = {"name": name, "template": template, "description": description, "desired_state": state.upper()}
-    chosen: dict[str, Any] = {"git_url": git, "standby_ttl_seconds": standby_ttl, "archive_ttl_seconds": archive_ttl}
+    body["asleep_if_full"] = True
+    chosen: dict[str, Any] = {
+        "git_url": git,
+        "standby_ttl_seconds": standby_ttl and ttl_of(standby_ttl),
+        "archive_ttl_seconds": archive_ttl and ttl_of(archive_ttl),
+    }
     body |= {field: value for field, value in chosen.items() if value is not None}
     with Client(contexts.in_use()) as client:
         ws = client.post("/workspaces", body, {"Idempotency-Key": str(uuid4())})
+        is_full = ws["desired_state"] != body["desired_state"]
+        if is_full:
+            present.note(_made_asleep(client, ws))
         finish(client, ws, "Made", wait=wait, timeout=timeout, as_json=as_json)
+    if is_full and wait:
+        raise typer.Exit(FAILED)
+
+
+def _made_asleep(client: Client, ws: Json) -> str:
+    limits = client.get("/limits")
+    start = f"`codehub ws start {shlex.quote(ws['name'])}`"
+    if limits["running"] < limits["max_running"]:
+        return f"{ws['name']} is made asleep: the whole installation is full at the moment. Later: {start}"
+    if not limits["max_running"]:
+        return f"{ws['name']} is made asleep: you may not run any workspace. Ask an administrator to raise your limit."
+    holders = ", ".join(holder["name"] for holder in limits["holders"])
+    return (
+        f"{ws['name']} is made asleep: {limits['running']} of your {limits['max_running']} running slots are in use, "
+        f"by {holders}. Stop one of them, then: {start}"
+    )
 
 
 @app.command("show")
 def show(workspace: Which, as_json: AsJson = False) -> None:
-    """Show one workspace: where it is, what it is doing, what is wrong.
+    """Show one workspace: where it is, what it is doing, what is wrong. A deleted one too, while it can come back.
 
     Example: `codehub ws show demo`
     """
     with Client(contexts.in_use()) as client:
-        ws = find(client, workspace)
+        ws = find(client, workspace, deleted=True)
     if as_json:
         present.as_json(ws)
         return
@@ -110,12 +175,34 @@ def show(workspace: Which, as_json: AsJson = False) -> None:
             ("wanted", ws["desired_state"]),
             ("since", present.ago(ws["phase_changed_at"])),
             ("address", ws["url"]),
-            ("template", f"{ws['template']} {ws['image_ref']}".strip()),
+            ("template", ws["template"]),
+            ("image", _image(ws)),
+            ("git repository", ws["git_url"]),
+            ("sleeps after", _ttl(ws["standby_ttl_seconds"])),
+            ("is archived after", _ttl(ws["archive_ttl_seconds"])),
+            ("notes", ws["memo"]),
             ("last used", present.ago(ws["last_access_at"])),
             ("error", f"{error['reason']}: {error['message']}" if error else None),
             ("deleted", present.ago(ws["deleted_at"])),
+            ("can be brought back", _until(ws["undo_until"])),
         )
     )
+
+
+def _image(ws: Json) -> str:
+    """What it runs; what its template names by now, if that is another."""
+    present_one, coming = (ws[name] or "(the runtime's own)" for name in ("image_ref", "next_image_ref"))
+    if present_one == coming or not ws["conditions"]["infra.container_ready"]["status"]:
+        return coming
+    return f"{present_one}; from its next start {coming}"
+
+
+def _ttl(seconds: int | None) -> str | None:
+    return None if seconds is None else present.span(seconds) if seconds else "never"
+
+
+def _until(moment: str | None) -> str | None:
+    return None if moment is None else f"until {moment[:16].replace('T', ' ')} UTC ({present.ago(moment)})"
 
 
 @app.command("start")
@@ -153,7 +240,7 @@ def delete(
     timeout: Timeout = PATIENCE,
     as_json: AsJson = False,
 ) -> None:
-    """Delete it. Its home is archived first; `codehub ws undelete` brings it back for a while.
+    """Delete it. Its home is archived first; `codehub ws undelete` brings it back within a week (or what was set).
 
     Example: `codehub ws delete demo --yes`
     """
@@ -163,7 +250,8 @@ def delete(
             raise ClientFailed("Not deleted.")
         ws = client.delete(f"/workspaces/{ws['id']}")
         if not as_json:
-            present.note(f"To bring it back: codehub ws undelete {ws['id']}")
+            window = present.span(client.get("/limits")["undo_seconds"])
+            present.note(f"It can be brought back for {window}: codehub ws undelete {ws['id']}")
         finish(client, ws, "Deleting", wait=wait, timeout=timeout, as_json=as_json)
 
 
@@ -230,6 +318,7 @@ def open_workspace(
 stories.register(app)
 restore_points.register(app)
 leases.register(app)
+workspace_settings.register(app)
 
 
 def _wish(workspace: str, desired: str, doing: str, *, wait: bool, timeout: float, as_json: bool) -> None:

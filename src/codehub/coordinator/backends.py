@@ -28,6 +28,8 @@ from codehub.ports.stores import Term
 T = TypeVar("T")
 
 CALL_SECONDS = 60.0
+ENDPOINTS = {"kubernetes": "k8s-api"}
+"""Where the specification's name for an endpoint is not the runtime's own."""
 WORLDS = {"runtime": Backend.RUNTIME, "jobs": Backend.RUNTIME, "archives": Backend.ARCHIVES}
 
 
@@ -52,9 +54,15 @@ class Backends:
         self._recognition = recognition
         self._call_seconds = call_seconds
         self._acted: dict[UUID, float] = {}
+        engine = ENDPOINTS.get(runtime.name, runtime.name)
+        self._endpoints = {"runtime": engine, "jobs": engine, "archives": archives.name}
 
     def acted_at(self, workspace_id: UUID) -> float:
         return self._acted.get(workspace_id, float("-inf"))
+
+    def endpoint(self, backend: str) -> str:
+        """What people call it: docker, k8s-api, s3 …"""
+        return self._endpoints[backend]
 
     async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
         found = await self._ask("runtime", lambda: self._runtime.containers(ids))
@@ -98,13 +106,9 @@ class Backends:
         await self._act(workspace_id, "runtime", lambda: self._runtime.remove_container(workspace_id))
 
     async def start_job(self, spec: JobSpec) -> None:
-        """The job looks at the store's mark by itself too: by then it may be another. A store that does not say whose
-        it is costs no try: nothing was begun."""
+        """The job looks at the store's mark by itself too: by then it may be another."""
         self._refuse_stale()
-        try:
-            owner = StoreOwner(owner_key(self._recognition.prefix), await self._recognise(Backend.ARCHIVES))
-        except Unreachable as error:
-            raise CircuitOpen(str(error), **error.context) from error
+        owner = StoreOwner(owner_key(self._recognition.prefix), await self._recognise(Backend.ARCHIVES))
         await self._act(spec.workspace_id, "jobs", lambda: self._jobs.start(replace(spec, owner=owner)))
 
     async def clear_job(self, workspace_id: UUID) -> None:
@@ -117,6 +121,10 @@ class Backends:
 
     async def delete_archive(self, workspace_id: UUID, key: str) -> None:
         await self._act(workspace_id, "archives", lambda: self._archives.delete(key))
+
+    async def remove_leftovers(self) -> int:
+        self._refuse_stale()
+        return await self._ask("runtime", self._runtime.remove_leftovers)
 
     async def recognise_all(self) -> None:
         for backend in Backend:
@@ -145,7 +153,7 @@ class Backends:
                 lambda: self._call(backend.value, lambda: self._archives.claim(self._recognition.install)),
             )
         except AnotherWorld as error:
-            error.context["endpoint"] = backend.value
+            error.context["endpoint"] = self._endpoints[backend.value]
             raise
 
     async def _identity(self, backend: Backend) -> str | None:
@@ -175,5 +183,5 @@ class Backends:
         try:
             return await self._breakers[backend].call(within_time)
         except BackendError as error:
-            error.context.setdefault("endpoint", backend)
+            error.context.setdefault("endpoint", self._endpoints[backend])
             raise

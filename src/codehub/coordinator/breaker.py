@@ -1,12 +1,15 @@
-"""A circuit breaker per backend: after repeated silence nobody asks for a while, and waiting burns no tries."""
+"""A circuit breaker per backend: after repeated silence nobody asks for a while, and waiting burns no tries. The admins
+are told when a backend falls silent and when it answers again.
+"""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import structlog
 
 from codehub.domain.errors import BackendError, CircuitOpen, Unreachable
-from codehub.ports.signals import Clock
+from codehub.ports.signals import Clock, Notifier
 from codehub.telemetry import BREAKER_STATE, Metrics
 
 T = TypeVar("T")
@@ -18,13 +21,16 @@ OPEN_SECONDS = 5.0
 
 
 class Breaker:
-    """Closed → open after `failures` unanswered calls in a row → one trial call after `seconds`."""
+    """Closed → open after `failures` unanswered calls in a row → one trial call after `seconds`. `changed` hears the
+    backend's name and, when it opens, the error; when it closes, None."""
 
     def __init__(
         self,
         backend: str,
         clock: Clock,
         metrics: Metrics,
+        changed: Callable[[str, str | None], None] = lambda _backend, _error: None,
+        *,
         failures: int = FAILURES_TO_OPEN,
         seconds: float = OPEN_SECONDS,
     ) -> None:
@@ -36,6 +42,7 @@ class Breaker:
         self._failures = 0
         self._opened_at: float | None = None
         self._trying = False
+        self._changed = changed
 
     @property
     def is_open(self) -> bool:
@@ -63,6 +70,7 @@ class Breaker:
     def _open(self, error: Unreachable) -> None:
         if self._opened_at is None:
             log.warning("backend does not answer", backend=self.backend, error=str(error))
+            self._changed(self.backend, str(error))
         self._opened_at = self._clock.monotonic()
         self._metrics.set(BREAKER_STATE, 1, backend=self.backend)
 
@@ -70,5 +78,27 @@ class Breaker:
         self._failures = 0
         if self._opened_at is not None:
             log.info("backend answers again", backend=self.backend)
+            self._changed(self.backend, None)
             self._opened_at = None
             self._metrics.set(BREAKER_STATE, 0, backend=self.backend)
+
+
+class BackendNotices:
+    """One notice to the admins when a backend falls silent and one when it answers again. A notice may take a webhook's
+    time, so it is sent beside the calls. Jobs run on the runtime's engine, which speaks for them."""
+
+    def __init__(self, notifier: Notifier) -> None:
+        self._notifier = notifier
+        self._waiting: asyncio.Queue[tuple[str, str | None]] = asyncio.Queue()
+
+    def changed(self, backend: str, error: str | None) -> None:
+        if backend != "jobs":
+            self._waiting.put_nowait((backend, error))
+
+    async def run(self) -> None:
+        while True:
+            backend, error = await self._waiting.get()
+            if error is None:
+                await self._notifier.notify("backend answers again", {"backend": backend})
+            else:
+                await self._notifier.notify("backend does not answer", {"backend": backend, "error": error})

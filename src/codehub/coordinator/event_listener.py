@@ -4,7 +4,8 @@ Payloads are ids only. After a gap anything may have changed: everybody is told 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 from uuid import UUID
 
 import structlog
@@ -32,6 +33,7 @@ class EventListener:
         metrics: Metrics,
         sse_prefix: str = "codehub:sse:",
         wake_prefix: str = "codehub:wake:",
+        sender: str = "",
     ) -> None:
         self._feed = feed
         self._bus = bus
@@ -40,6 +42,7 @@ class EventListener:
         self._metrics = metrics
         self._sse_prefix = sse_prefix
         self._wake_prefix = wake_prefix
+        self._sender = sender
 
     async def run(self) -> None:
         """Until the feed is lost; whoever restarts us begins with a resync."""
@@ -88,7 +91,7 @@ class EventListener:
         workspace_id = str(change.workspace_id)
         match change.channel:
             case Channel.WAKE:
-                return f"{self._wake_prefix}wc", {"type": "wake", "id": workspace_id}
+                return f"{self._wake_prefix}wc", {"type": "wake", "id": workspace_id, "sender": self._sender}
             case Channel.SSE:
                 return f"{self._sse_prefix}{change.owner_id}", {"type": "updated", "id": workspace_id}
             case Channel.DELETED:
@@ -102,6 +105,32 @@ class EventListener:
             return False
         self._metrics.add(EVENTS_PUBLISHED, channel="wake" if channel.startswith(self._wake_prefix) else "sse")
         return True
+
+
+class WakeListener:
+    """Hints from outside on the channel of wakes: a message with a workspace's id asks for a look at that one at once,
+    any other message for a look at all. What this process has published itself, it has acted on already."""
+
+    def __init__(
+        self, bus: Bus, channel: str, wake: Callable[[UUID], None], resync: Callable[[], None], sender: str
+    ) -> None:
+        self._bus = bus
+        self._channel = channel
+        self._wake = wake
+        self._resync = resync
+        self._sender = sender
+
+    async def run(self) -> None:
+        """Until the bus is lost: hints may be, and the periodic passes see what they would have told."""
+        async for message in self._bus.subscribe(self._channel):
+            if message.get("sender") != self._sender:
+                self._hear(message)
+
+    def _hear(self, message: Mapping[str, Any]) -> None:
+        try:
+            self._wake(UUID(message["id"]))
+        except (KeyError, ValueError, TypeError, AttributeError):
+            self._resync()
 
 
 def _forget(heard: "asyncio.Queue[Change | None]") -> None:

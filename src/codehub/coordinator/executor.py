@@ -11,9 +11,9 @@ from uuid import UUID
 
 from codehub.coordinator.backends import Backends
 from codehub.domain import naming, operations
-from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
+from codehub.domain.errors import BackendError, ErrorReason, HeldBack, JobInterrupted, VolumeInUse
 from codehub.domain.judge import ArchiveState, Facts
-from codehub.domain.plan import Policy, wants_volume_gone
+from codehub.domain.plan import Policy, next_operation, wants_volume_gone
 from codehub.domain.protection import RestorePoint
 from codehub.domain.template import Template
 from codehub.domain.workspace import NO_VOLUME, Operation, Progress, Workspace
@@ -89,13 +89,13 @@ class Step:
     @property
     def _volume(self) -> str:
         if self.row.home_store_key is None:
-            raise BackendError("the workspace has no volume name", reason=ErrorReason.MISMATCH)
+            raise _mismatch("the workspace has no volume name", expected="a volume's name", actual="none")
         return self.row.home_store_key
 
     @property
     def _archive_key(self) -> str:
         if self.row.archive_op_id is None:
-            raise BackendError("the archive has no id", reason=ErrorReason.MISMATCH)
+            raise _mismatch("the archive has no id", expected="an archive's id", actual="none")
         return naming.archive_key(self._policy.archive_prefix, self.row.id, self.row.archive_op_id)
 
     async def _create_empty_archive(self) -> None:
@@ -115,23 +115,40 @@ class Step:
             await self._start_container()
 
     async def _start_container(self) -> None:
-        """That it was started is recorded, so that one which exits at once is a failed try and not a leftover."""
-        pulling = await self._backends.start_container(await self._container_spec())
+        """That it was started is recorded, so that one which exits at once is a failed try and not a leftover. Before
+        that its image is: a workspace follows its template at each start."""
+        spec = await self._container_spec()
+        if spec.image_ref != self.row.image_ref:
+            await self._record(replace(self.row, image_ref=spec.image_ref), "image")
+        try:
+            pulling = await self._backends.start_container(spec)
+        except HeldBack as held:
+            await self._wait_to_start(Progress(step=str(held)))
+            return
         if pulling is not None:
-            await self._progressed(Progress(pulling.bytes, 0, pulling.total_bytes, pulling.detail), excuse=True)
+            await self._wait_to_start(Progress(pulling.bytes, 0, pulling.total_bytes, pulling.detail))
         elif self.row.op_progress != STARTED:
             await self._record(replace(self.row, op_progress=STARTED), "started")
 
+    async def _wait_to_start(self, progress: Progress) -> None:
+        """Nothing has begun, and may not for long: whoever no longer wants it need not wait for that."""
+        if next_operation(self.row) is Operation.STARTING:
+            await self._progressed(progress, excuse=True)
+        else:
+            await self._record(operations.abandon(self.row), "wish_changed")
+
     async def _container_spec(self) -> ContainerSpec:
-        """Variables and limits are the template's of today: what an admin mends is there at the next start."""
+        """Image, variables and limits are the template's of today, also of one that nothing new is made from: what an
+        admin mends is there at the next start. Without a template it keeps its image."""
         template = await self._template()
-        share, env = Share(), {}
+        share, env, image_ref = Share(), {}, self.row.image_ref
         if template is not None:
+            image_ref = template.image_ref
             share = Share(template.cpu, template.memory_bytes, template.disk_bytes, template.pids)
             env = dict(template.env)
         if self.row.git_url:
             env["CODEHUB_GIT_URL"] = self.row.git_url
-        return ContainerSpec(self.row.id, self._volume, self.row.image_ref, env, share)
+        return ContainerSpec(self.row.id, self._volume, image_ref, env, share)
 
     async def _template(self) -> Template | None:
         return await self._templates.get(self.row.template) if self._templates else None
@@ -170,7 +187,7 @@ class Step:
         state = await self._backends.look(self._archive_key)
         if state is not ArchiveState.READABLE:
             message = f"the archive was lost before the volume was deleted ({state}); the volume is kept"
-            raise BackendError(message, reason=ErrorReason.MISMATCH)
+            raise _mismatch(message, expected=ArchiveState.READABLE.value, actual=state.value)
         await self._delete_volume()
 
     async def _delete_volume(self) -> None:
@@ -256,7 +273,10 @@ class Step:
             return job.result
         await self._backends.clear_job(self.row.id)
         message = job.message or f"the {kind} job ended without a result"
-        raise BackendError(message, reason=job.reason or ErrorReason.ACTION_FAILED, action=kind.value)
+        if job.reason is ErrorReason.UNREACHABLE:
+            raise JobInterrupted(message, endpoint=self._backends.endpoint("archives"), action=kind.value)
+        said = {"exit_code": job.exit_code, "stderr": job.stderr or None}
+        raise BackendError(message, reason=job.reason or ErrorReason.ACTION_FAILED, action=kind.value, **said)
 
     async def _commit_archive(self, result: JobResult) -> None:
         point = RestorePoint(
@@ -286,5 +306,9 @@ class Step:
     @property
     def _op_id(self) -> UUID:
         if self.row.op_id is None:
-            raise BackendError("the operation has no id", reason=ErrorReason.MISMATCH)
+            raise _mismatch("the operation has no id", expected="an operation's id", actual="none")
         return self.row.op_id
+
+
+def _mismatch(message: str, *, expected: str, actual: str) -> BackendError:
+    return BackendError(message, reason=ErrorReason.MISMATCH, expected=expected, actual=actual)

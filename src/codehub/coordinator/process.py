@@ -15,11 +15,12 @@ from uuid import UUID
 import structlog
 
 from codehub.coordinator.backends import Backends
-from codehub.coordinator.breaker import Breaker
-from codehub.coordinator.event_listener import EventListener
+from codehub.coordinator.breaker import BackendNotices, Breaker
+from codehub.coordinator.event_listener import EventListener, WakeListener
 from codehub.coordinator.executor import Executor
 from codehub.coordinator.gc_report import CollectorReport, Survey
 from codehub.coordinator.gc_runner import GcRunner
+from codehub.coordinator.isolation_watch import IsolationWatch
 from codehub.coordinator.observer import Observer
 from codehub.coordinator.queue import WorkQueue
 from codehub.coordinator.recognition import AGAIN_SECONDS, Recognition, campaign
@@ -63,6 +64,7 @@ PEACE_SECONDS = 300.0
 """What runs rarely waits so long into a term, at most: terms may be shorter than its interval, and it must run all the
 same."""
 STALE_PASS_SECONDS = 60.0
+LEFTOVERS_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,11 @@ class Reign:
         robot = Actor("coordinator", term.epoch)
         self._statuses = outside.statuses(term.epoch)
         wishes = Wishes(outside.specs, tuning.limits)
-        breakers = {name: Breaker(name, clock, outside.metrics) for name in ("runtime", "jobs", "archives")}
+        self._notices = BackendNotices(outside.notifier)
+        breakers = {
+            name: Breaker(name, clock, outside.metrics, self._notices.changed)
+            for name in ("runtime", "jobs", "archives")
+        }
         recognition = Recognition(outside.worlds, term.epoch, clock, outside.install, tuning.policy.archive_prefix)
         ports = outside.runtime, outside.jobs, outside.archives
         backends = Backends(*ports, term, clock, breakers, recognition, tuning.call_seconds)
@@ -204,9 +210,20 @@ class Reign:
             tuning.retention,
             tuning.envelope,
         )
+        sender = f"coordinator {term.epoch}"
         self._events = EventListener(
-            outside.feed, outside.bus, self._wake, self._resync, outside.metrics, tuning.sse_prefix, tuning.wake_prefix
+            outside.feed,
+            outside.bus,
+            self._wake,
+            self._resync,
+            outside.metrics,
+            tuning.sse_prefix,
+            tuning.wake_prefix,
+            sender,
         )
+        self._isolation = IsolationWatch(outside.runtime, outside.notifier, outside.metrics)
+        self._backends = backends
+        self._wakes = WakeListener(outside.bus, f"{tuning.wake_prefix}wc", self._look_at_once, self._resync, sender)
         self._gc_due = clock.monotonic() + _first(tuning.gc_interval)
         self._woken: dict[UUID, float] = {}
         self._look_at_all = asyncio.Event()
@@ -215,9 +232,13 @@ class Reign:
         """Until the term is over. The components never end by themselves."""
         components: dict[str, Callable[[], Awaitable[None]]] = {
             "event listener": self._events.run,
+            "wake listener": self._wakes.run,
+            "backend notices": self._notices.run,
             "hints": self._take_hints,
             "full passes": self._full_passes,
             "active passes": self._active_passes,
+            "isolation watch": self._isolation.run,
+            "leftovers": self._leftover_ticks,
             "ttl runner": self._ttl_ticks,
             "gc runner": self._gc_ticks,
         }
@@ -282,6 +303,11 @@ class Reign:
         self._woken[workspace_id] = self._clock.monotonic() + self._tuning.active_duration
         self.queue.add(workspace_id)
 
+    def _look_at_once(self, workspace_id: UUID) -> None:
+        """Somebody outside says that something has changed: what was seen before says nothing of it."""
+        self.observer.distrust(workspace_id)
+        self._wake(workspace_id)
+
     def _resync(self) -> None:
         self._look_at_all.set()
 
@@ -314,6 +340,14 @@ class Reign:
             self._metrics.observe(PASS_SECONDS, self._clock.monotonic() - now, kind="active")
             self._metrics.set(QUEUE_DEPTH, len(self.queue))
             await self._clock.sleep(self._tuning.active_interval)
+
+    async def _leftover_ticks(self) -> None:
+        while True:
+            await self._clock.sleep(LEFTOVERS_SECONDS)
+            try:
+                await self._backends.remove_leftovers()
+            except CodeHubError as error:
+                log.debug("leftovers are looked for later", error=str(error))
 
     async def _ttl_ticks(self) -> None:
         while True:

@@ -14,7 +14,7 @@ from codehub.coordinator.executor import Executor, Step
 from codehub.coordinator.measures import count_change
 from codehub.coordinator.observer import Observer
 from codehub.domain import naming, operations
-from codehub.domain.errors import BackendError, CircuitOpen, Unreachable
+from codehub.domain.errors import REASONS, BackendError, JobInterrupted, Unreachable
 from codehub.domain.judge import ArchiveState, Facts, judge
 from codehub.domain.operations import Failure, settle_health
 from codehub.domain.plan import (
@@ -27,6 +27,7 @@ from codehub.domain.plan import (
     Policy,
     Recover,
     Relapse,
+    RemoveLeftovers,
     Repoint,
     Settled,
     TakeRestorePoint,
@@ -117,7 +118,7 @@ class Reconciler:
             await self._tell_of_newer_home(row, it.loaded)
         return row
 
-    async def _decided(self, it: Situation) -> tuple[Workspace, str]:  # noqa: C901, PLR0911 - one line per decision
+    async def _decided(self, it: Situation) -> tuple[Workspace, str]:  # noqa: C901, PLR0911, PLR0912 - one line per decision
         ws, now = it.judged, it.now
         match it.decision:
             case Settled() | Continue():
@@ -142,6 +143,8 @@ class Reconciler:
                 return await self._restore_point_taken(ws)
             case Repoint():
                 return await self._repointed(it)
+            case RemoveLeftovers():
+                return operations.without_leftovers(ws, it.facts.volumes or ()), "leftovers_gone"
             case Undelete():
                 await self._executor.wishes.bring_back(ws.id, self._executor.robot)
                 # what was being uploaded when it was deleted may be swept even now: its name is not used again
@@ -150,7 +153,7 @@ class Reconciler:
 
     async def _act(self, row: Workspace, it: Situation) -> float | None:
         silent = self._since_last(it.loaded, it.now)
-        self._seen_at[row.id] = self._clock.monotonic()
+        self._seen_at[row.id] = max(self._clock.monotonic(), self._seen_at.get(row.id, 0.0))
         match it.decision:
             case Wait(_, until, _):
                 return None if until is None else max((until - it.now).total_seconds(), SOON)
@@ -158,6 +161,10 @@ class Reconciler:
                 return None
             case Begin() | Continue():
                 return await self._advance(row, it, silent)
+            case RemoveLeftovers(volumes):
+                for name in volumes:
+                    await self._backends.delete_volume(row.id, name)
+                return SOON if volumes else None
             case _:
                 return 0.0
 
@@ -168,13 +175,10 @@ class Reconciler:
         step = self._executor.step(row, it.facts, it.now)
         try:
             await step.take()
-        except CircuitOpen:
-            await self._statuses.record(step.row, operations.excused(step.row, silent), reason="waiting")
-            return None
         except BackendError as error:
             if isinstance(error, Unreachable) and "endpoint" not in error.context:
                 raise  # our own database: the pass failed, not the operation
-            return await self._failed(step, error, it.now)
+            return await self._failed(step, error, it.now, silent + self._clock.monotonic() - began)
         if step.watches:
             return WATCH
         if self._backends.acted_at(row.id) >= began or step.row is not row:
@@ -183,22 +187,30 @@ class Reconciler:
             return max(PROBE, (it.now - row.op_started_at).total_seconds() * PROBE_SHARE)
         return None
 
-    async def _failed(self, step: Step, error: BackendError, now: datetime) -> float:
-        failure = Failure(error.reason, str(error), error.context)
-        after = operations.failed(step.row, failure, self._policy, self._ids.jitter(), now)
+    async def _failed(self, step: Step, error: BackendError, now: datetime, silent: float) -> float:
+        """`silent`: how long the backend has been so, if it is an outage; that time counts against no deadline."""
+        failure, row = Failure(error.reason, str(error), error.context), step.row
+        if isinstance(error, JobInterrupted):
+            row = operations.begun_anew(row, now)
+        elif REASONS[error.reason].is_outage:
+            row = operations.excused(row, silent)
+        after = operations.failed(row, failure, self._policy, self._ids.jitter(), now)
         row = await self._statuses.record(step.row, after, reason=error.reason.value)
         count_change(self._metrics, step.row, row, now)
         if row.phase is Phase.ERROR:
             await self._tell(row)
             return 0.0
-        return max((row.retry_at - now).total_seconds(), SOON) if row.retry_at else SOON
+        pause = max((row.retry_at - now).total_seconds(), SOON) if row.retry_at else SOON
+        if REASONS[error.reason].is_outage:
+            self._seen_at[row.id] = self._clock.monotonic() + pause  # which is excused already
+        return pause
 
     def _since_last(self, loaded: Workspace, now: datetime) -> float:
         """How long the backend has been silent since this workspace was last looked at. What another leader saw of the
         silence stands in the row."""
         last = self._seen_at.get(loaded.id)
         if last is not None:
-            return self._clock.monotonic() - last
+            return max(self._clock.monotonic() - last, 0.0)
         return (now - loaded.updated_at).total_seconds() if _unseen(loaded) else 0.0
 
     async def _recovered(self, it: Situation) -> tuple[Workspace, str]:
@@ -211,7 +223,7 @@ class Reconciler:
                 facts = await self._observer.look(ws)
         newest = None
         if ws.recover_action is RecoverAction.USE_ARCHIVE and not ws.restore_pending:
-            newest = await self._newest_readable(ws, besides=None)
+            newest = await self._newest_readable(ws, besides=_just_failed(ws))
         row = operations.recovered(ws, newest)
         if row.archive_key != ws.archive_key:
             state = await self._backends.look(row.archive_key) if row.archive_key else ArchiveState.UNKNOWN
@@ -244,7 +256,7 @@ class Reconciler:
         for point in await self._statuses.restore_points(ws.id):
             # one that was given up and taken back is the workspace's own again
             held = point.released_at is None or point.key == ws.archive_key
-            usable = held and point.key != besides
+            usable = held and point.key != besides and point.key not in ws.home.corrupted
             if usable and await self._backends.look(point.key) is ArchiveState.READABLE:
                 return point.key
         return None
@@ -272,6 +284,12 @@ class Reconciler:
                 "opened": row.home_store_key,
             },
         )
+
+
+def _just_failed(ws: Workspace) -> str | None:
+    """The archive whose restore has just ended in ERROR: who asks for an archive now means another."""
+    error = ws.error_info
+    return ws.archive_key if error is not None and error.operation == Operation.RESTORING.value else None
 
 
 def _unseen(loaded: Workspace) -> bool:

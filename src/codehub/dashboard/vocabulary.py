@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from codehub.domain.access import Door, doorway_of_phase
-from codehub.domain.envelope import Check
+from codehub.domain.audit import AuditAction
+from codehub.domain.envelope import WAIVABLE, Check
 from codehub.domain.errors import REASONS, ErrorReason
 from codehub.domain.identity import Scope
 from codehub.domain.ledger import Kind
@@ -83,6 +84,36 @@ CONDITION_WORDS: Final[Mapping[str, str]] = {
     "policy.healthy": "Health",
 }
 
+AUDIT_WORDS: Final[Mapping[AuditAction, str]] = {
+    AuditAction.SIGN_IN: "signed in",
+    AuditAction.SIGN_IN_OIDC: "signed in through the provider",
+    AuditAction.SIGN_IN_FAILED: "failed to sign in",
+    AuditAction.SIGN_OUT: "signed out",
+    AuditAction.REVOKE_SESSION: "ended a session",
+    AuditAction.CHANGE_PASSWORD: "changed the password",
+    AuditAction.RESET_PASSWORD: "set a new password",
+    AuditAction.CREATE_TOKEN: "made a token",
+    AuditAction.REVOKE_TOKEN: "revoked a token",
+    AuditAction.CREATE_USER: "made the account",
+    AuditAction.ENABLE_USER: "enabled the account",
+    AuditAction.DISABLE_USER: "disabled the account",
+    AuditAction.SET_ROLE: "changed the role",
+    AuditAction.SET_MAX_RUNNING: "changed how much may run at once",
+    AuditAction.PUT_TEMPLATE: "changed the template",
+    AuditAction.RESTORE: "restored the database from a backup",
+    AuditAction.FORGET_BACKEND: "let another backend be used",
+    AuditAction.COLLECT_GARBAGE: "asked for garbage to be collected",
+    AuditAction.SHOW_WORKSPACE: "looked at the workspace",
+    AuditAction.READ_EVENTS: "read its history",
+    AuditAction.READ_LOGS: "read its log",
+    AuditAction.ISSUE_TICKET: "opened the workspace",
+    AuditAction.ENTER_WORKSPACE: "went into the workspace",
+    AuditAction.LIST_ARCHIVES: "listed its restore points",
+    AuditAction.LIST_ARCHIVE: "looked into a restore point",
+    AuditAction.DOWNLOAD_FROM_ARCHIVE: "downloaded from a restore point",
+    AuditAction.DOWNLOAD_ARCHIVE: "downloaded a whole restore point",
+}
+
 _ENTERED_BY: Final = frozenset({Door.FORWARD, Door.WAIT})
 
 
@@ -133,6 +164,8 @@ def states() -> dict[str, Any]:
         "KINDS": [kind.value for kind in Kind],
         "GARBAGE": {why.name.lower(): why.value for why in Why},
         "REFUSALS": [check.value for check in Check],
+        "WAIVABLE": [check.value for check in WAIVABLE],
+        "AUDIT": {action.value: AUDIT_WORDS[action] for action in AuditAction},
         "THINGS": [kind.value for kind in ThingKind],
         "SCOPES": [scope.value for scope in Scope],
     }

@@ -7,13 +7,16 @@ CodeHubError
 │   ├── LimitReached   no free slot, or too many of something (contract: limits are exact)
 │   ├── Unauthenticated  nobody we know, or no longer signed in
 │   ├── Forbidden      known, but may not do that
-│   │   └── WrongPassword  the present one, when it is to be changed
+│   │   ├── WrongPassword  the present one, when it is to be changed
+│   │   └── ProofNeeded    it has been a while since they proved who they are
 │   ├── TooManyTries   too many failed sign-ins; carries how long to wait
 │   └── Invalid        the value itself is wrong
 ├── BackendError       a backend answered with a failure; carries an ErrorReason
 │   ├── Unreachable    it did not answer: the truth is unknown
+│   │   ├── JobInterrupted  a storage job could not reach the store, or ended with its engine
 │   │   └── CircuitOpen  we did not even ask
 │   │       └── AnotherWorld  it is not the one that holds our homes or archives
+│   ├── HeldBack       not begun: something must be in order first, and is looked at again
 │   ├── VolumeInUse    a container still holds the volume
 │   └── JobConflict    a job of another operation still runs
 └── Stale              our term or operation is over: drop the result, touch nothing
@@ -42,10 +45,13 @@ class ErrorReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReasonRule:
+    """`is_outage`: the backend gave no answer, so nothing failed for certain: it is waited for and uses up no try."""
+
     terminal_at_once: bool
     clears_itself: bool
     meaning: str
     what_to_do: str
+    is_outage: bool = False
 
 
 REASONS: Mapping[ErrorReason, ReasonRule] = MappingProxyType(
@@ -60,7 +66,8 @@ REASONS: Mapping[ErrorReason, ReasonRule] = MappingProxyType(
             False,
             False,
             "A backend (engine, object store) did not answer.",
-            "Bring the backend back; CodeHub retries, and after the last try recover with 'retry'.",
+            "Bring the backend back; CodeHub waits for it and goes on by itself.",
+            is_outage=True,
         ),
         ErrorReason.ACTION_FAILED: ReasonRule(
             False,
@@ -112,6 +119,23 @@ REASONS: Mapping[ErrorReason, ReasonRule] = MappingProxyType(
         ),
     },
 )
+
+
+CONTEXT_FIELDS: Mapping[ErrorReason, tuple[str, ...]] = MappingProxyType(
+    {
+        ErrorReason.MISMATCH: ("expected", "actual"),
+        ErrorReason.UNREACHABLE: ("endpoint", "status_code", "error"),
+        ErrorReason.ACTION_FAILED: ("action", "exit_code", "stderr"),
+        ErrorReason.TIMEOUT: ("operation", "elapsed_seconds", "limit_seconds"),
+        ErrorReason.RETRY_EXCEEDED: ("max_retries", "last_error"),
+        ErrorReason.DATA_LOST: ("archive_key", "detail"),
+        ErrorReason.IMAGE_PULL_FAILED: ("action", "image"),
+        ErrorReason.CONTAINER_WITHOUT_VOLUME: ("expected", "actual"),
+        ErrorReason.ARCHIVE_CORRUPTED: ("archive_key", "detail"),
+        ErrorReason.ARCHIVE_ACCESS_ERROR: ("archive_key", "detail"),
+    }
+)
+"""What `error_info.context` holds for each reason, always; null where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +228,10 @@ class WrongPassword(Forbidden):
     code = "wrong_password"
 
 
+class ProofNeeded(Forbidden):
+    code = "proof_needed"
+
+
 class TooManyTries(Refused):
     """`retry_after`: the seconds to wait before the next try."""
 
@@ -227,12 +255,21 @@ class Unreachable(BackendError):
     reason = ErrorReason.UNREACHABLE
 
 
+class JobInterrupted(Unreachable):
+    """A storage job could not reach the store, or was ended with its engine: all the time since its last progress was
+    an outage."""
+
+
 class CircuitOpen(Unreachable):
-    """Asked nobody: the breaker is open, so this burns no try."""
+    """Asked nobody: the breaker is open."""
 
 
 class AnotherWorld(CircuitOpen):
-    """Whatever it answers is not about us. Like an open breaker, it costs nobody a try."""
+    """Whatever it answers is not about us."""
+
+
+class HeldBack(BackendError):
+    """The backend answers, and yet must not begin this now: it costs no try, and its deadline stands still."""
 
 
 class VolumeInUse(BackendError):

@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-from codehub.domain.errors import Conflict, Forbidden
+from codehub.domain.errors import Conflict, Forbidden, ProofNeeded
 
 
 class Role(StrEnum):
@@ -50,7 +50,8 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A browser's. `id` is the hash of its secret in hexadecimal: good for naming it, useless for being it."""
+    """A browser's. `id` is the hash of its secret in hexadecimal: good for naming it, useless for being it.
+    `is_fresh`: when it was read, its person had proved who they are a short while ago."""
 
     id: str
     user_id: UUID
@@ -59,6 +60,7 @@ class Session:
     expires_at: datetime
     address: str = ""
     agent: str = ""
+    is_fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +80,15 @@ class ApiToken:
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Somebody signed in. `credential` names the session or token in the audit log, never its secret; `expires_at` is
-    when a token that has an end ends; `address` is where the request came from."""
+    when a token that has an end ends; `address` is where the request came from; `is_fresh`: the person behind the
+    session proved who they are a short while ago, which no token ever does."""
 
     user: User
     credential: str
     scopes: Collection[Scope] = ALL_SCOPES
     expires_at: datetime | None = None
     address: str = ""
+    is_fresh: bool = False
 
     def may(self, scope: Scope) -> bool:
         if scope is Scope.ADMIN and self.user.role is not Role.ADMIN:
@@ -99,6 +103,14 @@ class Caller:
         if Scope.ADMIN in missing and self.user.role is not Role.ADMIN:
             raise Forbidden("Only an admin may do that. Ask one of them.")
         raise Forbidden(f"This token lacks the scope {', '.join(missing)}. Use one that has it, or sign in.")
+
+    def must_be_fresh(self) -> None:
+        """For what would outlive the credential that did it: accounts, roles, passwords, new tokens. Conflict
+        `needs_session` for a token; ProofNeeded unless its person has just proved who they are."""
+        if self.session_id is None:
+            raise Conflict("A token cannot do that. Sign in, and prove that it is you.", "needs_session")
+        if not self.is_fresh:
+            raise ProofNeeded("Prove that it is you: enter your password, or sign in again at your provider.")
 
     @property
     def session_id(self) -> str | None:

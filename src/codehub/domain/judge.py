@@ -69,11 +69,14 @@ VOLUME_RESTORING = "HalfRestored"
 VOLUME_LEAVING = "BeingDeleted"
 VOLUME_STRANGE = "UnexpectedVolume"
 VOLUME_REPLACED = "another volume stands under its name"
-CONTAINER_STARTING = "ContainerStarting"
-CONTAINER_ON_OLD_VOLUME = "ContainerOnOldVolume"
-CONTAINER_EXITED = "ContainerExited"
-CONTAINER_READY = "ContainerReady"
+CONTAINER_STARTING = "Starting"
+CONTAINER_ON_OLD_VOLUME = "OnOldVolume"
+CONTAINER_EXITED = "Exited"
+CONTAINER_READY = "Running"
 VOLUME_READY = "VolumeProvisioned"
+ARCHIVE_CORRUPTED = Condition(
+    status=False, reason=ArchiveState.CORRUPTED.value, message="a restore has read it and found its checksum wrong"
+)
 UNOBSERVED = "could not be observed: the backend did not answer"
 
 
@@ -94,6 +97,7 @@ def judge(ws: Workspace, facts: Facts, now: datetime) -> Workspace:
         archive_ready=_stamped(old.archive_ready, archive, now),
         container_ready=_stamped(old.container_ready, container, now),
         healthy=_stamped(old.healthy, healthy, now),
+        others=old.others,
     )
     archive_op_id = None if _may_have_written(replace(ws, home=home), facts) else ws.archive_op_id
     if (conditions, phase, home, archive_op_id) == (old, ws.phase, ws.home, ws.archive_op_id):
@@ -142,12 +146,18 @@ def _container_condition(ws: Workspace, facts: Facts) -> Condition:
     if seen is None:
         return NO_CONTAINER
     if not seen.running:
-        return Condition(status=False, reason=CONTAINER_EXITED, message=seen.detail)
+        return Condition(status=False, reason=container_reason(ws.runtime, CONTAINER_EXITED), message=seen.detail)
     if seen.volume and seen.volume != ws.home_store_key:
-        return Condition(status=False, reason=CONTAINER_ON_OLD_VOLUME, message=seen.volume)
+        old_volume = container_reason(ws.runtime, CONTAINER_ON_OLD_VOLUME)
+        return Condition(status=False, reason=old_volume, message=seen.volume)
     if seen.answered or ws.home.ready_instance == seen.instance:
-        return Condition(status=True, reason=CONTAINER_READY)
-    return Condition(status=False, reason=CONTAINER_STARTING, message=seen.detail)
+        return Condition(status=True, reason=container_reason(ws.runtime, CONTAINER_READY))
+    return Condition(status=False, reason=container_reason(ws.runtime, CONTAINER_STARTING), message=seen.detail)
+
+
+def container_reason(runtime: str, state: str) -> str:
+    """The reason of `infra.container_ready` names the backend that holds the container: `docker.Running`."""
+    return f"{runtime}.{state}"
 
 
 def _volume_condition(ws: Workspace, facts: Facts) -> Condition:
@@ -179,6 +189,8 @@ def _present_volume(ws: Workspace) -> Condition:
 def _archive_condition(ws: Workspace, facts: Facts) -> Condition:
     if ws.archive_key is None:
         return NO_ARCHIVE
+    if ws.archive_key in ws.home.corrupted:
+        return ARCHIVE_CORRUPTED
     if facts.archive is ArchiveState.UNKNOWN:
         return Condition(None, ws.conditions.archive_ready.reason, UNOBSERVED)
     return Condition(status=facts.archive is ArchiveState.READABLE, reason=facts.archive.value)
@@ -241,7 +253,7 @@ def _phase_despite_unknowns(
     for v, a, c in product(
         _values(volume, _present_volume(ws), NO_VOLUME),
         _values(archive, Condition(status=True, reason=ArchiveState.READABLE.value), NO_ARCHIVE),
-        _values(container, NO_CONTAINER, Condition(status=True, reason=CONTAINER_READY)),
+        _values(container, NO_CONTAINER, Condition(status=True, reason=container_reason(ws.runtime, CONTAINER_READY))),
     ):
         healthy = _health(ws, home, v, a, c)
         outcomes.setdefault(phase_of(ws.deleted_at, v, a, c, healthy), healthy)

@@ -11,9 +11,9 @@ from typing import Any
 from uuid import UUID
 
 from codehub.domain import naming
-from codehub.domain.errors import REASONS, ErrorInfo, ErrorReason, Unreachable
-from codehub.domain.judge import volume_lives
-from codehub.domain.plan import Policy, backoff, terminal_reason
+from codehub.domain.errors import CONTEXT_FIELDS, REASONS, ErrorInfo, ErrorReason, Unreachable
+from codehub.domain.judge import ARCHIVE_CORRUPTED, volume_lives
+from codehub.domain.plan import Policy, backoff, outage_pause, terminal_reason
 from codehub.domain.transitions import MAY_RUN_IN_ERROR, OPERATIONS
 from codehub.domain.workspace import (
     HEALTHY,
@@ -50,6 +50,10 @@ def begin(
         op_excused_seconds=0.0,
         retry_at=None,
     )
+    if not _goes_on_trying(ws, operation):
+        row = replace(row, error_count=0)
+        if ws.phase is not Phase.ERROR:
+            row = replace(row, error_reason=None, error_info=None)
     match operation:
         case Operation.PROVISIONING:
             return _new_incarnation(row, volumes, restoring=None)
@@ -65,6 +69,13 @@ def begin(
             return row
 
 
+def _goes_on_trying(ws: Workspace, operation: Operation) -> bool:
+    """Each operation has tries of its own. A start that succeeded leaves its count and no error, since a container that
+    dies right away was a failed attempt too (plan.Relapse)."""
+    tried = ws.error_info.operation if ws.error_info else Operation.STARTING.value
+    return operation.value == tried
+
+
 def _new_incarnation(ws: Workspace, volumes: Collection[str] | None, restoring: str | None) -> Workspace:
     """A new name for a new volume; the old home's archive id must not name the new home's archive. A number is recorded
     before its volume is made, so one above ours that is there already was made under a row that the database has lost:
@@ -74,19 +85,37 @@ def _new_incarnation(ws: Workspace, volumes: Collection[str] | None, restoring: 
     newer = {number for name in volumes if (number := naming.incarnation_of(ws.id, name) or 0) > ws.home.incarnation}
     number = max(newer, default=ws.home.incarnation) + 1
     home = HomeContext(incarnation=number, restoring=restoring, ready_instance=ws.home.ready_instance)
-    home = replace(home, passed_over=(*ws.home.passed_over, *sorted(newer)))
+    home = replace(
+        home,
+        passed_over=(*ws.home.passed_over, *sorted(newer)),
+        half_restored=_half_restored(ws.home),
+        corrupted=ws.home.corrupted,
+    )
     return replace(ws, home=home, home_store_key=naming.volume_name(ws.id, number), archive_op_id=None)
 
 
+def _half_restored(home: HomeContext) -> tuple[tuple[int, str], ...]:
+    """As the present incarnation is given up."""
+    given_up = () if home.restoring is None else ((home.incarnation, home.restoring),)
+    return (*home.half_restored, *(half for half in given_up if half not in home.half_restored))
+
+
+def without_leftovers(ws: Workspace, volumes: Collection[str]) -> Workspace:
+    """Half-restored volumes that are no longer there are forgotten."""
+    kept = tuple(half for half in ws.home.half_restored if naming.volume_name(ws.id, half[0]) in volumes)
+    return replace(ws, home=replace(ws.home, half_restored=kept))
+
+
 def complete(ws: Workspace) -> Workspace:
-    """`error_count` stays until the phase has held (plan.Forgive)."""
+    """The failed attempts of a start are counted until the phase has held (plan.Forgive); all others are over."""
     home = ws.home
     if ws.operation is Operation.ARCHIVING:
         home = replace(home, deleting_volume=False, live=False, marker=None, volume_instance=None)
     row = _ended(replace(ws, home=home))
     if ws.phase is Phase.ERROR:
         return row
-    return replace(row, error_reason=None, error_info=None, retry_at=None)
+    count = ws.error_count if ws.operation is Operation.STARTING else 0
+    return replace(row, error_count=count, error_reason=None, error_info=None, retry_at=None)
 
 
 def abandon(ws: Workspace) -> Workspace:
@@ -110,8 +139,17 @@ def excused(ws: Workspace, seconds: float) -> Workspace:
     return replace(ws, op_excused_seconds=ws.op_excused_seconds + seconds)
 
 
+def begun_anew(ws: Workspace, now: datetime) -> Workspace:
+    """Nothing since the last progress counts against the deadline, and what comes next has made none yet."""
+    return replace(ws, op_progress=None, op_progress_at=now, op_excused_seconds=0.0)
+
+
 def failed(ws: Workspace, failure: Failure, policy: Policy, jitter: float, now: datetime) -> Workspace:
-    """One more failed attempt: wait and try again, or, when no try is left, ERROR."""
+    """One more failed attempt: wait and try again, or, when no try is left, ERROR. An outage is no failed attempt."""
+    if REASONS[failure.reason].is_outage:
+        return interrupted(ws, failure, jitter, now)
+    if failure.reason is ErrorReason.ARCHIVE_CORRUPTED and ws.operation is Operation.RESTORING:
+        ws = _found_corrupted(ws, now)
     count = ws.error_count + 1
     if ws.phase is Phase.ERROR:
         return replace(ws, error_count=count, retry_at=now + backoff(count, policy, jitter))
@@ -136,6 +174,35 @@ def failed(ws: Workspace, failure: Failure, policy: Policy, jitter: float, now: 
         message = f"{_doing(ws)} failed {count} times; the last time: {failure.message}"
         failure = Failure(terminal, message, context)
     return enter_error(replace(ws, error_count=count), failure, now)
+
+
+def _found_corrupted(ws: Workspace, now: datetime) -> Workspace:
+    """Held against this archive until a person asks for it by name or for another try: what can be seen from outside,
+    that it is there and as long as it should be, says nothing of its bytes."""
+    if ws.archive_key is None or ws.archive_key in ws.home.corrupted:
+        return ws
+    home = replace(ws.home, corrupted=(*ws.home.corrupted, ws.archive_key))
+    archive = replace(ARCHIVE_CORRUPTED, last_transition_time=now)
+    return replace(ws, home=home, conditions=replace(ws.conditions, archive_ready=archive))
+
+
+def _believed_again(ws: Workspace, key: str | None) -> Workspace:
+    kept = tuple(other for other in ws.home.corrupted if other != key)
+    return replace(ws, home=replace(ws.home, corrupted=kept))
+
+
+def interrupted(ws: Workspace, failure: Failure, jitter: float, now: datetime) -> Workspace:
+    """A backend broke off, in whichever way: it is waited for, and neither tries nor time are used up. `occurred_at`
+    is when that began."""
+    before = ws.error_info
+    goes_on = before is not None and REASONS[before.reason].is_outage and before.operation == ws.operation.value
+    since = before.occurred_at if before is not None and goes_on else now
+    pause = outage_pause(now - since, jitter)
+    row = excused(replace(ws, retry_at=now + pause), pause.total_seconds())
+    if ws.phase is Phase.ERROR:
+        return row
+    info = replace(_info(ws, failure, ws.error_count, now, terminal=False), occurred_at=since)
+    return replace(row, error_reason=info.reason, error_info=info)
 
 
 def timed_out(ws: Workspace, elapsed: float, limit: float, now: datetime) -> Workspace:
@@ -203,7 +270,10 @@ def _stands(present: ErrorInfo | None, found: ErrorReason) -> bool:
 def _policy_context(ws: Workspace, reason: ErrorReason) -> dict[str, Any]:
     if reason is ErrorReason.ARCHIVE_ACCESS_ERROR:
         return {"archive_key": ws.archive_key, "detail": ws.conditions.archive_ready.reason}
-    return {"expected": f"volume {ws.home_store_key}", "actual": "no such volume", "archive_key": ws.archive_key}
+    volume = {"expected": f"volume {ws.home_store_key}", "actual": "no such volume"}
+    if reason is ErrorReason.DATA_LOST:
+        return {**volume, "archive_key": ws.archive_key, "detail": f"volume {ws.home_store_key} not found"}
+    return volume
 
 
 def repoint(ws: Workspace, archive_key: str | None) -> Workspace:
@@ -214,13 +284,15 @@ def repoint(ws: Workspace, archive_key: str | None) -> Workspace:
 
 
 def take_restore_point(ws: Workspace) -> Workspace:
-    return replace(
+    half = _half_restored(ws.home)
+    row = replace(
         ws,
         archive_key=ws.restore_from,
         archive_op_id=None,
         restore_handled_at=ws.restore_requested_at,
-        home=replace(ws.home, live=False, restoring=None, marker=None),
+        home=replace(ws.home, live=False, restoring=None, marker=None, half_restored=half),
     )
+    return _believed_again(row, ws.restore_from)
 
 
 def recovered(ws: Workspace, newest_readable: str | None) -> Workspace:
@@ -233,6 +305,8 @@ def recovered(ws: Workspace, newest_readable: str | None) -> Workspace:
     if ws.phase is not Phase.ERROR or (action is RecoverAction.USE_ARCHIVE and not chosen and not only_copy):
         return handled
     row = _out_of_error(handled)
+    if action is RecoverAction.RETRY:
+        row = _believed_again(row, row.archive_key)
     if only_copy and not whole:
         row = replace(row, home=replace(row.home, deleting_volume=False, live=True))
     if action is RecoverAction.FORGET_ARCHIVE:
@@ -242,8 +316,10 @@ def recovered(ws: Workspace, newest_readable: str | None) -> Workspace:
         return row
     key = chosen if action is RecoverAction.USE_ARCHIVE else None
     used = ws.restore_requested_at if action is RecoverAction.USE_ARCHIVE else ws.restore_handled_at
-    home = replace(row.home, live=False, restoring=None, deleting_volume=False, marker=None)
-    return replace(row, archive_key=key, archive_op_id=None, restore_handled_at=used, home=home, home_store_key=None)
+    half = _half_restored(row.home)
+    home = replace(row.home, live=False, restoring=None, deleting_volume=False, marker=None, half_restored=half)
+    row = replace(row, archive_key=key, archive_op_id=None, restore_handled_at=used, home=home, home_store_key=None)
+    return _believed_again(row, key)
 
 
 def _out_of_error(ws: Workspace) -> Workspace:
@@ -283,8 +359,34 @@ def _info(ws: Workspace, failure: Failure, count: int, now: datetime, *, termina
         error_count=count,
         previous_phase=previous,
         occurred_at=now,
-        context=failure.context,
+        context=_context(ws, failure),
     )
+
+
+_ACTIONS = {
+    Operation.PROVISIONING: "provision",
+    Operation.CREATE_EMPTY_ARCHIVE: "archive",
+    Operation.RESTORING: "restore",
+    Operation.STARTING: "start",
+    Operation.STOPPING: "delete",
+    Operation.ARCHIVING: "archive",
+    Operation.DISCARDING: "discard",
+    Operation.DELETING: "delete_volume",
+}
+"""What each operation does to the backend, in the specification's words."""
+
+
+def _context(ws: Workspace, failure: Failure) -> dict[str, Any]:
+    """Every field of the reason is there; what the failure itself does not say is taken from the row or is null."""
+    known = {
+        "action": _ACTIONS.get(ws.operation),
+        "error": failure.message,
+        "detail": failure.message,
+        "actual": failure.message,
+        "archive_key": ws.archive_key,
+        "image": ws.image_ref or None,
+    }
+    return {name: known.get(name) for name in CONTEXT_FIELDS[failure.reason]} | failure.context
 
 
 def _doing(ws: Workspace) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from codehub.domain import naming
 from codehub.domain.errors import REASONS, ErrorReason
 from codehub.domain.judge import Facts, volume_lives
 from codehub.domain.transitions import GIVES_UP_VOLUME, OPERATIONS, transition
@@ -15,6 +16,7 @@ from codehub.domain.workspace import NO_CONTAINER, Desired, Operation, Phase, Re
 
 HOLD_SECONDS = 60
 """A phase must hold this long before its failures are forgiven."""
+SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,14 @@ class Repoint:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoveLeftovers:
+    """The home is whole again: remove the half-restored volumes of the tries before. None are named when those that
+    are on record are gone already."""
+
+    volumes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Undelete:
     """A person wants a deleted workspace back."""
 
@@ -113,6 +123,7 @@ Decision = (
     | Recover
     | TakeRestorePoint
     | Repoint
+    | RemoveLeftovers
     | Undelete
 )
 
@@ -234,8 +245,20 @@ def _plan_idle(ws: Workspace, facts: Facts, now: datetime) -> Decision:
         return TakeRestorePoint() if facts.runtime_known else Wait("restore waits for the runtime to answer")
     operation = next_operation(ws)
     if operation is Operation.NONE:
-        return Settled()
+        return _leftovers(ws, facts) or Settled()
     return _begin(ws, operation, facts, now)
+
+
+def _leftovers(ws: Workspace, facts: Facts) -> RemoveLeftovers | None:
+    """Only what was half restored from the very archive that the home was then made whole from: of another archive it
+    may be the last that is left, and is the collector's, in time."""
+    if facts.volumes is None or ws.conditions.volume_ready.status is not True:
+        return None
+    present = [(naming.volume_name(ws.id, number), key) for number, key in ws.home.half_restored]
+    present = [(name, key) for name, key in present if name in facts.volumes and name != ws.home_store_key]
+    whole_from = ws.home.marker[0] if ws.home.marker else None
+    names = tuple(name for name, key in present if key == whole_from)
+    return RemoveLeftovers(names) if names or len(present) < len(ws.home.half_restored) else None
 
 
 def _begin(ws: Workspace, operation: Operation, facts: Facts, now: datetime) -> Decision:
@@ -290,9 +313,11 @@ def _forgivable(ws: Workspace, now: datetime) -> bool:
 
 
 def terminal_reason(reason: ErrorReason, error_count: int, policy: Policy) -> ErrorReason | None:
-    """The reason under which the workspace enters ERROR, or None while tries are left."""
+    """The reason under which the workspace enters ERROR, or None while tries are left. An outage is none."""
     if REASONS[reason].terminal_at_once:
         return reason
+    if REASONS[reason].is_outage:
+        return None
     return ErrorReason.RETRY_EXCEEDED if error_count >= policy.max_retries else None
 
 
@@ -300,3 +325,9 @@ def backoff(error_count: int, policy: Policy, jitter: float) -> timedelta:
     """min(2^(k−1) s, 5 min) ± 10 %; `jitter` is in [−1, 1]."""
     seconds = min(2.0 ** min(error_count - 1, 60), policy.backoff_cap_seconds)
     return timedelta(seconds=seconds * (1 + 0.1 * jitter))
+
+
+def outage_pause(lasted: timedelta, jitter: float) -> timedelta:
+    """Until a backend that broke off is tried again: the longer it has been so, the more rarely; ± 10 %."""
+    pause = min(max(lasted.total_seconds() / 2, SHORTEST_PAUSE), LONGEST_PAUSE)
+    return timedelta(seconds=pause * (1 + 0.1 * jitter))

@@ -32,9 +32,13 @@ class RestorePoint:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
+    """How long things are kept. `undo_seconds` is for what a person gave up and may want back: a deleted workspace,
+    a discarded home. `grace_seconds` is for what nobody can want back, such as unfinished uploads and restore points
+    beyond the newest: it lies between the mark and the sweep."""
+
     restore_points: int = 3
-    undo_seconds: int = 7200
-    grace_seconds: int = 7200
+    undo_seconds: int = 7 * 24 * 3600
+    grace_seconds: int = 2 * 3600
     prefix: str = ""
 
     @property
@@ -66,6 +70,11 @@ class Thing:
 def undo_is_over(ws: Workspace, undo: timedelta, now: datetime) -> bool:
     """Deleted, and nobody has asked for it back in time."""
     return ws.deleted_at is not None and now - ws.deleted_at >= undo and not ws.undelete_pending
+
+
+def undo_until(ws: Workspace, undo: timedelta) -> datetime | None:
+    """Until when a deleted workspace can be brought back for certain; None if it lives, or is gone for good."""
+    return None if ws.deleted_at is None or ws.purged_at is not None else ws.deleted_at + undo
 
 
 class Why(StrEnum):

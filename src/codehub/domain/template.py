@@ -10,9 +10,22 @@ from codehub.domain.errors import Invalid
 TEXT_LENGTH = 500
 VARIABLES = 100
 VALUE_LENGTH = 4096
+LEAST_CPU = 0.01
+LEAST_MEMORY_BYTES = 64 << 20
+LEAST_DISK_BYTES = 16 << 20
+LEAST_PIDS = 32
+"""Below these nothing that people could work in starts."""
+_MIB = 1 << 20
 _BEFORE_ALL = datetime(1970, 1, 1, tzinfo=UTC)
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_HOST = r"(?:[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+(?::\d+)?|[A-Za-z0-9-]+:\d+|localhost)"
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(
+    rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(?:@[a-z0-9]+:[0-9a-f]{{32,}})?",
+    re.ASCII,
+)
+"""[HOST[:PORT]/]NAME[:TAG][@DIGEST], as registries have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +52,31 @@ def checked_template(template: Template) -> Template:
     for text in (template.description, template.image_ref):
         if len(text) > TEXT_LENGTH or not text.isprintable():
             raise Invalid(f"A template's texts have at most {TEXT_LENGTH} printable characters.")
-    if " " in template.image_ref:
-        raise Invalid("An image's name has no blanks.")
+    if template.image_ref and not _IMAGE.fullmatch(template.image_ref):
+        raise Invalid("An image's name looks like registry.example.com/team/ide:1, in lower case.", "image_ref")
     _check_variables(template.env)
-    limits = (template.cpu, template.memory_bytes, template.disk_bytes, template.pids)
-    if any(limit is not None and not 0 < limit < 2**63 for limit in limits):
-        raise Invalid("A template's limits are numbers above 0; leave one out for the runtime's own.")
+    for field_name, least in _LEAST.items():
+        limit = getattr(template, field_name)
+        if limit is not None and not least <= limit < 2**63:
+            raise Invalid(f"At least {least}; leave it out for the runtime's own.", field_name)
     return template
+
+
+_LEAST: Mapping[str, float] = {
+    "cpu": LEAST_CPU,
+    "memory_bytes": LEAST_MEMORY_BYTES,
+    "disk_bytes": LEAST_DISK_BYTES,
+    "pids": LEAST_PIDS,
+}
+
+
+def must_fit(template: Template, cpu: float | None, memory_bytes: int | None) -> None:
+    """Invalid if the template gives a workspace more than there is; None is as much as one likes."""
+    if template.cpu is not None and cpu is not None and template.cpu > cpu:
+        raise Invalid(f"The engine has {cpu:g} CPUs: no workspace can have {template.cpu:g}.", "cpu")
+    if template.memory_bytes is not None and memory_bytes is not None and template.memory_bytes > memory_bytes:
+        there, asked = memory_bytes // _MIB, template.memory_bytes // _MIB
+        raise Invalid(f"The engine has {there} MiB of memory: no workspace can have {asked} MiB.", "memory_bytes")
 
 
 def _check_variables(env: Mapping[str, str]) -> None:

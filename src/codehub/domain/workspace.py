@@ -86,23 +86,24 @@ HEALTHY = Condition(status=True, reason="Healthy")
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
+    """`others`: conditions that this version does not know, as they stand in the row. They are kept when it is written."""
+
     volume_ready: Condition = NO_VOLUME
     archive_ready: Condition = NO_ARCHIVE
     container_ready: Condition = NO_CONTAINER
     healthy: Condition = HEALTHY
+    others: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, attribute).to_json() for name, attribute in CONDITION_NAMES.items()}
+        known = {name: getattr(self, attribute).to_json() for name, attribute in CONDITION_NAMES.items()}
+        return {**self.others, **known}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Conditions":
-        return cls(
-            **{
-                attribute: Condition.from_json(data[name])
-                for name, attribute in CONDITION_NAMES.items()
-                if name in data
-            }
-        )
+        known = {
+            attribute: Condition.from_json(data[name]) for name, attribute in CONDITION_NAMES.items() if name in data
+        }
+        return cls(**known, others={name: value for name, value in data.items() if name not in CONDITION_NAMES})
 
 
 CONDITION_NAMES: Mapping[str, str] = {
@@ -121,7 +122,9 @@ class HomeContext:
     start or archive it. `deleting_volume`: archived and proven, past the safe point; finish the delete.
     `volume_instance`: which volume of that name is meant. `ready_instance`: the container that has answered HTTP once.
     `marker`: (archive key, op id) of the last finished restore. `passed_over`: incarnations that were found although
-    this row never made them: the database had lost the row that did, and they may hold newer work.
+    this row never made them: the database had lost the row that did, and they may hold newer work. `half_restored`:
+    earlier incarnations, each with the key of the archive that was being restored into it when it was given up.
+    `corrupted`: the keys of archives that a restore has read and found damaged.
     """
 
     incarnation: int = 0
@@ -132,6 +135,8 @@ class HomeContext:
     ready_instance: str | None = None
     volume_instance: str | None = None
     passed_over: tuple[int, ...] = ()
+    half_restored: tuple[tuple[int, str], ...] = ()
+    corrupted: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         marker = self.marker
@@ -143,6 +148,8 @@ class HomeContext:
             "ready_instance": self.ready_instance,
             "volume_instance": self.volume_instance,
             "passed_over": list(self.passed_over),
+            "half_restored": [{"incarnation": number, "archive_key": key} for number, key in self.half_restored],
+            "corrupted": list(self.corrupted),
             "restore_marker": {"archive_key": marker[0], "op_id": str(marker[1])} if marker else None,
         }
 
@@ -157,6 +164,8 @@ class HomeContext:
             ready_instance=data["ready_instance"],
             volume_instance=data.get("volume_instance"),
             passed_over=tuple(data.get("passed_over", ())),
+            half_restored=tuple((half["incarnation"], half["archive_key"]) for half in data.get("half_restored", ())),
+            corrupted=tuple(data.get("corrupted", ())),
             marker=(marker["archive_key"], UUID(marker["op_id"])) if marker else None,
         )
 
@@ -189,7 +198,6 @@ class Workspace:
     description: str = field(default="", metadata=SPEC)
     memo: str = field(default="", metadata=SPEC)
     template: str = field(default="default", metadata=SPEC)
-    image_ref: str = field(default="", metadata=SPEC)
     runtime: str = field(default="process", metadata=SPEC)
     git_url: str | None = field(default=None, metadata=SPEC)
     created_at: datetime
@@ -209,6 +217,8 @@ class Workspace:
     archive_ttl_seconds: int | None = field(default=None, metadata=SPEC)
     last_access_at: datetime | None = field(default=None, metadata=SPEC)
 
+    image_ref: str = field(default="", metadata=STATUS)
+    """What its container was last started with; its template says what the next one gets. Empty: the runtime's own."""
     conditions: Conditions = field(default_factory=Conditions, metadata=STATUS)
     phase: Phase = field(default=Phase.PENDING, metadata=STATUS)
     phase_changed_at: datetime = field(metadata=STATUS)

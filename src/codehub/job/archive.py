@@ -12,7 +12,7 @@ from pathlib import Path
 from codehub.job.compress import compressed
 from codehub.job.estimate import estimate
 from codehub.job.exit_codes import ExitCode
-from codehub.job.failure import JobFailed, from_os_error
+from codehub.job.failure import JobFailed, from_os_error, unreachable
 from codehub.job.ignore import read_ignore
 from codehub.job.lookahead import Lookahead
 from codehub.job.meta import Meta
@@ -24,7 +24,7 @@ from codehub.job.retry import with_tries
 from codehub.job.staging import refuse_unfinished_restore
 from codehub.job.store import ArchiveStore, open_store
 from codehub.job.store_errors import translated
-from codehub.job.verify import MAY_BE_CORRUPTION, gives_back
+from codehub.job.verify import MAY_BE_CORRUPTION, believed, gives_back
 from codehub.job.volume import opened
 
 CHUNKS_AHEAD = 8
@@ -71,14 +71,21 @@ def _attempt(request: ArchiveRequest, progress: Progress, number: int) -> tuple[
 def _finished(store: ArchiveStore) -> Meta | None:
     """The volume is still here, so an archive that lost its bytes or its proof is simply made again."""
     try:
-        meta = store.read_meta()
-        if meta is None or store.size() == meta.bytes:
-            return meta
+        return believed(store) if _has_meta(store) else None
     except JobFailed as failure:
-        if failure.code is not ExitCode.ARCHIVE_CORRUPTED:
+        if failure.code not in (ExitCode.ARCHIVE_CORRUPTED, ExitCode.ARCHIVE_NOT_FOUND):
             raise
     store.delete_meta()
     return None
+
+
+def _has_meta(store: ArchiveStore) -> bool:
+    try:
+        return store.read_meta() is not None
+    except JobFailed as failure:
+        if failure.code is not ExitCode.ARCHIVE_CORRUPTED:
+            raise
+    return True
 
 
 def _upload(volume: int, store: ArchiveStore, progress: Progress, number: int) -> tuple[str, int, Totals]:
@@ -105,8 +112,7 @@ def _upload(volume: int, store: ArchiveStore, progress: Progress, number: int) -
             if store.read_meta() is not None:
                 raise JobFailed(ExitCode.CONFLICT, "another job proved this archive meanwhile", transient=True)
     except FileNotFoundError as error:
-        message = "uploading: the object store lost the upload (was it restarted?)"
-        raise JobFailed(ExitCode.UNREACHABLE, message, transient=True) from error
+        raise unreachable("uploading: the object store lost the upload (was it restarted?)") from error
     return sha256.hexdigest(), size, packer.totals
 
 
@@ -120,12 +126,14 @@ def _prove(store: ArchiveStore, sha256: str, size: int, progress: Progress) -> N
         message = f"no restore would take this home's archive, so the volume stays ({failure.message})"
         raise JobFailed(ExitCode.ACTION_FAILED, message) from failure
     if not proven:
-        raise JobFailed(ExitCode.ACTION_FAILED, "what was stored is not what was sent", transient=True)
+        raise unreachable("the object store does not give back what was sent")
 
 
 def _accept_other(store: ArchiveStore, ours: Meta) -> Meta:
     """Someone finished this archive meanwhile. The same tree gives the same bytes, so theirs must be ours."""
-    theirs = store.read_meta()
-    if theirs is None or theirs.sha256 != ours.sha256:
+    theirs = store.reopened().read_meta()
+    if theirs is None:
+        raise unreachable("the object store has a .meta and does not give it back")
+    if theirs.sha256 != ours.sha256:
         raise JobFailed(ExitCode.CONFLICT, "another archive with other content was proven under this key meanwhile")
     return theirs

@@ -46,7 +46,7 @@ OUTCOMES: dict[ExitCode, Outcome] = {
     ExitCode.OTHER_STORE: Outcome("Unreachable", "other_store", "the store is not the one it should be; untouched"),
     ExitCode.ARCHIVE_NOT_FOUND: Outcome("ArchiveAccessError", "not_found", "the object or its .meta is not there"),
     ExitCode.ARCHIVE_CORRUPTED: Outcome("ArchiveCorrupted", "corrupted", "the object is not what .meta says"),
-    ExitCode.STOPPED: Outcome("", "stopped", "ended by SIGTERM; run it again to go on"),
+    ExitCode.STOPPED: Outcome("Unreachable", "stopped", "ended by SIGTERM; run it again to go on"),
 }
 
 

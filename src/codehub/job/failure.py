@@ -1,6 +1,7 @@
 """The one exception that ends a job, and the translation of operating system errors into it.
 
-`transient` marks what may pass by itself: the verbs try those again before they give up.
+`transient` marks what may pass by itself: the verbs try those again before they give up. `evidence` is what two
+failures with the same words must have in common to be the same finding.
 """
 
 import errno
@@ -11,19 +12,24 @@ _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 
 class JobFailed(Exception):
-    def __init__(self, code: ExitCode, message: str, *, transient: bool = False) -> None:
+    def __init__(self, code: ExitCode, message: str, *, transient: bool = False, evidence: str = "") -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.transient = transient
+        self.evidence = evidence
 
 
 def refused(message: str) -> JobFailed:
     return JobFailed(ExitCode.REFUSED_MEMBER, f"archive refused: {message}")
 
 
-def corrupted(message: str) -> JobFailed:
-    return JobFailed(ExitCode.ARCHIVE_CORRUPTED, message)
+def corrupted(message: str, evidence: str = "") -> JobFailed:
+    return JobFailed(ExitCode.ARCHIVE_CORRUPTED, message, evidence=evidence)
+
+
+def unreachable(message: str) -> JobFailed:
+    return JobFailed(ExitCode.UNREACHABLE, message, transient=True)
 
 
 def changed(path: bytes) -> JobFailed:

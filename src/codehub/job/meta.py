@@ -3,6 +3,7 @@
 It is written last, after the archive was read back and found equal. An object without it is nobody's archive.
 """
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -31,6 +32,7 @@ def encode_meta(meta: Meta) -> bytes:
 
 
 def decode_meta(data: bytes) -> Meta:
+    unreadable = corrupted("the archive's .meta cannot be read", evidence=hashlib.sha256(data).hexdigest())
     try:
         values = json.loads(data)
         meta = Meta(**{name: values[name] for name in Meta.__dataclass_fields__})
@@ -38,9 +40,9 @@ def decode_meta(data: bytes) -> Meta:
         well_formed = len(bytes.fromhex(meta.sha256)) == 32 and all(type(n) is int and n >= 0 for n in numbers)
         datetime.fromisoformat(meta.created_at)
     except (ValueError, KeyError, TypeError) as error:
-        raise corrupted("the archive's .meta cannot be read") from error
+        raise unreadable from error
     if not well_formed:
-        raise corrupted("the archive's .meta cannot be read")
+        raise unreadable
     if meta.format != FORMAT:
         raise corrupted(f"the archive's format is unknown: {str(meta.format)[:80]}")
     return meta

@@ -4,16 +4,14 @@ The tree is unpacked beside the home and only takes its place when the archive's
 restore is recognised by its stamp and not repeated.
 """
 
-import hashlib
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from codehub.job import staging
 from codehub.job.compress import decompressed
 from codehub.job.exit_codes import ExitCode
-from codehub.job.failure import JobFailed, corrupted, from_os_error, refused, show
+from codehub.job.failure import JobFailed, from_os_error, refused, show
 from codehub.job.layout import begun_name, staging_name, stamp_name
 from codehub.job.lookahead import Lookahead
 from codehub.job.meta import Meta
@@ -24,7 +22,7 @@ from codehub.job.retry import with_tries
 from codehub.job.stamp import Stamp, describe_home
 from codehub.job.store import ArchiveStore, open_store
 from codehub.job.unpack import Unpacker
-from codehub.job.verify import MAY_BE_CORRUPTION, believed, digest
+from codehub.job.verify import MAY_BE_CORRUPTION, Hashed, believed, damage_or_wrong_answer
 from codehub.job.volume import opened
 
 CHUNKS_AHEAD = 8
@@ -102,32 +100,20 @@ def _free_bytes(tree: int, meta: Meta) -> int:
 
 
 def _stream_into(unpacker: Unpacker, store: ArchiveStore, meta: Meta) -> None:
-    sha256 = hashlib.sha256()
-
-    def hashed(chunks: Iterator[bytes]) -> Iterator[bytes]:
-        for chunk in chunks:
-            sha256.update(chunk)
-            yield chunk
-
-    try:
-        with store.read() as chunks, Lookahead(decompressed(hashed(chunks)), CHUNKS_AHEAD) as blocks:
-            unpacker.unpack(blocks)
-    except JobFailed as failure:
-        if failure.code is ExitCode.ARCHIVE_CORRUPTED and sha256.hexdigest() == meta.sha256:
-            raise refused(failure.message) from failure
-        if failure.code in MAY_BE_CORRUPTION:
-            _confirm(store, meta, failure)
-        raise
-    if sha256.hexdigest() != meta.sha256:
-        _confirm(store, meta, corrupted("the archive's checksum is not the one in .meta"))
-
-
-def _confirm(store: ArchiveStore, meta: Meta, failure: JobFailed) -> None:
-    """A damaged archive is the end of the road for its user, so it is read once more before that is said.
-
-    A member that looks hostile in an archive with a wrong checksum is damage, not malice.
-    """
-    if digest(store) != meta.sha256:
-        raise corrupted("the archive's checksum is not the one in .meta") from failure
-    if failure.code is ExitCode.ARCHIVE_CORRUPTED:
-        raise JobFailed(ExitCode.UNREACHABLE, "the archive was not read right", transient=True) from failure
+    """A member that looks hostile in an archive with a wrong checksum is damage, or an answer that came wrong; it is
+    not malice."""
+    cause: JobFailed | None = None
+    with store.read() as chunks:
+        hashed = Hashed(chunks)
+        try:
+            with Lookahead(decompressed(hashed), CHUNKS_AHEAD) as blocks:
+                unpacker.unpack(blocks)
+        except JobFailed as failure:
+            if failure.code not in MAY_BE_CORRUPTION:
+                raise
+            if hashed.of_all() == meta.sha256:
+                raise (failure if failure.code is ExitCode.REFUSED_MEMBER else refused(failure.message)) from failure
+            cause = failure
+        right = cause is None and hashed.of_all() == meta.sha256
+    if not right:
+        raise damage_or_wrong_answer(store, meta) from cause

@@ -30,10 +30,15 @@ def translated(doing: str) -> Iterator[None]:
         why = f"{doing}: the object store refuses these credentials; correct them ({first_line(error)})"
         raise JobFailed(ExitCode.ACCESS_DENIED, why) from error
     except (BaseError, OSError) as error:
-        full = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
-        if full or any(text in str(error) for text in _NO_SPACE_TEXTS):
+        if is_full(error):
             raise JobFailed(ExitCode.DISK_FULL, f"{doing}: no space left for archives") from error
         raise JobFailed(ExitCode.UNREACHABLE, f"{doing}: {first_line(error)}", transient=True) from error
+
+
+def is_full(error: BaseException) -> bool:
+    """The place where the store keeps its objects has no room left: a definite answer."""
+    full = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
+    return full or any(text in str(error) for text in _NO_SPACE_TEXTS)
 
 
 def first_line(error: BaseException) -> str:

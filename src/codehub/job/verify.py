@@ -1,15 +1,17 @@
 """Looking at an archive without restoring it: is it there, is it what `.meta` says, what is in it.
 
 Its bytes being right is not enough to delete a volume for: they also have to be an archive that restore takes, so they
-are read by the reader that restore uses.
+are read by the reader that restore uses. And a wrong answer is not a wrong object: what would end a workspace's way is
+believed when it was heard alike more than once, each time over other connections.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 
 from codehub.job.compress import decompressed
 from codehub.job.exit_codes import ExitCode
-from codehub.job.failure import JobFailed, corrupted
+from codehub.job.failure import JobFailed, corrupted, unreachable
 from codehub.job.lookahead import Lookahead
 from codehub.job.meta import Meta
 from codehub.job.store import ArchiveStore
@@ -18,10 +20,49 @@ from codehub.job.tar_reader import TarReader
 
 CHUNKS_AHEAD = 8
 MAY_BE_CORRUPTION = (ExitCode.REFUSED_MEMBER, ExitCode.ARCHIVE_CORRUPTED)
+_BAD_NEWS = (ExitCode.ARCHIVE_NOT_FOUND, ExitCode.ARCHIVE_CORRUPTED)
+
+Advance = Callable[[int], None]
+
+
+class Hashed:
+    """Chunks on their way to a reader, and the hash of all of them: also of those that a reader who gave up has left.
+
+    The lock is for a reader's thread that is still waiting for a chunk when the rest is read in its stead."""
+
+    def __init__(self, chunks: Iterable[bytes], advance: Advance = lambda _: None) -> None:
+        self._chunks = iter(chunks)
+        self._sha256 = hashlib.sha256()
+        self._advance = advance
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        with self._lock:
+            chunk = next(self._chunks)
+            self._sha256.update(chunk)
+        self._advance(len(chunk))
+        return chunk
+
+    def of_all(self) -> str:
+        for _ in self:
+            pass
+        return self._sha256.hexdigest()
 
 
 def believed(store: ArchiveStore) -> Meta:
     """The `.meta` of an archive that is there and of the right length; its bytes are not looked at."""
+    try:
+        return _looked_at(store)
+    except JobFailed as failure:
+        if failure.code not in _BAD_NEWS:
+            raise
+        return _looked_at_again(store.reopened(), failure)
+
+
+def _looked_at(store: ArchiveStore) -> Meta:
     meta = store.read_meta()
     if meta is None:
         raise JobFailed(ExitCode.ARCHIVE_NOT_FOUND, "the archive has no .meta, so it is not believed")
@@ -33,50 +74,65 @@ def believed(store: ArchiveStore) -> Meta:
     return meta
 
 
-def digest(store: ArchiveStore, advance: Callable[[int], None] = lambda _: None) -> str:
+def _looked_at_again(store: ArchiveStore, first: JobFailed) -> Meta:
+    try:
+        return _looked_at(store)
+    except JobFailed as second:
+        alike = (second.code, second.message, second.evidence) == (first.code, first.message, first.evidence)
+        if alike or second.code not in _BAD_NEWS:
+            raise
+        raise unreachable(f"the object store answers differently each time ({first.message})") from second
+
+
+def digest(store: ArchiveStore, advance: Advance = lambda _: None) -> str:
     """SHA-256 of what the store gives back now."""
-    sha256 = hashlib.sha256()
     with store.read() as chunks:
-        for chunk in chunks:
-            sha256.update(chunk)
-            advance(len(chunk))
-    return sha256.hexdigest()
+        return Hashed(chunks, advance).of_all()
 
 
 def verify(store: ArchiveStore) -> Meta:
     """Reads the whole archive: its hash, and every header in it."""
     meta = believed(store)
     if not gives_back(store, meta.sha256):
-        raise corrupted("the archive's checksum is not the one in .meta")
+        raise damage_or_wrong_answer(store, meta)
     return meta
 
 
-def gives_back(store: ArchiveStore, sha256: str, advance: Callable[[int], None] = lambda _: None) -> bool:
+def damage_or_wrong_answer(store: ArchiveStore, meta: Meta, advance: Advance = lambda _: None) -> JobFailed:
+    """What to say of an archive that was read and had another hash than `.meta` says. Damage is the end of the road
+    for its user, so `.meta` and bytes are read twice more, and only what they say alike is believed."""
+    first = _reading(store.reopened(), advance)
+    if first == (meta, meta.sha256):
+        return unreachable("the archive was not read right; another reading was")
+    if first[0] != meta or _reading(store.reopened(), advance) != first:
+        return unreachable("the archive is read differently each time")
+    return corrupted("the archive's checksum is not the one in .meta")
+
+
+def _reading(store: ArchiveStore, advance: Advance) -> tuple[Meta, str]:
+    return believed(store), digest(store, advance)
+
+
+def gives_back(store: ArchiveStore, sha256: str, advance: Advance = lambda _: None) -> bool:
     """Whether what the store gives back now has this hash; raises if it has, and no restore would take it."""
-    try:
-        return _read_as_restore_does(store, advance) == sha256
-    except JobFailed as failure:
-        # What cannot be read may simply be damaged, which only all of it can tell.
-        if failure.code in MAY_BE_CORRUPTION and digest(store) != sha256:
-            return False
-        raise
+    with store.read() as chunks:
+        hashed = Hashed(chunks, advance)
+        try:
+            with Lookahead(decompressed(hashed), CHUNKS_AHEAD) as blocks:
+                _read_as_restore_does(blocks)
+        except JobFailed as failure:
+            # What cannot be read may simply be damaged, which only all of it can tell.
+            if failure.code in MAY_BE_CORRUPTION and hashed.of_all() != sha256:
+                return False
+            raise
+        return hashed.of_all() == sha256
 
 
-def _read_as_restore_does(store: ArchiveStore, advance: Callable[[int], None]) -> str:
-    sha256 = hashlib.sha256()
-
-    def hashed(chunks: Iterator[bytes]) -> Iterator[bytes]:
-        for chunk in chunks:
-            sha256.update(chunk)
-            advance(len(chunk))
-            yield chunk
-
-    with store.read() as chunks, Lookahead(decompressed(hashed(chunks)), CHUNKS_AHEAD) as blocks:
-        reader = TarReader(blocks)
-        for member in reader:
-            if member.real_size is not None:
-                reader.sparse_map(member)
-    return sha256.hexdigest()
+def _read_as_restore_does(blocks: Iterator[bytes]) -> None:
+    reader = TarReader(blocks)
+    for member in reader:
+        if member.real_size is not None:
+            reader.sparse_map(member)
 
 
 def members(store: ArchiveStore) -> Iterator[Member]:

@@ -32,10 +32,12 @@ class NewUser:
 
 @dataclass(frozen=True, slots=True)
 class SessionRules:
-    """A session ends when nobody used it for `idle_seconds`, and in any case after `absolute_seconds`."""
+    """A session ends when nobody used it for `idle_seconds`, and in any case after `absolute_seconds`. Its person
+    counts as freshly proven for `fresh_seconds`."""
 
     idle_seconds: float = 7 * 24 * 3600
     absolute_seconds: float = 30 * 24 * 3600
+    fresh_seconds: float = 15 * 60
 
 
 A_MONTH = SessionRules()
@@ -51,6 +53,14 @@ class NewToken:
     token_hash: bytes
     scopes: frozenset[Scope]
     lifetime_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a new password ended: the ids of sessions and of tokens."""
+
+    sessions: Sequence[str] = ()
+    tokens: Sequence[UUID] = ()
 
 
 UserDecision = Callable[[User, int, datetime], User]
@@ -95,9 +105,10 @@ class Accounts(Protocol):
         *,
         keep_session: str | None = None,
         replacing: str | None = None,
-    ) -> Sequence[str]:
-        """Also ends all sessions but `keep_session`; returns the ids of those that were ended. NotFound. With
-        `replacing`, Conflict `password_changed` if that is no longer the stored hash."""
+        revoke_tokens: bool = False,
+    ) -> Ended:
+        """Also ends all sessions but `keep_session`, and with `revoke_tokens` all tokens. NotFound. With `replacing`,
+        Conflict `password_changed` if that is no longer the stored hash."""
         ...
 
     async def rehash_password(self, user_id: UUID, old_hash: str, new_hash: str) -> None:
@@ -114,10 +125,24 @@ class Accounts(Protocol):
         agent: str = "",
         action: str = "sign_in",
         proved_by: str | None = None,
+        proven_at: datetime | None = None,
     ) -> Session:
         """From the actor's address. NotFound if there is no such user, it is disabled, or `proved_by`, the hash that
         the password was compared with, is no longer the stored one: so no session outlives a change of password that
-        ended the others."""
+        ended the others. `proven_at`: when its person proved who they are, if that was before now."""
+        ...
+
+    async def prove_session(
+        self,
+        session_id: str,
+        rules: SessionRules,
+        actor: Actor,
+        *,
+        proved_by: str | None = None,
+        proven_at: datetime | None = None,
+    ) -> bool:
+        """Its person has proved anew who they are, as for `open_session`. False, having changed nothing, if the session
+        has ended, its user is disabled, or that is no longer their password."""
         ...
 
     async def session(self, session_id: str, rules: SessionRules) -> tuple[Session, User] | None:

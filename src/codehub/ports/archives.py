@@ -20,6 +20,9 @@ class StoredObject:
 
 
 class Archives(Protocol):
+    name: str
+    """What an error calls it: `s3`, or `directory`."""
+
     async def inventory(self) -> Collection[str]:
         """The keys of all complete archives, by listing. An archive written during the listing may be missed."""
         ...

@@ -57,6 +57,8 @@ class JobResult:
 
 @dataclass(frozen=True, slots=True)
 class JobSeen:
+    """`exit_code` and `stderr`: of one that failed by itself, as far as they are known."""
+
     op_id: UUID
     kind: JobKind
     state: JobState
@@ -64,6 +66,8 @@ class JobSeen:
     result: JobResult | None = None
     reason: ErrorReason | None = None
     message: str = ""
+    exit_code: int | None = None
+    stderr: str = ""
 
 
 class Jobs(Protocol):

@@ -1,6 +1,7 @@
 """Somebody else who knows our people: one OpenID Connect provider."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 
@@ -14,13 +15,16 @@ class Identified:
     preferred_username: str | None = None
     email: str | None = None
     email_verified: bool = False
+    authenticated_at: datetime | None = None
+    """When they proved to the provider who they are; None: it does not say."""
 
 
 class OpenIdProvider(Protocol):
     """Raises Unreachable if the provider does not answer in time or answers nonsense."""
 
-    async def authorization_url(self, *, state: str, nonce: str, challenge: str) -> str:
-        """Where to send the browser. `challenge`: the S256 challenge of the verifier."""
+    async def authorization_url(self, *, state: str, nonce: str, challenge: str, anew: bool = False) -> str:
+        """Where to send the browser. `challenge`: the S256 challenge of the verifier. `anew`: the provider asks who
+        they are even if it has just been told."""
         ...
 
     async def identify(self, *, code: str, verifier: str, nonce: str) -> Identified:

@@ -52,6 +52,14 @@ class Pulling:
 
 
 @dataclass(frozen=True, slots=True)
+class IsolationReport:
+    """What kept workspaces apart was found out of order. `holds`: it has been put right by now; else nothing starts."""
+
+    message: str
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Inside:
     """A port inside a workspace, behind the agent that runs there. `key`: of this very start, by which the agent proves
     whose it is and we prove who we are; it is shown nowhere."""
@@ -61,12 +69,14 @@ class Inside:
 
 
 class Endpoint(NamedTuple):
-    """Where the IDE, or a port inside, answers: a unix socket path or host and port. With `inside`, that is the agent's
-    address, and nothing passes before it has proven itself."""
+    """Where the IDE, or a port inside, answers: a unix socket path or host and port. `network`: the path of a unix
+    socket whose server hands out, to each who connects, an IPv4 and an IPv6 socket of the network that `host` is in.
+    With `inside`, host and port are the agent's, and nothing passes before it has proven itself."""
 
     socket: str | None = None
     host: str | None = None
     port: int | None = None
+    network: str | None = None
     inside: Inside | None = None
     instance: str | None = None
     """Of a container without an agent: whoever has connected looks once more whether it is still this one's address."""
@@ -104,7 +114,8 @@ class Runtime(Protocol):
 
     async def start_container(self, spec: ContainerSpec) -> Pulling | None:
         """A running one stays as it is; an exited one is replaced. Never creates the volume: Mismatch without it.
-        ImagePullFailed if the image is not to be had."""
+        ImagePullFailed if the image is not to be had, and only then: a registry that does not answer is waited for.
+        HeldBack while it is not certain that workspaces are isolated."""
         ...
 
     async def remove_container(self, workspace_id: UUID) -> None:
@@ -124,7 +135,22 @@ class Runtime(Protocol):
         ...
 
     async def isolates(self) -> bool:
-        """Are workspaces kept from each other? Where they are not, one person alone may have them."""
+        """Are workspaces kept from each other and from the ports of this machine? Where they are not, one person alone
+        may have them."""
+        ...
+
+    def watch_isolation(self) -> AsyncIterator[IsolationReport]:
+        """The leader listens for as long as it leads: meanwhile what isolates workspaces is looked at again and again
+        and put right, and each disorder is told. Raises if nobody can look."""
+        ...
+
+    async def capacity(self) -> Share:
+        """The most that one workspace could be given; None is as much as one likes. Raises Unreachable."""
+        ...
+
+    async def remove_leftovers(self) -> int:
+        """Remove what helped with something short and was left behind by whoever was killed at it; how many. Called by
+        the leader now and then: what is young, or belongs to a workspace's run, is not touched."""
         ...
 
     def hints(self) -> AsyncIterator[UUID]:

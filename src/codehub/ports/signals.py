@@ -10,6 +10,9 @@ from enum import StrEnum
 from typing import Any, Protocol
 from uuid import UUID
 
+NOTICES = "notices"
+"""Last part of the bus channel on which the admins' event streams hear notices; no user has such an id."""
+
 
 class Channel(StrEnum):
     SSE = "ws_sse"

@@ -17,10 +17,17 @@ from codehub.domain.workspace import Phase, Workspace
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """`owner`: the user's name, or the bare owner id if there is no such user."""
+    """`owner`: the user's name, or the bare owner id if there is no such user. `template_image`: what its template
+    names now; None if there is no such template."""
 
     workspace: Workspace
     owner: str
+    template_image: str | None = None
+
+    @property
+    def next_image_ref(self) -> str:
+        """The image that its next start gets."""
+        return self.workspace.image_ref if self.template_image is None else self.template_image
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from codehub.domain.errors import CodeHubError
 from codehub.ports.signals import Activity, Clock
 from codehub.ports.views import WorkspaceViews
 from codehub.proxy.directory import Entry
+from codehub.proxy.periodic import kind_of_request
+from codehub.proxy.presence import counts
 
 log = structlog.get_logger()
 
@@ -35,6 +37,14 @@ class Activities:
         if not entry.active:
             entry.active = True
             self._active.append(entry)
+
+    def requested(self, entry: Entry, method: bytes, target: bytes, length: int, port: int | None = None) -> None:
+        """By a person, unless it is what a page asks by itself. The target is as the workspace sees it."""
+        if method == b"HEAD" if port else not counts(method, target):
+            return
+        kind = kind_of_request(port, method, target, length)
+        if not entry.requests.is_periodic(kind, self._clock.monotonic()):
+            self.seen(entry)
 
     def tick(self) -> None:
         now = self._clock.monotonic()

@@ -4,7 +4,7 @@ the address pattern, so that what we hand out and what we let in cannot differ.
 
 import re
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from codehub.domain.naming import is_slug
 
@@ -12,10 +12,16 @@ _LOOPBACK = frozenset((b"localhost", b"127.0.0.1", b"[::1]"))
 _PORT_LABEL = re.compile(r"([1-9][0-9]{0,4})--(.+)")
 _APP_PATH = re.compile(rb"/(?:abs)?proxy/([0-9]{1,5})(?![^/?])/?(.*)", re.IGNORECASE)
 _MOST_REMEMBERED = 4096
+_OWN_MACHINE = re.compile(
+    rb"http://(?:localhost|127(?:\.[0-9]{1,3}){3}|0\.0\.0\.0|\[::1\]):([0-9]{1,5})(?=[/?#]|$)", re.IGNORECASE
+)
+_MOST_DECODINGS = 3
 
-APP_PATHS = (b"proxy/", b"absproxy/")
-"""Where code-server would show a port of its machine as a page of its own origin, able to use the IDE as whoever looks
-at it. It is told not to; the IDEs of others, and those that run from before, never see such a request either."""
+_PORT_PROXIES = (b"proxy", b"absproxy")
+"""Below these paths code-server would show a port of its machine as a page of its own origin, able to use the IDE as
+whoever looks at it. It is told not to; the IDEs of others, and those that run from before, never see such a request
+either."""
+_MAY_HIDE_A_PROXY = re.compile(rb"[pPaA]|[^?]*[%\\]|[^?]*/\.|[/.]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,19 @@ class Addresses:
         label = host.slug if host.port is None else f"{host.port}--{host.slug}"
         return f"{self.scheme.decode()}://{self._netloc.replace('{slug}', label)}"
 
+    def public_location(self, location: bytes, slug: str, port: int | None) -> bytes:
+        """Where a browser finds what a program in the workspace calls a port of its own machine, `http://localhost:3000/`:
+        at that port's host. `port`: the one that says so; None: the IDE. Where people reach the platform under such a
+        name, that is meant, unless the port that speaks means itself. Anything else stays as it is."""
+        named = _OWN_MACHINE.match(location) if self.has_hosts else None
+        if named is None or not 0 < int(named[1]) < 65536:
+            return location
+        inside = int(named[1])
+        origin = urlsplit(self.platform_origin())
+        if inside != port and inside == (origin.port or 80) and (origin.hostname or "").encode() in _LOOPBACK:
+            return location
+        return self.workspace_origin(WorkspaceHost(slug, inside)).encode() + location[named.end() :]
+
     def platform_origin(self) -> str:
         """Where people sign in."""
         if self._public is not None:
@@ -102,8 +121,34 @@ class Addresses:
         return is_ours and isinstance(place, WorkspaceHost) and place.slug == slug
 
 
+def is_port_proxy(path: bytes) -> bool:
+    """Does the IDE's port proxy answer this path, which comes without its first slash? Also if it is written in another
+    case, percent-encoded (once or again), with backslashes, repeated slashes or dot segments: what some program would
+    decode is not passed to any."""
+    if _MAY_HIDE_A_PROXY.match(path) is None:
+        return False
+    path = path.partition(b"?")[0]
+    for _ in range(_MOST_DECODINGS):
+        if _is_below_a_proxy(path):
+            return True
+        path = unquote_to_bytes(path)
+    return _is_below_a_proxy(path)
+
+
+def _is_below_a_proxy(path: bytes) -> bool:
+    segments: list[bytes] = []
+    for segment in path.replace(b"\\", b"/").split(b"/"):
+        if segments and segments[0].partition(b";")[0].lower() in _PORT_PROXIES:
+            return True
+        if segment == b"..":
+            del segments[-1:]
+        elif segment not in (b"", b"."):
+            segments.append(segment)
+    return False
+
+
 def app_path(target: bytes) -> tuple[int, str] | None:
-    """The port, and the path at its own host. None: the target is none of APP_PATHS, however it is spelled."""
+    """The port, and the path at its own host, that a plainly written address of the port proxy names."""
     found = _APP_PATH.fullmatch(target)
     return (int(found[1]), f"/{found[2].decode()}") if found else None
 

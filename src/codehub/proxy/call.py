@@ -10,7 +10,7 @@ from codehub.domain.credentials import SESSION_COOKIE
 from codehub.proxy.pages import RESERVED
 from codehub.proxy.request import RequestHead
 from codehub.proxy.texts import Language, language
-from codehub.proxy.visitors import VISIT_COOKIE, Credential, credential_of
+from codehub.proxy.visitors import JOINED_COOKIE, VISIT_COOKIE, Credential, credential_of
 
 _MOST_VALUES: Final = 10
 
@@ -46,7 +46,10 @@ class Call:
     @cached_property
     def credential(self) -> Credential | None:
         """By path the platform's own session counts; a host of its own never sees it."""
-        return credential_of(self.head.fields, SESSION_COOKIE if self.by_path else VISIT_COOKIE)
+        if self.by_path:
+            return credential_of(self.head.fields, SESSION_COOKIE)
+        found = credential_of(self.head.fields, VISIT_COOKIE)
+        return credential_of(self.head.fields, JOINED_COOKIE) if found is None and self.port is not None else found
 
     @property
     def by_path(self) -> bool:
@@ -71,10 +74,29 @@ class Call:
         return mode == b"navigate" if mode is not None else accepts_pages(self.head)
 
     @property
+    def is_document(self) -> bool:
+        """Somebody goes there in a tab of its own, not in a frame."""
+        return self.is_navigation and self.head.fields.header(b"sec-fetch-dest") in (None, b"document")
+
+    @property
     def is_deliberate(self) -> bool:
-        """The address was typed, or followed from the same origin: a person wants this very workspace."""
+        """A person wants this very workspace: the address was typed or taken from a bookmark, which no page can do, or
+        a page of the same origin led here and the browser vouches for a person's act. What a page does by itself, a
+        reload above all, comes from the same origin without that."""
         site = self.head.fields.header(b"sec-fetch-site")
-        return self.is_navigation and site in (b"none", b"same-origin")
+        if not self.is_document:
+            return False
+        return site == b"none" or (site == b"same-origin" and self.has_user_activation)
+
+    @property
+    def has_user_activation(self) -> bool:
+        """The browser says that a person's act led here: a click, a key, its own reload button. Some never say so."""
+        return self.head.fields.header(b"sec-fetch-user") == b"?1"
+
+    @property
+    def is_from_same_origin(self) -> bool:
+        """A page of the very same origin asks, as far as the browser says."""
+        return self.head.fields.header(b"sec-fetch-site") == b"same-origin"
 
     @property
     def from_elsewhere(self) -> bool:

@@ -81,3 +81,6 @@ HTTP: Final = re.compile(
     rb"|/(?:healthz|manifest\.json|favicon\.ico|mint-key|update/check)(?:\?|$)"
 )
 """Targets of plain requests."""
+
+SOCKET: Final = re.compile(rb"[?&]reconnectionToken=")
+"""Targets of VS Code's own sockets."""

@@ -1,22 +1,21 @@
-"""One client's connection: requests in, one at a time and in order, answers out.
+"""A client's requests, one at a time and in order, and their answers.
 
-Bytes that cannot be used yet (the next request, a body whose workspace is not connected) are held, and nothing more is
-read meanwhile. A request that is refused ends its connection: what follows it could be read in two ways.
+A request that is refused ends its connection: what follows it could be read in two ways.
 """
 
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-import structlog
-
 from codehub.proxy.chunks import Chunks, sent_on
-from codehub.proxy.forwarders import household, peer_address
+from codehub.proxy.connection import HOLDS_TOO_MUCH, ClientConnection, too_large
+from codehub.proxy.forwarders import household
 from codehub.proxy.gate import Cap, Failure, Forward, Respond, Wait
 from codehub.proxy.head import Refused
-from codehub.proxy.headers import Forwarded, request_for_upstream, response_for_client
-from codehub.proxy.request import REPEATABLE, RequestHead, parse_request
+from codehub.proxy.headers import request_for_upstream, response_for_client
+from codehub.proxy.request import REPEATABLE, parse_request
 from codehub.proxy.response import ResponseHead
 from codehub.proxy.responses import CONTINUE, problem, serialised
+from codehub.proxy.shares import Turn
 from codehub.proxy.sockets import has_unread, reset_on_close
 from codehub.proxy.upstream import Upstream
 from codehub.proxy.waiting import Waiting
@@ -24,56 +23,35 @@ from codehub.proxy.waiting import Waiting
 if TYPE_CHECKING:
     from codehub.proxy.server import ProxyServer
 
-log = structlog.get_logger()
 
-
-class Client(asyncio.Protocol):
+class Client(ClientConnection):
     __slots__ = (
-        "_believed", "_buffer", "_chunks", "_close_after", "_closing", "_ended", "_forget_body", "_forwarded",
-        "_head_begun", "_peer", "_repeated", "_waiting", "awaits_connection", "body_left", "busy", "counted_as",
-        "deadline", "forward", "head", "holder", "server", "transport", "upstream", "write_paused",
+        "_chunks", "_forget_body", "_gathering", "_repeated", "_turn", "_waiting", "awaits_connection", "upstream",
     )  # fmt: skip
 
-    transport: asyncio.Transport
-    head: RequestHead
-    """Of the request being served, or of the last."""
-    forward: Forward | None
-
     def __init__(self, server: "ProxyServer") -> None:
-        self.server = server
-        self.busy = False
-        """A request is being served."""
-        self.forward = None
-        self.holder: object = None  # whose request it carried last
-        self.counted_as: bytes | None = None
+        super().__init__(server)
         self.upstream: Upstream | None = None
-        self.body_left = 0
-        """Of the request's body: a count, or CHUNKED; 0 when all of it has come."""
-        self.write_paused = False
         self.awaits_connection = False
-        self.deadline = server.now + server.limits.keep_alive_seconds
-        self._buffer = b""
         self._chunks: Chunks | None = None
         self._waiting: Waiting | None = None
-        self._head_begun = False
-        self._close_after = False
-        self._closing = self._ended = False
-        self._believed = self._forget_body = self._repeated = False
+        self._gathering = False
+        """A body for the platform is read whole before a connection is taken."""
+        self._turn: Turn | None = None
+        """Its part of something scarce, which it uses or stands in line for."""
+        self._forget_body = self._repeated = False
 
     # ── the transport's calls ────────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)
-        self.transport.set_write_buffer_limits(self.server.limits.write_buffer)
-        self._peer = peer_address(transport.get_extra_info("peername"))
-        self._believed = self.server.forwarders.include(self._peer)
-        self._forwarded = Forwarded(self._peer, self.server.scheme)
+        super().connection_made(transport)
         self.server.admit(self, None if self._believed else household(self._peer))
 
     def data_received(self, data: bytes) -> None:
         if self._buffer:
             data = self._buffer + data
             self._buffer = b""
+            self._count_held()
         while data and not self._closing:
             if not self.busy:
                 if self.write_paused:
@@ -82,13 +60,11 @@ class Client(asyncio.Protocol):
                 data = self._request(data)
             elif self.body_left and self.upstream is not None:
                 data = self._body(data, self.upstream)
+            elif self.body_left and self._gathering:
+                data = self._gather(data)
             else:
                 self._hold(data)
                 return
-
-    def _hold(self, data: bytes) -> None:
-        self._buffer = data
-        self.transport.pause_reading()
 
     def eof_received(self) -> bool:
         self._ended = True
@@ -99,6 +75,7 @@ class Client(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.write_paused = True
+        self.deadline = self.server.now + self.server.limits.body_idle_seconds
         if self.upstream is not None:
             self.upstream.transport.pause_reading()
 
@@ -120,6 +97,8 @@ class Client(asyncio.Protocol):
         if self._waiting is not None:
             self._waiting.cancel()
         self._leave_upstream()
+        self._give_back()
+        self._forget_held()
 
     def _leave_upstream(self) -> Upstream | None:
         upstream, self.upstream = self.upstream, None
@@ -161,18 +140,6 @@ class Client(asyncio.Protocol):
             return rest
         return data[end + 4 :]
 
-    def _part_of_head(self, data: bytes) -> bytes:
-        if len(data) > self.server.limits.head_bytes:
-            self._refuse(Refused(431, "The head of the request is too large."))
-        elif data.count(b"\n") != data.count(b"\r\n") or not (data[:1].isalpha() or data[:1] == b"\r"):
-            self._refuse(Refused(400, "This is not HTTP."))
-        else:
-            if not self._head_begun:
-                self._head_begun = True
-                self.deadline = self.server.now + self.server.limits.head_seconds
-            self._buffer = data
-        return b""
-
     def _read_over(self, rest: bytes) -> bytes:
         """A body that has come whole does not cost the connection, even if nobody wants it."""
         if 0 < self.body_left <= len(rest):
@@ -182,11 +149,19 @@ class Client(asyncio.Protocol):
     def _wait(self, verdict: Wait) -> None:
         self.deadline = self.server.now + self.server.limits.wait_seconds
         self._waiting = Waiting(verdict, self._decided, self.head.request_id)
+        if verdict.proven:
+            self._waiting.begin()
+        else:
+            self._turn = Turn(self.server.undecided, household(self.head.peer), self._waiting.begin)
+            self._turn.ask()
 
     def _decided(self, answer: Forward | Respond) -> None:
         self._waiting = None
+        self._give_back()
         if isinstance(answer, Forward):
             self._pass_on(answer)
+            if self.body_left and (self.upstream is not None or self._gathering):
+                self._next()  # the body was held while nobody knew where it goes
         else:
             self._buffer = self._read_over(self._buffer)
             self._answer(answer)
@@ -196,6 +171,12 @@ class Client(asyncio.Protocol):
             self._answer(self.server.crowded(self.head, Cap.PERSON), last=True)
             return
         self.forward = forward
+        if forward.ours:
+            self._pass_to_platform(forward)
+        else:
+            self._take_connection(forward)
+
+    def _take_connection(self, forward: Forward) -> None:
         upstream = self.server.pool(forward).take(may_repeat=self.may_repeat)
         if upstream is not None:
             self._send(upstream, forward)
@@ -208,6 +189,57 @@ class Client(asyncio.Protocol):
         self.awaits_connection = True
         self.server.pool(forward).request(self)
 
+    # ── to the platform: nothing of it is taken before a stranger's request is there ─────────────────────────────────
+
+    def _pass_to_platform(self, forward: Forward) -> None:
+        limits = self.server.limits
+        if not self.body_left or (self.body_left > limits.small_body_bytes and forward.person is not None):
+            self._ask_share(forward)
+        elif self.body_left > limits.small_body_bytes:
+            self._refuse(too_large(limits.small_body_bytes))
+        else:
+            self._gathering = True
+            self.deadline = self.server.now + limits.small_body_seconds
+            self.go_on()
+
+    def _gather(self, data: bytes) -> bytes:
+        """Take the body's bytes in; returns what stands behind it."""
+        try:
+            pieces, rest, self.body_left = sent_on(data, self.body_left, self._chunks)
+        except Refused as refused:
+            self._refuse(refused)
+            return b""
+        self._gathered += b"".join(pieces)
+        forward, most = cast("Forward", self.forward), self.server.limits.small_body_bytes
+        self._gathering = bool(self.body_left) and len(self._gathered) < most
+        if self.body_left and not self._gathering and forward.person is None:
+            self._refuse(too_large(most))
+        elif not self._count_held():
+            self._refuse(HOLDS_TOO_MUCH)
+        elif not self._gathering:
+            self._ask_share(forward)
+        return rest
+
+    def _ask_share(self, forward: Forward) -> None:
+        server = self.server
+        share = server.strangers if forward.person is None else server.members
+        self.deadline = server.now + server.limits.connect_seconds
+        self._turn = Turn(share, forward.person or household(self.head.peer), self._has_share)
+        self._turn.ask()
+
+    def _has_share(self) -> None:
+        if self.forward is not None:
+            self._take_connection(self.forward)
+            if self.body_left and self.upstream is not None and self._buffer:
+                self._next()
+
+    def _give_back(self) -> None:
+        if self._turn is not None:
+            turn, self._turn = self._turn, None
+            turn.give_back()
+
+    # ── its connection ───────────────────────────────────────────────────────────────────────────────────────────────
+
     def connected(self, upstream: Upstream) -> None:
         self.awaits_connection = False
         if self.forward is not None:
@@ -216,14 +248,19 @@ class Client(asyncio.Protocol):
             self._next()
 
     def _send(self, upstream: Upstream, forward: Forward) -> None:
-        limits = self.server.limits
-        self.upstream = upstream
-        self.deadline = self.server.now + (limits.body_idle_seconds if self.body_left else limits.first_byte_seconds)
-        upstream.begin(self, request_for_upstream(self.head, forward, self._forwarded))
+        server, self.upstream = self.server, upstream
+        limits = server.limits
+        self.deadline = server.now + (limits.body_idle_seconds if self.body_left else limits.response_seconds)
+        head = request_for_upstream(self.head, forward, self._forwarded)
+        if self._gathered:
+            head += self._gathered
+            self._gathered = b""
+            self._count_held()
+        upstream.begin(self, head)
 
     def _body(self, data: bytes, upstream: Upstream) -> bytes:
         """Pass the body's bytes on; returns what stands behind it."""
-        self.progress()
+        self.deadline = self.server.now + self.server.limits.body_idle_seconds
         try:
             pieces, rest, self.body_left = sent_on(data, self.body_left, self._chunks)
         except Refused as refused:
@@ -235,8 +272,8 @@ class Client(asyncio.Protocol):
             return b""
         if pieces and not self._forget_body:
             upstream.transport.writelines(pieces)
-        if not self.body_left and not upstream.answered:
-            self.deadline = self.server.now + self.server.limits.first_byte_seconds
+        if not self.body_left:
+            self.progress()
         return rest
 
     # ── its answer ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -257,16 +294,16 @@ class Client(asyncio.Protocol):
             self.transport.write(CONTINUE)
 
     def progress(self) -> None:
-        self.deadline = self.server.now + self.server.limits.body_idle_seconds
+        """Something of the answer has come, and more may take its time."""
+        self.deadline = self.server.now + self.server.limits.response_seconds
 
     def begin_answer(self, status: int) -> bytes:
         """The workspace answers. Returns the Connection line, if there must be one."""
-        server = self.server
-        self.deadline = server.now + server.limits.body_idle_seconds
-        server.note(self.head, self.forward, status)
+        self.progress()
+        self.server.note(self.head, self.forward, status)
         if self.body_left:
             self._forget_body = status >= 400
-        elif self.head.keep_alive and not server.draining and (not self._ended or self._buffer):
+        elif self.head.keep_alive and not self.server.draining and (not self._ended or self._buffer):
             return b""
         self._close_after = True
         return b"Connection: close\r\n"
@@ -274,7 +311,7 @@ class Client(asyncio.Protocol):
     def _answer(self, answer: Respond, *, last: bool = False) -> None:
         head = self.head
         last = last or not head.keep_alive or bool(self.body_left)
-        self._close_after = last or self.server.draining or answer.status == 101
+        self._close_after = last or self.server.draining
         body = head.method != b"HEAD"
         self.server.note(head, self.forward, answer.status)
         self.transport.write(serialised(answer, self.server.date, head.request_id, body=body, close=self._close_after))
@@ -305,17 +342,14 @@ class Client(asyncio.Protocol):
         else:
             self.fail(Failure.CLOSED_EARLY)
 
-    def abort(self) -> None:
-        if self.busy and not self.head.version_1_1:
-            reset_on_close(self.transport)
-        self.transport.abort()
-
     def finished(self) -> None:
         """The answer is out: on to the next request, or the end."""
         self.busy = False
         self.forward = None
         self.upstream = None
         self._repeated = False
+        if self._turn is not None:
+            self._give_back()
         if self._close_after or (self._ended and not self._buffer):
             self._close()
             return
@@ -333,27 +367,16 @@ class Client(asyncio.Protocol):
         elif not self._buffer or self._head_begun:
             self.transport.resume_reading()
 
-    def read_on(self) -> None:
-        if not self._ended and not self._buffer:
-            self.transport.resume_reading()
-
     def switch(self, upstream: Upstream, head: ResponseHead, rest: bytes) -> None:
         """From here on both sides' bytes pass as they are."""
         framing = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
         self.server.note(self.head, self.forward, 101)
         self.transport.write(response_for_client(head, framing, self.head.request_id, self.server.date))
         self.upstream = None
+        self._give_back()
         self.server.upgrade(self, upstream, cast("Forward", self.forward), self._buffer, rest)
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def drain(self) -> None:
-        """An idle one may be asking already, unread as yet or still on its way: it has a moment, and is then told that
-        this answer is the last. One that has just come has a little more."""
-        if not self.busy and not self._buffer:
-            limits = self.server.limits
-            moment = limits.last_request_seconds if hasattr(self, "head") else limits.linger_seconds
-            self.deadline = min(self.deadline, self.server.now + moment)
 
     def expire(self) -> None:
         """Its deadline has passed."""
@@ -362,33 +385,13 @@ class Client(asyncio.Protocol):
             self.abort()
         elif self._waiting is not None:
             self._waiting.give_up(problem(504, "It took too long to decide on this request. Try again shortly."))
-        elif self._head_begun or (upstream is not None and self.body_left):
+        elif self._turn is not None and self._turn.in_line:
+            cap = Cap.ADDRESS if self.forward is None or self.forward.person is None else Cap.PERSON
+            self.server.turned_away[cap] += 1
+            self._answer(self.server.crowded(self.head, cap), last=True)
+        elif self._head_begun or self._gathering or (upstream is not None and self.body_left):
             self._refuse(Refused(408, "The request took too long to arrive."))
         elif self.busy:
             self.fail(Failure.BUSY if upstream is None else Failure.TOO_SLOW)
         elif not has_unread(self.transport):  # else a request has come in time: it is read and answered first
             self._close()
-
-    def _refuse(self, refused: Refused) -> None:
-        answer = problem(refused.status, refused.why)
-        self.transport.write(serialised(answer, self.server.date, b"", body=True, close=True))
-        self.busy = False
-        self._linger()
-
-    def _close(self) -> None:
-        if self.body_left or self._buffer:
-            self._linger()
-        else:
-            self._closing = True
-            self.transport.close()
-
-    def _linger(self) -> None:
-        """Say that we are done, and read over what still comes: a reset would take our answer with it."""
-        self._closing = True
-        self._buffer = b""
-        if self._ended or not self.transport.can_write_eof():
-            self.transport.close()
-            return
-        self.deadline = self.server.now + self.server.limits.linger_seconds
-        self.transport.write_eof()
-        self.transport.resume_reading()

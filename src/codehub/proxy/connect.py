@@ -3,20 +3,26 @@
 An address may be another person's a moment later: the agent behind it proves that it is this start's before a byte of a
 request is sent. A workspace may write the directory its socket is in. The socket is therefore looked up without
 following a link and connected to through what was found, so that nothing planted meanwhile leads us to somebody else's.
+A workspace with a network of its own has ports that are not this machine's: we are handed a socket of that network, and
+connect it.
 """
 
 import asyncio
 import os
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from codehub.agent.dial import dial
+from codehub.domain.errors import CodeHubError
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.gate import Confirm
 
 Connection = TypeVar("Connection", bound=asyncio.Protocol)
+
+_HANDED_OUT = 2
+_HANDING_OUT_SECONDS = 5.0
 
 
 async def connect(endpoint: Endpoint, make: Callable[[], Connection], confirm: Confirm | None = None) -> Connection:
@@ -26,6 +32,8 @@ async def connect(endpoint: Endpoint, make: Callable[[], Connection], confirm: C
         return await _connect_socket(loop, endpoint.socket, make)
     if endpoint.host is None or endpoint.port is None:
         raise OSError("this endpoint names neither a socket nor a host and port")
+    if endpoint.network is not None:
+        return await _connect_inside(loop, endpoint.network, (endpoint.host, endpoint.port), make)
     address = endpoint.host, endpoint.port
     if endpoint.inside is not None:
         proven = await dial(address, endpoint.inside.key, endpoint.inside.port)
@@ -36,6 +44,20 @@ async def connect(endpoint: Endpoint, make: Callable[[], Connection], confirm: C
         return connection
     _, connection = await loop.create_connection(make, sock=proven)
     return connection
+
+
+def confirmation(endpoint: Endpoint, look: Callable[[], Awaitable[Endpoint | None]]) -> Confirm | None:
+    """None: it proves itself, or its place never passes to another. A runtime that does not answer confirms nothing."""
+    if endpoint.instance is None:
+        return None
+
+    async def confirm() -> bool:
+        try:
+            return await look() == endpoint
+        except CodeHubError:
+            return False
+
+    return confirm
 
 
 async def _confirmed(loop: asyncio.AbstractEventLoop, address: tuple[str, int], confirm: Confirm) -> socket.socket:
@@ -62,3 +84,36 @@ async def _connect_socket(loop: asyncio.AbstractEventLoop, path: str, make: Call
     finally:
         os.close(found)
     return connection
+
+
+async def _connect_inside(
+    loop: asyncio.AbstractEventLoop, network: str, address: tuple[str, int], make: Callable[[], Connection]
+) -> Connection:
+    sock = await asyncio.to_thread(_socket_of, network, socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
+    try:
+        await loop.sock_connect(sock, address)
+        _, connection = await loop.create_connection(make, sock=sock)
+    except BaseException:
+        sock.close()
+        raise
+    return connection
+
+
+def _socket_of(network: str, family: socket.AddressFamily) -> socket.socket:
+    found = os.open(network, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.settimeout(_HANDING_OUT_SECONDS)
+            asking.connect(f"/proc/self/fd/{found}")
+            _, descriptors, _, _ = socket.recv_fds(asking, 1, _HANDED_OUT)
+    finally:
+        os.close(found)
+    handed = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+    chosen = next((sock for sock in handed if sock.family == family), None)
+    for sock in handed:
+        if sock is not chosen:
+            sock.close()
+    if chosen is None:
+        raise OSError(f"no socket of the workspace's network was handed out at {network}")
+    chosen.setblocking(False)
+    return chosen

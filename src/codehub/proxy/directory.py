@@ -21,12 +21,15 @@ from codehub.ports.signals import Bus
 from codehub.ports.views import Owned, WorkspaceViews
 from codehub.proxy.gate import Forward
 from codehub.proxy.passes import Pass
+from codehub.proxy.periodic import PeriodicTraffic
 from codehub.proxy.visitors import Credential
 
 log = structlog.get_logger()
 
 MOST_ENTRIES: Final = 20_000
 MOST_PASSES: Final = 512
+MOST_KINDS: Final = 64
+"""Of requests to one workspace that are remembered."""
 AGAIN_SECONDS: Final = 0.5
 
 
@@ -44,6 +47,8 @@ class Entry:
     """Set at the next change, and then replaced."""
     active: bool = False
     """Somebody was seen at work in it since the last look."""
+    requests: PeriodicTraffic = field(default_factory=lambda: PeriodicTraffic(MOST_KINDS))
+    """Which of the requests to it a page makes by itself."""
 
     def change(self, workspace: Workspace, endpoint: Endpoint | None) -> None:
         self.workspace, self.endpoint = workspace, endpoint

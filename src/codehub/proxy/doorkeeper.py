@@ -5,38 +5,42 @@ that a hot request touches neither PostgreSQL nor Redis; events take passes back
 answer with asks for that itself, by a POST from its own origin.
 """
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
+from urllib.parse import urlencode
 from uuid import UUID
 
 from codehub.domain.access import Door, doorway
+from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import CodeHubError
+from codehub.domain.local_path import BY_PATH
 from codehub.ports.runtime import Endpoint, Runtime
 from codehub.proxy.activity import Activities
-from codehub.proxy.addresses import APP_PATHS, Addresses, Platform, WorkspaceHost, app_path
+from codehub.proxy.addresses import Addresses, Platform, WorkspaceHost, app_path, is_port_proxy
 from codehub.proxy.call import Call, accepts_pages, spoken
+from codehub.proxy.connect import confirmation
 from codehub.proxy.directory import Directory, Entry
-from codehub.proxy.gate import Cap, Confirm, Failure, Forward, Respond, Route, Verdict, Wait
-from codehub.proxy.handover import BY_PATH, OPEN_PATH, Handover
+from codehub.proxy.gate import Cap, Failure, Forward, Respond, Route, Verdict, Wait
+from codehub.proxy.handover import OPEN_PATH, Handover, way_in
 from codehub.proxy.pages import RESERVED, answer, asset
 from codehub.proxy.passes import Pass
-from codehub.proxy.presence import AppPresence, IdePresence, counts
+from codehub.proxy.presence import AppPresence, ide_tap
 from codehub.proxy.reception import ARRIVED_COOKIE, ARRIVED_ONCE, Reception
 from codehub.proxy.request import RequestHead
-from codehub.proxy.responses import plain_failure, problem, redirect, websocket_refusal
+from codehub.proxy.responses import plain_failure, problem, redirect
+from codehub.proxy.sibling_ports import WantedPorts, preflight, sharing_headers, sibling_origin
 from codehub.proxy.strangers import is_foreign
-from codehub.proxy.view import View, crowded_view, failure_view, no_listener, not_found, unavailable
-from codehub.proxy.visitors import Credential, Visitors, cookie_value
+from codehub.proxy.view import View, crowded_view, failure_view, no_listener, not_found, own_address, unavailable
+from codehub.proxy.visitors import Credential, Visitors, cookie_value, credential_of
 from codehub.usecases.entrance import Visitor
 
 DEAF_SECONDS: Final = 2.0
 """How long a pass lasts while the bus cannot be heard."""
 NOTED_SECONDS: Final = 3600.0
-TRY_AGAIN_LATER: Final = 1013
+RECOGNISED_SECONDS: Final = 2.0
 _OUR_PATH: Final = b"/" + RESERVED
-_NEVER_PASSED: Final = (RESERVED, *APP_PATHS)
-_LONGEST_BEGINNING: Final = max(map(len, _NEVER_PASSED))
 _BY_PATH: Final = BY_PATH.encode()
 _OPEN: Final = OPEN_PATH.encode()
 _UUID_LENGTH: Final = 36
@@ -78,6 +82,7 @@ class Doorkeeper:
         self._activities = activities
         self._api = Forward(api, route=self._platform_route, ours=True)
         self._by_path = by_path
+        self._wanted = WantedPorts()
         self._noted: dict[tuple[UUID, UUID], float] = {}
         """Which admin's look into which workspace is in the audit, and until when that is enough."""
 
@@ -86,12 +91,11 @@ class Doorkeeper:
     def decide(self, head: RequestHead) -> Verdict:
         given = head.fields.passport
         if given is not None and given.until > self.now and head.target.startswith(given.prefix):
-            begins = len(given.prefix)
-            if not head.target[begins : begins + _LONGEST_BEGINNING].lower().startswith(_NEVER_PASSED):
+            rest = head.target[len(given.prefix) :]
+            if not rest.startswith(RESERVED) and not is_port_proxy(rest):
                 if given.prefix != b"/":
                     return self._below_again(head, given)
-                if not given.entry.active and counts(head.method, head.target):
-                    self._activities.seen(given.entry)
+                self._activities.requested(given.entry, head.method, head.target, head.fields.body_length)
                 return given.forward
         place = self._addresses.place(head.fields.host)
         if isinstance(place, WorkspaceHost):
@@ -102,8 +106,7 @@ class Doorkeeper:
 
     def _below_again(self, head: RequestHead, given: Pass) -> Forward:
         target = given.inner(head.target)
-        if not given.entry.active and counts(head.method, target):
-            self._activities.seen(given.entry)
+        self._activities.requested(given.entry, head.method, target, head.fields.body_length)
         return replace(given.forward, target=target)
 
     def _platform(self, head: RequestHead) -> Verdict:
@@ -117,7 +120,26 @@ class Doorkeeper:
         if path.startswith(_OUR_PATH):
             found = asset(path[len(_OUR_PATH) :], head.fields.header(b"if-none-match"))
             return found or problem(404, "There is nothing of this name here.", "not_found")
-        return self._api
+        return self._to_platform(head)
+
+    def _to_platform(self, head: RequestHead) -> Verdict:
+        """The API authorizes for itself. Who asks decides here only whose share of its connections is used."""
+        credential = credential_of(head.fields, SESSION_COOKIE)
+        if credential is None:
+            return self._api
+        visitor = self._visitors.known(credential, self.now)
+        if visitor is None:
+            return Wait(self._recognised(credential))
+        return replace(self._api, person=visitor.user.id)
+
+    async def _recognised(self, credential: Credential) -> Forward:
+        """Who cannot be recognised now, because the database does not answer, is served like a stranger."""
+        try:
+            async with asyncio.timeout(RECOGNISED_SECONDS):
+                visitor = await self._visitors.find(credential, self.now)
+        except (CodeHubError, TimeoutError):
+            visitor = None
+        return self._api if visitor is None else replace(self._api, person=visitor.user.id)
 
     def _below(self, head: RequestHead, path: bytes) -> Verdict:
         name, slash, _ = path[len(_BY_PATH) :].partition(b"/")
@@ -138,15 +160,19 @@ class Doorkeeper:
         name = call.reserved
         if name is not None:
             return self._reception.serve(call, name)
-        app = app_path(call.target) if call.port is None else None
-        if app is not None:
-            return self._app(call, *app)
+        if call.port is None and is_port_proxy(call.target[1:]):
+            return self._port_proxy(call)
+        answered = preflight(call, self._addresses)
+        if answered is not None:
+            return answered
         credential = call.credential
         if credential is None:
             return self._nobody(call)
         visitor, entry = self._visitors.known(credential, self.now), self._directory.known(call.name)
         if visitor is None or entry is None or call.port is not None or self._is_unnoted(visitor, entry):
-            return Wait(self._look(call, credential))
+            return Wait(self._look(call, credential), proven=visitor is not None)
+        if doorway(entry.workspace).door is not Door.FORWARD:
+            return Wait(self._look(call, credential), proven=True)
         return self._known(call, credential, visitor, entry) or self._admit(call, credential, visitor, entry)
 
     def _known(self, call: Call, credential: Credential, visitor: Visitor, entry: Entry) -> Forward | None:
@@ -161,8 +187,9 @@ class Doorkeeper:
             return None
         return self._passed(call, kept, entry, self._good_until(credential, visitor))
 
-    def _app(self, call: Call, port: int, path: str) -> Respond:
+    def _port_proxy(self, call: Call) -> Respond:
         """A port has an origin of its own, so that what answers there cannot use the IDE."""
+        port, path = app_path(call.target) or (0, "")
         if call.is_navigation and not call.by_path and 0 < port < 65536:
             return redirect(self._addresses.workspace_origin(WorkspaceHost(str(call.name), port)) + path)
         return problem(404, "A port of a workspace is at a host of its own, not below its IDE.", "not_found")
@@ -184,7 +211,12 @@ class Doorkeeper:
             if entry is not None and self._is_unnoted(visitor, entry):
                 await self._reception.entrance.note_look(visitor, entry.workspace.id)
                 self._noted[visitor.user.id, entry.workspace.id] = self.now + NOTED_SECONDS
-            if entry is not None and call.port is not None:
+            refused = self._refusal(call, visitor, entry)
+            if refused is not None or entry is None:
+                return refused or self._missing(call)
+            if doorway(entry.workspace).door is not Door.FORWARD:
+                return await self._explained(call, visitor, entry)
+            if call.port is not None:
                 return await self._admit_to_port(call, credential, visitor, entry, call.port)
             return self._admit(call, credential, visitor, entry)
         except CodeHubError:
@@ -199,26 +231,45 @@ class Doorkeeper:
 
     def _nobody(self, call: Call) -> Respond:
         """The same whether there is such a workspace or not."""
+        page = sibling_origin(call, self._addresses)
+        if page is not None and not call.is_navigation:
+            return self._not_joined(call, page)
         view = self._reception.signed_out(call)
         if call.is_navigation and accepts_pages(call.head) and view.actions[0].link:
             return redirect(view.actions[0].link)
         return self._shown(call, view)
 
-    def _admit(self, call: Call, credential: Credential, visitor: Visitor, entry: Entry | None) -> Forward | Respond:
+    def _not_joined(self, call: Call, page: bytes) -> Respond:
+        """A page of another port of the same workspace asks, and brings no cookie that counts here."""
+        place = self._addresses.place(page.partition(b"://")[2])
+        if isinstance(place, WorkspaceHost) and call.port is not None:
+            self._wanted.want(place, call.port)
+        way = f"{page.decode()}/{RESERVED.decode()}ports?use={call.port}"
+        said = problem(
+            401,
+            f"Pages of this port do not use port {call.port} yet: reload the page, or open {way} once. Requests need "
+            "`credentials: 'include'`.",
+            "unauthenticated",
+        )
+        return replace(said, headers=(*said.headers, *sharing_headers(page)))
+
+    def _admit(self, call: Call, credential: Credential, visitor: Visitor, entry: Entry) -> Forward | Respond:
         refused = self._refusal(call, visitor, entry)
-        if refused is not None or entry is None:
-            return refused or self._missing(call)
+        if refused is not None:
+            return refused
         if entry.endpoint is None:
             return self._shown(call, failure_view(Failure.UNREACHABLE, call.language, entry.workspace.name))
+        target = call.target
         forward = Forward(
             entry.endpoint,
-            confirm=self._confirm(entry.endpoint, lambda: self._runtime.endpoint(entry.workspace.id)),
+            confirm=confirmation(entry.endpoint, lambda: self._runtime.endpoint(entry.workspace.id)),
             label=Label(visitor, credential, entry),
-            target=call.target if call.by_path else None,
+            target=target if call.by_path else None,
             shares_origin=call.by_path,
-            tap=lambda: IdePresence(lambda: self._activities.seen(entry)),
+            tap=lambda: ide_tap(target, lambda: self._activities.seen(entry)),
             holder=visitor.user.id,
             route=self._ide,
+            location=self._location(entry.workspace.slug, None),
         )
         if call.head.fields.upgrade:
             return forward  # what passes through it says whether somebody is there
@@ -231,44 +282,39 @@ class Doorkeeper:
             given = Pass(forward, entry, call.prefix, until)
             entry.give(given, self.now)
             call.head.fields.passport = given
-        if counts(call.head.method, call.target):
-            self._activities.seen(entry)
+        self._activities.requested(entry, call.head.method, call.target, call.head.fields.body_length)
         return forward
 
     async def _admit_to_port(
         self, call: Call, credential: Credential, visitor: Visitor, entry: Entry, port: int
     ) -> Forward | Respond:
         """Asked anew each time: another may listen there by now."""
-        refused = self._refusal(call, visitor, entry)
-        if refused is not None:
-            return refused
+        wanted = self._wanted.take(entry.workspace.slug, port) if call.is_document else ()
+        if wanted:
+            use = urlencode({"use": ",".join(map(str, wanted)), "to": way_in(call.target.decode("latin-1"))})
+            return redirect(f"/{RESERVED.decode()}ports?{use}")
         endpoint = await self._runtime.port_endpoint(entry.workspace.id, port)
+        sibling = sibling_origin(call, self._addresses)
+        if sibling is not None and endpoint is not None and endpoint == entry.endpoint:
+            # The IDE's own port, which no page of another port may use.
+            return problem(403, "No page of a port may use the editor.", "cross_site")
         if endpoint is None:
             return self._shown(call, no_listener(port, entry.workspace.name, call.language))
-        self._activities.seen(entry)
+        self._activities.requested(entry, call.head.method, call.target, call.head.fields.body_length, port)
         return Forward(
             endpoint,
-            confirm=self._confirm(endpoint, lambda: self._runtime.port_endpoint(entry.workspace.id, port)),
+            confirm=confirmation(endpoint, lambda: self._runtime.port_endpoint(entry.workspace.id, port)),
             label=Label(visitor, credential, entry),
             tap=lambda: AppPresence(lambda: self._activities.seen(entry)),
             holder=visitor.user.id,
             kept_for=entry.workspace.id,
+            read_by=sibling,
             route=self._port,
+            location=self._location(entry.workspace.slug, port),
         )
 
-    @staticmethod
-    def _confirm(endpoint: Endpoint, look: Callable[[], Awaitable[Endpoint | None]]) -> Confirm | None:
-        """None: it proves itself, or is nowhere but where it is. An engine that is silent confirms nothing."""
-        if endpoint.instance is None:
-            return None
-
-        async def confirm() -> bool:
-            try:
-                return await look() == endpoint
-            except CodeHubError:
-                return False
-
-        return confirm
+    def _location(self, slug: str, port: int | None) -> Callable[[bytes], bytes]:
+        return lambda location: self._addresses.public_location(location, slug, port)
 
     def _may_enter(self, call: Call, visitor: Visitor, entry: Entry) -> bool:
         """By path, one's own alone: pages of another's within the platform's origin could act as an admin."""
@@ -276,34 +322,44 @@ class Doorkeeper:
         return visitor.may_enter(entry.workspace, call.port) and (own or not call.by_path)
 
     def _refusal(self, call: Call, visitor: Visitor, entry: Entry | None) -> Respond | None:
-        """None: go on to the workspace."""
+        """None: go on to the workspace, if it runs."""
         if entry is None or not self._may_enter(call, visitor, entry):
             return self._missing(call)
-        gate, sent = doorway(entry.workspace), self._sent_here(call, entry)
+        sent = self._sent_here(call, entry)
         if sent is not None:
             return sent
-        if gate.door is Door.NOT_FOUND:
-            return self._missing(call)
-        if gate.door is not Door.FORWARD:
-            return self._explained(call, entry, may_wake=gate.may_wake)
-        return None
+        return self._missing(call) if doorway(entry.workspace).door is Door.NOT_FOUND else None
 
     def _sent_here(self, call: Call, entry: Entry) -> Respond | None:
         """By another site. None: by nobody, or by a link to a host where it does no harm."""
         slug = entry.workspace.slug
         if not call.with_token and is_foreign(call, self._addresses, slug):
             return problem(403, "Another site asked for this, in your name.", "cross_site")
-        if call.by_path and call.from_elsewhere and self._addresses.has_hosts:
-            # Here its pages could act as whoever opened them, so no other site, its own host least of all, leads here.
-            return redirect(self._addresses.workspace_origin(WorkspaceHost(slug)) + call.target.decode())
-        return None
+        if not call.by_path or call.is_from_same_origin or not self._addresses.has_hosts:
+            return None
+        if not (call.is_navigation or call.from_elsewhere):
+            return None
+        # Here its pages could act as whoever opened them, so no other site, its own host least of all, leads here. And
+        # who typed an address may have been redirected here by any site: only a click on our own page leads on.
+        own = self._addresses.workspace_origin(WorkspaceHost(slug)) + call.target.decode()
+        if call.head.fields.header(b"sec-fetch-site") != b"none":
+            return redirect(own)
+        return self._shown(call, own_address(entry.workspace.name, own, call.head.target.decode(), call.language))
 
-    def _explained(self, call: Call, entry: Entry, *, may_wake: bool) -> Respond:
+    async def _explained(self, call: Call, visitor: Visitor, entry: Entry) -> Respond:
+        """It does not run: a page says so, and asks for the wake by itself if a person came to start it."""
         if call.head.fields.upgrade:
-            return _later(call.head, "The workspace does not run.")
+            # In plain words: a socket that is accepted and closed at once looks like a connection to the IDE, which
+            # then says nothing for minutes.
+            return problem(503, "The workspace does not run.", "not_running")
         arrived = cookie_value(call.head.fields, ARRIVED_COOKIE) is not None
-        wakes = may_wake and (call.is_deliberate or (arrived and call.is_navigation))
-        said = self._shown(call, self._reception.view_of(call, entry.workspace, wakes=wakes))
+        came_with_ticket = arrived and call.is_navigation
+        wakes = doorway(entry.workspace).may_wake and (call.is_deliberate or came_with_ticket)
+        view = await self._reception.no_room(call, entry.workspace, visitor) if wakes else None
+        if view is None:
+            view = self._reception.view_of(call, entry.workspace, wakes=wakes)
+            view = replace(view, unless_reloaded=view.wakes and not (call.has_user_activation or came_with_ticket))
+        said = self._shown(call, view)
         return replace(said, headers=(*said.headers, ARRIVED_ONCE)) if arrived else said
 
     def _missing(self, call: Call) -> Respond:
@@ -327,15 +383,7 @@ class Doorkeeper:
 
     def crowded(self, head: RequestHead, cap: Cap) -> Respond:
         view = crowded_view(cap, spoken(head))
-        if head.fields.upgrade and head.fields.header(b"sec-websocket-key"):
-            return _later(head, view.text)
         return answer(view, head.fields.header(b"accept"), spoken(head))
-
-
-def _later(head: RequestHead, why: str) -> Respond:
-    """A socket that is told to come back later does; a sleeping tab's wakes nothing."""
-    key = head.fields.header(b"sec-websocket-key")
-    return websocket_refusal(key, TRY_AGAIN_LATER, why) if key else problem(503, why, "not_running")
 
 
 def _shown(host: bytes) -> str:

@@ -5,6 +5,7 @@ the pieces in which it comes, and what nobody wants of it is not even unmasked.
 """
 
 from collections.abc import Callable
+from time import monotonic
 from typing import Final
 
 CLOSE: Final = 0x8
@@ -15,6 +16,9 @@ _OPCODES: Final = frozenset((0x0, 0x1, 0x2, 0x8, 0x9, 0xA))
 _LONGEST_HEADER: Final = 14
 _LONGEST_CONTROL: Final = 125
 _LONGEST: Final = 1 << 63
+MOST_FRAMES: Final = 4096
+"""Frames of one direction that are read within a second. A tab has some hundreds when it loads; who sends more floods
+us with what is cheap to send and dear to read, and is read along with no more."""
 _WINDOW: Final = 512
 """As much is unmasked at once: the reader may want nothing of what follows."""
 
@@ -23,12 +27,20 @@ class FrameReader:
     """One direction of one socket.
 
     `began` is told of each data frame; `take` gets their payloads, one after the other, and answers how many of the
-    bytes to come it does not want. Once the bytes are no frames, `unreadable` is told of each read, and nothing else.
+    bytes to come it does not want. Once the bytes are no frames, or more than MOST_FRAMES of them come in a second, the
+    place in the stream is lost: `unreadable` is told of each read, and nothing else.
     """
 
-    __slots__ = ("_closed", "_data", "_head", "_key", "_left", "_skip", "began", "broken", "take", "unreadable")
+    __slots__ = (
+        "_clock", "_closed", "_data", "_head", "_key", "_left", "_read_since", "_skip", "_unread", "began", "broken",
+        "take", "unreadable",
+    )  # fmt: skip
 
-    def __init__(self, unreadable: Callable[[], None]) -> None:
+    def __init__(self, unreadable: Callable[[], None], clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._unread = MOST_FRAMES
+        """How many frames may still be read, until the second since `_read_since` is over."""
+        self._read_since = clock()
         self.unreadable = unreadable
         self.began: Callable[[], None] | None = None
         self.take: Callable[[bytes], int] | None = None
@@ -82,6 +94,9 @@ class FrameReader:
         return self._start(head[0], length, head[stop:needed] if masked else b"", at + needed - known)
 
     def _start(self, first: int, length: int, key: bytes, at: int) -> int:
+        self._unread -= 1
+        if not self._unread:
+            self._slow_down()
         self._left = length
         self._key = key
         self._data = not first & _CONTROL
@@ -91,6 +106,12 @@ class FrameReader:
         elif first & 0xF == CLOSE:
             self._closed = True
         return at
+
+    def _slow_down(self) -> None:
+        now = self._clock()
+        if now - self._read_since < 1.0:
+            self.broken = True
+        self._unread, self._read_since = MOST_FRAMES, now
 
     def _payload(self, data: bytes, at: int, end: int) -> int:
         here = min(self._left, end - at)

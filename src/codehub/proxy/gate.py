@@ -68,8 +68,14 @@ class Forward:
     route: Route = ELSEWHERE
     shares_origin: bool = False
     """It is served within the platform's own origin: what it says of that whole origin does not pass."""
+    read_by: bytes | None = None
+    """The origin of another port of the same workspace, whose page asks: it may read what the app lets anybody read."""
     ours: bool = False
     """It goes to the platform itself: our cookies and tokens pass, both ways."""
+    location: Callable[[bytes], bytes] | None = None
+    """Where a browser finds what a workspace's answer says as its Location."""
+    person: object = None
+    """Who asks the platform, and so whose share of its connections is used; None: somebody who has not signed in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,8 @@ class Respond:
 class Wait:
     answer: Awaitable[Forward | Respond]
     """Cancelled when the client goes away or has waited too long: give each request its own, or shield it."""
+    proven: bool = False
+    """Who asks is known already. Of those who are not, few of one address are looked up at a time."""
 
 
 Verdict = Forward | Respond | Wait

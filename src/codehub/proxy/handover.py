@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from codehub.domain.addresses import ENTRANCE, RESERVED
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import CodeHubError, NotFound
-from codehub.domain.local_path import local_path
+from codehub.domain.local_path import BY_PATH, local_path
 from codehub.domain.naming import is_slug
 from codehub.proxy.addresses import Addresses, WorkspaceHost
 from codehub.proxy.call import Call, is_prefetch, spoken
@@ -27,7 +27,6 @@ from codehub.usecases.entrance import Entrance, Visitor
 
 RESERVED_PATH: Final = f"/{RESERVED}"
 OPEN_PATH: Final = "/open/"
-BY_PATH: Final = "/w/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class Handover:
     """The name of the OpenID provider that people may sign in with."""
 
     def sign_in(self, head: RequestHead) -> Respond:
-        return sign_in_page(spoken(head), self.provider)
+        return sign_in_page(spoken(head), self.provider, has_hosts=self.addresses.has_hosts)
 
     def serve(self, head: RequestHead) -> Verdict:
         slug = head.target.partition(b"?")[0][len(OPEN_PATH) :].decode("latin-1").rstrip("/")

@@ -72,6 +72,7 @@ _ASSETS: Final[Mapping[str, _Asset]] = {
     "page.js": _read("page.js", _SCRIPT),
     "signin.js": _read("signin.js", _SCRIPT),
     "local_path.js": _read("local_path.js", _SCRIPT),
+    "ports.js": _read("ports.js", _SCRIPT),
     "icon.svg": _read("icon.svg", b"image/svg+xml"),
 }
 _EMBLEMS: Final = _read("emblems.svg", b"image/svg+xml").content.decode()
@@ -154,11 +155,15 @@ def page(view: View, language: Language, prefix: bytes = b"/") -> Respond:
 <noscript><p class="note">{_text(say(language, "page.noscript"))}</p></noscript>
 </main>"""
     headers = (*_PAGE_HEADERS, (b"CodeHub-Page", view.name.encode()))
-    return Respond(view.status, headers, _document(view.title, main, "page.js", language, base))
+    script = None if view.inert else "page.js"
+    return Respond(view.status, headers, _document(view.title, main, script, language, base))
 
 
-def sign_in_page(language: Language, provider: str | None = None, prefix: bytes = b"/") -> Respond:
-    """`provider`: the OpenID provider's name, if there is one to sign in with."""
+def sign_in_page(
+    language: Language, provider: str | None = None, prefix: bytes = b"/", *, has_hosts: bool = False
+) -> Respond:
+    """`provider`: the OpenID provider's name, if there is one to sign in with. `has_hosts`: workspaces have hosts of
+    their own, so that no way leads from here to one below `/w/`."""
     base = prefix.decode("latin-1")
     spoken = {key.partition(".")[2]: text for key, text in SENTENCES[language].items() if key.startswith("signin.")}
     say_here = {key: _text(text) for key, text in spoken.items()}
@@ -167,7 +172,8 @@ def sign_in_page(language: Language, provider: str | None = None, prefix: bytes 
         label = _text(say(language, "signin.provider", provider=provider))
         elsewhere = f"""<p class="or">{say_here["or"]}</p>
 <a class="button secondary" id="provider" href="{_text(base)}api/v1/session/oidc">{label}</a>"""
-    main = f"""<main class="card" id="signin" data-emblem="key" data-root="{_text(base)}" data-texts="{_json(spoken)}">
+    main = f"""<main class="card" id="signin" data-emblem="key" data-root="{_text(base)}"
+ data-hosts="{_json(has_hosts)}" data-texts="{_json(spoken)}">
 {_EMBLEMS}
 <h1>{say_here["title"]}</h1>
 <p id="text">{say_here["text"]}</p>
@@ -194,10 +200,26 @@ def sign_in_page(language: Language, provider: str | None = None, prefix: bytes 
     return Respond(200, _PAGE_HEADERS, _document(spoken["title"], main, "signin.js", language, base))
 
 
+def ports_page(joins: Mapping[str, str], to: str, language: Language) -> Respond:
+    """Fetches each address of `joins`, which are by origin, and goes on to `to`."""
+    title = say(language, "ports.title")
+    main = f"""<main class="card" id="ports" data-emblem="busy" data-to="{_text(to)}"
+ data-joins="{_json(list(joins.values()))}">
+{_EMBLEMS}
+<h1>{_text(title)}</h1>
+<p id="text">{_text(say(language, "ports.text"))}</p>
+<noscript><p class="note">{_text(say(language, "page.noscript"))}</p></noscript>
+</main>"""
+    policy = POLICY.replace(b"connect-src 'self'", b"connect-src " + " ".join(joins).encode())
+    headers = [(name, policy if name == b"Content-Security-Policy" else value) for name, value in _PAGE_HEADERS]
+    return Respond(200, tuple(headers), _document(title, main, "ports.js", language, "/"))
+
+
 # ── pieces ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _document(title: str, main: str, script: str, language: Language, prefix: str) -> bytes:
+def _document(title: str, main: str, script: str | None, language: Language, prefix: str) -> bytes:
+    module = f'<script type="module" src="{_address(script, prefix)}"></script>\n' if script else ""
     return f"""<!doctype html>
 <html lang="{language}">
 <head>
@@ -207,8 +229,7 @@ def _document(title: str, main: str, script: str, language: Language, prefix: st
 <title>{_text(title)} · CodeHub</title>
 <link rel="icon" type="image/svg+xml" href="{_address("icon.svg", prefix)}">
 <link rel="stylesheet" href="{_address("page.css", prefix)}">
-<script type="module" src="{_address(script, prefix)}"></script>
-</head>
+{module}</head>
 <body>
 <header><img src="{_address("icon.svg", prefix)}" alt="" width="28" height="28"><span>CodeHub</span></header>
 {main}

@@ -1,7 +1,9 @@
 """A person at work told from a tab left open, by what passes through an upgraded socket and by plain requests.
 
-The taps read along on the relay's own time, so they rest: for a while after something counted, short frames that come
-whole are only followed, not read. They never lose their place in the stream, and what they cannot read counts.
+Of VS Code the protocol is read, and known background chatter does not count. Of everything else, an IDE or an
+application at a port, what a page says at a steady period does not count (`periodic`). What cannot be read counts.
+The taps read along on the relay's own time. The one for VS Code rests: for a while after something counted, short
+frames that come whole are only followed, not read. It never loses its place in the stream.
 """
 
 from collections.abc import Callable
@@ -11,16 +13,26 @@ from typing import Final
 
 from codehub.proxy import chatter
 from codehub.proxy.frames import FrameReader
+from codehub.proxy.periodic import PeriodicTraffic, kind_of_message
 from codehub.proxy.vscode import SUBSCRIPTION, Conversation, OuterFrames
 
 REST_SECONDS: Final = 5.0
 _BINARY: Final = 0x82
+_BEGINNING: Final = 256
+"""Of a message whose protocol is not known, so much is looked at."""
+_MOST_KINDS: Final = 16
+"""Of messages that one socket's tap remembers, in each direction."""
 
 
 def counts(method: bytes, target: bytes) -> bool:
-    """Whether a plain request to the IDE is somebody's doing. The target is as the workspace sees it. HEAD is what our
-    own pages ask with, to see whether something else answers by now."""
+    """Whether a plain request to the IDE may be somebody's doing. The target is as the workspace sees it. HEAD is what
+    our own pages ask with, to see whether something else answers by now."""
     return method != b"HEAD" and chatter.HTTP.match(target) is None
+
+
+def ide_tap(target: bytes, seen: Callable[[], None]) -> "IdePresence | AppPresence":
+    """For a socket to the IDE that was asked for by this target. Only VS Code has a protocol that is known here."""
+    return IdePresence(seen) if chatter.SOCKET.search(target) else AppPresence(seen, output=True)
 
 
 class _Side(FrameReader):
@@ -141,22 +153,64 @@ class IdePresence:
             self._seen()
 
 
-class AppPresence:
-    """Tells `seen` of each message from the client, whatever it says. Pings, pongs and closing are no messages."""
+class _Messages(FrameReader):
+    """One direction of a socket whose protocol is not known: `heard` gets the beginning of each data frame."""
 
-    __slots__ = ("_client", "_rest", "_seen", "_upstream", "from_client", "from_upstream")
+    __slots__ = ("_heard", "_held", "_open")
+
+    def __init__(self, unreadable: Callable[[], None], heard: Callable[[bytes], None]) -> None:
+        super().__init__(unreadable)
+        self._heard = heard
+        self._held = b""
+        self._open = False
+        self.began, self.take = self._begin, self._more
+
+    def read(self, data: bytes) -> None:
+        super().read(data)
+        if self._open and not self._left:
+            self._end()
+
+    def close(self) -> None:
+        self.unreadable, self._heard, self.began, self.take = _ignored, _unheard, None, None
+
+    def _begin(self) -> None:
+        if self._open:
+            self._end()
+        self._open = True
+
+    def _more(self, piece: bytes) -> int:
+        self._held += piece[: _BEGINNING - len(self._held)]
+        return 0 if len(self._held) < _BEGINNING else self._left - len(piece)
+
+    def _end(self) -> None:
+        held, self._held, self._open = self._held, b"", False
+        self._heard(held)
+
+
+class AppPresence:
+    """Tells `seen` of each message from the client that is not one of a periodic series. Pings, pongs and closing are
+    no messages. With `output`, what the server sends counts too, unless it is the very same at a steady period: so it
+    is for an IDE, in which a terminal or a kernel at work is somebody's."""
+
+    __slots__ = ("_client", "_clock", "_heard", "_output", "_seen", "_upstream", "from_client", "from_upstream")
 
     def __init__(
-        self, seen: Callable[[], None], *, rest: float = REST_SECONDS, clock: Callable[[], float] = monotonic
+        self, seen: Callable[[], None], *, output: bool = False, clock: Callable[[], float] = monotonic
     ) -> None:
         self._seen = seen
-        self._rest = rest
-        self._client = _FromClient(self._counted, None, clock)
-        self._client.began = self._counted
-        self._upstream = _FromUpstream(_ignored, None, clock)
-        self._upstream.until = inf
-        self.from_client = self._client.follow
-        self.from_upstream = self._upstream.follow
+        self._clock = clock
+        self._heard = PeriodicTraffic(_MOST_KINDS)
+        self._client = _Messages(seen, self._from_client)
+        self.from_client = self._client.read
+        self._upstream: _Messages | _FromUpstream
+        if output:
+            self._output = PeriodicTraffic(_MOST_KINDS)
+            self._upstream = _Messages(seen, self._from_upstream)
+            self.from_upstream = self._upstream.read
+        else:
+            self._upstream = _FromUpstream(_ignored, None, clock)
+            self._upstream.until = inf
+            self.from_upstream = self._upstream.follow
 
     @property
     def at_boundary(self) -> bool:
@@ -167,11 +221,16 @@ class AppPresence:
         self._client.close()
         self._upstream.close()
 
-    def _counted(self) -> None:
-        now = self._client.clock()
-        if self._client.until <= now:
-            self._client.until = now + self._rest
+    def _from_client(self, message: bytes) -> None:
+        if not self._heard.is_periodic(kind_of_message(message), self._clock()):
+            self._seen()
+
+    def _from_upstream(self, message: bytes) -> None:
+        if not self._output.is_periodic(hash(message), self._clock()):
             self._seen()
 
 
 def _ignored() -> None: ...
+
+
+def _unheard(_: bytes) -> None: ...

@@ -4,32 +4,45 @@ waits, and the wake, which only a POST from our own page or with a token can be.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
 
-from codehub.domain.access import doorway
+from codehub.domain.access import Door, doorway
 from codehub.domain.addresses import ENTRANCE, RESERVED
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import CodeHubError, LimitReached, NotFound
 from codehub.domain.workspace import Desired, Workspace
-from codehub.proxy.addresses import Addresses
+from codehub.proxy.addresses import Addresses, WorkspaceHost
 from codehub.proxy.call import Call, is_prefetch
 from codehub.proxy.directory import Directory, Entry
 from codehub.proxy.gate import Forward, Header, Respond, Verdict, Wait
 from codehub.proxy.handover import RESERVED_PATH, open_path, way_in
-from codehub.proxy.pages import answer, asset, state
+from codehub.proxy.pages import answer, asset, ports_page, state
 from codehub.proxy.responses import problem, redirect
-from codehub.proxy.view import View, limit_view, making_room, no_cookie, not_found, signed_out, unavailable
-from codehub.proxy.visitors import VISIT_COOKIE, Visitors, cookie_value
+from codehub.proxy.sibling_ports import ports_in, sharing_headers, sibling_origin
+from codehub.proxy.view import (
+    View,
+    limit_view,
+    making_room,
+    no_cookie,
+    not_found,
+    owner_limit_view,
+    signed_out,
+    unavailable,
+)
+from codehub.proxy.visitors import JOINED_COOKIE, VISIT_COOKIE, Visitors, cookie_value
 from codehub.proxy.workspace_view import view_of
 from codehub.usecases.entrance import Entrance, Visitor
+from codehub.usecases.limits import Standing
 
 _ENTER: Final = ENTRANCE.removeprefix(RESERVED).encode()
 ARRIVED_COOKIE: Final = f"{SESSION_COOKIE}-arrived"
 ARRIVED_SECONDS: Final = 30
 POLL_SECONDS: Final = 25.0
+NO_ROOM_STATUS: Final = 502
+"""Of the page that a person gets; the wake itself is refused with 429."""
 
 Desk = Callable[[Call], Awaitable[Respond]]
 
@@ -50,12 +63,15 @@ class Reception:
             (b"GET", _ENTER): self.enter,
             (b"GET", b"arrived"): self.arrived,
             (b"GET", b"state"): self.tell,
+            (b"GET", b"ports"): self.ports,
+            (b"GET", b"join"): self.join,
             (b"POST", b"wake"): self.wake,
         }
         desk = desks.get((call.head.method, name))
         if desk is None or is_prefetch(call.head):
             return problem(404, "There is nothing of this name here.", "not_found")
-        return Wait(self._kindly(desk, call))
+        known = call.credential is not None and self.visitors.known(call.credential, self.now()) is not None
+        return Wait(self._kindly(desk, call), proven=known)
 
     async def _kindly(self, desk: Desk, call: Call) -> Forward | Respond:
         try:
@@ -78,7 +94,8 @@ class Reception:
     def signed_out(self, call: Call) -> View:
         to = way_in(call.target.decode("latin-1"))
         if call.by_path:
-            return signed_out(call.language, f"/signin?{urlencode({'next': call.prefix.decode() + to[1:]})}")
+            back = f"/workspaces/{call.name}" if self.addresses.has_hosts else call.prefix.decode() + to[1:]
+            return signed_out(call.language, f"/signin?{urlencode({'next': back})}")
         return signed_out(call.language, self.addresses.platform_origin() + open_path(str(call.name), call.port, to))
 
     # ── coming in ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -89,11 +106,11 @@ class Reception:
         entered = await self.entrance.enter(call.query.get("ticket", ""))
         entry = await self.directory.find(call.name)
         place = (entry.workspace.id, call.port) if entry else None
-        if entered is None or (entered[0].workspace_id, entered[0].port) != place:
+        if entry is None or entered is None or (entered[0].workspace_id, entered[0].port) != place:
             return self._once_more(call, to)
         ticket, secret = entered
         cookies = [_cookie(VISIT_COOKIE, secret, int(self.entrance.identity.rules.absolute_seconds))]
-        if ticket.wakes:
+        if ticket.wakes and doorway(entry.workspace).door is not Door.FORWARD:
             cookies.append(_cookie(ARRIVED_COOKIE, "1", ARRIVED_SECONDS))
         return redirect(f"{RESERVED_PATH}arrived?{urlencode({'to': to})}", tuple(cookies))
 
@@ -108,6 +125,38 @@ class Reception:
         if cookie_value(call.head.fields, VISIT_COOKIE):
             return redirect(way_in(call.query.get("to")))
         return self.shown(call, no_cookie(call.language))
+
+    # ── other ports of the same workspace ────────────────────────────────────────────────────────────────────────────
+
+    async def ports(self, call: Call) -> Respond:
+        """At a port's host: a page that joins the ports of `use`, and goes on to `to`."""
+        found = await self._let_in(call)
+        if found is None:
+            return redirect(self.signed_out(call).actions[0].link or "/")
+        if call.port is None or not call.is_document:
+            return problem(404, "There is nothing of this name here.", "not_found")
+        entry, visitor = found
+        slug, joins = entry.workspace.slug, {}
+        for port in ports_in(call.query.get("use", "")):
+            if port != call.port:
+                origin = self.addresses.workspace_origin(WorkspaceHost(slug, port))
+                ticket = await self.entrance.ticket_beside(visitor, slug, port)
+                joins[origin] = f"{origin}{RESERVED_PATH}join?{urlencode({'ticket': ticket})}"
+        to = way_in(call.query.get("to"))
+        return ports_page(joins, to, call.language) if joins else redirect(to)
+
+    async def join(self, call: Call) -> Respond:
+        """A ticket, fetched by our page at another port's host, becomes a cookie for the pages of that site."""
+        origin, entry = sibling_origin(call, self.addresses), await self.directory.find(call.name)
+        entered = await self.entrance.enter(call.query.get("ticket", "")) if origin and entry else None
+        if origin is None or entry is None or entered is None:
+            return problem(401, "This ticket is unknown, used or too old.", "unauthenticated")
+        ticket, secret = entered
+        if (ticket.workspace_id, ticket.port) != (entry.workspace.id, call.port):
+            return problem(401, "This ticket is unknown, used or too old.", "unauthenticated")
+        seconds = int(self.entrance.identity.rules.absolute_seconds)
+        cookies = (_cookie(VISIT_COOKIE, secret, seconds), _joined_cookie(secret, seconds))
+        return Respond(204, (*sharing_headers(origin), (b"Cache-Control", b"no-store"), *cookies))
 
     # ── waiting and waking ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -140,10 +189,16 @@ class Reception:
         try:
             woken = await self.entrance.wake(visitor, entry.workspace.id)
         except LimitReached:
-            standing = await self.entrance.standing(visitor)
-            view = limit_view(entry.workspace, standing.holders, call.language, limit=standing.max_running)
+            view = _limit(call, entry.workspace, visitor, await self.entrance.standing(entry.workspace))
             return state(view, view.status)
         return state(self.view_of(call, woken), 202)
+
+    async def no_room(self, call: Call, workspace: Workspace, visitor: Visitor) -> View | None:
+        """What a person who comes to start it is told at once if the limit forbids it. None: there is room."""
+        standing = await self.entrance.standing(workspace)
+        if standing.has_room_for(workspace):
+            return None
+        return replace(_limit(call, workspace, visitor, standing), status=NO_ROOM_STATUS)
 
     async def _make_room(self, call: Call, workspace: Workspace, visitor: Visitor, instead: str) -> Respond:
         try:
@@ -152,7 +207,8 @@ class Reception:
             return problem(422, "`instead` is not a workspace's id.", "invalid")
         if workspace.desired_state is Desired.RUNNING:
             return state(self.view_of(call, workspace), 202)  # its page wants no room for what has its place
-        return state(making_room(workspace, await self.entrance.give_way(visitor, other), call.language), 202)
+        gives_way = await self.entrance.give_way(visitor, other, workspace)
+        return state(making_room(workspace, gives_way, call.language), 202)
 
     def _from_our_page(self, call: Call) -> bool:
         fields = call.head.fields
@@ -171,8 +227,21 @@ class Reception:
         return entry, visitor
 
 
+def _limit(call: Call, workspace: Workspace, visitor: Visitor, standing: Standing) -> View:
+    """Only its owner is shown what else of theirs runs: the pages of this host can read what an admin is told here."""
+    if workspace.owner_id != visitor.user.owner_id:
+        return owner_limit_view(workspace, call.language)
+    return limit_view(workspace, standing.holders, call.language, limit=standing.max_running)
+
+
 def _cookie(name: str, value: str, seconds: int) -> Header:
     return b"Set-Cookie", f"{name}={value}; Path=/; Max-Age={seconds}; Secure; HttpOnly; SameSite=Lax".encode()
+
+
+def _joined_cookie(secret: str, seconds: int) -> Header:
+    """Sent along from another site, but only from within the top-level site that it was set in."""
+    kept = f"Path=/; Max-Age={seconds}; Secure; HttpOnly; SameSite=None; Partitioned"
+    return b"Set-Cookie", f"{JOINED_COOKIE}={secret}; {kept}".encode()
 
 
 ARRIVED_ONCE: Final = _cookie(ARRIVED_COOKIE, "", 0)

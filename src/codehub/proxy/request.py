@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 REPEATABLE: Final = frozenset((b"GET", b"HEAD", b"PUT", b"DELETE", b"OPTIONS"))
 METHODS: Final = REPEATABLE | {b"POST", b"PATCH"}
+"""Those that are common. Any other token is a method too, for workspaces speak WebDAV and more."""
+_UNSERVED: Final = frozenset((b"CONNECT", b"TRACE"))
+"""The one would make a tunnel to anywhere; the other answers with the request itself, and what proxies added to it."""
 
 _TARGET: Final = bytes(n for n in range(0x21, 0x7F) if n not in b"#")
 _HOST: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:[]~%!$&'()*+;="
@@ -166,12 +169,20 @@ def _request_line(line: bytes) -> tuple[bytes, bytes, bool]:
             raise Refused(505, "Only HTTP/1.1 is spoken here.")
         raise Refused(400, "The request line is not `METHOD target HTTP/1.1`.")
     if method not in METHODS:
-        if not is_token(method):
-            raise Refused(400, "The method is not a token.")
-        raise Refused(405 if method in (b"CONNECT", b"TRACE") else 501, "This method is not served.")
+        _check_method(method)
     if target.translate(None, _TARGET) or (target[:1] != b"/" and not (target == b"*" and method == b"OPTIONS")):
         raise Refused(400, "The request target is not a path.")
     return method, target, version == b"HTTP/1.1"
+
+
+def _check_method(method: bytes) -> None:
+    """A known method in other letters is none: some servers would take `head` for HEAD, and some would not."""
+    if not is_token(method):
+        raise Refused(400, "The method is not a token.")
+    if method.upper() in _UNSERVED:
+        raise Refused(405, "This method is not served.")
+    if method.upper() in METHODS:
+        raise Refused(501, "Methods are written in capital letters.")
 
 
 # ── readers ──────────────────────────────────────────────────────────────────────────────────────────────────────────

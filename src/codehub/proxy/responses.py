@@ -2,16 +2,11 @@
 
 import json
 import time
-from base64 import b64encode
-from hashlib import sha1
 from http import HTTPStatus
 
-from codehub.proxy.frames import close_frame
 from codehub.proxy.gate import Cap, Failure, Header, Respond
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_WEBSOCKET = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-"""What RFC 6455 makes the answer's key from."""
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -57,11 +52,11 @@ def plain_crowded(cap: Cap) -> Respond:
 def serialised(answer: Respond, date: bytes, request_id: bytes, *, body: bool, close: bool) -> bytes:
     lines = [b"HTTP/1.1 %d %b" % (answer.status, _REASONS.get(answer.status, b"")), date]
     lines += [name + b": " + value for name, value in answer.headers]
-    if answer.status not in (101, 204, 304):
+    if answer.status not in (204, 304):
         lines.append(b"Content-Length: %d" % len(answer.body))
     if request_id:
         lines.append(b"X-Request-Id: " + request_id)
-    if close and answer.status != 101:
+    if close:
         lines.append(b"Connection: close")
     lines.append(b"\r\n")
     head = b"\r\n".join(lines)
@@ -79,11 +74,3 @@ def redirect(to: str, headers: tuple[Header, ...] = ()) -> Respond:
     """`to` is ours: made from settings and checked paths, never from what a stranger sent."""
     ours = ((b"Location", to.encode()), (b"Cache-Control", b"no-store"), (b"Referrer-Policy", b"no-referrer"))
     return Respond(303, (*ours, *headers))
-
-
-def websocket_refusal(key: bytes, code: int, why: str) -> Respond:
-    """A handshake that is accepted and closed at once: browsers hide every other answer from the page, and a client
-    that is told when to come back does."""
-    accept = b64encode(sha1(key + _WEBSOCKET, usedforsecurity=False).digest())
-    headers = ((b"Upgrade", b"websocket"), (b"Connection", b"Upgrade"), (b"Sec-WebSocket-Accept", accept))
-    return Respond(101, headers, close_frame(code, why))

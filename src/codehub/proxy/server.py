@@ -23,6 +23,7 @@ from codehub.proxy.limits import Limits
 from codehub.proxy.pool import Pool
 from codehub.proxy.request import RequestHead
 from codehub.proxy.responses import date_line, plain_crowded, plain_failure
+from codehub.proxy.shares import Share
 from codehub.proxy.sockets import BACKLOG, listener
 from codehub.proxy.tally import Tally
 from codehub.proxy.turned_away import MOST_AT_ONCE, TurnedAway
@@ -73,6 +74,13 @@ class ProxyServer:
         self._bounded: dict[Relay, float] = {}
         """Relays that are half-closed or stalled, and until when they may be."""
         self._addresses, self._people = Tally(self.limits.per_address), Tally(self.limits.per_person)
+        self.held = Tally(self.limits.held_per_address)
+        """Bytes held for each address that has not signed in."""
+        self.undecided = Share(self.limits.undecided_per_address, self.limits.connections)
+        """Of the gate's attention: for each address whose callers it does not know yet."""
+        target = self.limits.per_target
+        self.strangers, self.members = Share(target // 8, target // 2), Share(target // 4, target - target // 8)
+        """Of the platform's connections: for each address and all that have not signed in, for each person and all."""
         self._leaving: set[TurnedAway] = set()
         self.turned_away = dict.fromkeys(Cap, 0)
         """How many came beyond a cap."""

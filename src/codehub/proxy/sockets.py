@@ -1,24 +1,43 @@
 """What is set on sockets before and after their connection: who vanished is noticed, who was cut off can tell."""
 
 import asyncio
+import errno
 import select
 import socket
 import struct
 
 BACKLOG = 1024
+_COUNTERPARTS = {"127.0.0.1": "::1", "::1": "127.0.0.1", "0.0.0.0": "::", "::": "0.0.0.0"}  # noqa: S104 - named, not bound
 _RESET = struct.pack("ii", 1, 0)
 
 
-def listener(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
-    """A TCP socket to listen on. What is set here, accepted connections inherit: a peer that vanished without a word is
-    noticed within two minutes."""
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+def listeners(host: str, port: int) -> list[socket.socket]:
+    """The sockets of one address to listen on, and, if that is the loopback address or every address of one family, of
+    the same in the other family: `localhost` is both, and whoever held the other would get our visitors. OSError if
+    somebody else holds one of them; a machine without IPv6 has no other."""
+    first = listener(host, port)
+    other = _COUNTERPARTS.get(first.getsockname()[0])
+    if other is None:
+        return [first]
+    try:
+        return [first, listener(other, first.getsockname()[1])]
+    except OSError as error:
+        if error.errno in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
+            return [first]
+        first.close()
+        raise OSError(error.errno, f"{error.strerror}: {other}") from error
+
+
+def listener(host: str, port: int) -> socket.socket:
+    """A TCP socket to listen on. It shares its address with no other socket, whoever's that is. What is set here,
+    accepted connections inherit: a peer that vanished without a word is noticed within two minutes."""
+    family, kind, protocol, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
     sock = socket.socket(family, kind, protocol)
     try:
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if reuse_port:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4)):
             sock.setsockopt(socket.IPPROTO_TCP, option, value)

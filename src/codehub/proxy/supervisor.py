@@ -1,20 +1,20 @@
 """Several worker processes on one port, kept alive and renewed one by one.
 
-The supervisor owns a listening socket per worker (SO_REUSEPORT: the kernel spreads connections over them) and keeps it
-open when the worker goes. So whoever is in a dead or renewed worker's queue is served by its successor, not reset.
+The supervisor owns the listening sockets, which all workers inherit, and keeps them open when a worker goes. So whoever
+is in the queue is served by another, not reset. No worker has a socket of its own on the port (SO_REUSEPORT): a program
+that can share a port can take its visitors.
 """
 
 import asyncio
 import os
-import socket
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import structlog
 
-from codehub.proxy.sockets import listener
-from codehub.proxy.worker import LISTEN_FD, READY
+from codehub.proxy.sockets import listeners
+from codehub.proxy.worker import LISTEN_FDS, READY
 
 log = structlog.get_logger()
 _LONGEST_PAUSE = 30.0
@@ -41,10 +41,9 @@ class Supervisor:
         self._renewing: asyncio.Task[None] | None = None
         self._ready_seconds = ready_seconds
         self._drain_seconds = drain_seconds
-        first = listener(host, port, reuse_port=True)
-        self.port: int = first.getsockname()[1]
-        others = (listener(host, self.port, reuse_port=True) for _ in range(count - 1))
-        self._slots = [_Slot(number, sock) for number, sock in enumerate((first, *others))]
+        self._listening = listeners(host, port)
+        self.port: int = self._listening[0].getsockname()[1]
+        self._slots = [_Slot(number) for number in range(count)]
 
     @property
     def pids(self) -> list[int]:
@@ -58,15 +57,15 @@ class Supervisor:
                     group.create_task(self._keep(slot))
         finally:
             await asyncio.gather(*(self._end(slot.worker) for slot in self._slots if slot.worker is not None))
-            for slot in self._slots:
-                slot.sock.close()
+            for sock in self._listening:
+                sock.close()
 
     async def renew(self) -> None:
         """A rolling restart: the next worker serves before the old one drains. One that does not come up changes
         nothing, and TimeoutError or ChildProcessError says so."""
         for slot in self._slots:
             old = slot.worker
-            slot.worker = await self._start(slot)
+            slot.worker = await self._start()
             log.info("proxy worker renewed", slot=slot.number, pid=slot.worker.pid)
             if old is not None:
                 await self._end(old)
@@ -88,7 +87,7 @@ class Supervisor:
         while True:
             began = loop.time()
             try:
-                worker = slot.worker or await self._start(slot)
+                worker = slot.worker or await self._start()
                 slot.worker = worker
                 code = await self._until_it_ends(worker)
             except (OSError, TimeoutError) as error:
@@ -110,11 +109,11 @@ class Supervisor:
             self._news.gone(worker.pid)
         return code
 
-    async def _start(self, slot: "_Slot") -> Process:
-        descriptor = slot.sock.fileno()
-        environment = {**os.environ, **self._environment, LISTEN_FD: str(descriptor)}
+    async def _start(self) -> Process:
+        descriptors = [sock.fileno() for sock in self._listening]
+        environment = {**os.environ, **self._environment, LISTEN_FDS: ",".join(map(str, descriptors))}
         worker = await asyncio.create_subprocess_exec(
-            *self._command, stdin=PIPE, stdout=PIPE, stderr=None, env=environment, pass_fds=(descriptor,)
+            *self._command, stdin=PIPE, stdout=PIPE, stderr=None, env=environment, pass_fds=descriptors
         )
         try:
             async with asyncio.timeout(self._ready_seconds):
@@ -158,7 +157,6 @@ class News(Protocol):
 
 
 class _Slot:
-    def __init__(self, number: int, sock: socket.socket) -> None:
+    def __init__(self, number: int) -> None:
         self.number = number
-        self.sock = sock
         self.worker: Process | None = None

@@ -12,13 +12,15 @@ from codehub.proxy.head import CHUNKED, UNTIL_CLOSE, Refused
 from codehub.proxy.headers import response_for_client
 from codehub.proxy.limits import Limits
 from codehub.proxy.request import RequestHead
-from codehub.proxy.response import OURS, SHARING, Readers, ResponseHead, parse_response
+from codehub.proxy.response import OURS, SHARING, Asked, Readers, ResponseHead, parse_response
 
 if TYPE_CHECKING:
     from codehub.proxy.client import Client
     from codehub.proxy.pool import Pool
 
 _STATUS_LINE = b"HTTP/1."
+MOST_INTERIM = 64
+"""Answers before the answer (100, 102, 103) that come in one read: who sends more floods us."""
 
 
 class Upstream(asyncio.Protocol):
@@ -93,34 +95,51 @@ class Upstream(asyncio.Protocol):
         if self._held:
             data = self._held + data
             self._held = b""
-        end = data.find(b"\r\n\r\n")
-        if end < 0 or end > self._limits.head_bytes:
-            self._held = data
-            if len(data) > self._limits.head_bytes or not data.startswith(_STATUS_LINE[: len(data)]):
-                self._fail(client, Failure.GARBAGE)
-            return
-        try:
-            head = parse_response(data[:end], self._limits.header_lines, _readers(client.forward))
-        except Refused:
-            self._fail(client, Failure.GARBAGE)
-            return
-        if head.status < 200:
-            self._interim(client, head, data[end + 4 :])
-        else:
-            self._answer(client, head, data[end + 4 :])
-
-    def _interim(self, client: "Client", head: ResponseHead, rest: bytes) -> None:
-        if head.status == 101:
-            if not (client.head.fields.upgrade and head.upgrade):
+        interim = 0
+        while True:
+            end = data.find(b"\r\n\r\n")
+            if end < 0 or end > self._limits.response_head_bytes:
+                self._held = data
+                if len(data) > self._limits.response_head_bytes or not data.startswith(_STATUS_LINE[: len(data)]):
+                    self._fail(client, Failure.GARBAGE)
+                return
+            try:
+                head = self._parsed(client, data[:end])
+            except Refused:
                 self._fail(client, Failure.GARBAGE)
                 return
-            self.client = None
-            client.switch(self, head, rest)
-            return
+            data = data[end + 4 :]
+            if head.status >= 200:
+                self._answer(client, head, data)
+                return
+            interim += 1
+            if interim > MOST_INTERIM:
+                self._fail(client, Failure.GARBAGE)
+                return
+            if not self._interim(client, head, data):
+                return
+
+    def _parsed(self, client: "Client", raw: bytes) -> ResponseHead:
+        forward, host = client.forward, client.head.fields.host
+        asked = Asked(host) if forward is None else Asked(host, forward.read_by, forward.location)
+        return parse_response(raw, self._limits.response_header_lines, _readers(forward), asked)
+
+    def _interim(self, client: "Client", head: ResponseHead, rest: bytes) -> bool:
+        """Something that comes before the answer. False: nothing follows now."""
+        if head.status == 101:
+            if client.head.fields.upgrade and head.upgrade:
+                self.client = None
+                client.switch(self, head, rest)
+            else:
+                self._fail(client, Failure.GARBAGE)
+            return False
+        if not client.body_left:
+            client.progress()
         if head.status == 100:
             client.go_on()
-        if rest:
-            self._read_head(client, rest)
+        elif client.head.version_1_1:
+            client.transport.write(b"\r\n".join((*head.lines, b"", b"")))
+        return bool(rest)
 
     def _answer(self, client: "Client", head: ResponseHead, rest: bytes) -> None:
         self.answered = True

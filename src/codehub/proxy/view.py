@@ -75,8 +75,10 @@ class Step:
 class View:
     """`text`: what is going on. `detail`: why, and what to do. `report`: a failure's own words, as they were written.
 
-    `wakes`: the page asks for the wake by itself, once, as soon as somebody sees it. `settled`: nothing changes unless
-    somebody does something. `retry_seconds`: the page asks for its own address again until something else answers.
+    `wakes`: the page asks for the wake by itself, once, as soon as somebody sees it; with `unless_reloaded`, only if
+    the browser calls its arrival no reload. `settled`: nothing changes unless somebody does something.
+    `retry_seconds`: the page asks for its own address again until something else answers. `inert`: the page does
+    nothing by itself, it waits for a choice between links.
     """
 
     name: str
@@ -90,8 +92,10 @@ class View:
     steps: tuple[Step, ...] = ()
     actions: tuple[Action, ...] = ()
     wakes: bool = False
+    unless_reloaded: bool = False
     settled: bool = False
     retry_seconds: float | None = None
+    inert: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -137,6 +141,20 @@ def limit_view(
         emblem=Emblem.FULL,
         actions=tuple(actions),
         settled=not leaving,
+    )
+
+
+def owner_limit_view(workspace: Workspace, language: Language) -> View:
+    """For an admin at somebody else's workspace: what else of the owner's runs is not for this page."""
+    return View(
+        name="limit",
+        status=429,
+        title=say(language, "limit.title", name=workspace.name),
+        text=say(language, "limit.owner"),
+        detail=say(language, "limit.owner_todo"),
+        emblem=Emblem.FULL,
+        actions=(Action(WAKE, say(language, "action.again")),),
+        settled=True,
     )
 
 
@@ -190,6 +208,24 @@ def no_cookie(language: Language) -> View:
         detail=say(language, "no_cookie.detail"),
         emblem=Emblem.KEY,
         settled=True,
+    )
+
+
+def own_address(name: str, own: str, here: str, language: Language) -> View:
+    """Asked for within the platform's origin, though it has a host of its own. `own`, `here`: the two addresses."""
+    return View(
+        name="own_address",
+        status=403,
+        title=say(language, "own_address.title", name=name),
+        text=say(language, "own_address.text"),
+        detail=say(language, "own_address.detail"),
+        emblem=Emblem.WARNING,
+        actions=(
+            Action("own", say(language, "own_address.own"), link=own),
+            Action("here", say(language, "own_address.here"), Kind.SECONDARY, here),
+        ),
+        settled=True,
+        inert=True,
     )
 
 

@@ -22,6 +22,8 @@ from codehub.usecases.entrance import Entrance, Visitor
 log = structlog.get_logger()
 
 VISIT_COOKIE: Final = f"{SESSION_COOKIE}-visit"
+JOINED_COOKIE: Final = f"{SESSION_COOKIE}-joined"
+"""Of a port's host, for pages of another port of the same workspace: it goes along from within that one's site."""
 MOST_VISITORS: Final = 20_000
 TRUST_SECONDS: Final = 60.0
 AGAIN_SECONDS: Final = 0.5
@@ -144,7 +146,7 @@ def credential_of(fields: RequestFields, cookie: str) -> Credential | None:
     secret = cookie_value(fields, cookie)
     if secret is None:
         return None
-    return ("visit" if cookie == VISIT_COOKIE else "session"), secret
+    return ("session" if cookie == SESSION_COOKIE else "visit"), secret
 
 
 def cookie_value(fields: RequestFields, name: str) -> str | None:

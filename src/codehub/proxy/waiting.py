@@ -13,17 +13,21 @@ UNDECIDED = problem(500, "The front door could not decide on this request. Try a
 
 
 class Waiting:
-    __slots__ = ("_future", "_request_id", "_then")
+    __slots__ = ("_future", "_request_id", "_then", "_wait")
 
     def __init__(self, wait: Wait, then: Callable[[Forward | Respond], None], request_id: bytes) -> None:
         self._then: Callable[[Forward | Respond], None] | None = then
         self._request_id = request_id
-        self._future = asyncio.ensure_future(wait.answer)
+        self._wait = wait
+        self._future: asyncio.Future[Forward | Respond] | None = None
+
+    def begin(self) -> None:
+        self._future = asyncio.ensure_future(self._wait.answer)
         self._future.add_done_callback(self._done)
 
     def cancel(self) -> None:
         self._then = None
-        self._future.cancel()
+        (self._future or asyncio.ensure_future(self._wait.answer)).cancel()
 
     def give_up(self, answer: Respond) -> None:
         """Nobody has decided yet, and nobody shall any more."""

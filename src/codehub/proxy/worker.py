@@ -1,4 +1,4 @@
-"""The life of one worker process: serve on the socket it inherits, say so, drain when told, never outlive its keeper.
+"""The life of one worker process: serve on the sockets it inherits, say so, drain when told, never outlive its keeper.
 
 Its standard input is the leash: it ends when the supervisor lets go or dies, whichever way.
 """
@@ -13,7 +13,7 @@ import sys
 from codehub.proxy.census import census
 from codehub.proxy.server import ProxyServer
 
-LISTEN_FD = "CODEHUB_PROXY_LISTEN_FD"
+LISTEN_FDS = "CODEHUB_PROXY_LISTEN_FDS"
 READY = b"ready\n"
 CENSUS_SECONDS = 5.0
 
@@ -24,7 +24,8 @@ async def serve_worker(server: ProxyServer, requests_seconds: float = 30.0, upgr
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     await loop.connect_read_pipe(lambda: _Leash(stop), sys.stdin)
-    await server.listen_on(socket.socket(fileno=int(os.environ[LISTEN_FD])))
+    for descriptor in os.environ[LISTEN_FDS].split(","):
+        await server.listen_on(socket.socket(fileno=int(descriptor)))
     os.write(sys.stdout.fileno(), READY)
     telling = asyncio.ensure_future(_tell(server))
     await stop.wait()

@@ -10,7 +10,7 @@ from typing import Final
 
 from codehub.domain.access import Door, Doorway
 from codehub.domain.errors import REASONS, ErrorReason
-from codehub.domain.judge import CONTAINER_STARTING
+from codehub.domain.judge import CONTAINER_STARTING, container_reason
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.proxy.texts import Language, amount, day, say
 from codehub.proxy.view import WAKE, Action, Bar, Emblem, Kind, Reached, Step, View, dashboard
@@ -99,9 +99,9 @@ class _Teller:
     def _is_up(self) -> bool:
         """Its container runs and has not answered yet."""
         progress = self.row.op_progress
-        return self.row.conditions.container_ready.reason == CONTAINER_STARTING or (
-            progress is not None and progress.step == "started"
-        )
+        starting = container_reason(self.row.runtime, CONTAINER_STARTING)
+        is_started = progress is not None and progress.step == "started"
+        return is_started or self.row.conditions.container_ready.reason == starting
 
     def _steps(self) -> tuple[Step, ...]:
         """The same three from wherever it begins, so that the list stays while the phases pass."""

@@ -80,7 +80,7 @@ class Creation:
             if conflict.code != "id_taken":
                 raise
         else:
-            return Owned(row, caller.user.username)
+            return Owned(row, caller.user.username, ready.image_ref)
         found = await self.views.get(workspace_id)
         if found is None or found.workspace.owner_id != new.owner_id:
             raise Conflict("That workspace's id is taken.", "id_taken")

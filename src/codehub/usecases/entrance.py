@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from codehub.domain.access import Door, doorway
+from codehub.domain.audit import AuditAction
 from codehub.domain.errors import NotFound, Unauthenticated
 from codehub.domain.identity import ALL_SCOPES, Caller, Scope, User, session_credential, token_credential
 from codehub.domain.workspace import Desired, Workspace
@@ -96,6 +97,15 @@ class Entrance:
         await hand_over(self.tickets, self.audit, visitor.caller, owned, port, secret, wakes=False)
         return secret
 
+    async def ticket_beside(self, visitor: Visitor, slug: str, port: int) -> str:
+        """For somebody who is at one port of the workspace, to another port of it. NotFound unless they are."""
+        owned = await self.views.by_slug(slug)
+        if owned is None or visitor.port is None or not visitor.may_enter(owned.workspace, visitor.port):
+            raise NotFound("There is no such workspace, or it is not yours.")
+        secret = new_session_token()
+        await hand_over(self.tickets, self.audit, visitor.caller, owned, port, secret, wakes=False)
+        return secret
+
     async def enter(self, ticket_secret: str) -> tuple[Ticket, str] | None:
         """The ticket, and the secret that stands for the visit. None: it is unknown, used or too old."""
         ticket = await self.tickets.redeem(digest(ticket_secret))
@@ -109,7 +119,7 @@ class Entrance:
         """An admin who needs no ticket leaves the same trace."""
         owned = await self.views.get(workspace_id)
         if owned is not None:
-            await note_admin(self.audit, visitor.caller, owned, "enter_workspace")
+            await note_admin(self.audit, visitor.caller, owned, AuditAction.ENTER_WORKSPACE)
 
     # ── wishes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -121,18 +131,19 @@ class Entrance:
             return workspace
         return await self.wishes.want(workspace_id, Desired.RUNNING, actor_of(visitor.caller), reason="opened")
 
-    async def give_way(self, visitor: Visitor, workspace_id: UUID) -> Workspace:
-        """Stop one of the visitor's own, so that another may start: an admin's standing is not for that. The wish comes
-        from a workspace's host, whose pages are its programs' to write."""
+    async def give_way(self, visitor: Visitor, workspace_id: UUID, to: Workspace) -> Workspace:
+        """Stop one of the visitor's own, so that another of theirs may start. The wish comes from the host of `to`,
+        whose pages are its programs' to write: on somebody else's host it is not the visitor who wishes."""
         workspace = await self._own(visitor, workspace_id)
-        if workspace.owner_id != visitor.user.owner_id:
+        if {workspace.owner_id, to.owner_id} != {visitor.user.owner_id}:
             raise NotFound("There is no such workspace, or it is not yours.")
         if workspace.desired_state is not Desired.RUNNING:
             return workspace
         return await self.wishes.want(workspace_id, Desired.STANDBY, actor_of(visitor.caller), reason="gave_way")
 
-    async def standing(self, visitor: Visitor) -> Standing:
-        return await self.slots.of(visitor.user)
+    async def standing(self, workspace: Workspace) -> Standing:
+        """Of its owner: whoever starts it, it takes a place of theirs."""
+        return await self.slots.of_owner(workspace.owner_id)
 
     async def _own(self, visitor: Visitor, workspace_id: UUID) -> Workspace:
         owned = await self.views.get(workspace_id)

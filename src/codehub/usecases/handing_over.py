@@ -5,6 +5,7 @@ The API and the front door both hand people over; they do it here, so that it is
 
 from typing import Final
 
+from codehub.domain.audit import AuditAction
 from codehub.domain.identity import Caller
 from codehub.ports.accounts import Audit, Ticket, Tickets
 from codehub.ports.views import Owned
@@ -20,10 +21,11 @@ async def hand_over(
     """From now on `secret` opens that host, once. NotFound: what the caller signed in with has just ended."""
     ticket = Ticket(caller.user.id, owned.workspace.id, caller.session_id, port, caller.token_id, wakes=wakes)
     await tickets.issue(digest(secret), ticket, TICKET_SECONDS)
-    await note_admin(audit, caller, owned, "issue_ticket")
+    await note_admin(audit, caller, owned, AuditAction.ISSUE_TICKET)
 
 
-async def note_admin(audit: Audit, caller: Caller, owned: Owned, action: str) -> None:
-    """An admin who looks into somebody else's home leaves a trace."""
+async def note_admin(audit: Audit, caller: Caller, owned: Owned, action: AuditAction) -> None:
+    """An admin who goes into somebody else's workspace leaves a trace."""
     if owned.workspace.owner_id != caller.user.owner_id:
-        await audit.append(actor_of(caller), action, f"workspace:{owned.workspace.id}", {"owner": owned.owner})
+        said = {"owner": owned.owner, "workspace": owned.workspace.name}
+        await audit.append(actor_of(caller), action, f"workspace:{owned.workspace.id}", said)

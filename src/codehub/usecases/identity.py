@@ -8,6 +8,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from codehub.domain.credentials import (
     PACE_ANYWHERE_SECONDS,
@@ -61,10 +62,16 @@ class Identity:
             return await self.open_session(user, address, agent, proved_by=stored)
 
     async def open_session(
-        self, user: User, address: str, agent: str, action: str = "sign_in", proved_by: str | None = None
+        self,
+        user: User,
+        address: str,
+        agent: str,
+        action: str = "sign_in",
+        proved_by: str | None = None,
+        proven_at: datetime | None = None,
     ) -> tuple[Caller, str]:
-        """For somebody who has proven who they are: here, by the password with that hash, or at a provider. No session
-        is opened if it is no longer their password."""
+        """For somebody who has proven who they are: here, by the password with that hash, or at a provider, perhaps a
+        while ago. No session is opened if it is no longer their password."""
         secret, address = new_session_token(), one_line(address)
         actor = Actor(user.username, address=address)
         try:
@@ -76,10 +83,11 @@ class Identity:
                 agent=one_line(agent),
                 action=action,
                 proved_by=proved_by,
+                proven_at=proven_at,
             )
         except NotFound:
             raise Unauthenticated(WRONG) from None
-        return Caller(user, session_credential(session.id), address=address), secret
+        return Caller(user, session_credential(session.id), address=address, is_fresh=session.is_fresh), secret
 
     async def caller(self, session_token: str | None = None, bearer: str | None = None, address: str = "") -> Caller:
         """Who asks now. A bearer token counts before a session: whoever sends one means it. Unauthenticated."""
@@ -94,7 +102,7 @@ class Identity:
         if found is None:
             raise Unauthenticated(NOT_SIGNED_IN)
         session, user = found
-        return Caller(user, session_credential(session.id), address=address)
+        return Caller(user, session_credential(session.id), address=address, is_fresh=session.is_fresh)
 
     async def sign_out(self, caller: Caller) -> None:
         """Idempotent."""
@@ -113,16 +121,21 @@ class Identity:
             raise NotFound("You have no such session.")
         await self.announcements.signed_out(user_id, [session_id])
 
-    async def change_password(self, caller: Caller, old_password: str, new_password: str) -> None:
-        """One's own, from a session, which stays; all others end."""
+    async def prove(self, caller: Caller, password: str) -> None:
+        """That it is still the person who signed in: from then on, for a while, they may change accounts and make
+        tokens. WrongPassword."""
+        session_id = _own_session(caller)
+        stored = await self._own_password(caller, password)
+        if not await self.accounts.prove_session(session_id, self.rules, actor_of(caller), proved_by=stored):
+            raise Unauthenticated(NOT_SIGNED_IN)
+
+    async def change_password(
+        self, caller: Caller, old_password: str, new_password: str, *, revoke_tokens: bool = False
+    ) -> None:
+        """One's own, from a session, which stays; all others end, and with `revoke_tokens` all tokens too."""
         session_id = _own_session(caller)
         checked_password(new_password, caller.user.username)
-        own = TryKey(f"change:{caller.user.id}", TRIES_PER_ACCOUNT)  # whoever has no session cannot use it up
-        await self._begin_try(own)
-        _user, stored = await self._candidate(caller.user.username, old_password)
-        if not await self.passwords.verify(stored, old_password[:PASSWORD_MOST]) or stored is None:
-            raise WrongPassword("The present password is not that one. If you have none, ask an admin to set one.")
-        await self.tries.succeeded(own.key)
+        stored = await self._own_password(caller, old_password)
         ended = await self.accounts.set_password(
             caller.user.id,
             await self.passwords.hash(new_password),
@@ -130,8 +143,19 @@ class Identity:
             "change_password",
             keep_session=session_id,
             replacing=stored,
+            revoke_tokens=revoke_tokens,
         )
-        await self.announcements.signed_out(caller.user.id, ended)
+        await self.announcements.ended(caller.user.id, ended)
+
+    async def _own_password(self, caller: Caller, password: str) -> str:
+        """The stored hash that it fits. WrongPassword, TooManyTries."""
+        own = TryKey(f"change:{caller.user.id}", TRIES_PER_ACCOUNT)  # whoever has no session cannot use it up
+        await self._begin_try(own)
+        _user, stored = await self._candidate(caller.user.username, password)
+        if not await self.passwords.verify(stored, password[:PASSWORD_MOST]) or stored is None:
+            raise WrongPassword("The present password is not that one. If you have none, ask an admin to set one.")
+        await self.tries.succeeded(own.key)
+        return stored
 
     async def ensure_admin(self, username: str) -> str | None:
         """On the first run: the admin with a password that is returned this once. None if there is any user."""

@@ -19,6 +19,13 @@ class Standing:
     max_running_global: int
     running_global: int
 
+    def has_room_for(self, workspace: Workspace) -> bool:
+        """Whether the admission would let this workspace of the same person start now. It is asked once more, and
+        exactly, when the start is wished."""
+        others = sum(holder.id != workspace.id for holder in self.holders)
+        elsewhere = self.running_global - (len(self.holders) - others)
+        return others < self.max_running and elsewhere < self.max_running_global
+
 
 @dataclass(frozen=True, slots=True)
 class RunningSlots:
@@ -26,6 +33,10 @@ class RunningSlots:
     limits: Limits
 
     async def of(self, user: User) -> Standing:
-        holders, total, own = await self.views.slots(user.owner_id)
+        return await self.of_owner(user.owner_id)
+
+    async def of_owner(self, owner_id: str) -> Standing:
+        """By the id that workspaces hold."""
+        holders, total, own = await self.views.slots(owner_id)
         limit = self.limits.max_running_per_user if own is None else own
         return Standing(limit, own is not None, holders, self.limits.max_running_global, total)

@@ -13,18 +13,20 @@ from dataclasses import dataclass
 from codehub.domain.credentials import numbered_username, one_line, username_suggestion
 from codehub.domain.errors import Conflict, Unauthenticated
 from codehub.domain.identity import Caller, User
-from codehub.domain.local_path import local_path
+from codehub.domain.local_path import local_path, platform_path
 from codehub.ports.accounts import NewUser, ProviderSignIns
 from codehub.ports.oidc import Identified, OpenIdProvider
 from codehub.ports.stores import Actor
 from codehub.usecases.company import Isolates, always, refuse_company
-from codehub.usecases.identity import Identity
+from codehub.usecases.identity import Identity, actor_of
 from codehub.usecases.new_secrets import digest, new_session_token
 
 LIFETIME_SECONDS = 10 * 60
 """How long somebody may take at the provider; the cookie's lifetime too."""
 
 _NUMBERS = 20
+_ANEW = ".anew"
+"""The end of the secret of a sign-in by which somebody proves once more who they are."""
 NOT_OURS = "This sign-in was not begun in this browser, or too long ago. Begin again."
 
 
@@ -43,19 +45,34 @@ class Oidc:
     allowed: frozenset[str] = frozenset()
     """Emails and `@domains`, in lower case, that may come in; empty: everybody whom the provider knows."""
     isolates: Isolates = always
+    has_hosts: bool = False
+    """Workspaces have hosts of their own: nobody comes back to one within the platform's origin."""
 
-    async def start(self, next_path: str | None = None) -> tuple[str, str]:
-        """Where to send the browser, and the secret for its short-lived cookie."""
-        secret = new_session_token()
+    async def start(self, next_path: str | None = None, *, anew: bool = False) -> tuple[str, str]:
+        """Where to send the browser, and the secret for its short-lived cookie. `anew`: somebody who is signed in
+        proves once more who they are; the provider is to ask, and their session stays."""
+        secret = new_session_token() + (_ANEW if anew else "")
         challenge = hashlib.sha256(_derived(secret, "verifier").encode()).digest()
         url = await self.provider.authorization_url(
-            state=_derived(secret, "state"), nonce=_derived(secret, "nonce"), challenge=_encoded(challenge)
+            state=_derived(secret, "state"),
+            nonce=_derived(secret, "nonce"),
+            challenge=_encoded(challenge),
+            anew=anew,
         )
-        await self.attempts.begin(digest(secret), local_path(next_path), LIFETIME_SECONDS)
+        back_to = platform_path(next_path) if self.has_hosts else local_path(next_path)
+        await self.attempts.begin(digest(secret), back_to, LIFETIME_SECONDS)
         return url, secret
 
-    async def finish(self, params: Mapping[str, str], state_cookie: str | None, address: str, agent: str) -> SignedIn:
-        """`params`: the query that the provider sent the browser back with."""
+    async def finish(
+        self,
+        params: Mapping[str, str],
+        state_cookie: str | None,
+        address: str,
+        agent: str,
+        session_token: str | None = None,
+    ) -> SignedIn:
+        """`params`: the query that the provider sent the browser back with. `session_token`: of who may be signed in
+        already; it counts only for a sign-in that was begun anew, by the same person."""
         secret = state_cookie or ""
         if not hmac.compare_digest(params.get("state", "").encode(), _derived(secret, "state").encode()):
             raise Unauthenticated(NOT_OURS)
@@ -70,8 +87,27 @@ class Oidc:
         )
         self._refuse_strangers(who)
         user = await self._known(who) or await self._joined(who, address)
-        caller, session_token = await self.identity.open_session(user, address, agent, "sign_in_oidc")
-        return SignedIn(caller, session_token, next_path)
+        if secret.endswith(_ANEW) and session_token:
+            proven = await self._proven(user, session_token, who, address)
+            if proven is not None:
+                return SignedIn(proven, session_token, next_path)
+        caller, new_token = await self.identity.open_session(
+            user, address, agent, "sign_in_oidc", proven_at=who.authenticated_at
+        )
+        return SignedIn(caller, new_token, next_path)
+
+    async def _proven(self, user: User, session_token: str, who: Identified, address: str) -> Caller | None:
+        """The caller of that session, freshly proven; None if it has ended or is somebody else's."""
+        identity = self.identity
+        try:
+            caller = await identity.caller(session_token=session_token, address=address)
+        except Unauthenticated:
+            return None
+        if caller.user.id != user.id or caller.session_id is None:
+            return None
+        proven_at, actor = who.authenticated_at, actor_of(caller)
+        done = await identity.accounts.prove_session(caller.session_id, identity.rules, actor, proven_at=proven_at)
+        return caller if done else None
 
     def _refuse_strangers(self, who: Identified) -> None:
         """At every sign-in, so that somebody who is taken off the list stays out."""

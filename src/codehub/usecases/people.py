@@ -1,4 +1,8 @@
-"""What admins do with accounts. There is always an admin left to undo it."""
+"""What admins do with accounts. There is always an admin left to undo it.
+
+Every change takes a session whose person has just proved who they are: a token, or a session that was left open, would
+else make itself an account or a password that outlives it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,6 +43,7 @@ class People:
     ) -> tuple[User, str | None]:
         """The user, and the password if we made it: it is returned this once."""
         caller.must(Scope.ADMIN)
+        caller.must_be_fresh()
         name = username_from(username)
         chosen = new_password() if password is None else checked_password(password, name)
         await refuse_company(self.accounts, self.isolates)
@@ -73,6 +78,8 @@ class People:
         return user
 
     async def enable(self, caller: Caller, user_id: UUID) -> User:
+        caller.must(Scope.ADMIN)
+        await refuse_company(self.accounts, self.isolates)
         return await self._change(caller, user_id, lambda user, _others, _now: rules.enabled(user), "enable_user")
 
     async def set_role(self, caller: Caller, user_id: UUID, role: Role) -> User:
@@ -90,16 +97,20 @@ class People:
         )
 
     async def reset_password(self, caller: Caller, user_id: UUID) -> str:
-        """The new password, returned this once. All of the user's sessions end."""
+        """The new password, returned this once. All of the user's sessions end, and their tokens are revoked."""
         caller.must(Scope.ADMIN)
+        caller.must_be_fresh()
         password = new_password()
         stored = await self.passwords.hash(password)
-        ended = await self.accounts.set_password(user_id, stored, actor_of(caller), "reset_password")
-        await self.announcements.signed_out(user_id, ended)
+        ended = await self.accounts.set_password(
+            user_id, stored, actor_of(caller), "reset_password", revoke_tokens=True
+        )
+        await self.announcements.ended(user_id, ended)
         return password
 
     async def _change(self, caller: Caller, user_id: UUID, decide: UserDecision, action: str) -> User:
         caller.must(Scope.ADMIN)
+        caller.must_be_fresh()
         return await self.accounts.change_user(user_id, decide, actor_of(caller), action)
 
 

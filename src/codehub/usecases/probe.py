@@ -51,12 +51,16 @@ head -c $((most + most / 4)) /dev/zero | tail -n 1 | wc -c | grep -q -v '^0$'
 }
 """Each reads its limit first, and succeeds only if there is none or it does not hold."""
 
+FRONT_DOOR = "the front door's port"
 AT_ONCE = 4
 """Tries to reach something: one that fails takes seconds, for nothing answers."""
 
 Key = TypeVar("Key")
 Inside = Callable[[Workspace, Sequence[str]], Awaitable[tuple[int, str]]]
 """Run a command as the workspace would, confined as it is: exit code and output."""
+
+TakesPort = Callable[[Workspace], Awaitable[bool | None]]
+"""Try from inside to take visitors of the front door's port. True: some were taken. None: nobody listens there."""
 
 Tell = Callable[[Finding], None]
 
@@ -92,6 +96,7 @@ class Probe:
     home_of: Callable[[Workspace], str]
     surroundings: Surroundings
     patience_seconds: float = 120.0
+    takes_port: TakesPort | None = None
 
     async def run(self, tell: Tell) -> None:
         """Tells each step as it is done; the first that fails is the last before cleaning up."""
@@ -136,12 +141,17 @@ class Probe:
             reached += await _successes(addresses, lambda address: self._connects(ws, *address))
             reached += await self._succeeding(ws, BEYOND)
             tried |= {*addresses.values(), *BEYOND.values()}
+        taken = await self.takes_port(ws) if self.takes_port is not None else None
+        if taken is not None:
+            tried.add(FRONT_DOOR)
+            reached += [FRONT_DOOR] if taken else []
         if not reached:
             return ok("probe: isolation", f"from inside out of reach: {', '.join(sorted(tried))}")
         seen = f"from inside in reach: {', '.join(sorted(set(reached)))}"
         if self.surroundings.isolates:
             return fail("probe: isolation", seen, "Let nobody else in until this is closed, and report it.")
-        return warn("probe: isolation", seen, "Without bubblewrap only one person may use this machine's CodeHub.")
+        advice = "Without bubblewrap and slirp4netns only one person may use this machine's CodeHub."
+        return warn("probe: isolation", seen, advice)
 
     async def _succeeding(self, ws: Workspace, scripts: Mapping[str, str]) -> list[str]:
         return [what for script, what in scripts.items() if (await self.inside(ws, ["sh", "-c", script]))[0] == 0]

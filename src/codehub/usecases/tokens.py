@@ -1,6 +1,7 @@
 """Personal tokens: what a script may do for its owner, and never more than whoever made it could.
 
-Only a session makes them: whoever steals a token cannot make another that lives on when the stolen one is revoked.
+Only a session whose person has just proved who they are makes them: whoever steals a token, or a session, cannot make
+another credential that lives on when the stolen one is revoked.
 """
 
 from collections.abc import Collection, Sequence
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from codehub.domain.credentials import TOKENS_PER_USER, checked_token_lifetime, checked_token_name
-from codehub.domain.errors import Conflict, NotFound
+from codehub.domain.errors import NotFound
 from codehub.domain.identity import ApiToken, Caller, Scope, scopes_for
 from codehub.ports.accounts import Accounts, NewToken
 from codehub.ports.signals import Ids
@@ -32,8 +33,7 @@ class Tokens:
     ) -> tuple[ApiToken, str]:
         """The token and its secret, which is shown this once."""
         caller.must(Scope.WRITE)
-        if caller.session_id is None:
-            raise Conflict("A token cannot make another. Sign in with your password, then make it.", "needs_session")
+        caller.must_be_fresh()
         secret = new_api_token()
         new = NewToken(
             id=self.ids.new(),

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from codehub.domain.admission import Limits, Slots, admit, admit_another
-from codehub.domain.errors import Conflict, Invalid, NotFound
+from codehub.domain.errors import Conflict, Invalid, LimitReached, NotFound
 from codehub.domain.naming import slug_from
 from codehub.domain.protection import undo_is_over
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction, Workspace
@@ -33,6 +33,8 @@ class NewWorkspace:
     standby_ttl_seconds: int | None = None
     archive_ttl_seconds: int | None = None
     git_url: str | None = None
+    asleep_if_full: bool = False
+    """Made asleep, where nobody may start it for want of a slot: what somebody typed in is not lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Edit:
 
 
 EDITABLE = frozenset(
-    ("name", "description", "memo", "template", "image_ref", "standby_ttl_seconds", "archive_ttl_seconds", "git_url")
+    ("name", "description", "memo", "template", "standby_ttl_seconds", "archive_ttl_seconds", "git_url")
 )
 
 
@@ -80,7 +82,12 @@ class Wishes:
 
         def decide(fresh: Workspace, others: Slots, at: datetime) -> Workspace:
             admit_another(others, self.limits)
-            return self._wished(fresh, new.desired_state, others, at, actor)
+            try:
+                return self._wished(fresh, new.desired_state, others, at, actor)
+            except LimitReached:
+                if not new.asleep_if_full:
+                    raise
+                return self._wished(fresh, Desired.STANDBY, others, at, actor)
 
         return await self.specs.create(row, decide, actor)
 

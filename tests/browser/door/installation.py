@@ -183,7 +183,7 @@ class Installation:
 
 
 @contextmanager
-def installation(cache: Path) -> Iterator[Installation]:
+def installation(cache: Path, **settings: str) -> Iterator[Installation]:
     with temporary_data_dir() as directory:
         (directory / "home").mkdir()
         environment = {
@@ -191,6 +191,7 @@ def installation(cache: Path) -> Iterator[Installation]:
             "PATH": os.environ["PATH"],
             "CODEHUB_IDE_CACHE_DIR": str(cache),
             **QUICK,
+            **settings,
         }
         port = free_port()
         with up(directory / "data", port, environment) as running, ExitStack() as clients:

@@ -98,6 +98,8 @@ class Visitor:
 
     async def opens(self, address: str) -> Tab:
         page, _ = await self.goes(address)
+        if address.startswith(f"{self.hub.url}/w/"):
+            await page.click("[data-action=here]")  # within the platform's origin only after a choice
         return await arrived(page)
 
 

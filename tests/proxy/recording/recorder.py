@@ -12,11 +12,16 @@ from tests.proxy.recording.tape import Entry, Frame, Mark, Pieces, Request, fram
 
 KEPT = 300
 """Of each message: its names, and the paths of a home that lies where workspaces have theirs."""
+KEPT_OF_SERVER = 100
+"""Of each message of a server that is no IDE."""
 PLACES = (str(Path.home()), str(Path(__file__).parents[3]), socket.gethostname())
 PRIVATE = re.compile("|".join(rf"{re.escape(place)}[\w./+-]*" for place in PLACES if place != "localhost"))
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 PORT = re.compile(r'"port":\d+')
 SECRET_QUERY = re.compile(r"(reconnectionToken|vscodeWebWorkerExtHostId|parentOrigin|salt|path)=[^&]*")
+
+INSTALLED = re.compile(r"(?<=/@fs)/.*?/node_modules/")
+"""Where Vite found a package on the machine on which it was recorded."""
 
 
 class Recorder:
@@ -37,12 +42,16 @@ class Recorder:
         self._sockets += 1
         return Recording(self, self._sockets)
 
+    def plain_tap(self) -> "PlainRecording":
+        self._sockets += 1
+        return PlainRecording(self, self._sockets)
+
     def note_requests(self, door: Door) -> None:
         decide = door.server._decide
 
         def noted(head: RequestHead) -> Verdict:
-            target = SECRET_QUERY.sub(r"\1=", head.target.decode("latin-1"))
-            self.entries.append(Request(self.now(), head.method.decode(), target))
+            target = SECRET_QUERY.sub(r"\1=", INSTALLED.sub("/node_modules/", head.target.decode("latin-1")))
+            self.entries.append(Request(self.now(), head.method.decode(), target, head.fields.body_length))
             return decide(head)
 
         door.server._decide = noted
@@ -77,8 +86,19 @@ class Recording:
         buffer += data
         for first, payload in frames(buffer):
             control = first & 8
-            pieces = [(payload.decode("latin-1"), 0)] if control else self._shorten[client].pieces(payload)
+            pieces = [(payload.decode("latin-1"), 0)] if control else self._pieces(payload, client=client)
             self._recorder.entries.append(Frame(self._recorder.now(), self._number, client, first, pieces))
+
+    def _pieces(self, payload: bytes, *, client: bool) -> Pieces:
+        return self._shorten[client].pieces(payload)
+
+
+class PlainRecording(Recording):
+    """Of a socket whose messages follow no protocol that is known here: the beginning of each frame is kept."""
+
+    def _pieces(self, payload: bytes, *, client: bool) -> Pieces:
+        kept = payload[: KEPT if client else KEPT_OF_SERVER]
+        return [(neutral(kept.decode("latin-1")), len(payload) - len(kept))]
 
 
 class Shortening:

@@ -43,6 +43,8 @@ class Request:
     at: float
     method: str
     target: str
+    length: int = 0
+    """Of its body, or -1 where that is not said beforehand."""
 
 
 @dataclass(frozen=True, slots=True)

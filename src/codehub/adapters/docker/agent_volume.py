@@ -13,7 +13,6 @@ from aiodocker import DockerError
 from codehub.adapters.docker import payloads
 from codehub.adapters.docker.engine import Engine, doing
 from codehub.adapters.docker.payloads import ROLE_LABEL, Site
-from codehub.adapters.docker.walls import is_leftover
 from codehub.domain.errors import BackendError
 from codehub.domain.naming import INSTALL_LABEL
 
@@ -47,7 +46,7 @@ class AgentVolume:
         with doing("the volume of the workspace agent cannot be made"):
             await (await self._engine.docker()).volumes.create(payloads.agent_volume(self._site, name))
         await self._fill(name)
-        await self._remove_leftovers(name)
+        await self._remove_older(name)
         return name
 
     async def _fill(self, name: str) -> None:
@@ -62,11 +61,8 @@ class AgentVolume:
                 f"({said.strip()[-200:]}): build it anew with `make images`, or name yours (CODEHUB_IMAGE)"
             )
 
-    async def _remove_leftovers(self, present: str) -> None:
+    async def _remove_older(self, present: str) -> None:
         labels = [f"{INSTALL_LABEL}={self._site.install_id}", f"{ROLE_LABEL}={payloads.AGENT}"]
-        for container in await self._engine.containers(labels):
-            if is_leftover(container["State"], container["Status"]):
-                await self._engine.end(container["Id"])
         for volume in await self._engine.volumes(labels):
             if volume["Name"] != present:
                 with doing("an older agent's volume cannot be removed"), suppress(DockerError):  # a workspace has it

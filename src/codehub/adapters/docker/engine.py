@@ -1,23 +1,28 @@
 """The connection to a Docker engine: where it is, which API version both know, and what its failures mean to us.
 
-An engine that does not answer a look leaves the truth unknown; one that refuses an effect has failed it.
+An engine that does not answer a look leaves the truth unknown; one that refuses an effect has failed it. One that broke
+off while it was asked, or lost the parts that it stands on, has not answered.
 """
 
 import asyncio
 import json
+import re
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 from aiodocker import Docker, DockerError
 from aiodocker.containers import DockerContainer
+from aiodocker.multiplexed import multiplexed_result_stream
 from aiodocker.volumes import DockerVolume
 from aiohttp.client_exceptions import UnixClientConnectorError
 
 from codehub.domain.errors import BackendError, Unreachable
+
+Payload = dict[str, Any]
 
 SOCKET = "unix:///var/run/docker.sock"
 OLDEST, NEWEST = (1, 40), (1, 47)
@@ -25,9 +30,21 @@ OLDEST, NEWEST = (1, 40), (1, 47)
 
 BAD_REQUEST, NOT_FOUND, CONFLICT = 400, 404, 409
 _NO_CONNECTION = 900  # aiodocker's own
+_NO_ANSWER = {_NO_CONNECTION, 502, 503, 504}
+"""The others come from a proxy before the engine, or from one that is shutting down."""
+_LOST_ITS_PARTS = re.compile(
+    r"\b(Unavailable|Canceled)\b|: unavailable|context (canceled|deadline exceeded)|transport is closing"
+    r"|connection refused|broken pipe|connection reset by peer|use of closed network connection|\bEOF$"
+)
+"""An engine's 500 in which its own connection to containerd or to a plugin broke: nothing was decided there."""
+_ITS_OWN_FAULT = 500
+_BROKE_OFF = (OSError, aiohttp.ClientError, TimeoutError, json.JSONDecodeError, EOFError)
+"""While connecting, sending or receiving; half an answer is no JSON."""
 _TIMEOUT = aiohttp.ClientTimeout(total=45, sock_connect=5)
+_ENDLESS = aiohttp.ClientTimeout(total=None, sock_connect=5)
 _LOOK_SECONDS = 15.0
 _LONGEST_MESSAGE = 500
+_TOO_MANY_CPUS = re.compile(r"ange of CPUs is from 0\.01 to ([\d.]+)")
 _GONE_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 0.05
 _ALL_LINES = 10_000
@@ -99,16 +116,40 @@ class Engine:
                     return None
                 raise
 
-    async def output(self, key: str, tail: int, *, stdout: bool = True, stderr: bool = True) -> str:
+    async def output(
+        self, key: str, tail: int, *, stdout: bool = True, stderr: bool = True, timestamps: bool = False
+    ) -> str:
         """The last lines that it printed; empty if it is gone."""
         async with glancing():
             docker = await self.docker()
             try:
-                return "".join(await docker.containers.container(key).log(stdout=stdout, stderr=stderr, tail=tail))
+                said = docker.containers.container(key).log(
+                    stdout=stdout, stderr=stderr, tail=tail, timestamps=timestamps
+                )
+                return "".join(await said)
             except DockerError as error:
                 if error.status in {NOT_FOUND, CONFLICT}:
                     return ""
                 raise
+
+    async def follow(self, key: str, tail: str, patience: float) -> AsyncGenerator[str, None]:
+        """What it prints, as it prints it, after the last `tail` lines, until it ends. Unreachable if nothing comes for
+        `patience` seconds."""
+        wanted: Mapping[str, str | int] = {"stdout": 1, "stderr": 1, "follow": 1, "tail": tail}
+        with looking():
+            async with self.own_client() as docker:
+                # The library's own stream would leave the connection open when it is not read to its end.
+                asked = docker._query(f"containers/{key}/logs", params=wanted, timeout=_ENDLESS)  # noqa: SLF001
+                async with asked as response, aclosing(multiplexed_result_stream(response)) as said:
+                    try:
+                        while True:
+                            async with asyncio.timeout(patience):
+                                line = await anext(said, None)
+                            if line is None:
+                                return
+                            yield line
+                    finally:
+                        response.close()
 
     async def end(self, key: str, grace_seconds: int = 0) -> None:
         """Ended, gracefully and then not, and removed. When this returns, nothing of it runs. Gone is success."""
@@ -124,10 +165,22 @@ class Engine:
                 elif error.status != NOT_FOUND:
                     raise
 
+    async def make(self, payload: Payload, name: str) -> DockerContainer:
+        """A container, not started. Call it inside `doing`. A limit on processors that is above what the machine has
+        limits nothing, and yet the engine refuses it: then it is what there is."""
+        docker = await self.docker()
+        try:
+            return await docker.containers.create(payload, name=name)
+        except DockerError as error:
+            if (there := _TOO_MANY_CPUS.search(str(error.message))) is None:
+                raise
+            limits = {**payload["HostConfig"], "NanoCpus": round(float(there[1]) * 1e9)}
+            return await docker.containers.create({**payload, "HostConfig": limits}, name=name)
+
     async def run(self, payload: Mapping[str, Any], name: str, seconds: float) -> tuple[int, str]:
         """To its end: its exit code and what it printed. Nothing of it is left."""
         with doing(f"container {name} cannot be run"):
-            made = await (await self.docker()).containers.create(dict(payload), name=name)
+            made = await self.make(dict(payload), name)
         try:
             async with asyncio.timeout(seconds):
                 with doing(f"container {name} cannot be run"):
@@ -138,9 +191,12 @@ class Engine:
             await asyncio.shield(self.end(made.id))
 
     async def _until_gone(self, key: str) -> None:
-        async with asyncio.timeout(_GONE_SECONDS):
-            while await self.container(key) is not None:  # noqa: ASYNC110 - the engine sets no event
-                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+        """An engine that answers, and does not get on with it, has failed."""
+        until = asyncio.get_running_loop().time() + _GONE_SECONDS
+        while await self.container(key) is not None:
+            if asyncio.get_running_loop().time() > until:
+                raise BackendError(f"the container {key} is being removed for more than {_GONE_SECONDS:.0f} s")
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
     async def volumes(self, labels: Sequence[str]) -> list[Mapping[str, Any]]:
         async with glancing():
@@ -210,8 +266,8 @@ def looking() -> Iterator[None]:
     try:
         yield
     except DockerError as error:
-        raise Unreachable(f"the Docker engine did not answer: {_words(error)}") from error
-    except (OSError, aiohttp.ClientError, TimeoutError) as error:
+        raise _no_answer(error) from error
+    except _BROKE_OFF as error:
         raise _unreachable(error) from error
 
 
@@ -229,11 +285,21 @@ def doing(what: str) -> Iterator[None]:
     try:
         yield
     except DockerError as error:
-        if error.status == _NO_CONNECTION:
-            raise Unreachable(f"the Docker engine did not answer: {_words(error)}") from error
+        if _gave_no_answer(error):
+            raise _no_answer(error) from error
         raise BackendError(f"{what}: {_words(error)}") from error
-    except (OSError, aiohttp.ClientError, TimeoutError) as error:
+    except _BROKE_OFF as error:
         raise _unreachable(error) from error
+
+
+def _gave_no_answer(error: DockerError) -> bool:
+    lost = error.status >= _ITS_OWN_FAULT and _LOST_ITS_PARTS.search(str(error.message)) is not None
+    return lost or error.status in _NO_ANSWER
+
+
+def _no_answer(error: DockerError) -> Unreachable:
+    said = {} if error.status == _NO_CONNECTION else {"status_code": error.status}
+    return Unreachable(f"the Docker engine did not answer: {_words(error)}", **said)
 
 
 def _unreachable(error: Exception) -> Unreachable:

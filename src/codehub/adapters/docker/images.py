@@ -1,6 +1,7 @@
 """Images that are not there yet: pulled in the background, looked at by whoever asks again.
 
-A registry that says "no such image" or "not for you" is an answer; one that cannot be reached is not.
+A registry that says "no such image" or "not for you" is an answer. Everything else (it cannot be found or reached,
+hangs up, falls silent, is overloaded, fails) is none: it is asked again for as long as somebody wants the image.
 """
 
 import asyncio
@@ -9,20 +10,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import structlog
 from aiodocker import DockerError
 
-from codehub.adapters.docker.engine import BAD_REQUEST, NOT_FOUND, Engine, looking
+from codehub.adapters.docker.engine import BAD_REQUEST, Engine, looking
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable
 from codehub.ports.runtime import Pulling
 
+log = structlog.get_logger(__name__)
+
 _ANSWERS = re.compile(
-    r"not found|unknown|denied|unauthorized|authentication required|invalid reference|no matching manifest|"
-    r"must be lowercase|no basic auth credentials",
+    r"(manifest|name|blob|repository|tag)\b[^:]* (unknown|not found|not known)|manifest unknown|does not exist|"
+    r"(^|[ :])denied\b|access denied|unauthorized|authentication required|no basic auth credentials|"
+    r"no matching manifest|invalid reference|must be lowercase",
     re.IGNORECASE,
 )
-_NO_WAY = re.compile(
-    r"dial tcp|no such host|server misbehaving|connection refused|timeout|TLS|EOF|certificate", re.IGNORECASE
+"""What registries, and the engine in their name, say of an image that is not to be had."""
+_NO_ANSWER = re.compile(
+    r"dial tcp|no such host|server misbehaving|connection re(fused|set)|time(d )?out|deadline exceeded|TLS|EOF|"
+    r"certificate|toomanyrequests|too many requests|rate limit|unexpected HTTP status|unexpected status.*: 5\d\d|"
+    r"error parsing HTTP",
+    re.IGNORECASE,
 )
+"""What is said of the way to it, whatever else is in the same sentence."""
+_AGAIN_SECONDS, _AGAIN_AT_MOST_SECONDS = 2.0, 60.0
+_SILENT_SECONDS = 300.0
 MIB = 1 << 20
 
 
@@ -51,42 +63,73 @@ class Layers:
         return f": {now // MIB} of {total // MIB} MiB" if total else ""
 
 
+@dataclass
+class _Pull:
+    """One try, and when the next is due should the registry not answer this one. `tries`: those without an answer."""
+
+    task: "asyncio.Task[None]"
+    layers: Layers
+    tries: int
+    again_at: float = float("inf")
+
+
 class Pulls:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._running: dict[str, tuple[asyncio.Task[None], Layers]] = {}
+        self._pulls: dict[str, _Pull] = {}
 
     async def close(self) -> None:
-        tasks = [task for task, _ in self._running.values()]
+        tasks = [pull.task for pull in self._pulls.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def ask(self, image: str) -> Pulling | None:
-        """Begin, or say how far it is; None once it has come. What it failed with is raised once."""
-        if image not in self._running:
-            layers = Layers()
-            self._running[image] = asyncio.create_task(self._pull(image, layers)), layers
-        task, layers = self._running[image]
-        if not task.done():
-            return Pulling(f"pulling {image}{layers}", *layers.amount)
-        del self._running[image]
-        task.result()
+        """Begin, or say how far it is and what it waits for; None once it has come. That it is not to be had is raised
+        once."""
+        now = asyncio.get_running_loop().time()
+        pull = self._pulls.get(image)
+        if pull is None or pull.again_at <= now:
+            pull = self._pulls[image] = self._begun(image, pull.tries + 1 if pull else 0)
+        if not pull.task.done():
+            return Pulling(f"pulling {image}{pull.layers}", *pull.layers.amount)
+        error = pull.task.exception()
+        if isinstance(error, Unreachable):
+            return self._waiting(pull, image, error, now)
+        del self._pulls[image]
+        pull.task.result()
         return None
 
+    def _begun(self, image: str, tries: int) -> _Pull:
+        layers = Layers()
+        return _Pull(asyncio.create_task(self._pull(image, layers)), layers, tries)
+
+    def _waiting(self, pull: _Pull, image: str, error: Unreachable, now: float) -> Pulling:
+        if pull.again_at == float("inf"):
+            seconds = min(_AGAIN_SECONDS * 2**pull.tries, _AGAIN_AT_MOST_SECONDS)
+            pull.again_at = now + seconds
+            log.warning("image_not_pulled", image=image, error=str(error), again_in=seconds)
+        return Pulling(f"{error}; it is tried again")
+
     async def _pull(self, image: str, layers: Layers) -> None:
+        loop = asyncio.get_running_loop()
         with looking():
             docker = await self._engine.docker()
             try:
-                async for line in docker.images.pull(image, stream=True):
-                    layers.hear(line)
+                async with asyncio.timeout(_SILENT_SECONDS) as patience:
+                    async for line in docker.images.pull(image, stream=True):
+                        layers.hear(line)
+                        patience.reschedule(loop.time() + _SILENT_SECONDS)
             except DockerError as error:
                 raise pull_failure(image, error.status, str(error.message)) from error
+            except TimeoutError:
+                raise pull_failure(image, 0, f"its registry was silent for {_SILENT_SECONDS:.0f} s: EOF") from None
 
 
 def pull_failure(image: str, status: int, words: str) -> BackendError:
-    answered = status in {NOT_FOUND, BAD_REQUEST} or _ANSWERS.search(words)
-    if answered and not _NO_WAY.search(words):
+    """ImagePullFailed if somebody who knows has said no; Unreachable otherwise."""
+    answered = status == BAD_REQUEST or _ANSWERS.search(words)
+    if answered and not _NO_ANSWER.search(words):
         message = f"image {image!r} cannot be had: {words}"
         return BackendError(message, reason=ErrorReason.IMAGE_PULL_FAILED, image=image)
-    return Unreachable(f"image {image!r} cannot be pulled now: {words}", image=image)
+    return Unreachable(f"image {image!r} cannot be pulled now: {words}", endpoint="registry", image=image, error=words)

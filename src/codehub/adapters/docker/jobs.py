@@ -29,6 +29,8 @@ _NOT_THERE = ("AWS_CA_BUNDLE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE")
 """Files of this machine, which the container does not have."""
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _EXITED = re.compile(r"Exited \((\d+)\)")
+_LOST_BY_THE_ENGINE = 255
+"""What an engine that comes up again says of a container that ended without it. The job itself never ends so."""
 _TAIL = 40
 _SETTLE_SECONDS = 15.0
 _LOOK_AGAIN_SECONDS = 0.05
@@ -91,8 +93,7 @@ class DockerJobs:
         payload = payloads.job(self._site, spec, self._program, self._store, volume_is_there=there)
         with doing("the job cannot be made"):
             try:
-                docker = await self._engine.docker()
-                return (await docker.containers.create(payload, name=job_name(spec.workspace_id))).id
+                return (await self._engine.make(payload, job_name(spec.workspace_id))).id
             except DockerError as error:
                 if error.status != CONFLICT:
                     raise
@@ -108,6 +109,8 @@ class DockerJobs:
         seen = said.succeeded(code)
         if seen is not None:
             return seen
+        if code == _LOST_BY_THE_ENGINE:
+            return said.interrupted("the Docker engine or its machine ended while the job ran")
         errors = await self._engine.output(job["Id"], _TAIL, stdout=False)
         return said.failed(code, f"ended with exit code {code}", errors)
 

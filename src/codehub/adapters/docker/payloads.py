@@ -29,7 +29,8 @@ SPEC_LABEL = "codehub.spec"
 STRAY_LABEL = "codehub.stray"
 """On a volume that the engine made by itself, because the one that a container names had just gone."""
 
-WORKSPACE, JOB, PROBE, WALLS, AGENT = "workspace", "job", "probe", "walls", "agent"
+WORKSPACE, JOB, PROBE, WALLS, MONITOR, TRIAL = "workspace", "job", "probe", "walls", "isolation-monitor", "trial"
+AGENT = "agent"
 
 HOME = "/home/coder"
 AGENT_NEW = "/mnt"
@@ -74,6 +75,12 @@ def volume(site: Site, workspace_id: UUID, name: str, mark: str, disk_bytes: int
 def of_size(disk_bytes: int | None) -> Payload:
     """What the engine's own driver calls its project quota."""
     return {"DriverOpts": {"size": str(disk_bytes)}} if disk_bytes else {}
+
+
+def trial_volume(install_id: str, name: str) -> Payload:
+    """Made to find out whether the engine can hold a volume to a size."""
+    own = {INSTALL_LABEL: install_id, ROLE_LABEL: TRIAL}
+    return {"Name": name, "Driver": "local", "Labels": own} | of_size(MIB)
 
 
 def network(site: Site) -> Payload:
@@ -241,6 +248,14 @@ def walls(site: Site, script: str) -> Payload:
             **_limits(Share(cpu=1.0, memory_bytes=128 * MIB, pids=32)),
         },
     }
+
+
+def isolation_monitor(site: Site, script: str) -> Payload:
+    """As long as there are workspaces it runs beside them, whether or not anybody leads."""
+    payload = walls(site, script)
+    payload["Labels"][ROLE_LABEL] = MONITOR
+    payload["Labels"][SPEC_LABEL] = digest(payload)
+    return payload
 
 
 def digest(payload: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from codehub.adapters.docker.first_answers import FirstAnswers
 from codehub.adapters.docker.hints import Hints
 from codehub.adapters.docker.http_probe import accepts, answers_http
 from codehub.adapters.docker.images import Pulls
+from codehub.adapters.docker.leftovers import Leftovers
 from codehub.adapters.docker.payloads import (
     JOB,
     MARK_LABEL,
@@ -37,12 +38,11 @@ from codehub.adapters.docker.payloads import (
 )
 from codehub.adapters.docker.sizes import make_volume
 from codehub.adapters.docker.walls import Walls
-from codehub.agent.bundle import PLACE as AGENT_PLACE
 from codehub.agent.handshake import AGENT_PORT, KEY_BYTES
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
 from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL, container_name, job_name
-from codehub.ports.runtime import ContainerSpec, Endpoint, Inside, Pulling
+from codehub.ports.runtime import ContainerSpec, Endpoint, Inside, IsolationReport, Pulling, Share
 
 _FEW = 50
 """Up to so many are looked up by name; above, all are listed: one question either way."""
@@ -75,12 +75,12 @@ class DockerRuntime:
         self._pulls = Pulls(engine)
         self._first_answers = FirstAnswers(self.endpoint)
         self._hints = Hints(engine, site.install_id, self._first_answers.heard)
+        self._leftovers = Leftovers(engine, site)
         self._endings: dict[str, str] = {}
 
     async def close(self) -> None:
         await self._pulls.close()
         await self._first_answers.close()
-        await self.walls.close()
 
     async def identity(self) -> str:
         """The engine keeps its id beside its volumes."""
@@ -180,6 +180,17 @@ class DockerRuntime:
     async def isolates(self) -> bool:
         return True
 
+    def watch_isolation(self) -> AsyncIterator[IsolationReport]:
+        return self.walls.watch()
+
+    async def capacity(self) -> Share:
+        """The engine refuses to give one container more processors than there are."""
+        found = await self.engine.info()
+        return Share(cpu=float(found["NCPU"]), memory_bytes=int(found["MemTotal"]))
+
+    async def remove_leftovers(self) -> int:
+        return await self._leftovers.remove()
+
     def hints(self) -> AsyncIterator[UUID]:
         return self._hints.listen()
 
@@ -249,11 +260,11 @@ class DockerRuntime:
         made = await self._make(spec, payloads.workspace(self.site, spec, launch))
         if not isinstance(made, str):
             return made
-        if await self._stray(spec):
-            await self.engine.end(made)
-            with doing("a stray volume cannot be removed"), suppress(DockerError):
-                await self.engine.delete_volume(spec.volume)
+        if await self._took_stray(made, spec.volume):
             raise _no_volume(spec.volume)
+        if await self._took_stray(made, launch.agent):
+            await self._agent.name(afresh=True)
+            return _AGAIN
         if not await self._start(made):
             return _AGAIN
         self._first_answers.watch(spec.workspace_id)
@@ -274,18 +285,23 @@ class DockerRuntime:
     async def _make(self, spec: ContainerSpec, payload: Payload) -> "str | Pulling | _Tried":
         """The id of a container that is made and not started."""
         with doing("the container cannot be made"):
-            docker = await self.engine.docker()
             try:
-                return (await docker.containers.create(payload, name=container_name(spec.workspace_id))).id
+                return (await self.engine.make(payload, container_name(spec.workspace_id))).id
             except DockerError as error:
                 if error.status == CONFLICT:
                     return await self._there_already(spec, payload)
                 if await self.engine.has_image(payload["Image"]):
-                    if error.status != NOT_FOUND or "network" not in str(error.message):
-                        raise
-                    await self.walls.stand(afresh=True)
-                    return _AGAIN
+                    return await self._missed(error)
         return self._pulls.ask(payload["Image"]) or _AGAIN
+
+    async def _missed(self, error: DockerError) -> _Tried:
+        """What the engine did not find is there by now, or is made again; whatever else it said has failed."""
+        words = str(error.message)
+        if error.status != NOT_FOUND or not ("network" in words or "No such image" in words):
+            raise error
+        if "network" in words:
+            await self.walls.stand(afresh=True)
+        return _AGAIN
 
     async def _there_already(self, spec: ContainerSpec, payload: Payload) -> "str | _Tried":
         """What has the name: it runs, or it is what somebody who died has made, or it is in the way."""
@@ -308,15 +324,18 @@ class DockerRuntime:
                     return False
                 if "network" in str(error.message) and "not found" in str(error.message):
                     await self.walls.stand(afresh=True)
-                if AGENT_PLACE in str(error.message):  # its volume was removed, or never filled
-                    await self._agent.name(afresh=True)
                 raise
         return True
 
-    async def _stray(self, spec: ContainerSpec) -> bool:
-        """The volume went between our look and the container's making, and the engine made an empty one by itself."""
-        volume = await self.engine.volume(spec.volume)
-        return volume is None or STRAY_LABEL in (volume["Labels"] or {})
+    async def _took_stray(self, made: str, name: str) -> bool:
+        """The volume was gone when the container was made, and the engine made an empty one: both are removed."""
+        volume = await self.engine.volume(name)
+        if volume is not None and STRAY_LABEL not in (volume["Labels"] or {}):
+            return False
+        await self.engine.end(made)
+        with doing("a stray volume cannot be removed"), suppress(DockerError):
+            await self.engine.delete_volume(name)
+        return True
 
 
 async def listed_by_workspace(
@@ -338,4 +357,7 @@ def _owner(labels: Mapping[str, str]) -> UUID | None:
 
 
 def _no_volume(name: str) -> BackendError:
-    return BackendError(f"volume {name} does not exist", reason=ErrorReason.MISMATCH)
+    expected = f"volume {name}"
+    return BackendError(
+        f"volume {name} does not exist", reason=ErrorReason.MISMATCH, expected=expected, actual="no such volume"
+    )

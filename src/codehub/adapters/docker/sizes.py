@@ -11,7 +11,7 @@ import structlog
 from aiodocker import DockerError
 
 from codehub.adapters.docker.engine import Engine, doing
-from codehub.adapters.docker.payloads import MIB, Payload, of_size
+from codehub.adapters.docker.payloads import Payload, trial_volume
 
 log = structlog.get_logger(__name__)
 
@@ -31,9 +31,9 @@ async def make_volume(engine: Engine, payload: Payload) -> None:
         await docker.volumes.create({name: value for name, value in payload.items() if name != "DriverOpts"})
 
 
-async def why_not(engine: Engine) -> str:
+async def why_not(engine: Engine, install_id: str) -> str:
     """Why this engine holds no volume to its size, in its own words; empty if it does."""
-    payload: Payload = {"Name": f"codehub-trial-{uuid4().hex}", "Driver": "local"} | of_size(MIB)
+    payload = trial_volume(install_id, f"codehub-trial-{uuid4().hex}")
     with doing("whether disks can be limited cannot be found out"):
         docker = await engine.docker()
         try:

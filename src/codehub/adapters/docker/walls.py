@@ -1,13 +1,14 @@
 """The network that workspaces live on, and the packet filter around it; no workspace starts before both stand.
 
-The filter is the engine's machine's, so a container of ours on that machine's network puts it up: it works alike for
-a local engine, a remote one, and a CodeHub that is itself in a container. It is looked at again every minute, for
-whoever reloads a machine's firewall takes our rules with it.
+The filter is the engine's machine's, so a container of ours on that machine's network keeps it: the isolation monitor.
+It works alike for a local engine, a remote one, and a CodeHub that is itself in a container. Whoever reloads the
+machine's firewall takes our rules with it, so the monitor looks at them every few seconds, puts them back, and says so;
+it goes on while nobody leads. Nothing starts unless it was heard a moment ago to say that the rules stand.
 """
 
 import asyncio
-import re
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, suppress
 from uuid import uuid4
 
 import structlog
@@ -15,15 +16,17 @@ from aiodocker import DockerError
 
 from codehub.adapters.docker import firewall, payloads
 from codehub.adapters.docker.engine import CONFLICT, NOT_FOUND, Engine, doing
-from codehub.adapters.docker.payloads import Site
-from codehub.domain.errors import BackendError
+from codehub.adapters.docker.payloads import SPEC_LABEL, Site
+from codehub.domain.errors import BackendError, HeldBack
 from codehub.domain.naming import INSTALL_LABEL
+from codehub.ports.runtime import IsolationReport
 
 log = structlog.get_logger(__name__)
 
-_FRESH_SECONDS = 60.0
-_SCRIPT_SECONDS = 40.0
-_A_WHILE = re.compile(r"(minute|hour|day|week|month|year)s? ago")
+FRESH_SECONDS = 20.0
+"""How old the monitor's last good word may be when a workspace starts."""
+_PATIENCE_SECONDS = 40.0
+_LAST_LINES = 10_000
 _ADVICE = "set CODEHUB_DOCKER_WALLS=operator if a firewall of your own keeps workspaces from your network"
 
 
@@ -35,27 +38,47 @@ class Walls:
         self._site = site
         self._ours = ours
         self._stood_at = float("-inf")
+        self._trouble = ""
         self._alone = asyncio.Lock()
-        self._again: asyncio.Task[None] | None = None
 
-    async def close(self) -> None:
-        if self._again is not None:
-            self._again.cancel()
-            await asyncio.gather(self._again, return_exceptions=True)
+    @property
+    def monitor_name(self) -> str:
+        return f"codehub-isolation-{self._site.bridge}"
 
     async def stand(self, *, afresh: bool = False) -> None:
-        """The first time, and after a failure, it is waited for; then they are renewed beside what goes on."""
+        """Returns if the rules were seen in place within the last seconds, by whoever watches or now; HeldBack if they
+        are not, or nobody can say. `afresh`: what was seen before does not count."""
         if afresh:
             self._stood_at = float("-inf")
-        if self._stood_at == float("-inf"):
-            await self._put_up_once()
-        elif self._age() > _FRESH_SECONDS and (self._again is None or self._again.done()):
-            self._again = asyncio.create_task(self._renew())
+        async with self._alone:
+            if not self._is_fresh():
+                await self._see_for_ourselves()
+
+    async def watch(self) -> AsyncIterator[IsolationReport]:
+        """Keep the monitor running and tell what it finds out of order. Raises when it cannot be made or heard."""
+        if not self._ours:
+            await asyncio.Event().wait()
+        while True:
+            async with aclosing(self._lines(await self._ensure())) as lines:
+                async for line in lines:
+                    if (report := self._noted(line)) is not None:
+                        yield report
+            log.warning("the isolation monitor has ended and is started again")
 
     async def missing(self) -> str:
         """What of the packet filter is not there, for people; empty if nothing."""
         code, said = await self._run(firewall.check(self._site.bridge, self._site.reachable))
         return "" if code == 0 else said.strip() or f"exit code {code}"
+
+    async def disturbances(self) -> list[str]:
+        """What the monitor has found out of order since it was started, each with the engine's time. Raises HeldBack if
+        none runs."""
+        found = await self._engine.container(self.monitor_name)
+        if found is None or not found["State"]["Running"]:
+            raise HeldBack("the isolation monitor does not run: nobody looks whether the rules stay")
+        said = await self._engine.output(self.monitor_name, _LAST_LINES, timestamps=True)
+        lines = [line.partition(" ") for line in said.splitlines()]
+        return [f"{at[:19]}Z {words}" for at, _, words in lines if not words.startswith(firewall.INTACT)]
 
     async def gateway(self) -> str:
         """The engine's machine, as a workspace sees it."""
@@ -66,7 +89,8 @@ class Walls:
         return str(found["IPAM"]["Config"][0]["Gateway"])
 
     async def take_down(self) -> None:
-        """The filter's rules and the network, once nothing is on it any more."""
+        """The monitor, the filter's rules and the network, once nothing is on it any more."""
+        await self._engine.end(self.monitor_name)
         await self._run(firewall.take_down(self._site.bridge))
         with doing("the network cannot be removed"):
             docker = await self._engine.docker()
@@ -74,34 +98,69 @@ class Walls:
                 await (await docker.networks.get(self._site.network)).delete()
         self._stood_at = float("-inf")
 
-    async def _renew(self) -> None:
+    def _is_fresh(self) -> bool:
+        age = asyncio.get_running_loop().time() - self._stood_at
+        return age < FRESH_SECONDS or (not self._ours and age < float("inf"))
+
+    async def _see_for_ourselves(self) -> None:
+        """Hear one word of the monitor that is from now."""
         try:
-            await self._put_up()
-        except BackendError as error:
-            self._stood_at = float("-inf")
-            log.warning("the walls could not be looked at", error=str(error))
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                started = await self._ensure()
+                if not self._ours:
+                    self._stood_at = asyncio.get_running_loop().time()
+                    return
+                async with aclosing(self._lines(started)) as lines:
+                    self._noted(await anext(lines, f"{firewall.GONE}: the isolation monitor has ended"))
+        except TimeoutError:
+            raise HeldBack(f"whether workspaces are isolated is not known: {self.monitor_name} is silent") from None
+        if not self._is_fresh():
+            raise HeldBack(self._trouble)
 
-    async def _put_up_once(self) -> None:
-        async with self._alone:
-            if self._stood_at == float("-inf"):
-                await self._put_up()
+    def _noted(self, line: str) -> IsolationReport | None:
+        """What is to be told of one line of the monitor's; None: all is well."""
+        kind, _, words = line.strip().partition(": ")
+        if kind in {firewall.INTACT, firewall.RESTORED}:
+            self._stood_at = asyncio.get_running_loop().time()
+            return IsolationReport(words, holds=True) if kind == firewall.RESTORED else None
+        self._stood_at = float("-inf")
+        self._trouble = f"workspaces are not isolated ({words[-300:]}); {_ADVICE}"
+        return IsolationReport(self._trouble, holds=False)
 
-    async def _put_up(self) -> None:
+    async def _ensure(self) -> bool:
+        """The network, and on it the monitor that is wanted now. True: it was started just now."""
         await self._make_network()
-        if self._ours:
-            code, said = await self._run(firewall.put_up(self._site.bridge, self._site.reachable))
-            if code != 0:
-                raise BackendError(f"the walls around workspaces cannot be put up ({said.strip()[-300:]}); {_ADVICE}")
-        await self._remove_leftovers()
-        self._stood_at = asyncio.get_running_loop().time()
+        return self._ours and await self._start_monitor()
 
-    async def _remove_leftovers(self) -> None:
-        """Of those who ran something short and died before they could tidy up."""
-        for role in (payloads.WALLS, payloads.PROBE):
-            labels = [f"{INSTALL_LABEL}={self._site.install_id}", f"{payloads.ROLE_LABEL}={role}"]
-            for container in await self._engine.containers(labels):
-                if is_leftover(container["State"], container["Status"]):
-                    await self._engine.end(container["Id"])
+    async def _start_monitor(self) -> bool:
+        await self._need_image()
+        script = firewall.monitor(self._site.bridge, self._site.reachable)
+        payload = payloads.isolation_monitor(self._site, script)
+        found = await self._engine.container(self.monitor_name)
+        if found is not None:
+            if found["Config"]["Labels"].get(INSTALL_LABEL) != self._site.install_id:
+                raise BackendError(f"there is a container {self.monitor_name} that is not ours: rename or remove it")
+            fits = found["Config"]["Labels"].get(SPEC_LABEL) == payload["Labels"][SPEC_LABEL]
+            if fits and found["State"]["Running"] and not found["State"]["Paused"]:
+                return False
+            await self._engine.end(found["Id"])
+        with doing("the isolation monitor cannot be started"):
+            docker = await self._engine.docker()
+            try:
+                await (await docker.containers.create(payload, name=self.monitor_name)).start()
+            except DockerError as error:
+                if error.status not in {CONFLICT, NOT_FOUND}:  # another of us was at it just now
+                    raise
+                return False
+        return True
+
+    async def _lines(self, from_the_start: bool) -> AsyncGenerator[str, None]:  # noqa: FBT001 - one of two ways to begin
+        """What the monitor prints from now on, or since it was started, until it ends. Unreachable if it falls silent:
+        each line says that it lives."""
+        tail = "all" if from_the_start else "0"
+        async with aclosing(self._engine.follow(self.monitor_name, tail, FRESH_SECONDS)) as said:
+            async for line in said:
+                yield line
 
     async def _make_network(self) -> None:
         with doing(f"network {self._site.network} cannot be made"):
@@ -127,22 +186,17 @@ class Walls:
             )
 
     async def _run(self, script: str) -> tuple[int, str]:
-        if not await self._engine.has_image(self._site.codehub_image):
-            raise BackendError(
-                f"the image {self._site.codehub_image} is not there, and it puts the walls up: build it with "
-                "`make images`, or name yours (CODEHUB_IMAGE)"
-            )
+        await self._need_image()
         try:
             return await self._engine.run(
-                payloads.walls(self._site, script), f"codehub-walls-{uuid4().hex[:8]}", _SCRIPT_SECONDS
+                payloads.walls(self._site, script), f"codehub-walls-{uuid4().hex[:8]}", _PATIENCE_SECONDS
             )
         except TimeoutError:
-            raise BackendError(f"the walls around workspaces took over {_SCRIPT_SECONDS:.0f} s; {_ADVICE}") from None
+            raise BackendError(f"the walls around workspaces took over {_PATIENCE_SECONDS:.0f} s; {_ADVICE}") from None
 
-    def _age(self) -> float:
-        return asyncio.get_running_loop().time() - self._stood_at
-
-
-def is_leftover(state: str, status: str) -> bool:
-    """Ended a minute ago or more; whoever waited for its end has had it by then."""
-    return state in {"exited", "dead"} and _A_WHILE.search(status) is not None
+    async def _need_image(self) -> None:
+        if not await self._engine.has_image(self._site.codehub_image):
+            raise HeldBack(
+                f"the image {self._site.codehub_image} is not there, and it keeps workspaces isolated: build it with "
+                "`make images`, or name yours (CODEHUB_IMAGE)"
+            )

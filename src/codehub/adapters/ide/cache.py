@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -94,9 +95,23 @@ class IdeCache:
 
     def _put(self, built: Path, name: str, notes: tuple[str, ...]) -> None:
         (built / _RECORD).write_text(json.dumps({"notes": notes}))
+        let_everybody_read(built)
         with suppress(FileNotFoundError):  # one that somebody damaged
             shutil.rmtree(self.place(name))
         built.rename(self.place(name))
+
+
+def let_everybody_read(installed: Path) -> None:
+    """Root's workspaces have users of their own, who run it. Its own directory comes last: that one tells whether all
+    is done. Nobody else's way leads here, unless the directories above let them."""
+    if installed.stat().st_mode & 0o005 == 0o005:
+        return
+    for directory, names, files in os.walk(installed):
+        for path in (Path(directory, name) for name in (*names, *files)):
+            if not path.is_symlink():
+                mode = path.stat().st_mode
+                path.chmod(stat.S_IMODE(mode) | (0o055 if mode & 0o100 else 0o044))
+    installed.chmod(0o755)
 
 
 def _taken(lock: int) -> bool:

@@ -16,14 +16,18 @@ DATA = "{home}/.local/share/code-server"
 FIRST_SETTINGS = json.dumps({"chat.disableAIFeatures": True}, indent=4)
 """For a home without any: the parts that those features need are not installed."""
 
-_LAUNCH = """\
-settings=$1/User/settings.json
-[ -e "$settings" ] || { mkdir -p "${settings%/*}" && printf '%s\\n' "$2" > "$settings"; }
-export NODE_EXEC_PATH="$3"
+CLONE = """\
 cloned=$1/cloned
 if [ -n "${CODEHUB_GIT_URL:-}" ] && [ ! -e "$cloned" ]; then
     (cd "$HOME" && GIT_TERMINAL_PROMPT=0 git clone -- "$CODEHUB_GIT_URL" && : > "$cloned") &
-fi
+fi"""
+"""In a shell whose first argument is the directory that remembers it."""
+
+_LAUNCH = f"""\
+settings=$1/User/settings.json
+[ -e "$settings" ] || {{ mkdir -p "${{settings%/*}}" && printf '%s\\n' "$2" > "$settings"; }}
+export NODE_EXEC_PATH="$3"
+{CLONE}
 shift 2
 exec "$@"
 """

@@ -11,7 +11,7 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from codehub.adapters.ide.cache import IdeCache, InstalledIde
+from codehub.adapters.ide.cache import IdeCache, InstalledIde, let_everybody_read
 from codehub.adapters.ide.failure import explained, not_fetched, not_genuine, not_working
 from codehub.adapters.ide.native import make_native_modules
 from codehub.adapters.ide.pace import Pace, Progress
@@ -63,6 +63,7 @@ async def ensure_code_server(
     with explained(cache_dir):
         found = code_server(cache_dir, tools=tools, package=package)
         if is_installed(found):
+            await asyncio.to_thread(let_everybody_read, found.directory)  # an older one did not
             return found
         cache = IdeCache(cache_dir)
         async with cache.alone(progress) as lock:

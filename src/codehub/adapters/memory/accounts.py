@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar
 from uuid import UUID
 
@@ -13,9 +13,9 @@ from codehub.adapters.memory.templates import MemoryIdempotencyKeys, MemoryTempl
 from codehub.adapters.memory.visits import MemoryVisits
 from codehub.adapters.memory.wire import Wire
 from codehub.domain.credentials import FAILURES_FADE_SECONDS
-from codehub.domain.errors import Conflict, LimitReached
+from codehub.domain.errors import Conflict, LimitReached, NotFound
 from codehub.domain.identity import ApiToken, Role, Session, User, account_changes
-from codehub.ports.accounts import NewToken, NewUser, SessionRules, UserDecision
+from codehub.ports.accounts import Ended, NewToken, NewUser, SessionRules, UserDecision
 from codehub.ports.stores import Actor
 
 T = TypeVar("T")
@@ -145,16 +145,19 @@ class MemoryAccounts:
         *,
         keep_session: str | None = None,
         replacing: str | None = None,
-    ) -> Sequence[str]:
-        def write() -> list[str]:
+        revoke_tokens: bool = False,
+    ) -> Ended:
+        def write() -> Ended:
             user = self._world.user(user_id)
             if replacing is not None and self._world.password_hashes.get(user_id) != replacing:
                 raise Conflict("The password was changed meanwhile. Sign in again.", "password_changed")
             self._world.password_hashes[user_id] = password_hash
             self._world.users[user_id] = replace(user, has_password=True)
             ended = self._end_sessions(user_id, keep_session)
-            self._world.told(actor, action, f"user:{user.username}", {"ended_sessions": len(ended)})
-            return sorted(ended)
+            revoked = self._revoke_tokens(user_id) if revoke_tokens else []
+            details = {"ended_sessions": len(ended), "revoked_tokens": len(revoked)}
+            self._world.told(actor, action, f"user:{user.username}", details)
+            return Ended(sorted(ended), sorted(revoked))
 
         return await self._call("set_password", write)
 
@@ -163,6 +166,12 @@ class MemoryAccounts:
         for key in ended:
             self._world.end_session(key)
         return ended
+
+    def _revoke_tokens(self, user_id: UUID) -> list[UUID]:
+        living = [(key, t) for key, t in self._world.tokens.items() if t.user_id == user_id and t.revoked_at is None]
+        for key, token in living:
+            self._world.tokens[key] = replace(token, revoked_at=self._world.now())
+        return [token.id for _key, token in living]
 
     async def rehash_password(self, user_id: UUID, old_hash: str, new_hash: str) -> None:
         def write() -> None:
@@ -183,16 +192,41 @@ class MemoryAccounts:
         agent: str = "",
         action: str = "sign_in",
         proved_by: str | None = None,
+        proven_at: datetime | None = None,
     ) -> Session:
         def insert() -> Session:
             user, now = self._world.enabled_user(user_id, proved_by), self._world.now()
             end = now + timedelta(seconds=rules.absolute_seconds)
             session = Session(session_id, user_id, now, now, end, actor.address, agent)
             self._world.sessions[session_id] = session
+            self._world.proven[session_id] = min(proven_at or now, now)
             self._world.told(actor, action, f"user:{user.username}", {"session": session_id})
-            return session
+            return replace(session, is_fresh=self._world.is_fresh(session_id, rules))
 
         return await self._call("open_session", insert)
+
+    async def prove_session(
+        self,
+        session_id: str,
+        rules: SessionRules,
+        actor: Actor,
+        *,
+        proved_by: str | None = None,
+        proven_at: datetime | None = None,
+    ) -> bool:
+        def prove() -> bool:
+            session, now = self._world.sessions.get(session_id), self._world.now()
+            if session is None or not self._world.lives(session, rules):
+                return False
+            try:
+                user = self._world.enabled_user(session.user_id, proved_by)
+            except NotFound:
+                return False
+            self._world.proven[session_id] = min(proven_at or now, now)
+            self._world.told(actor, "prove_session", f"user:{user.username}", {"session": session_id})
+            return True
+
+        return await self._call("prove_session", prove)
 
     async def session(self, session_id: str, rules: SessionRules) -> tuple[Session, User] | None:
         def look() -> tuple[Session, User] | None:
@@ -203,7 +237,7 @@ class MemoryAccounts:
             if user.disabled_at:
                 return None
             self._world.see_session(session_id)
-            return session, user
+            return replace(session, is_fresh=self._world.is_fresh(session_id, rules)), user
 
         return await self._call("session", look)
 

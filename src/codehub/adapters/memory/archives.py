@@ -25,13 +25,18 @@ class StoredEntry:
 
 @dataclass(slots=True)
 class StoredArchive:
-    """`home`: its entries by path, each folder before its inside; without it, each number of the content is a file."""
+    """`home`: its entries by path, each folder before its inside; without it, each number of the content is a file.
+    `rotten`: its bytes are no longer those that were proven, which only who reads them all can tell."""
 
     content: tuple[int, ...]
     modified_at: datetime
     committed: bool = False
     state: ArchiveState = ArchiveState.READABLE
     home: Mapping[bytes, StoredEntry] | None = None
+    rotten: bool = False
+
+    def read(self) -> tuple[int, ...]:
+        return (*self.content, -1) if self.rotten else self.content
 
     def result(self, key: str) -> JobResult:
         return JobResult(key, f"sha256-of-{self.content}", len(self.content), len(self.content))
@@ -44,12 +49,18 @@ class ArchiveWorld:
     unfinished: dict[str, StoredObject] = field(default_factory=dict)
     owner: str | None = None
 
-    def is_complete(self, key: str) -> bool:
+    def looks_complete(self, key: str) -> bool:
+        """As far as can be seen without reading it."""
         archive = self.objects.get(key)
         return archive is not None and archive.committed and archive.state is ArchiveState.READABLE
 
+    def is_complete(self, key: str) -> bool:
+        return self.looks_complete(key) and not self.objects[key].rotten
+
 
 class MemoryArchives:
+    name = "memory"
+
     def __init__(self, world: ArchiveWorld | None = None, wire: Wire | None = None) -> None:
         self.world = world or ArchiveWorld()
         self._wire = wire or Wire()
@@ -57,7 +68,7 @@ class MemoryArchives:
     async def inventory(self) -> Collection[str]:
         return await self._wire.call(
             "archives.inventory",
-            lambda: [key for key in self.world.objects if self.world.is_complete(key)],
+            lambda: [key for key in self.world.objects if self.world.looks_complete(key)],
         )
 
     async def look(self, key: str) -> ArchiveState:

@@ -86,7 +86,7 @@ class MemoryContents:
         archive = self.world.objects.get(key)
         if archive is None or not archive.committed or archive.state is ArchiveState.NOT_FOUND:
             raise BackendError("the archive is not there", reason=ErrorReason.ARCHIVE_ACCESS_ERROR)
-        if archive.state is ArchiveState.CORRUPTED:
+        if archive.state is ArchiveState.CORRUPTED or archive.rotten:
             raise BackendError("the archive is not what .meta says", reason=ErrorReason.ARCHIVE_CORRUPTED)
         if archive.state is ArchiveState.EXPIRED:
             raise BackendError("the archive is in cold storage", reason=ErrorReason.ARCHIVE_ACCESS_ERROR)

@@ -12,7 +12,7 @@ from uuid import UUID
 from codehub.adapters.memory.archives import ArchiveWorld, MemoryArchives, StoredArchive
 from codehub.adapters.memory.runtime import MemoryRuntime, RuntimeWorld
 from codehub.adapters.memory.wire import Wire
-from codehub.domain.errors import ErrorReason, JobConflict
+from codehub.domain.errors import ErrorReason, JobConflict, Unreachable
 from codehub.domain.workspace import Progress
 from codehub.ports.jobs import JobKind, JobResult, JobSeen, JobSpec, JobState
 from codehub.ports.signals import Clock
@@ -31,7 +31,8 @@ class Job:
 
 @dataclass(slots=True)
 class JobWorld:
-    """`steps` × `step_seconds` is how long a job takes; `failing` jobs end with that reason."""
+    """`steps` × `step_seconds` is how long a job takes; `failing` jobs end with that reason. `store` is the jobs' own
+    way to the object store, which can break while the coordinator's does not."""
 
     runtime: RuntimeWorld
     archives: ArchiveWorld
@@ -40,6 +41,7 @@ class JobWorld:
     step_seconds: float = 0.0
     jobs: dict[UUID, Job] = field(default_factory=dict)
     failing: dict[UUID, ErrorReason] = field(default_factory=dict)
+    store: Wire = field(default_factory=Wire)
 
     def begin(self, spec: JobSpec) -> None:
         job = Job(spec)
@@ -67,6 +69,8 @@ class JobWorld:
             job.state = JobState.SUCCEEDED
         except _JobFailed as failed:
             job.state, job.reason, job.message = JobState.FAILED, failed.reason, str(failed)
+        except Unreachable as error:
+            job.state, job.reason, job.message = JobState.FAILED, error.reason, str(error)
         finally:
             self._release(job)
         self.runtime.hint(job.spec.workspace_id)
@@ -82,25 +86,31 @@ class JobWorld:
 
     async def _archive(self, job: Job) -> JobResult:
         key = job.spec.key
-        if self.archives.is_complete(key):
+        if await self.store.call("store.look", lambda: self.archives.looks_complete(key)):
             return self.archives.objects[key].result(key)
         volume = self.runtime.volumes.get(job.spec.volume)
         if volume is None:
             raise _JobFailed(ErrorReason.ACTION_FAILED, f"volume {job.spec.volume} does not exist")
         read = volume.content
         await self._tick(job, len(read))
-        self.archives.objects[key] = StoredArchive(read, self.archives.now())
+        await self.store.call("store.upload", lambda: self._upload(key, read))
         await self._tick(job, len(read))
-        stored = self.archives.objects.get(key)
+        stored = await self.store.call("store.prove", lambda: self.archives.objects.get(key))
         if stored is None or stored.content != read:
-            raise _JobFailed(ErrorReason.ARCHIVE_CORRUPTED, "what was read back is not what was written")
+            raise _JobFailed(ErrorReason.UNREACHABLE, "the object store does not give back what was sent")
         self._refuse_anothers_store(job.spec)
-        stored.committed = True
+        await self.store.call("store.commit", lambda: self._commit(stored))
         return stored.result(key)
+
+    def _upload(self, key: str, content: tuple[int, ...]) -> None:
+        self.archives.objects[key] = StoredArchive(content, self.archives.now())
+
+    def _commit(self, stored: StoredArchive) -> None:
+        stored.committed = True
 
     async def _restore(self, job: Job) -> JobResult:
         key, mark = job.spec.key, (job.spec.key, job.spec.op_id)
-        if not self.archives.is_complete(key):
+        if not await self.store.call("store.look", lambda: self.archives.looks_complete(key)):
             raise _JobFailed(ErrorReason.ARCHIVE_ACCESS_ERROR, f"archive {key} cannot be read")
         archive = self.archives.objects[key]
         volume = self.runtime.volumes.get(job.spec.volume)
@@ -110,10 +120,21 @@ class JobWorld:
             return archive.result(key)
         volume.content = archive.content[: len(archive.content) // 2]
         await self._tick(job, len(volume.content))
-        await self._tick(job, len(archive.content))
-        volume.content = archive.content
+        content = await self._read(archive)
+        await self._tick(job, len(content))
+        volume.content = content
         volume.stamp = mark
         return archive.result(key)
+
+    async def _read(self, archive: StoredArchive) -> tuple[int, ...]:
+        """A wrong answer is not a wrong object: damage is what is read wrong in the same way again and again."""
+        read = [await self.store.call("store.read", archive.read)]
+        if read[0] == archive.content:
+            return archive.content
+        read += [await self.store.call("store.read", archive.read) for _ in range(2)]
+        if archive.content in read or read[1] != read[2]:
+            raise _JobFailed(ErrorReason.UNREACHABLE, "the archive is read differently each time")
+        raise _JobFailed(ErrorReason.ARCHIVE_CORRUPTED, "the archive's checksum is not the one in .meta")
 
     async def _tick(self, job: Job, done: int) -> None:
         for step in range(self.steps):
@@ -151,7 +172,14 @@ class MemoryJobs:
             "jobs.find",
             lambda: {
                 key: JobSeen(
-                    job.spec.op_id, job.spec.kind, job.state, job.progress, job.result, job.reason, job.message
+                    job.spec.op_id,
+                    job.spec.kind,
+                    job.state,
+                    job.progress,
+                    job.result,
+                    job.reason,
+                    job.message,
+                    exit_code=1 if job.state is JobState.FAILED else None,
                 )
                 for key, job in self.world.jobs.items()
                 if ids is None or key in ids

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import secrets
 from dataclasses import dataclass, field
+from datetime import datetime
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from codehub.adapters.memory.wire import Wire
@@ -17,8 +18,9 @@ class MemoryProvider:
     wire: Wire = field(default_factory=Wire)
     codes: dict[str, tuple[Identified, str, str]] = field(default_factory=dict)
 
-    async def authorization_url(self, *, state: str, nonce: str, challenge: str) -> str:
-        query = urlencode({"state": state, "nonce": nonce, "code_challenge": challenge})
+    async def authorization_url(self, *, state: str, nonce: str, challenge: str, anew: bool = False) -> str:
+        asks = {"prompt": "login", "max_age": "0"} if anew else {}
+        query = urlencode({"state": state, "nonce": nonce, "code_challenge": challenge, **asks})
         return await self.wire.call("oidc.authorization_url", lambda: f"{self.issuer}/authorize?{query}")
 
     async def identify(self, *, code: str, verifier: str, nonce: str) -> Identified:
@@ -39,10 +41,11 @@ class MemoryProvider:
         email: str | None = None,
         *,
         email_verified: bool = True,
+        authenticated_at: datetime | None = None,
     ) -> dict[str, str]:
         """What a person does there; returns the query that the browser is sent back with."""
         query = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
         code = secrets.token_urlsafe(8)
-        who = Identified(self.issuer, subject, preferred_username, email, email_verified)
+        who = Identified(self.issuer, subject, preferred_username, email, email_verified, authenticated_at)
         self.codes[code] = (who, query["code_challenge"], query["nonce"])
         return {"code": code, "state": query["state"]}

@@ -57,6 +57,8 @@ class PeopleWorld:
     users: dict[UUID, User] = field(default_factory=dict)
     password_hashes: dict[UUID, str] = field(default_factory=dict)
     sessions: dict[str, Session] = field(default_factory=dict)
+    proven: dict[str, datetime] = field(default_factory=dict)
+    """When the person of each session proved who they are."""
     tokens: dict[bytes, ApiToken] = field(default_factory=dict)
     tickets: dict[bytes, StoredTicket] = field(default_factory=dict)
     visits: dict[bytes, StoredVisit] = field(default_factory=dict)
@@ -115,6 +117,9 @@ class PeopleWorld:
         now = self.now()
         return session.expires_at > now and session.last_seen_at > now - timedelta(seconds=rules.idle_seconds)
 
+    def is_fresh(self, session_id: str, rules: SessionRules) -> bool:
+        return self.proven[session_id] > self.now() - timedelta(seconds=rules.fresh_seconds)
+
     def token(self, token_id: UUID) -> tuple[bytes, ApiToken] | None:
         """By its id, with the hash that it is kept under."""
         return next(((key, token) for key, token in self.tokens.items() if token.id == token_id), None)
@@ -151,6 +156,7 @@ class PeopleWorld:
     def end_session(self, session_id: str) -> None:
         """Its tickets and visits go too."""
         del self.sessions[session_id]
+        self.proven.pop(session_id, None)
         for kept in (self.tickets, self.visits):
             for key in [k for k, stored in kept.items() if stored.ticket.session_id == session_id]:
                 del kept[key]

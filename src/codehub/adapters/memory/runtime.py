@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
 from codehub.adapters.memory.wire import Wire
-from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
+from codehub.domain.errors import BackendError, ErrorReason, HeldBack, VolumeInUse
 from codehub.domain.judge import ContainerSeen
-from codehub.ports.runtime import ContainerSpec, Endpoint, Pulling
+from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Share
 
 
 @dataclass(slots=True)
@@ -40,7 +40,8 @@ class Container:
 
 @dataclass(slots=True)
 class RuntimeWorld:
-    """`boot_seconds`: how long a container takes to answer. `bad_images` cannot be pulled. No two are the same."""
+    """`boot_seconds`: how long a container takes to answer. `bad_images` cannot be pulled. `not_isolated`: why nothing
+    may start. No two are the same."""
 
     identity: str = field(default_factory=lambda: f"memory {uuid4().hex}")
     now: Callable[[], float] = lambda: 0.0
@@ -49,14 +50,24 @@ class RuntimeWorld:
     volumes: dict[str, Volume] = field(default_factory=dict)
     bad_images: set[str] = field(default_factory=set)
     pulling: set[str] = field(default_factory=set)
+    not_isolated: str = ""
+    capacity: Share = field(default_factory=Share)
+    leftovers: int = 0
     dies_after_start: set[UUID] = field(default_factory=set)
     started: int = 0
     made: int = 0
     listeners: list[asyncio.Queue[UUID]] = field(default_factory=list)
+    watchers: list[asyncio.Queue[IsolationReport]] = field(default_factory=list)
 
     def hint(self, workspace_id: UUID) -> None:
         for listener in self.listeners:
             listener.put_nowait(workspace_id)
+
+    def disturb_isolation(self, message: str, *, holds: bool) -> None:
+        """What isolates workspaces is found out of order. `holds`: and put right at once."""
+        self.not_isolated = "" if holds else message
+        for watcher in self.watchers:
+            watcher.put_nowait(IsolationReport(message, holds=holds))
 
     def write(self, workspace_id: UUID, value: int) -> bool:
         """A user writes into the running workspace's home."""
@@ -148,12 +159,15 @@ class MemoryRuntime:
         present = world.containers.get(spec.workspace_id)
         if present is not None and present.running:
             return None
+        if world.not_isolated:
+            raise HeldBack(world.not_isolated)
         if spec.image_ref in world.bad_images:
             raise BackendError(f"image {spec.image_ref!r} not found", reason=ErrorReason.IMAGE_PULL_FAILED)
         if spec.image_ref in world.pulling:
             return Pulling(f"pulling {spec.image_ref}")
         if spec.volume not in world.volumes:
-            raise BackendError(f"volume {spec.volume} does not exist", reason=ErrorReason.MISMATCH)
+            message, expected = f"volume {spec.volume} does not exist", f"volume {spec.volume}"
+            raise BackendError(message, reason=ErrorReason.MISMATCH, expected=expected, actual="no such volume")
         world.started += 1
         world.containers[spec.workspace_id] = Container(
             f"instance-{world.started}",
@@ -189,6 +203,25 @@ class MemoryRuntime:
 
     async def isolates(self) -> bool:
         return True
+
+    async def watch_isolation(self) -> AsyncIterator[IsolationReport]:
+        watcher: asyncio.Queue[IsolationReport] = asyncio.Queue()
+        self.world.watchers.append(watcher)
+        try:
+            while True:
+                yield await watcher.get()
+        finally:
+            self.world.watchers.remove(watcher)
+
+    async def capacity(self) -> Share:
+        return await self._wire.call("runtime.capacity", lambda: self.world.capacity)
+
+    async def remove_leftovers(self) -> int:
+        def remove() -> int:
+            found, self.world.leftovers = self.world.leftovers, 0
+            return found
+
+        return await self._wire.call("runtime.remove_leftovers", remove)
 
     async def logs(self, workspace_id: UUID, tail: int) -> str:
         def read() -> str:

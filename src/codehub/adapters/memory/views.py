@@ -108,7 +108,8 @@ class MemoryViews:
         return sorted(self._world.rows.values(), key=lambda row: (row.created_at, row.id), reverse=True)
 
     def _owned(self, row: Workspace) -> Owned:
-        return Owned(row, self._world.people.name_of(row.owner_id))
+        template = self._world.people.templates.get(row.template)
+        return Owned(row, self._world.people.name_of(row.owner_id), template.image_ref if template else None)
 
 
 def _fits(row: Workspace, sought: Sought) -> bool:

@@ -12,20 +12,33 @@ from enum import StrEnum
 from typing import TypeVar
 from uuid import UUID
 
-from codehub.domain.errors import Unreachable
+from codehub.domain.errors import BackendError, Unreachable
 from codehub.ports.signals import Clock
 
 T = TypeVar("T")
 
 
 class Mishap(StrEnum):
-    FAIL = "fail"  # never delivered
-    LOSE_ANSWER = "lose_answer"  # done, but the caller hears an error
+    FAIL = "fail"  # no connection: never delivered
+    CUT_SENDING = "cut_sending"  # the connection broke while the question was sent: never delivered
+    LOSE_ANSWER = "lose_answer"  # done, and the connection broke before the answer
+    HALF_ANSWER = "half_answer"  # done, and the connection broke within the answer
+    REFUSE = "refuse"  # not done, and the answer says so: a definite failure
     HANG = "hang"  # delivered, and no answer ever
     SLOW = "slow"  # delivered after `seconds`
     OLD_NEWS = "old_news"  # answered after `seconds` with what was true before them
     LATE = "late"  # the caller hears an error now; it happens after `seconds`
     REPEAT = "repeat"  # done now, and once more after `seconds`
+
+
+BREAKS = (Mishap.FAIL, Mishap.CUT_SENDING, Mishap.LOSE_ANSWER, Mishap.HALF_ANSWER, Mishap.HANG)
+"""Every way in which a backend that is out can break off."""
+_WORDS = {
+    Mishap.FAIL: "connection refused",
+    Mishap.CUT_SENDING: "broken pipe",
+    Mishap.LOSE_ANSWER: "connection lost before the answer",
+    Mishap.HALF_ANSWER: "connection lost within the answer",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +67,13 @@ class FaultyWire(Wire):
         if fault is None:
             return effect()
         match fault.mishap:
-            case Mishap.FAIL:
-                raise Unreachable(f"{name}: connection refused")
-            case Mishap.LOSE_ANSWER:
+            case Mishap.FAIL | Mishap.CUT_SENDING:
+                raise Unreachable(f"{name}: {_WORDS[fault.mishap]}")
+            case Mishap.LOSE_ANSWER | Mishap.HALF_ANSWER:
                 effect()
-                raise Unreachable(f"{name}: connection lost before the answer")
+                raise Unreachable(f"{name}: {_WORDS[fault.mishap]}")
+            case Mishap.REFUSE:
+                raise BackendError(f"{name}: refused")
             case Mishap.HANG:
                 effect()
                 await self._clock.sleep(self._timeout)

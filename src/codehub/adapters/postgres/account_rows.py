@@ -32,6 +32,7 @@ def session(record: asyncpg.Record) -> Session:
         expires_at=record["s_expires_at"],
         address=record["s_address"],
         agent=record["s_agent"],
+        is_fresh=record.get("s_is_fresh", False),
     )
 
 

@@ -68,18 +68,28 @@ REHASH_PASSWORD: Final = "UPDATE users SET password_hash = $3 WHERE id = $1 AND 
 
 # ── sessions ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-# $3: seconds until it ends whatever happens.
+# $3: seconds until it ends whatever happens. $6: when its person proved who they are; NULL: now. $7: as in SESSION.
 OPEN_SESSION: Final = f"""
-INSERT INTO sessions AS s (token_hash, user_id, created_at, last_seen_at, expires_at, address, agent)
-SELECT $1, $2, now, now, now + make_interval(secs => $3), $4, $5 FROM {_CLOCK} RETURNING {_SESSION}
+INSERT INTO sessions AS s (token_hash, user_id, created_at, last_seen_at, expires_at, address, agent, proven_at)
+SELECT $1, $2, now, now, now + make_interval(secs => $3), $4, $5, least(coalesce($6, now), now) FROM {_CLOCK}
+RETURNING {_SESSION}, s.proven_at > clock_timestamp() - make_interval(secs => $7) AS s_is_fresh
 """
 
 _LIVES: Final = "s.expires_at > clock_timestamp() AND s.last_seen_at > clock_timestamp() - make_interval(secs => $2)"
 
+# $2: seconds of idleness that end it. $3: seconds for which its person counts as freshly proven.
 SESSION: Final = f"""
-SELECT {_SESSION}, {_USER}, s.last_seen_at < {_LONG_UNSEEN} AS long_unseen
+SELECT {_SESSION}, s.proven_at > clock_timestamp() - make_interval(secs => $3) AS s_is_fresh, {_USER}, s.last_seen_at < {_LONG_UNSEEN} AS long_unseen
 FROM sessions s JOIN users u ON u.id = s.user_id WHERE s.token_hash = $1 AND {_LIVES} AND u.disabled_at IS NULL
 """
+
+# The user's row is locked as by ENABLED_USER, so that a new password and this never pass each other. $2 as in _LIVES.
+PROVE_SESSION: Final = f"""
+UPDATE sessions s SET proven_at = least(coalesce($3, clock_timestamp()), clock_timestamp())
+WHERE s.token_hash = $1 AND {_LIVES} RETURNING s.token_hash
+"""
+
+SESSION_OF_USER: Final = "SELECT user_id FROM sessions WHERE token_hash = $1"
 
 # Of many requests at once, one writes.
 SEE_SESSION: Final = f"""
@@ -126,6 +136,10 @@ SELECT {_TOKEN} FROM api_tokens t WHERE t.user_id = $1 AND t.revoked_at IS NULL 
 REVOKE_TOKEN: Final = """
 UPDATE api_tokens SET revoked_at = clock_timestamp() WHERE user_id = $1 AND id = $2 AND revoked_at IS NULL
 RETURNING name
+"""
+
+REVOKE_TOKENS: Final = """
+UPDATE api_tokens SET revoked_at = clock_timestamp() WHERE user_id = $1 AND revoked_at IS NULL RETURNING id
 """
 
 # ── what lives for minutes ───────────────────────────────────────────────────────────────────────────────────────────

@@ -14,7 +14,7 @@ from codehub.adapters.postgres.sessions import Connection, Sessions
 from codehub.adapters.postgres.statements import NOW
 from codehub.domain.errors import Conflict, LimitReached, NotFound
 from codehub.domain.identity import ApiToken, Session, User, account_changes
-from codehub.ports.accounts import NewToken, NewUser, SessionRules, UserDecision
+from codehub.ports.accounts import Ended, NewToken, NewUser, SessionRules, UserDecision
 from codehub.ports.stores import Actor
 
 
@@ -78,7 +78,8 @@ class PostgresAccounts:
         *,
         keep_session: str | None = None,
         replacing: str | None = None,
-    ) -> Sequence[str]:
+        revoke_tokens: bool = False,
+    ) -> Ended:
         async with self._sessions.writing(actor.epoch) as connection:
             found = await _locked(connection, user_id)
             if replacing is not None and found["password_hash"] != replacing:
@@ -86,8 +87,10 @@ class PostgresAccounts:
             await connection.execute(sql.SET_PASSWORD, user_id, password_hash)
             kept = None if keep_session is None else rows.session_hash(keep_session)
             ended = [record[0].hex() for record in await connection.fetch(sql.END_SESSIONS, user_id, kept)]
-            await audit.append(connection, actor, action, f"user:{found['u_username']}", {"ended_sessions": len(ended)})
-        return sorted(ended)
+            revoked = await connection.fetch(sql.REVOKE_TOKENS, user_id) if revoke_tokens else []
+            details = {"ended_sessions": len(ended), "revoked_tokens": len(revoked)}
+            await audit.append(connection, actor, action, f"user:{found['u_username']}", details)
+        return Ended(sorted(ended), sorted(record[0] for record in revoked))
 
     async def rehash_password(self, user_id: UUID, old_hash: str, new_hash: str) -> None:
         async with self._sessions.writing() as connection:
@@ -105,6 +108,7 @@ class PostgresAccounts:
         agent: str = "",
         action: str = "sign_in",
         proved_by: str | None = None,
+        proven_at: datetime | None = None,
     ) -> Session:
         async with self._sessions.writing(actor.epoch) as connection:
             user = await connection.fetchrow(sql.ENABLED_USER, user_id, proved_by)
@@ -117,13 +121,34 @@ class PostgresAccounts:
                 rules.absolute_seconds,
                 storable_text(actor.address),
                 storable_text(agent),
+                proven_at,
+                rules.fresh_seconds,
             )
             assert opened is not None  # noqa: S101 - INSERT … RETURNING gives its row
             await audit.append(connection, actor, action, f"user:{user['u_username']}", {"session": session_id})
         return rows.session(opened)
 
+    async def prove_session(
+        self,
+        session_id: str,
+        rules: SessionRules,
+        actor: Actor,
+        *,
+        proved_by: str | None = None,
+        proven_at: datetime | None = None,
+    ) -> bool:
+        key = rows.session_hash(session_id)
+        async with self._sessions.writing(actor.epoch) as connection:
+            user_id = await connection.fetchval(sql.SESSION_OF_USER, key)
+            user = await connection.fetchrow(sql.ENABLED_USER, user_id, proved_by)
+            if user is None or await connection.fetchval(sql.PROVE_SESSION, key, rules.idle_seconds, proven_at) is None:
+                return False
+            subject = f"user:{user['u_username']}"
+            await audit.append(connection, actor, "prove_session", subject, {"session": session_id})
+        return True
+
     async def session(self, session_id: str, rules: SessionRules) -> tuple[Session, User] | None:
-        found = await self._row(sql.SESSION, rows.session_hash(session_id), rules.idle_seconds)
+        found = await self._row(sql.SESSION, rows.session_hash(session_id), rules.idle_seconds, rules.fresh_seconds)
         if found is None:
             return None
         if found["long_unseen"]:

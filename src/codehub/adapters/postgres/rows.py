@@ -46,7 +46,7 @@ _UNSTORABLE: Final = ("\\u0000", "\\ud", "NaN", "Infinity")
 
 def workspace(record: asyncpg.Record) -> Workspace:
     values = dict(record)
-    for beside in ("now", "owner"):
+    for beside in ("now", "owner", "template_image"):
         values.pop(beside, None)
     for name, decode in _FROM_JSON.items():
         if values[name] is not None:

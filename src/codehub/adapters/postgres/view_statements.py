@@ -8,8 +8,8 @@ from codehub.adapters.postgres.statements import ENTRY_COLUMNS, ROW_COLUMNS
 
 # An owner is named by text; a row whose owner has no account (an import, a test) still has one to show.
 _OWNED: Final = f"""
-SELECT {ROW_COLUMNS}, coalesce(u.username, w.owner_id) AS owner
-FROM workspaces w LEFT JOIN users u ON u.id::text = w.owner_id
+SELECT {ROW_COLUMNS}, coalesce(u.username, w.owner_id) AS owner, t.image_ref AS template_image
+FROM workspaces w LEFT JOIN users u ON u.id::text = w.owner_id LEFT JOIN templates t ON t.name = w.template
 """
 
 GET: Final = f"{_OWNED} WHERE w.id = $1"

@@ -97,5 +97,5 @@ def _pattern(text: str) -> str | None:
 
 
 async def _owned(records: Sequence[asyncpg.Record]) -> list[Owned]:
-    names = {record["id"]: record["owner"] for record in records}
-    return [Owned(row, names[row.id]) for row in await readable(records)]
+    beside = {record["id"]: (record["owner"], record["template_image"]) for record in records}
+    return [Owned(row, *beside[row.id]) for row in await readable(records)]

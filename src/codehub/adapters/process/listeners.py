@@ -6,6 +6,7 @@ the tree. Costs what the tree is large, not what the machine is: no other proces
 """
 
 import os
+import socket
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -14,8 +15,9 @@ from pathlib import Path
 
 from codehub.adapters.process import shim
 
-_TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
-_ADDRESSES_6 = Path("/proc/net/if_inet6")
+_OUR_NETWORK = "/proc/net"
+_TABLES, _ADDRESSES_6 = ("tcp", "tcp6"), "if_inet6"
+_CREDENTIALS = struct.Struct("3i")  # pid, user, group
 _OWN_CHILDREN = Path("/proc/thread-self/children")  # not in every kernel
 _LISTENING = b"0A"
 _LOCAL, _STATE, _INODE = 1, 3, 9  # columns of a table
@@ -27,15 +29,39 @@ Listeners = Mapping[str, frozenset[int]]
 def own_address(root: int, port: int) -> str | None:
     """`root`: the pid whose descendants are the tree. None if nobody of it listens on loopback or on every address, or
     if somebody else does too."""
-    listeners = _listeners(port)
-    choices = list(_choices(listeners))
+    listeners = _listeners(port, _OUR_NETWORK)
+    choices = list(_choices(listeners, _OUR_NETWORK))
     if not choices:
         return None
     ours = _held(root, frozenset().union(*listeners.values()))
     return next((host for host, receivers in choices if receivers <= ours), None)
 
 
-def _choices(listeners: Listeners) -> Iterator[tuple[str, frozenset[int]]]:
+def address_inside(ways_in: Path, port: int) -> str | None:
+    """The same in a network of the workspace's own, where every listener is the workspace's. `ways_in`: where a process
+    of that network hands out sockets of it."""
+    try:
+        pid = _served_by(ways_in)
+    except OSError:
+        return None
+    inside = f"/proc/{pid}/net"
+    return next((host for host, _ in _choices(_listeners(port, inside), inside)), None)
+
+
+def _served_by(path: Path) -> int:
+    # Through a descriptor of its directory: the path of a unix socket has at most 107 bytes.
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.connect(f"/proc/self/fd/{directory}/{path.name}")
+            found = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    finally:
+        os.close(directory)
+    pid: int = _CREDENTIALS.unpack(found)[0]
+    return pid
+
+
+def _choices(listeners: Listeners, network: str) -> Iterator[tuple[str, frozenset[int]]]:
     """Where to connect to, the likeliest first, each with all who might accept: an exact address wins over every
     address, and one for IPv6 may take IPv4 too."""
 
@@ -46,16 +72,16 @@ def _choices(listeners: Listeners) -> Iterator[tuple[str, frozenset[int]]]:
     receivers, receivers_6 = exact or every | every_6, at("::1") or every_6
     if exact or every:
         yield "127.0.0.1", receivers
-    if receivers_6 and _has_loopback_6():
+    if receivers_6 and _has_loopback_6(network):
         yield "::1", receivers_6
     if every_6:
         yield "127.0.0.1", receivers
 
 
-def _listeners(port: int) -> Listeners:
+def _listeners(port: int, network: str) -> Listeners:
     found: dict[str, set[int]] = {}
     for table in _TABLES:
-        with suppress(FileNotFoundError), open(table, "rb") as file:  # noqa: PTH123 - lines, of which we read the first
+        with suppress(OSError), open(f"{network}/{table}", "rb") as file:  # noqa: PTH123 - lines, of which we read the first
             next(file, None)
             for line in file:
                 columns = line.split()
@@ -75,9 +101,10 @@ def _readable(shown: bytes) -> str:
     return f"::ffff:{mapped}" if mapped else str(address)
 
 
-def _has_loopback_6() -> bool:
+def _has_loopback_6(network: str) -> bool:
     with suppress(OSError):
-        return any(line.startswith("0" * 31 + "1 ") for line in _ADDRESSES_6.read_text().splitlines())
+        lines = Path(network, _ADDRESSES_6).read_text().splitlines()
+        return any(line.startswith("0" * 31 + "1 ") for line in lines)
     return False
 
 

@@ -7,8 +7,10 @@ coordinator's, whose variables hold passwords.
 import asyncio
 import os
 import shutil
+import tempfile
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -16,23 +18,36 @@ import structlog
 
 from codehub.adapters.process import shim
 from codehub.adapters.process.identity import Identity
-from codehub.adapters.process.listeners import own_address
+from codehub.adapters.process.listeners import address_inside, own_address
 from codehub.adapters.process.locks import Busy
-from codehub.adapters.process.sandbox import HOME_INSIDE, find_bubblewrap, sandboxed
+from codehub.adapters.process.ownership import give
+from codehub.adapters.process.sandbox import (
+    HOME_INSIDE,
+    OWN_NETWORK,
+    Confinement,
+    Insides,
+    find_confinement,
+    sandboxed,
+    unreadable,
+    write_etc,
+)
 from codehub.adapters.process.sockets import Sockets, answers_http
 from codehub.adapters.process.table import Command, Entry, ProcessTable, Unreadable
 from codehub.adapters.process.volumes import Volumes
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
-from codehub.ports.runtime import ContainerSpec, Endpoint, Pulling
+from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Share
 
 log = structlog.get_logger(__name__)
 
 VOLUME_LABEL = "codehub.volume"
+CONFINEMENT_LABEL = "codehub.confinement"
+"""What was put around the workspace when it was started: what its `Confinement` has, as words."""
 
 _HINT_SECONDS = 0.3
-_SANDBOXED = "sandboxed"
-"""There once bubblewrap has worked: from then on nothing runs without it, for somebody may rely on that."""
+_SANDBOXED, _CONNECTED = "sandboxed", "own-network"
+"""Files that are there once bubblewrap, or slirp4netns, has worked: from then on nothing runs without it, for somebody
+may rely on that."""
 _JOB_GRACE_SECONDS = 2.0
 _LONGEST_DETAIL = 300
 
@@ -40,7 +55,8 @@ Look = dict[UUID, tuple[str, bool, Mapping[str, str]]]
 
 
 class ProcessRuntime:
-    """`sandbox`: None uses bubblewrap where it works, True insists, False does without. `readable`: what the command
+    """`sandbox`: None uses bubblewrap where it works, True insists, False does without. `own_network`: the same of a
+    network namespace for each workspace that has a sandbox. `readable`: what the command
     needs to see of this machine besides the system's own directories. `hidden`: directories with more that is nobody's
     business, wherever they lie."""
 
@@ -54,6 +70,7 @@ class ProcessRuntime:
         *,
         grace_seconds: float = 10.0,
         sandbox: bool | None = None,
+        own_network: bool | None = None,
         readable: Sequence[Path] = (),
         hidden: Sequence[Path] = (),
     ) -> None:
@@ -63,9 +80,10 @@ class ProcessRuntime:
         self._root = root
         self._command = list(command)
         self._sandbox = sandbox
+        self._own_network = own_network
         self._readable = list(readable)
         self._hidden = list(hidden)
-        self._bubblewrap: asyncio.Future[str | None] | None = None
+        self._confinement: asyncio.Future[Confinement | None] | None = None
         self._unreadable: set[UUID] = set()
         self._identity = Identity(root, install_id)
         self._sockets = Sockets(root)
@@ -96,12 +114,16 @@ class ProcessRuntime:
         entry = self._containers.look(workspace_id)
         if entry is None or not entry.running:
             return None
-        host = await asyncio.to_thread(own_address, entry.pid, port)
+        ways_in = entry.directory / shim.WAYS_IN if OWN_NETWORK in _confined(entry) else None
+        if ways_in is None:
+            host = await asyncio.to_thread(own_address, entry.pid, port)
+        else:
+            host = await asyncio.to_thread(address_inside, ways_in, port)
         # If the same one runs still, its pid was its own all the while.
         again = self._containers.look(workspace_id) if host else None
         if again is None or not again.running or again.instance != entry.instance:
             return None
-        return Endpoint(host=host, port=port)
+        return Endpoint(host=host, port=port, network=str(ways_in) if ways_in else None)
 
     async def logs(self, workspace_id: UUID, tail: int) -> str:
         entry = self._containers.look(workspace_id)
@@ -139,6 +161,19 @@ class ProcessRuntime:
         """Workspaces go on; only what we do ourselves ends."""
         await asyncio.to_thread(self.homes.trash.close)
 
+    async def watch_isolation(self) -> AsyncIterator[IsolationReport]:
+        """A sandbox is a process's own from its start to its end: nobody can take it away meanwhile."""
+        await asyncio.Event().wait()
+        yield IsolationReport("", holds=True)
+
+    async def capacity(self) -> Share:
+        """A process is held to no limit."""
+        return Share()
+
+    async def remove_leftovers(self) -> int:
+        """What was left is the trash's, which is emptied by itself."""
+        return 0
+
     async def hints(self) -> AsyncIterator[UUID]:
         self.homes.trash.empty_soon()  # a leader begins: what one before was killed at is there still
         before = await asyncio.to_thread(self._look)
@@ -151,39 +186,45 @@ class ProcessRuntime:
             before = now
 
     async def run_inside(self, spec: ContainerSpec, argv: Sequence[str], seconds: float = 60.0) -> tuple[int, str]:
-        """A command confined exactly as the workspace's IDE is: its exit code and output."""
-        command = await self._containing(spec, argv)
+        """A command confined exactly as the workspace's IDE is, in a network of its own beside it: its exit code and
+        output."""
         sockets = self._sockets.directory(spec.workspace_id)
         made = not sockets.is_dir()  # it has one while its IDE runs
-        sockets.mkdir(mode=0o700, exist_ok=True)
-        process = await asyncio.create_subprocess_exec(
-            *command.argv,
-            env=command.env,
-            cwd=command.directory,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        try:
-            async with asyncio.timeout(seconds):
-                output, _ = await process.communicate()
-        except BaseException:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-            raise
-        finally:
-            if made:
-                with suppress(OSError):
-                    sockets.rmdir()
-        return process.returncode or 0, output.decode(errors="replace")
+        with tempfile.TemporaryDirectory(dir=self._root) as place:
+            command = await self._containing(spec, argv, Path(place, shim.WAYS_IN))
+            sockets.mkdir(mode=0o700, exist_ok=True)
+            if command.owner is not None:
+                os.chown(sockets, command.owner, command.owner)
+            try:
+                return await _output_of(command, seconds)
+            finally:
+                if made:
+                    with suppress(OSError):
+                        sockets.rmdir()
 
     async def isolates(self) -> bool:
-        """Are workspaces kept from each other? Without that, only one account may use this runtime."""
+        """Are workspaces kept from each other and from the front door's port? Without that, only one account may use
+        this runtime."""
+        confinement = await self.confinement()
+        return confinement is not None and confinement.guards_ports
+
+    async def confinement(self) -> Confinement | None:
+        """What is put around workspaces here. None: nothing, or they do not start at all."""
         try:
-            return await self._find_bubblewrap() is not None
+            return await self._find_confinement()
         except BackendError:
-            return False
+            return None
+
+    async def started_with_less(self) -> list[UUID]:
+        """The workspaces that run since before they got all the isolation that they would get now."""
+        confinement = await self.confinement()
+        wanted = set(confinement.words if confinement else ())
+        entries = await asyncio.to_thread(self._containers.list)
+        return [
+            key
+            for key, entry in entries.items()
+            if isinstance(entry, Entry) and entry.running and wanted - set(_confined(entry))
+        ]
 
     def _seen(self, workspace_id: UUID, entry: Entry | Unreadable) -> ContainerSeen:
         if isinstance(entry, Entry):
@@ -221,55 +262,99 @@ class ProcessRuntime:
                 raise VolumeInUse(f"volume {name} is in use by a running process") from None
             return entry  # it has another volume, and as long as it runs nothing else begins
 
-    async def _containing(self, spec: ContainerSpec, words: Sequence[str]) -> Command:
+    async def _containing(self, spec: ContainerSpec, words: Sequence[str], ways_in: Path | None = None) -> Command:
         home, sockets = self.homes.home(spec.volume), self._sockets.directory(spec.workspace_id)
-        bubblewrap = await self._find_bubblewrap()
-        home_seen = HOME_INSIDE if bubblewrap else home
+        confinement = await self._find_confinement()
+        home_seen = HOME_INSIDE if confinement else home
         socket = str(self._sockets.path(spec.workspace_id))
         argv = [word.replace("{socket}", socket).replace("{home}", str(home_seen)) for word in words]
         env = _environment(home_seen) | dict(spec.env) | {"HOME": str(home_seen)}
         if shutil.which(argv[0], path=env["PATH"]) is None:
             raise BackendError(f"the command {argv[0]!r} is not there", reason=ErrorReason.IMAGE_PULL_FAILED)
-        if bubblewrap:
-            argv = sandboxed(
-                bubblewrap,
-                argv,
-                home=home,
-                sockets=sockets,
-                root=self._root,
-                readable=self._readable,
-                hidden=[path for path in self._hidden if path.is_dir()],
-            )
-        return Command(
-            argv,
-            env,
-            directory=home,
-            labels={VOLUME_LABEL: spec.volume},
-            requires=home,
+        plain = Command(argv, env, directory=home, labels={VOLUME_LABEL: spec.volume}, requires=home, sockets=sockets)
+        if confinement is None:
+            return plain
+        inside = Insides(
+            uid=confinement.uid(spec.workspace_id),
+            home=home,
             sockets=sockets,
-            sandboxed=bubblewrap is not None,
+            etc=self.homes.beside(spec.volume, "etc"),
+            ways_in=ways_in or self._containers.entry(spec.workspace_id) / shim.WAYS_IN,
+            root=self._root,
+            readable=self._readable,
+            hidden=[path for path in self._hidden if path.is_dir()],
+        )
+        with _reported(f"the home {home} cannot be made ready"):
+            await asyncio.to_thread(self._make_ready, confinement, inside)
+        return replace(
+            plain,
+            argv=sandboxed(confinement, argv, inside),
+            labels={**plain.labels, CONFINEMENT_LABEL: " ".join(confinement.words)},
+            sandboxed=True,
+            owner=inside.uid if confinement.setpriv else None,
         )
 
-    async def _find_bubblewrap(self) -> str | None:
+    def _make_ready(self, confinement: Confinement, inside: Insides) -> None:
+        """What lies on the disk is as the workspace's user needs it."""
+        write_etc(inside.etc, confinement, inside.uid)
+        if confinement.setpriv is None:
+            return
+        if (place := unreadable(path for path in inside.readable if path not in inside.hidden)) is not None:
+            advice = f"let everybody read it (chmod -R o+rX {place}), or move the IDE to where everybody may"
+            raise BackendError(f"workspaces have users of their own, who cannot read {place}: {advice}")
+        give(inside.home, inside.uid)
+
+    async def _find_confinement(self) -> Confinement | None:
         if self._sandbox is False:
             return None
-        if self._bubblewrap is None:
-            self._bubblewrap = asyncio.ensure_future(asyncio.to_thread(find_bubblewrap))
-        found = await asyncio.shield(self._bubblewrap)
-        marker = self._root / _SANDBOXED
-        if found is not None:
+        if self._confinement is None:
+            looking = asyncio.to_thread(find_confinement, own_network=self._own_network is not False)
+            self._confinement = asyncio.ensure_future(looking)
+        found = await asyncio.shield(self._confinement)
+        if found is None or found.slirp4netns is None:
+            self._confinement = None  # it may work the next time
+        self._hold_to(_SANDBOXED, "bubblewrap (bwrap)", works=found is not None, insist=bool(self._sandbox))
+        if found is not None and self._own_network is not False:
+            connected = found.slirp4netns is not None
+            self._hold_to(_CONNECTED, "slirp4netns", works=connected, insist=bool(self._own_network))
+        return found
+
+    def _hold_to(self, name: str, program: str, *, works: bool, insist: bool = False) -> None:
+        marker = self._root / name
+        if works:
             with _reported("the runtime's directory cannot be written"):
                 marker.touch()
-            return found
-        self._bubblewrap = None  # it may work the next time
-        if self._sandbox or marker.exists():
+        elif insist or marker.exists():
             why = "worked here before and does not now" if marker.exists() else "is asked for and does not work"
-            raise BackendError(f"bubblewrap (bwrap) {why}: mend it, workspaces do not start without their walls")
-        return None
+            raise BackendError(f"{program} {why}: mend it, workspaces do not start without their isolation")
+
+
+async def _output_of(command: Command, seconds: float) -> tuple[int, str]:
+    process = await asyncio.create_subprocess_exec(
+        *command.argv,
+        env=command.env,
+        cwd=command.directory,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        async with asyncio.timeout(seconds):
+            output, _ = await process.communicate()
+    except BaseException:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        raise
+    return process.returncode or 0, output.decode(errors="replace")
 
 
 def _state(entry: Entry | Unreadable | None) -> tuple[str, bool]:
     return (entry.instance, entry.running) if isinstance(entry, Entry) else ("", False)
+
+
+def _confined(entry: Entry) -> list[str]:
+    return entry.labels.get(CONFINEMENT_LABEL, "").split()
 
 
 def _detail(entry: Entry) -> str:
@@ -288,7 +373,10 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 def _no_volume(name: str) -> BackendError:
-    return BackendError(f"volume {name} does not exist", reason=ErrorReason.MISMATCH)
+    expected = f"volume {name}"
+    return BackendError(
+        f"volume {name} does not exist", reason=ErrorReason.MISMATCH, expected=expected, actual="no such volume"
+    )
 
 
 @contextmanager

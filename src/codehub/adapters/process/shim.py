@@ -19,6 +19,8 @@ from typing import Any
 
 STARTED, BUSY, EXISTS, MISSING = "started", "busy", "exists", "missing"
 RECORD, EXIT, OUTPUT, ERRORS = "record.json", "exit.json", "output", "errors"
+WAYS_IN = "network"
+"""The socket beside the record where sockets of the command's own network are handed out."""
 
 _LOCK_SECONDS = 1.0
 _LOOK_AGAIN_SECONDS = 0.05
@@ -79,6 +81,8 @@ def _prepare(order: dict[str, Any]) -> tuple[str, int]:
     if order["sockets"]:
         clear(Path(order["sockets"]))
         Path(order["sockets"]).mkdir(mode=0o700)
+        if order["owner"] is not None:
+            os.chown(order["sockets"], order["owner"], order["owner"])
     return STARTED, lock
 
 
@@ -175,6 +179,8 @@ def _start(order: dict[str, Any]) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     output = os.open(entry / OUTPUT, flags, 0o600)
     errors = os.open(entry / ERRORS, flags, 0o600) if order["apart"] else output
+    if order["owner"] is not None:  # who writes to /dev/stderr opens it once more
+        os.fchown(output, order["owner"], order["owner"])
     child = os.fork()
     if child == 0:
         _become(order, owner, output, errors)
@@ -224,7 +230,8 @@ class Supervisor:
         self._recorded = _record_of(order)
         self._code: int | None = None
         self._grace: float = order["grace"]
-        # A sandbox's outer process does not pass the signal on but takes everyone with it: spare it the gentle one.
+        # What holds a sandbox from outside does not pass the signal on but takes everyone with it: spare it the gentle
+        # one.
         self._sandboxed: bool = order["sandboxed"]
         self._output = None if order["apart"] else Path(order["entry"], OUTPUT)
 
@@ -244,12 +251,13 @@ class Supervisor:
     def _end(self, watched: set[signal.Signals]) -> None:
         deadline = time.monotonic() + self._grace
         asked: set[tuple[int, bytes]] = set()
+        ours = _namespaces(os.getpid())
         while self._reap():
             patient = time.monotonic() < deadline
             for process in descendants(os.getpid()):
                 if not patient:
                     send(process, signal.SIGKILL)
-                elif process not in asked and not (self._sandboxed and process[0] == self._child):
+                elif process not in asked and not (self._sandboxed and _namespaces(process[0]) <= ours):
                     asked.add(process)
                     send(process, signal.SIGTERM)
             signal.sigtimedwait(watched, _LOOK_AGAIN_SECONDS)
@@ -313,6 +321,15 @@ def send(process: tuple[int, bytes], number: signal.Signals) -> None:
         pass
     finally:
         os.close(pinned)
+
+
+def _namespaces(pid: int) -> int:
+    """How many process namespaces it is in, as far as we see: more than we are, if it is inside a sandbox."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123 - as above
+            return next(len(line.split()) for line in file if line.startswith(b"NSpid:"))
+    except (OSError, StopIteration):
+        return 0
 
 
 def _stat(pid: int) -> list[bytes]:

@@ -64,7 +64,7 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class Command:
     """`requires`: a directory that must be there. `once`: an ended one is not replaced. `apart`: errors have a file
-    of their own, and neither file is ever cut."""
+    of their own, and neither file is ever cut. `owner`: the user id that it changes to, whose its sockets are."""
 
     argv: list[str]
     env: Mapping[str, str]
@@ -75,6 +75,7 @@ class Command:
     once: bool = False
     apart: bool = False
     sandboxed: bool = False
+    owner: int | None = None
 
 
 class ProcessTable:
@@ -86,6 +87,10 @@ class ProcessTable:
 
     def lock(self, workspace_id: UUID) -> Path:
         return self._directory / f"{workspace_id}.lock"
+
+    def entry(self, workspace_id: UUID) -> Path:
+        """The directory of its record, there or not."""
+        return self._directory / str(workspace_id)
 
     def list(self, ids: Collection[UUID] | None = None) -> dict[UUID, Entry | Unreadable]:
         """One that cannot be read spoils no look at the others."""
@@ -102,7 +107,7 @@ class ProcessTable:
 
     def look(self, workspace_id: UUID) -> Entry | None:
         """None for what is not there and for what another installation has there."""
-        directory = self._directory / str(workspace_id)
+        directory = self.entry(workspace_id)
         record = self._record(workspace_id)
         if record is None:
             # A missing entry is an answer only while its table is there: the disk may be gone.
@@ -217,7 +222,7 @@ class ProcessTable:
         sockets = str(command.sockets) if command.sockets else None
         return {
             "lock": str(self.lock(workspace_id)),
-            "entry": str(self._directory / str(workspace_id)),
+            "entry": str(self.entry(workspace_id)),
             "record": {"instance": instance, "labels": labels, "sockets": sockets},
             "argv": command.argv,
             "env": {**command.env, INSTANCE_VARIABLE: instance},
@@ -227,6 +232,7 @@ class ProcessTable:
             "once": command.once,
             "apart": command.apart,
             "sandboxed": command.sandboxed,
+            "owner": command.owner,
             "grace": self._grace,
         }
 

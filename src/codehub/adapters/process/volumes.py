@@ -1,4 +1,5 @@
-"""Volumes as directories: `NAME/home` is the home, `NAME/labels.json` beside it says whose it is.
+"""Volumes as directories: `NAME/home` is the home, `NAME/labels.json` beside it says whose it is, `NAME/etc` holds what
+a sandbox shows in its `/etc`.
 
 One rename makes a volume and one rename removes it, so that it is there with its labels or not there at all, whenever
 we are killed.
@@ -29,6 +30,10 @@ class Volumes:
 
     def home(self, name: str) -> Path:
         return self._directory / _plain(name) / _HOME
+
+    def beside(self, name: str, what: str) -> Path:
+        """A place that goes with the volume and is no part of the home."""
+        return self._directory / _plain(name) / what
 
     def owner(self, name: str) -> UUID | None:
         """Whose volume it is; None if it is not there or another installation's."""
@@ -103,5 +108,7 @@ def _mark(entry: os.DirEntry[str]) -> tuple[str, int, int]:
 
 def _plain(name: str) -> str:
     if name.startswith(".") or "/" in name or not name:
-        raise BackendError(f"{name!r} is no name for a volume", reason=ErrorReason.MISMATCH)
+        raise BackendError(
+            f"{name!r} is no name for a volume", reason=ErrorReason.MISMATCH, expected="a volume's name", actual=name
+        )
     return name

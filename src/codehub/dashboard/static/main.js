@@ -1,6 +1,6 @@
 /** Begins: who is signed in, the frame, the stream, and then the page that the address names. */
 
-import { get, onSignedOut } from "./core/api.js";
+import { get, onProofNeeded, onSignedOut } from "./core/api.js";
 import { language, clock, problemText, t } from "./core/language.js";
 import { Lifecycles } from "./core/lifecycles.js";
 import { Pace } from "./core/pace.js";
@@ -10,6 +10,7 @@ import { Stream } from "./core/stream.js";
 import { element } from "./core/element.js";
 import { Actions } from "./parts/actions.js";
 import { watchNews } from "./parts/news.js";
+import { askForProof } from "./parts/proof.js";
 import { shell } from "./parts/shell.js";
 import { ROUTES } from "./pages/routes.js";
 
@@ -24,6 +25,7 @@ onSignedOut(() => {
 
 async function begin() {
   const session = await get("session");
+  onProofNeeded(() => askForProof(session));
   const store = new Store();
   const app = { session, store, stream: new Stream(store), lifecycles: new Lifecycles(), pace: new Pace(), clock };
   app.actions = new Actions(app);

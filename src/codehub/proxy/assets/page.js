@@ -310,10 +310,19 @@ addEventListener("pageshow", (event) => {
   if (event.persisted) location.reload();
 });
 
+// Where the browser does not say whether a person's act led here, what it calls a reload may be the page's own doing.
+function mayWake() {
+  return view.wakes && !(view.unless_reloaded && performance.getEntriesByType("navigation")[0]?.type !== "navigate");
+}
+
 if (document.prerendering) await happens("prerenderingchange");
 if (view.name === "running") reload();
 else if (view.retry_seconds !== null) run(probe);
-else if (view.wakes) {
+else if (mayWake()) {
   while (document.hidden) await happens("visibilitychange");
   run((signal) => act("wake", signal));
-} else run(follow);
+} else {
+  if (view.wakes || view.name === "limit") seen = ""; // what is shown is not the workspace's state
+  aside = view.name === "limit";
+  run(follow);
+}

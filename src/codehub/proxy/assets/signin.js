@@ -1,13 +1,15 @@
 // Signs in with a username and a password, then goes where the person wanted to go, if that is a path of this site.
 
-import { localPath } from "./local_path.js";
+import { localPath, platformPath } from "./local_path.js";
 
 const page = document.getElementById("signin");
 const part = (id) => document.getElementById(id);
 const texts = JSON.parse(page.dataset.texts);
 const root = page.dataset.root;
 const [form, username, password, submit] = ["form", "username", "password", "submit"].map(part);
-const next = localPath(new URLSearchParams(location.search).get("next"));
+// Where workspaces have hosts of their own, nobody goes from here to a page of theirs within this origin.
+const readPath = page.dataset.hosts === "true" ? platformPath : localPath;
+const next = readPath(new URLSearchParams(location.search).get("next"));
 let busy = false;
 let countdown = 0;
 

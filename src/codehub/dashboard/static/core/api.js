@@ -15,14 +15,32 @@ export class Problem extends Error {
 }
 
 let signedOut = () => {};
+let proofNeeded = async () => false;
 
 /** What to do when nobody is signed in any more. */
 export function onSignedOut(act) {
   signedOut = act;
 }
 
-/** @returns {Promise<any>} the answer's JSON, or null if it has none */
+/** How to ask for proof that it is still the same person. It answers whether the proof was given. */
+export function onProofNeeded(ask) {
+  proofNeeded = ask;
+}
+
+/**
+ * What changes accounts or makes tokens is asked for once more after the person has proved that it is still them.
+ * @returns {Promise<any>} the answer's JSON, or null if it has none
+ */
 export async function call(method, path, body, headers = {}) {
+  try {
+    return await called(method, path, body, headers);
+  } catch (problem) {
+    if (problem.code !== "proof_needed" || !(await proofNeeded())) throw problem;
+    return called(method, path, body, headers);
+  }
+}
+
+async function called(method, path, body, headers) {
   const asked = { method, headers: { Accept: "application/json", ...headers }, credentials: "same-origin" };
   if (method !== "GET") {
     asked.headers["Content-Type"] = "application/json";

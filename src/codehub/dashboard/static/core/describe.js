@@ -12,11 +12,18 @@ import { bytesOf, clock, duration, number } from "./format.js";
  */
 export function describe(ws, how) {
   const { t } = how;
-  if (ws.phase === "DELETED") return { label: t("phase.DELETED"), detail: t("phase.DELETED.meaning"), fraction: undefined };
+  if (ws.phase === "DELETED") return { label: t("phase.DELETED"), detail: deleted(ws, how), fraction: undefined };
   if (isBusy(ws)) return busy(ws, how);
   if (ws.phase === "ERROR") return { label: t("phase.ERROR"), detail: failure(ws, t), fraction: undefined };
   if (!isSettled(ws)) return waiting(ws, how);
   return { label: t(`phase.${ws.phase}`), detail: settled(ws, how), fraction: undefined };
+}
+
+/** Until when it can be brought back: it may be later, never earlier. */
+function deleted(ws, { t, language, now }) {
+  if (!ws.undo_until) return t("deleted.gone");
+  const seconds = (Date.parse(ws.undo_until) - now) / 1_000;
+  return seconds > 0 ? t("deleted.until", { left: duration(seconds, language), time: clock(ws.undo_until, now, language) }) : t("deleted.any_time");
 }
 
 function failure(ws, t) {

@@ -63,7 +63,7 @@ export function problemText(problem) {
 /** What is wrong with a field, likewise. */
 export function wrongText({ field, message }) {
   const key = `wrong.${field}`;
-  return knows(key) ? t(key) : message;
+  return knows(key) ? t(key, { message }) : message;
 }
 
 export const bytes = (count) => format.bytes(count, locale);

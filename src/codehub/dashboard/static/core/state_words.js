@@ -1,6 +1,6 @@
 /** The generated states as words: their English, by the keys that every language answers to. */
 
-import { ACTIONS, CONDITIONS, GARBAGE, OPERATIONS, PHASES, REASONS, RECOVERIES } from "./states.js";
+import { ACTIONS, AUDIT, CONDITIONS, GARBAGE, OPERATIONS, PHASES, REASONS, RECOVERIES } from "./states.js";
 
 /** @returns {Object<string, string>} */
 export function englishStates() {
@@ -21,5 +21,6 @@ export function englishStates() {
     words[`recovery.${name}.meaning`] = meaning;
   }
   for (const [name, why] of Object.entries(GARBAGE)) words[`garbage.why.${name}`] = why;
+  for (const [name, did] of Object.entries(AUDIT)) words[`did.${name}`] = did;
   return words;
 }

@@ -243,7 +243,7 @@ export const REASONS = {
   },
   "Unreachable": {
     "meaning": "A backend (engine, object store) did not answer.",
-    "whatToDo": "Bring the backend back; CodeHub retries, and after the last try recover with 'retry'.",
+    "whatToDo": "Bring the backend back; CodeHub waits for it and goes on by itself.",
     "clearsItself": false,
     "recoveries": [
       "retry"
@@ -399,6 +399,44 @@ export const REFUSALS = [
   "restored",
   "too-many"
 ];
+
+export const WAIVABLE = [
+  "database-younger",
+  "ledger-behind",
+  "database-older",
+  "restored",
+  "too-many"
+];
+
+export const AUDIT = {
+  "sign_in": "signed in",
+  "sign_in_oidc": "signed in through the provider",
+  "sign_in_failed": "failed to sign in",
+  "sign_out": "signed out",
+  "revoke_session": "ended a session",
+  "change_password": "changed the password",
+  "reset_password": "set a new password",
+  "create_token": "made a token",
+  "revoke_token": "revoked a token",
+  "create_user": "made the account",
+  "enable_user": "enabled the account",
+  "disable_user": "disabled the account",
+  "set_role": "changed the role",
+  "set_max_running": "changed how much may run at once",
+  "put_template": "changed the template",
+  "restore": "restored the database from a backup",
+  "forget_backend": "let another backend be used",
+  "collect_garbage": "asked for garbage to be collected",
+  "show_workspace": "looked at the workspace",
+  "read_events": "read its history",
+  "read_logs": "read its log",
+  "issue_ticket": "opened the workspace",
+  "enter_workspace": "went into the workspace",
+  "list_archives": "listed its restore points",
+  "list_archive": "looked into a restore point",
+  "download_from_archive": "downloaded from a restore point",
+  "download_archive": "downloaded a whole restore point"
+};
 
 export const THINGS = [
   "container",

@@ -21,6 +21,7 @@ export class Stream {
   /** When what is shown was last known to be true; null while it is. */
   staleSince = null;
   onWarning = () => {};
+  onNotice = () => {};
 
   constructor(store) {
     this.#store = store;
@@ -60,6 +61,7 @@ export class Stream {
     on("workspace_deleted", ({ id }) => this.#store.remove(id));
     on("progress", (told) => this.#store.progress(told));
     on("idle_warning", (told) => this.onWarning(told));
+    on("notice", (told) => this.onNotice(told));
     on("heartbeat", () => {});
     source.onerror = () => source === this.#source && this.#broken();
     this.#timers.silence = setInterval(() => {

@@ -4,7 +4,7 @@ import { get, post, put, remove } from "../core/api.js";
 import { element, replace } from "../core/element.js";
 import { SCOPES } from "../core/states.js";
 import { LANGUAGES, ago, chooseLanguage, duration, language, moment, t } from "../core/language.js";
-import { choice, dialog, field, form, input, select } from "../parts/dialog.js";
+import { choice, confirmed, dialog, field, form, input, select } from "../parts/dialog.js";
 import { icon } from "../parts/icons.js";
 import { secret } from "../parts/secret.js";
 import { complain, toast } from "../parts/toasts.js";
@@ -40,6 +40,7 @@ function passwordPanel() {
       fields: [
         field(t("password.old"), input("old_password", { type: "password", required: true, autocomplete: "current-password" })),
         field(t("password.new"), input("new_password", { type: "password", required: true, autocomplete: "new-password" })),
+        choice(t("password.revoke_tokens"), element("input", { type: "checkbox", name: "revoke_tokens" })),
       ],
       send: async (values) => {
         await put("session/password", values);
@@ -115,7 +116,7 @@ function tokensPanel(app) {
       element("div", { class: "row-main" }, element("p", {}, element("strong", {}, token.name)), element("p", { class: "muted small" }, facts.join(" · "))),
       element(
         "button",
-        { type: "button", class: "button small danger", "aria-label": t("tokens.revoke_one", { name: token.name }), on: { click: () => remove(`tokens/${token.id}`).then(load, complain) } },
+        { type: "button", class: "button small danger", "aria-label": t("tokens.revoke_one", { name: token.name }), on: { click: () => revoke(token).then(load, complain) } },
         t("tokens.revoke"),
       ),
     );
@@ -123,6 +124,11 @@ function tokensPanel(app) {
 
   load().catch(complain);
   return node;
+}
+
+async function revoke(token) {
+  const sure = await confirmed(t("tokens.revoke"), t("tokens.revoke.sure", { name: token.name }), t("tokens.revoke"));
+  if (sure) await remove(`tokens/${token.id}`);
 }
 
 async function createToken(app) {

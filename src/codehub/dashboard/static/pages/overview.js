@@ -1,11 +1,12 @@
 /** Where it is in its life, why it is there, and what is known of it. */
 
-import { element, replace, text } from "../core/element.js";
+import { element, replace, show, text } from "../core/element.js";
 import { CONDITIONS, REASONS } from "../core/states.js";
-import { actorText, ago, clock, duration, knows, moment, t, whyText } from "../core/language.js";
+import { actorText, ago, clock, duration, knows, language, moment, t, whyText } from "../core/language.js";
 import { now } from "../core/clock.js";
 import { icon } from "../parts/icons.js";
 import { machine } from "../parts/machine.js";
+import { toast } from "../parts/toasts.js";
 
 const HOLDS = [3_600, 4 * 3_600, 12 * 3_600];
 
@@ -37,7 +38,7 @@ export function overviewTab(app, ws) {
     const rows = factsOf(fresh);
     if (JSON.stringify(rows) === known) return;
     known = JSON.stringify(rows);
-    replace(facts, rows.map(([name, value]) => [element("dt", {}, t(`facts.${name}`)), element("dd", {}, value)]));
+    replace(facts, rows.map(([name, value]) => [element("dt", {}, t(`facts.${name}`)), element("dd", {}, name === "address" ? address(value) : value)]));
   }
 
   return { node, update, tick: (fresh) => life.update(fresh), dispose: drawn.dispose };
@@ -50,9 +51,11 @@ function section(title, content, look = "") {
 function check(name, condition) {
   const state = condition?.status === true ? "yes" : condition?.status === false ? "no" : "unknown";
   const reason = condition?.reason ?? "";
-  const key = `because.${reason}`;
+  // A container's reason begins with the backend that holds it: "docker.Running".
+  const key = `because.${reason.slice(reason.indexOf(".") + 1)}`;
   // What a failure says in full stands above, in its own place.
-  const said = reason in REASONS ? [whyText(reason)] : [knows(key) ? t(key) : reason, condition?.message];
+  const message = language === "en" && condition?.message; // a backend's own words are English
+  const said = reason in REASONS ? [whyText(reason)] : [knows(key) ? t(key) : reason, message];
   return element(
     "li",
     { class: "check", data: { state: name === "policy.healthy" && state === "no" ? "bad" : state } },
@@ -66,12 +69,30 @@ function check(name, condition) {
   );
 }
 
+function address(url) {
+  return element(
+    "span",
+    { class: "address" },
+    element("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, url),
+    element("button", { type: "button", class: "button small", on: { click: () => copied(url) } }, t("copy")),
+  );
+}
+
+async function copied(value) {
+  try {
+    await navigator.clipboard.writeText(value);
+    toast(t("copied"));
+  } catch {
+    toast(t("copy.failed"), { tone: "bad" });
+  }
+}
+
 function factsOf(ws) {
   return [
     ["created", moment(ws.created_at)],
     ["used", ws.last_access_at ? ago(ws.last_access_at) : t("facts.never")],
     ["template", ws.template],
-    ["image", ws.image_ref || t("facts.own")],
+    ["image", imageOf(ws)],
     ["runtime", ws.runtime],
     ["git", ws.git_url || t("facts.none")],
     ["address", ws.url],
@@ -79,16 +100,24 @@ function factsOf(ws) {
   ];
 }
 
+/** What it runs; what its template names by now, if that is another. */
+function imageOf(ws) {
+  const [image, next] = [ws.image_ref, ws.next_image_ref].map((name) => name || t("facts.own"));
+  const up = ws.conditions["infra.container_ready"]?.status;
+  return up && image !== next ? t("facts.image.next", { image, next }) : next;
+}
+
 /** Why it is up, when it will stop, what holds it, and why it stopped last. */
 function lifeCard(app, first) {
   const lines = element("dl", { class: "facts" });
+  const letGo = element("button", { type: "button", class: "button small quiet", on: { click: () => app.actions.keep(app.store.get(first.id) ?? first, 0) } }, t("keep.let_go"));
   const holds = element(
     "div",
     { class: "buttons" },
     HOLDS.map((seconds) =>
       element("button", { type: "button", class: "button small", on: { click: () => app.actions.keep(app.store.get(first.id) ?? first, seconds) } }, duration(seconds)),
     ),
-    element("button", { type: "button", class: "button small quiet", on: { click: () => app.actions.keep(app.store.get(first.id) ?? first, 0) } }, t("keep.let_go")),
+    letGo,
   );
   const keep = element("div", { class: "keep" }, element("p", { class: "keep-title" }, icon("keep"), t("keep.title")), holds);
   const quiet = element("p", { class: "muted" });
@@ -100,7 +129,8 @@ function lifeCard(app, first) {
     const rows = told ? rowsOf(told) : [];
     text(quiet, told ? "" : t(`phase.${ws.phase}.meaning`));
     const canKeep = ws.phase === "RUNNING" || ws.phase === "STANDBY";
-    if (keep.hidden === canKeep) keep.hidden = !canKeep;
+    show(keep, canKeep);
+    show(letGo, Boolean(told?.blocked_by.some((obstacle) => obstacle.kind === "lease")));
     const key = JSON.stringify(rows);
     if (key === drawn) return;
     drawn = key;

@@ -27,20 +27,24 @@ export function pointsTab(app, first) {
 
   function row(point) {
     const label = moment(point.created_at);
+    // What it sleeps on is where it is: there is nothing to go back to. A home on disk may have changed since.
+    const isHere = point.is_present && !ws.conditions["storage.volume_ready"]?.status;
+    const badge = point.is_present && element("span", { class: "badge" }, t(isHere ? "points.present" : "points.origin"));
     return element(
       "li",
       { class: "row" },
       element(
         "div",
         { class: "row-main" },
-        element("p", {}, element("strong", {}, label), " ", point.is_present && element("span", { class: "badge" }, t("points.present"))),
+        element("p", {}, element("strong", {}, label), " ", badge),
         element("p", { class: "muted small" }, [bytes(point.bytes), t("points.files", { count: number(point.files) }), t("points.proven", { ago: ago(point.verified_at) })].join(" · ")),
       ),
       element(
         "div",
         { class: "buttons" },
         element("button", { type: "button", class: "button small", "aria-label": t("points.browse_of", { label }), on: { click: () => browse(point, "", true) } }, icon("folder"), t("points.browse")),
-        ws.phase !== "DELETED" &&
+        !isHere &&
+          ws.phase !== "DELETED" &&
           ws.phase !== "ERROR" &&
           element("button", { type: "button", class: "button small", "aria-label": t("points.restore_of", { label }), on: { click: () => restore(point).catch(complain) } }, icon("recover"), t("points.restore")),
       ),

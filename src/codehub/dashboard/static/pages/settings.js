@@ -1,8 +1,8 @@
 /** What its owner may change, and the two ways to part with it. */
 
 import { get, patch } from "../core/api.js";
-import { element, replace } from "../core/element.js";
-import { t } from "../core/language.js";
+import { element, replace, text } from "../core/element.js";
+import { duration, t } from "../core/language.js";
 import { allows } from "../core/machine_way.js";
 import { confirmed, field, form, input, select } from "../parts/dialog.js";
 import { icon } from "../parts/icons.js";
@@ -13,12 +13,16 @@ export function settingsTab(app, first) {
   let ws = first;
   const place = element("section", { class: "panel" }, element("h2", {}, t("tab.settings")));
   const danger = element("div", { class: "buttons" });
+  const about = element("p", { class: "muted" });
   const node = element(
     "div",
     { class: "narrow" },
     place,
-    element("section", { class: "panel danger-zone" }, element("h2", {}, t("danger.title")), element("p", { class: "muted" }, t("danger.text")), danger),
+    element("section", { class: "panel danger-zone" }, element("h2", {}, t("danger.title")), about, danger),
   );
+  get("limits")
+    .then(({ undo_seconds: window }) => text(about, t("danger.text", { time: duration(window) })))
+    .catch(complain);
 
   get("templates")
     .then(({ items }) => place.append(settingsForm(app, () => ws, items)))

@@ -19,7 +19,9 @@ import { settingsTab } from "./settings.js";
 const TABS = { overview: overviewTab, history: historyTab, points: pointsTab, logs: logsTab, settings: settingsTab };
 
 export async function workspacePage(app, id, name = "overview") {
-  const first = app.store.get(id) ?? (await get(`workspaces/${id}`));
+  const known = app.store.get(id);
+  // Of somebody else's it is asked for even if it is known: that look is written down.
+  const first = known?.owner === app.session.user.username ? known : await get(`workspaces/${id}`);
   app.stream.watchEverybody(first.owner !== app.session.user.username);
   let ws = first;
   const tabName = name in TABS ? name : "overview";

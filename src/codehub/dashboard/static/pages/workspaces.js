@@ -23,7 +23,8 @@ class WorkspacesPage {
   #everybody;
   #cards = new Map();
   #seen = new Set();
-  #deleted = new Map();
+  /** null: not asked yet. @type {Map<string, Object> | null} */
+  #deleted = null;
   #shown = STEP;
   #total = 0;
   #list = element("div", { class: "cards" });
@@ -59,7 +60,7 @@ class WorkspacesPage {
     ];
     this.#ending.observe(this.#end);
     if (this.#view().filter === "deleted") this.#loadDeleted();
-    this.#draw();
+    else this.#draw();
     return { title: t(this.#everybody ? "admin.workspaces" : "workspaces.title"), node, dispose: () => this.#dispose() };
   }
 
@@ -111,15 +112,17 @@ class WorkspacesPage {
     return { q: search.get("q") ?? "", filter: filter in FILTERS ? filter : "all", sort: sort in SORTS ? sort : "created" };
   }
 
-  #look(values) {
+  /** How many there are is said when it is known: the deleted have to be asked for first. */
+  async #look(values) {
     this.#app.router.note(values);
     this.#shown = STEP;
-    if (values.filter === "deleted") this.#loadDeleted();
+    if (values.filter === "deleted") await this.#loadDeleted();
     this.#draw();
-    text(this.#count, t("search.found", { count: number(this.#total) }));
+    if (this.#isKnown()) text(this.#count, t("search.found", { count: number(this.#total) }));
   }
 
   async #loadDeleted() {
+    if (!this.#deleted) this.#draw();
     try {
       const path = this.#everybody ? "admin/workspaces" : "workspaces";
       const { items } = await get(`${path}?deleted=true&limit=200`);
@@ -130,7 +133,11 @@ class WorkspacesPage {
     }
   }
 
-  #find = (id) => this.#app.store.get(id) ?? this.#deleted.get(id);
+  #isKnown() {
+    return this.#view().filter === "deleted" ? this.#deleted !== null : this.#app.store.ready;
+  }
+
+  #find = (id) => this.#app.store.get(id) ?? this.#deleted?.get(id);
 
   #known() {
     const all = this.#app.store.values();
@@ -146,7 +153,7 @@ class WorkspacesPage {
   #draw(ids = null) {
     const view = this.#view();
     const known = this.#known();
-    const source = view.filter === "deleted" ? [...this.#deleted.values()] : known;
+    const source = view.filter === "deleted" ? [...(this.#deleted?.values() ?? [])] : known;
     const found = chosen(source, view);
     this.#total = found.length;
     for (const id of ids ?? this.#cards.keys()) if (this.#find(id)) this.#cards.get(id)?.update();
@@ -177,7 +184,7 @@ class WorkspacesPage {
   }
 
   #drawEmpty(view, known) {
-    const state = !this.#app.store.ready ? "loading" : this.#total ? "" : view.filter === "deleted" ? "deleted" : known.length ? "nothing" : "new";
+    const state = !this.#isKnown() ? "loading" : this.#total ? "" : view.filter === "deleted" ? "deleted" : known.length ? "nothing" : "new";
     show(this.#empty, state !== "");
     if (this.#empty.dataset.state === state) return;
     this.#empty.dataset.state = state;

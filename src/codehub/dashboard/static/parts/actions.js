@@ -14,6 +14,8 @@ export class Actions {
   #app;
   /** Workspaces that this very page has asked something of: their news need no toast. */
   #own = new Map();
+  /** Creations that have not been answered: the event of a new one may come before the answer that names it. */
+  #underWay = new Set();
 
   constructor(app) {
     this.#app = app;
@@ -21,6 +23,23 @@ export class Actions {
 
   note(id) {
     this.#own.set(id, Date.now());
+  }
+
+  /** @param {Promise<Object>} asked */
+  async creating(asked) {
+    this.#underWay.add(asked);
+    try {
+      const made = await asked;
+      this.note(made.id);
+      return made;
+    } finally {
+      this.#underWay.delete(asked);
+    }
+  }
+
+  /** When everything that this page has asked to be made is known by its id. */
+  async settled() {
+    await Promise.allSettled(this.#underWay);
   }
 
   isOwn(id) {

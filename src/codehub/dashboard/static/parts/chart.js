@@ -6,6 +6,8 @@ import { clock, t } from "../core/language.js";
 const WIDTH = 480;
 const HEIGHT = 120;
 const FOOT = 22;
+const LEFT = 62;
+const PLOT = WIDTH - LEFT;
 
 /**
  * @param {{title: string, points: {at: string, value: number | null}[], shape: "line" | "bars", say: (value: number) => string}} how
@@ -14,10 +16,10 @@ const FOOT = 22;
 export function chart({ title, points, shape, say }) {
   const values = points.map(({ value }) => value ?? 0);
   const most = Math.max(...values, 0);
-  const top = most || 1;
+  const top = roundedUp(most);
   const last = points.at(-1)?.value ?? null;
   const gist = most ? t("chart.gist", { now: last === null ? "–" : say(last), most: say(most) }) : t("chart.nothing");
-  const step = WIDTH / points.length;
+  const step = PLOT / points.length;
   const y = (value) => HEIGHT - (value / top) * (HEIGHT - 10);
   const shapes = shape === "line" ? line(values, step, y) : bars(points, step, y);
   return element(
@@ -27,23 +29,38 @@ export function chart({ title, points, shape, say }) {
     drawing(
       "svg",
       { viewBox: `0 0 ${WIDTH} ${HEIGHT + FOOT}`, "aria-hidden": "true", focusable: "false" },
-      drawing("path", { class: "chart-ground", d: `M0 ${HEIGHT}H${WIDTH}` }),
+      [0, top / 2, top].map((value) => tick(say(value), y(value))),
       shapes,
       marks(points, step),
     ),
   );
 }
 
+/** The next 2, 4 or 10 of its size: half of it is a number that people say, too. */
+function roundedUp(most) {
+  if (most <= 0) return 2;
+  const size = 10 ** Math.floor(Math.log10(most));
+  return Math.max(2, ...[2, 4, 10].map((times) => times * size).filter((top) => top >= most).slice(0, 1));
+}
+
+/** One line of the vertical axis, with its value. */
+function tick(label, height) {
+  return [
+    drawing("path", { class: "chart-ground", d: `M${LEFT} ${height}H${WIDTH}` }),
+    drawing("text", { x: LEFT - 7, y: height + 4, "text-anchor": "end" }, label),
+  ];
+}
+
 function line(values, step, y) {
-  const at = (value, place) => `${((place + 0.5) * step).toFixed(1)} ${y(value).toFixed(1)}`;
+  const at = (value, place) => `${(LEFT + (place + 0.5) * step).toFixed(1)} ${y(value).toFixed(1)}`;
   const path = values.map(at).join("L");
-  const area = `M${(0.5 * step).toFixed(1)} ${HEIGHT}L${path}L${((values.length - 0.5) * step).toFixed(1)} ${HEIGHT}Z`;
+  const area = `M${(LEFT + 0.5 * step).toFixed(1)} ${HEIGHT}L${path}L${(LEFT + (values.length - 0.5) * step).toFixed(1)} ${HEIGHT}Z`;
   return [drawing("path", { class: "chart-area", d: area }), drawing("path", { class: "chart-line", d: `M${path}` })];
 }
 
 function bars(points, step, y) {
   return points.map(({ value }, place) =>
-    value ? drawing("rect", { class: "chart-bar", x: place * step + 0.7, y: y(value), width: Math.max(1, step - 1.4), height: HEIGHT - y(value), rx: 1.2 }) : null,
+    value ? drawing("rect", { class: "chart-bar", x: LEFT + place * step + 0.7, y: y(value), width: Math.max(1, step - 1.4), height: HEIGHT - y(value), rx: 1.2 }) : null,
   );
 }
 
@@ -53,5 +70,5 @@ function marks(points, step) {
   return points
     .map((point, place) => ({ ...point, place }))
     .filter(({ place }) => place % every === every - 1 && place < points.length - 1)
-    .map(({ at, place }) => drawing("text", { x: (place + 1) * step, y: HEIGHT + 17, "text-anchor": "middle" }, clock(at).split(" ").at(-1)));
+    .map(({ at, place }) => drawing("text", { x: LEFT + (place + 1) * step, y: HEIGHT + 17, "text-anchor": "middle" }, clock(at).split(" ").at(-1)));
 }

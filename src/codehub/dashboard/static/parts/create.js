@@ -1,7 +1,7 @@
 /** A new workspace: a name is enough. */
 
 import { get, post } from "../core/api.js";
-import { element } from "../core/element.js";
+import { element, text } from "../core/element.js";
 import { t } from "../core/language.js";
 import { dialog, field, form, input, select } from "./dialog.js";
 import { toast } from "./toasts.js";
@@ -15,7 +15,7 @@ export async function createDialog(app) {
       label: t("create.do"),
       fields: [
         field(t("field.name"), input("name", { required: true, maxlength: 100, "data-first": "", placeholder: "my-project" })),
-        templates.length > 1 && field(t("field.template"), templateSelect(templates)),
+        templates.length > 1 && templateField(templates),
         field(t("field.git"), input("git_url", { maxlength: 1000, inputmode: "url", placeholder: "https://github.com/…" }), t("field.git.hint")),
         element(
           "details",
@@ -46,23 +46,25 @@ export async function createDialog(app) {
 }
 
 async function create(app, body, key, close) {
-  let made;
-  try {
-    made = await post("workspaces", body, { "Idempotency-Key": key });
-  } catch (problem) {
-    if (problem.code !== "limit_reached") throw problem;
-    // It can be made all the same; only running has to wait.
-    made = await post("workspaces", { ...body, desired_state: "STANDBY" }, { "Idempotency-Key": `${key}-asleep` });
-    toast(t("create.asleep", { name: made.name }), { lasts: 10_000 });
-  }
-  app.actions.note(made.id);
+  const made = await app.actions.creating(post("workspaces", { ...body, asleep_if_full: true }, { "Idempotency-Key": key }));
   app.store.put(made);
+  if (made.desired_state !== "RUNNING") {
+    const start = [[t("action.start"), () => app.actions.perform("start", made)]];
+    toast(t("create.asleep", { name: made.name }), { lasts: 20_000, actions: start });
+  }
   close();
   app.created(made);
 }
 
-function templateSelect(templates) {
-  const options = templates.map(({ name, description }) => [name, description ? `${name}: ${description}` : name]);
+/** Names alone in the list, which is narrow; what the chosen one is for stands below it, whole. */
+function templateField(templates) {
   const chosen = templates.some(({ name }) => name === "default") ? "default" : templates[0].name;
-  return select("template", options, chosen);
+  const control = select("template", templates.map(({ name }) => [name, name]), chosen);
+  const about = element("p", { class: "field-hint", "aria-live": "polite" });
+  const tell = () => text(about, templates.find(({ name }) => name === control.value)?.description ?? "");
+  control.addEventListener("change", tell);
+  tell();
+  const node = field(t("field.template"), control);
+  control.after(about);
+  return node;
 }

@@ -97,12 +97,20 @@ function values(node) {
 function valid(node) {
   for (const control of node.elements) {
     if (control.willValidate && !control.validity.valid) {
-      mark(control, control.validationMessage);
+      mark(control, invalidText(control));
       control.focus();
       return false;
     }
   }
   return true;
+}
+
+/** In the page's language: the browser's own words are in the browser's. */
+function invalidText({ validity, min, max }) {
+  if (validity.valueMissing) return t("invalid.missing");
+  if (validity.rangeUnderflow) return t("invalid.least", { least: min });
+  if (validity.rangeOverflow) return t("invalid.most", { most: max });
+  return t("invalid.form");
 }
 
 function refuse(node, complaint, problem) {

@@ -17,6 +17,17 @@ export function watchNews(app) {
     if (!after) app.pace.forget(before.id);
   });
   app.stream.onWarning = (told) => warn(app, told, mine);
+  app.stream.onNotice = tellAdmin;
+}
+
+/** To admins alone: a backend that has fallen silent, or answers again. What concerns one workspace is told by itself. */
+function tellAdmin({ subject, details }) {
+  const backend = details?.backend;
+  if (subject === "backend does not answer") {
+    toast(t("notice.silent", { backend, error: details.error }), { tone: "bad", lasts: null, key: `backend:${backend}` });
+  } else if (subject === "backend answers again") {
+    toast(t("notice.back", { backend }), { key: `backend:${backend}` });
+  }
 }
 
 /** For those who cannot see the card change. */
@@ -34,14 +45,20 @@ function tell(app, before, after) {
     const text = t("news.error", { name: after.name, meaning: after.error ? t(`reason.${after.error.reason}.meaning`) : "" });
     toast(text, { tone: "bad", actions: look, lasts: 20_000, key: `${id}:error` });
   } else if (!before) {
-    const isNew = now() - Date.parse(after.created_at) < NEW_MS;
-    toast(t(isNew ? "news.created" : "news.back", { name: after.name }), { actions: look, lasts: 6_000, key: `${id}:news` });
+    arrived(app, after, look);
   } else if (!after) {
     const undo = [[t("undo"), () => app.actions.undo(before, before.desired_state)]];
     toast(t("news.gone", { name: before.name }), { actions: undo, key: `${id}:news` });
   } else if (before.desired_state !== after.desired_state) {
     explain(after).catch(complain);
   }
+}
+
+async function arrived(app, ws, look) {
+  await app.actions.settled();
+  if (app.actions.isOwn(ws.id)) return;
+  const isNew = now() - Date.parse(ws.created_at) < NEW_MS;
+  toast(t(isNew ? "news.created" : "news.back", { name: ws.name }), { actions: look, lasts: 6_000, key: `${ws.id}:news` });
 }
 
 /** Who wished it, and why. */

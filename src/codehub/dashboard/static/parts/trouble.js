@@ -3,7 +3,7 @@
 import { get, post } from "../core/api.js";
 import { element, replace, show } from "../core/element.js";
 import { REASONS, RECOVERIES } from "../core/states.js";
-import { bytes, knows, moment, t } from "../core/language.js";
+import { bytes, knows, language, moment, t } from "../core/language.js";
 import { confirmed, dialog } from "./dialog.js";
 import { icon } from "./icons.js";
 import { complain, toast } from "./toasts.js";
@@ -28,11 +28,13 @@ function content(app, ws) {
   const { error } = ws;
   const reason = error?.reason ?? ws.conditions["policy.healthy"]?.reason;
   const known = reason in REASONS;
-  const context = Object.entries(error?.context ?? {});
+  // The controller's sentence is English: who reads another language finds it among the details.
+  const original = language !== "en" && error ? [[t("trouble.original"), error.message]] : [];
+  const context = [...original, ...Object.entries(error?.context ?? {})];
   return [
     element("h2", { id: "trouble-title" }, icon("warning"), known ? t(`reason.${reason}.meaning`) : t("phase.ERROR")),
     element("p", {}, known ? advice(reason) : t("phase.ERROR.meaning")),
-    error && element("blockquote", { class: "said" }, error.message),
+    error && language === "en" && element("blockquote", { class: "said" }, error.message),
     error &&
       element(
         "p",
@@ -48,6 +50,11 @@ function content(app, ws) {
       ),
     element("div", { class: "buttons" }, (known ? REASONS[reason].recoveries : ["retry"]).map((action, place) => way(app, ws, action, place === 0))),
   ];
+}
+
+/** A sentence of the server's, for whoever reads English. */
+export function original(label, sentence) {
+  return element("details", { class: "more" }, element("summary", {}, label), element("p", { class: "small", lang: "en" }, sentence));
 }
 
 /** The advice names actions as programs do; here they have buttons. */

@@ -3,9 +3,9 @@
 import { get, post } from "../../core/api.js";
 import { element, replace } from "../../core/element.js";
 import { REASONS, RECOVERIES } from "../../core/states.js";
-import { ago, number, problemText, t } from "../../core/language.js";
+import { ago, language, number, problemText, t } from "../../core/language.js";
 import { confirmed } from "../../parts/dialog.js";
-import { advice } from "../../parts/trouble.js";
+import { advice, original } from "../../parts/trouble.js";
 import { complain, toast } from "../../parts/toasts.js";
 
 export function errorsSection(app) {
@@ -66,7 +66,7 @@ function row(ws) {
       "div",
       { class: "row-main" },
       element("p", {}, element("a", { href: `/workspaces/${ws.id}` }, ws.name), element("span", { class: "muted" }, ` · ${ws.owner}`)),
-      element("p", { class: "small" }, ws.error.message),
+      language === "en" ? element("p", { class: "small" }, ws.error.message) : original(t("trouble.original"), ws.error.message),
       element("p", { class: "muted small" }, ago(ws.error.occurred_at)),
     ),
   );

@@ -1,11 +1,17 @@
-/** What the garbage collector would take, why, and when. Looking changes nothing. */
+/** What the garbage collector would take, why, and when. Looking changes nothing; a refused sweep can be asked for. */
 
-import { get } from "../../core/api.js";
+import { get, post } from "../../core/api.js";
 import { element, replace } from "../../core/element.js";
+import { WAIVABLE } from "../../core/states.js";
 import { bytes, clock, knows, number, t } from "../../core/language.js";
+import { confirmed } from "../../parts/dialog.js";
 import { icon } from "../../parts/icons.js";
 import { pagedTable } from "../../parts/table.js";
-import { complain } from "../../parts/toasts.js";
+import { complain, toast } from "../../parts/toasts.js";
+import { original } from "../../parts/trouble.js";
+
+const LOOK_MS = 1_000;
+const PATIENCE = 600;
 
 export function garbageSection() {
   const summary = element("div", {});
@@ -15,7 +21,7 @@ export function garbageSection() {
     empty: t("garbage.none"),
     page: async () => {
       const report = await get("admin/gc");
-      replace(summary, told(report));
+      replace(summary, told(report, () => table.load().catch(complain)));
       return { items: report.candidates, next_cursor: null };
     },
     row: (found) => [
@@ -38,7 +44,7 @@ export function garbageSection() {
   };
 }
 
-function told(report) {
+function told(report, again) {
   const total = report.candidates.reduce((sum, found) => sum + found.bytes, 0);
   return [
     element(
@@ -54,6 +60,7 @@ function told(report) {
         { class: "trouble" },
         element("h2", {}, icon("warning"), t("garbage.refused")),
         report.refusals.map(refusal),
+        waiver(report.refusals, again),
       ),
     report.strangers > 0 && element("p", { class: "muted" }, t("garbage.strangers", { count: number(report.strangers) })),
   ];
@@ -62,7 +69,32 @@ function told(report) {
 /** The server's sentence has the figures, in English: for others their own comes first. */
 function refusal({ check, sentence }) {
   const key = `refusal.${check}`;
-  return knows(key) ? [element("p", {}, t(key)), element("p", { class: "muted small", lang: "en" }, sentence)] : element("p", {}, sentence);
+  return knows(key) ? [element("p", {}, t(key)), original(t("trouble.original"), sentence)] : element("p", {}, sentence);
+}
+
+/** Two checks are never waived; where one of those refuses, there is nothing to press. */
+function waiver(refusals, again) {
+  const checks = [...new Set(refusals.map(({ check }) => check))];
+  if (!checks.every((check) => WAIVABLE.includes(check))) return element("p", {}, t("waive.never"));
+  const act = async () => {
+    if (!(await confirmed(t("waive.do"), t("waive.sure", { checks: checks.map((check) => t(`waive.${check}`)).join(", ") }), t("waive.do")))) return;
+    const { id } = await post("admin/gc", { waive: checks });
+    toast(t("waive.asked"));
+    const report = await finished(id);
+    toast(report ? t("waive.swept", { count: number(report.swept) }) : t("waive.silent"), report ? {} : { tone: "bad" });
+    again();
+  };
+  return element("div", { class: "buttons" }, element("button", { type: "button", class: "button danger", on: { click: () => act().catch(complain) } }, t("waive.do")));
+}
+
+/** The coordinator that leads sweeps; it takes a moment. */
+async function finished(id) {
+  for (let looks = 0; looks < PATIENCE; looks += 1) {
+    const run = await get(`admin/gc/${id}`);
+    if (run.is_done) return run;
+    await new Promise((go) => setTimeout(go, LOOK_MS));
+  }
+  return null;
 }
 
 function tile(count, label) {

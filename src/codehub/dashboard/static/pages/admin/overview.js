@@ -87,7 +87,7 @@ async function readiness() {
 
 function tile(phase) {
   const count = element("span", { class: "tile-count" });
-  const filter = { RUNNING: "running", STANDBY: "asleep", PENDING: "asleep", ARCHIVED: "archived", ERROR: "error" }[phase];
+  const filter = { RUNNING: "running", STANDBY: "asleep", PENDING: "empty", ARCHIVED: "archived", ERROR: "error" }[phase];
   const href = phase === "ERROR" ? "/admin/errors" : `/admin/workspaces?filter=${filter}`;
   const node = element("li", {}, element("a", { class: "tile", href, "data-tone": PHASES[phase].tone }, count, element("span", { class: "tile-name" }, t(`phase.${phase}`))));
   return { node, count };

@@ -1,9 +1,10 @@
 /** What workspaces are made from: the only images that may run. */
 
-import { get, put, remove } from "../../core/api.js";
+import { Problem, get, put, remove } from "../../core/api.js";
 import { element } from "../../core/element.js";
+import { environmentText, parsedEnvironment } from "../../core/environment.js";
 import { bytes, number, t } from "../../core/language.js";
-import { dialog, field, form, input } from "../../parts/dialog.js";
+import { confirmed, dialog, field, form, input } from "../../parts/dialog.js";
 import { icon } from "../../parts/icons.js";
 import { menu } from "../../parts/menu.js";
 import { pagedTable } from "../../parts/table.js";
@@ -48,7 +49,10 @@ function limits({ cpu, memory_bytes: memory, disk_bytes: disk, pids }) {
 }
 
 function items(template, table) {
-  const disable = () => remove(`admin/templates/${template.name}`).then(() => table.load(), complain);
+  const disable = async () => {
+    const sure = await confirmed(t("users.disable"), t("templates.disable.sure", { name: template.name }), t("users.disable"));
+    if (sure) await remove(`admin/templates/${template.name}`).then(() => table.load(), complain);
+  };
   const enable = () => put(`admin/templates/${template.name}`, bodyOf(template)).then(() => table.load(), complain);
   return [
     { label: t("users.edit"), icon: "settings", act: () => edit(template).then(() => table.load(), complain) },
@@ -68,13 +72,13 @@ async function edit(template) {
         !template && field(t("field.name"), input("name", { required: true, maxlength: 40, pattern: "[a-z0-9]([a-z0-9\\-]{0,38}[a-z0-9])?", "data-first": "" }), t("templates.name.hint")),
         field(t("field.description"), input("description", { maxlength: 500, value: template?.description ?? "" })),
         field(t("templates.image"), input("image_ref", { maxlength: 500, value: template?.image_ref ?? "" }), t("templates.image.hint")),
-        field(t("templates.env"), element("textarea", { name: "env", class: "input mono", rows: 3, value: environment(template?.env ?? {}) }), t("templates.env.hint")),
+        field(t("templates.env"), element("textarea", { name: "env", class: "input mono", rows: 3, value: environmentText(template?.env ?? {}) }), t("templates.env.hint")),
         element(
           "div",
           { class: "fields-pair" },
-          field(t("templates.cpu.label"), input("cpu", { type: "number", min: 0.1, step: 0.1, value: template?.cpu ?? "" })),
-          field(t("templates.memory.label"), input("memory", { type: "number", min: 0.1, step: 0.1, value: template?.memory_bytes ? template.memory_bytes / GIGA : "" })),
-          field(t("templates.disk.label"), input("disk", { type: "number", min: 0.1, step: 0.1, value: template?.disk_bytes ? template.disk_bytes / GIGA : "" })),
+          field(t("templates.cpu.label"), input("cpu", { type: "number", min: 0.01, step: "any", value: template?.cpu ?? "" })),
+          field(t("templates.memory.label"), input("memory_bytes", { type: "number", min: 0.01, step: "any", value: template?.memory_bytes ? template.memory_bytes / GIGA : "" })),
+          field(t("templates.disk.label"), input("disk_bytes", { type: "number", min: 0.01, step: "any", value: template?.disk_bytes ? template.disk_bytes / GIGA : "" })),
           field(t("templates.pids.label"), input("pids", { type: "number", min: 1, value: template?.pids ?? "" })),
         ),
       ],
@@ -82,10 +86,10 @@ async function edit(template) {
         await put(`admin/templates/${encodeURIComponent(template?.name ?? values.name)}`, {
           description: values.description,
           image_ref: values.image_ref,
-          env: parsed(values.env),
+          env: checkedEnvironment(values.env),
           cpu: values.cpu ? Number(values.cpu) : null,
-          memory_bytes: values.memory ? Math.round(Number(values.memory) * GIGA) : null,
-          disk_bytes: values.disk ? Math.round(Number(values.disk) * GIGA) : null,
+          memory_bytes: values.memory_bytes ? Math.round(Number(values.memory_bytes) * GIGA) : null,
+          disk_bytes: values.disk_bytes ? Math.round(Number(values.disk_bytes) * GIGA) : null,
           pids: values.pids ? Number(values.pids) : null,
           disabled: Boolean(template?.disabled_at),
         });
@@ -96,12 +100,9 @@ async function edit(template) {
   );
 }
 
-const environment = (env) =>
-  Object.entries(env)
-    .map(([name, value]) => `${name}=${value}`)
-    .join("\n");
-
-function parsed(text) {
-  const lines = text.split("\n").filter((line) => line.trim());
-  return Object.fromEntries(lines.map((line) => [line.split("=", 1)[0].trim(), line.slice(line.indexOf("=") + 1)]));
+/** What is typed is saved as it is, or refused: nothing is made up for a line without a value. */
+function checkedEnvironment(text) {
+  const { env, wrong } = parsedEnvironment(text);
+  if (wrong === null) return env;
+  throw new Problem(422, { code: "invalid", errors: [{ field: "env", message: t("templates.env.wrong", { line: wrong }) }] });
 }

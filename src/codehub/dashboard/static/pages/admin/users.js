@@ -3,7 +3,7 @@
 import { get, patch, post, query } from "../../core/api.js";
 import { element, replace } from "../../core/element.js";
 import { date, t } from "../../core/language.js";
-import { dialog, field, form, input, select } from "../../parts/dialog.js";
+import { confirmed, dialog, field, form, input, select } from "../../parts/dialog.js";
 import { icon } from "../../parts/icons.js";
 import { menu } from "../../parts/menu.js";
 import { secret } from "../../parts/secret.js";
@@ -44,7 +44,7 @@ function items(app, user, table) {
   if (user.has_password) found.push({ label: t("users.reset"), icon: "recover", act: () => reset(user).catch(complain) });
   if (!isSelf) {
     const label = t(user.disabled_at ? "users.enable" : "users.disable");
-    found.push({ label, icon: user.disabled_at ? "check" : "close", danger: !user.disabled_at, act: () => patch(`admin/users/${user.id}`, { disabled: !user.disabled_at }).then(() => table.load(), complain) });
+    found.push({ label, icon: user.disabled_at ? "check" : "close", danger: !user.disabled_at, act: () => (user.disabled_at ? enable(user) : disable(user)).then(() => table.load(), complain) });
   }
   return found;
 }
@@ -89,7 +89,15 @@ async function edit(user) {
   );
 }
 
+const enable = (user) => patch(`admin/users/${user.id}`, { disabled: false });
+
+async function disable(user) {
+  const sure = await confirmed(t("users.disable"), t("users.disable.sure", { name: user.username }), t("users.disable"));
+  if (sure) await patch(`admin/users/${user.id}`, { disabled: true });
+}
+
 async function reset(user) {
+  if (!(await confirmed(t("users.reset"), t("users.reset.sure", { name: user.username }), t("users.reset")))) return;
   const { password } = await patch(`admin/users/${user.id}`, { reset_password: true });
   await dialog(user.username, (close) => secret(t("users.once", { name: user.username }), password, close));
 }

@@ -1,0 +1,90 @@
+"""How much memory the indexes of archives take, all together: those that are kept, being made, and still being read.
+
+Whoever makes an index takes memory before it is filled, so that the bound holds at every moment. Where there is none
+left, indexes that are only kept are given up first; then one waits, and then one is refused.
+"""
+
+import asyncio
+from collections.abc import Callable
+from threading import RLock
+from typing import Final
+
+from codehub.domain.errors import Unreachable
+from codehub.job.failure import refused
+
+WAIT_SECONDS: Final = 30.0
+LOOK_SECONDS: Final = 0.05
+PIECE: Final = 1 << 20
+"""What an index takes at once as it grows."""
+LARGEST: Final = (1 << 32) - 1
+"""An index counts its bytes in 32 bits."""
+
+
+class IndexMemory:
+    """`give_up`: gives up one index that is kept; False if there is none. `largest`: what one index may have of it."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most = most_bytes
+        self.largest = min(most_bytes // 2, LARGEST)
+        self.taken = 0
+        self.give_up: Callable[[], bool] = lambda: False
+        self._lock = RLock()
+
+    def take(self, size: int) -> bool:
+        """From any thread. False, having taken nothing, if there is not so much."""
+        with self._lock:
+            while self.taken + size > self.most:
+                if not self.give_up():
+                    return False
+            self.taken += size
+            return True
+
+    def give_back(self, size: int) -> None:
+        with self._lock:
+            self.taken -= size
+
+
+class Allowance:
+    """What one index has taken. Its maker's thread asks for more as it grows."""
+
+    def __init__(self, memory: IndexMemory) -> None:
+        self._memory = memory
+        self.bytes = 0
+
+    async def reserve(self, size: int) -> None:
+        """Waits a while for others to be done. Unreachable if they are not; refused if it can never be."""
+        self._check(size)
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                while not self._memory.take(size):
+                    await asyncio.sleep(LOOK_SECONDS)
+        except TimeoutError:
+            raise _busy() from None
+        self.bytes += size
+
+    def cover(self, size: int) -> None:
+        """There is memory for an index of that size, or an error; nobody is waited for by who holds some."""
+        if size <= self.bytes:
+            return
+        self._check(size)
+        more = min(size - self.bytes + PIECE, self._memory.largest - self.bytes)
+        if not self._memory.take(more):
+            raise _busy()
+        self.bytes += more
+
+    def settle(self, size: int) -> None:
+        """It takes no more than this from now on."""
+        if size < self.bytes:
+            self._memory.give_back(self.bytes - size)
+            self.bytes = size
+
+    def release(self) -> None:
+        self.settle(0)
+
+    def _check(self, size: int) -> None:
+        if size > self._memory.largest:
+            raise refused("it holds too many files to browse; `codehub ws download --whole` gets it")
+
+
+def _busy() -> Unreachable:
+    return Unreachable("too many large archives are being looked into at the moment; try again")

@@ -1,0 +1,70 @@
+"""Real applications in a real browser, through the real relay: a tab left alone counts no more for a whole TTL."""
+
+import asyncio
+import subprocess
+import time
+
+import pytest
+
+from codehub.proxy.gate import Forward, Verdict
+from codehub.proxy.periodic import PeriodicTraffic, kind_of_request
+from codehub.proxy.presence import AppPresence
+from codehub.proxy.request import RequestHead
+from tests.proxy.doors import Door
+from tests.proxy.recording.applications import APPLICATIONS, Person
+from tests.proxy.recording.record_applications import PROGRAMS, install, page, served
+from tests.proxy.recording.workbench import chromium
+
+pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(1500)]
+
+TTL, PATIENCE = 150.0, 540.0
+"""A tab of either kept its workspace up for that long with that TTL, before its page's own doing was recognised."""
+WORKS = 20.0
+
+
+class Watch:
+    """What the front door counts of one tab."""
+
+    def __init__(self) -> None:
+        self.last = time.monotonic()
+        self._requests = PeriodicTraffic(64)
+
+    def seen(self) -> None:
+        self.last = time.monotonic()
+
+    def note_requests(self, door: Door) -> None:
+        decide = door.server._decide
+
+        def noted(head: RequestHead) -> Verdict:
+            kind = kind_of_request(3000, head.method, head.target, head.fields.body_length)
+            if not self._requests.is_periodic(kind, time.monotonic()):
+                self.seen()
+            return decide(head)
+
+        door.server._decide = noted
+
+    async def is_alone(self) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while time.monotonic() - self.last < TTL:
+                await asyncio.sleep(1)
+
+
+@pytest.mark.parametrize("name", ["vite", "jupyterlab"])
+async def test_a_tab_left_alone_is_nobody_and_work_in_it_is_somebody(name: str) -> None:
+    application = APPLICATIONS[name]
+    if chromium() is None:
+        pytest.skip("chromium is not there")
+    try:
+        await asyncio.to_thread(install, name, application, PROGRAMS)
+    except (subprocess.CalledProcessError, FileNotFoundError) as error:
+        pytest.skip(f"{name} cannot be installed: {error}")
+    watch = Watch()
+    async with served(application, PROGRAMS) as endpoint:
+        forward = Forward(endpoint, tap=lambda: AppPresence(watch.seen))
+        async with Door(endpoint, forward=forward) as door:
+            watch.note_requests(door)
+            async with page(door.port, application) as opened:
+                await watch.is_alone()
+                alone_until = time.monotonic()
+                await application.works(Person(opened, asyncio.get_running_loop().time() + WORKS))
+                assert watch.last > alone_until

@@ -1,0 +1,199 @@
+"""A credential that was stolen makes none that outlives it: accounts, roles, passwords and tokens take a session whose
+person has just proved who they are."""
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+
+from codehub.domain.errors import Conflict, Forbidden, ProofNeeded, TooManyTries, Unauthenticated, WrongPassword
+from codehub.domain.identity import Caller, Role, Scope
+from tests.api.site import PASSWORD, memory_site
+from tests.usecases.front_desk import ADDRESS, AGENT, RULES, FrontDesk
+
+Attempt = Callable[[FrontDesk, Caller], Awaitable[object]]
+
+ATTEMPTS: dict[str, Attempt] = {
+    "an account": lambda desk, caller: desk.people.create(caller, "backdoor", Role.ADMIN),
+    "its own password": lambda desk, caller: desk.people.reset_password(caller, caller.user.id),
+    "a role": lambda desk, caller: desk.people.set_role(caller, caller.user.id, Role.ADMIN),
+    "a disabled account": lambda desk, caller: desk.people.enable(caller, caller.user.id),
+    "disabling": lambda desk, caller: desk.people.disable(caller, caller.user.id),
+    "a limit": lambda desk, caller: desk.people.set_max_running(caller, caller.user.id, 9),
+    "a token": lambda desk, caller: desk.tokens.create(caller, "more", [Scope.ADMIN]),
+}
+
+
+@pytest.fixture
+def desk() -> FrontDesk:
+    return FrontDesk()
+
+
+async def with_token(desk: FrontDesk, owner: Caller, *scopes: Scope) -> Caller:
+    _token, secret = await desk.tokens.create(owner, "ci", scopes or tuple(Scope))
+    return await desk.identity.caller(bearer=secret)
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS.values(), ids=ATTEMPTS)
+async def test_an_admin_s_token_makes_nothing_that_outlives_it(desk: FrontDesk, attempt: Attempt) -> None:
+    stolen = await with_token(desk, await desk.admin())
+    before = len(desk.world.audit)
+    with pytest.raises(Conflict) as refused:
+        await attempt(desk, stolen)
+    assert refused.value.code == "needs_session"
+    assert len(desk.world.audit) == before
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS.values(), ids=ATTEMPTS)
+async def test_a_session_that_was_left_open_has_to_prove_itself(desk: FrontDesk, attempt: Attempt) -> None:
+    password = await desk.identity.ensure_admin("root")
+    assert password
+    _fresh, secret = await desk.identity.sign_in("root", password, ADDRESS, AGENT)
+    desk.clock.pass_by(RULES.fresh_seconds)
+    left_open = await desk.identity.caller(session_token=secret)
+    with pytest.raises(ProofNeeded):
+        await attempt(desk, left_open)
+    with pytest.raises(WrongPassword):
+        await desk.identity.prove(left_open, "a guess")
+    with pytest.raises(ProofNeeded):
+        await attempt(desk, await desk.identity.caller(session_token=secret))
+    await desk.identity.prove(left_open, password)
+    try:
+        await attempt(desk, await desk.identity.caller(session_token=secret))
+    except Conflict as refused:
+        assert refused.code == "last_admin", "let through to the rule itself"
+
+
+async def test_the_password_of_an_open_session_is_not_guessed_without_end(desk: FrontDesk) -> None:
+    caller = await desk.admin()
+    with pytest.raises(TooManyTries):
+        for _ in range(10):
+            with pytest.raises(WrongPassword):
+                await desk.identity.prove(caller, "a guess")
+
+
+async def test_a_token_proves_nothing(desk: FrontDesk) -> None:
+    admin = await desk.admin()
+    stolen = await with_token(desk, admin)
+    with pytest.raises(Conflict):
+        await desk.identity.prove(stolen, "whatever")
+
+
+# ── what a new password ends ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_reset_revokes_the_tokens_and_tells_the_front_doors(desk: FrontDesk) -> None:
+    admin = await desk.admin()
+    ann, _password, _secret = await desk.member(admin)
+    made, secret = await desk.tokens.create(ann, "ci", [Scope.READ])
+    desk.messages()
+    await desk.people.reset_password(admin, ann.user.id)
+    with pytest.raises(Unauthenticated):
+        await desk.identity.caller(bearer=secret)
+    told = [(message["type"], message.get("token_id")) for message in desk.messages()]
+    assert told == [("signed_out", None), ("token_revoked", str(made.id))]
+    assert desk.audit("reset_password")[-1].details == {"ended_sessions": 1, "revoked_tokens": 1}
+
+
+@pytest.mark.parametrize("revoke", [False, True])
+async def test_a_change_ends_the_tokens_if_one_says_so(desk: FrontDesk, revoke: bool) -> None:
+    ann, password, session = await desk.member(await desk.admin())
+    _token, secret = await desk.tokens.create(ann, "ci", [Scope.READ])
+    await desk.identity.change_password(ann, password, "another good one", revoke_tokens=revoke)
+    assert await desk.identity.caller(session_token=session), "the session that did it stays"
+    if revoke:
+        with pytest.raises(Unauthenticated):
+            await desk.identity.caller(bearer=secret)
+    else:
+        assert (await desk.identity.caller(bearer=secret)).user.id == ann.user.id
+
+
+# ── people of a provider ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_who_comes_from_a_provider_is_as_fresh_as_the_provider_says(desk: FrontDesk) -> None:
+    url, cookie = await desk.oidc.start()
+    assert "prompt=" not in url
+    long_ago = desk.clock() - timedelta(hours=3)
+    back = desk.provider.approve(url, "s", "ann", authenticated_at=long_ago)
+    signed_in = await desk.oidc.finish(back, cookie, ADDRESS, AGENT)
+    with pytest.raises(ProofNeeded):
+        await desk.tokens.create(signed_in.caller, "ci", [Scope.READ])
+
+    url, cookie = await desk.oidc.start("/account", anew=True)
+    assert "prompt=login" in url
+    assert "max_age=0" in url
+    back = desk.provider.approve(url, "s", "ann", authenticated_at=desk.clock())
+    again = await desk.oidc.finish(back, cookie, ADDRESS, AGENT, signed_in.session_token)
+    assert (again.session_token, again.next_path) == (signed_in.session_token, "/account"), "and its tabs with it"
+    proven = await desk.identity.caller(session_token=again.session_token)
+    await desk.tokens.create(proven, "ci", [Scope.READ])
+
+
+async def test_somebody_else_s_proof_at_the_provider_is_none(desk: FrontDesk) -> None:
+    url, cookie = await desk.oidc.start()
+    signed_in = await desk.oidc.finish(desk.provider.approve(url, "s", "ann"), cookie, ADDRESS, AGENT)
+    desk.clock.pass_by(RULES.fresh_seconds)
+    url, cookie = await desk.oidc.start(anew=True)
+    other = await desk.oidc.finish(
+        desk.provider.approve(url, "t", "bob"), cookie, ADDRESS, AGENT, signed_in.session_token
+    )
+    assert other.session_token != signed_in.session_token
+    assert not (await desk.identity.caller(session_token=signed_in.session_token)).is_fresh
+
+
+async def test_a_sign_in_that_was_not_begun_anew_proves_no_session_that_is_there(desk: FrontDesk) -> None:
+    url, cookie = await desk.oidc.start()
+    signed_in = await desk.oidc.finish(desk.provider.approve(url, "s", "ann"), cookie, ADDRESS, AGENT)
+    desk.clock.pass_by(RULES.fresh_seconds)
+    url, cookie = await desk.oidc.start()
+    again = await desk.oidc.finish(
+        desk.provider.approve(url, "s", "ann"), cookie, ADDRESS, AGENT, signed_in.session_token
+    )
+    assert again.session_token != signed_in.session_token
+    assert not (await desk.identity.caller(session_token=signed_in.session_token)).is_fresh
+
+
+# ── over HTTP ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_over_http_a_stolen_admin_token_ends_with_its_owner_s_password() -> None:
+    async with memory_site() as site:
+        root, ann = await site.person("root", Role.ADMIN), await site.person("ann")
+        for method, path, body in (
+            ("PATCH", f"admin/users/{root.id}", {"reset_password": True}),
+            ("PATCH", f"admin/users/{ann.id}", {"role": "admin"}),
+            ("POST", "admin/users", {"username": "backdoor", "role": "admin"}),
+            ("POST", "tokens", {"name": "more", "scopes": ["admin"]}),
+            ("POST", "session/proof", {"password": PASSWORD}),
+        ):
+            refused = await root.http.request(method, f"/api/v1/{path}", json=body)
+            assert (refused.status_code, refused.json()["code"]) == (409, "needs_session"), path
+        browser = await site.browser("root")
+        assert (await browser.get("/api/v1/session")).json()["is_fresh"] is True
+        site.worlds.database.world.people.proven.update(
+            dict.fromkeys(site.worlds.database.world.people.proven, site.worlds.database.world.people.now() - timedelta(1))
+        )
+        stale = await browser.patch(f"/api/v1/admin/users/{ann.id}", json={"role": "admin"})
+        assert (stale.status_code, stale.json()["code"]) == (403, "proof_needed")
+        wrong = await browser.post("/api/v1/session/proof", json={"password": "no"})
+        assert (wrong.status_code, wrong.json()["code"]) == (403, "wrong_password")
+        assert (await browser.post("/api/v1/session/proof", json={"password": PASSWORD})).status_code == 204
+        reset = await browser.patch(f"/api/v1/admin/users/{ann.id}", json={"reset_password": True})
+        assert reset.status_code == 200
+        assert (await ann.http.get("/api/v1/session")).status_code == 401, "her token ended with her password"
+        change = {"old_password": PASSWORD, "new_password": "another good one", "revoke_tokens": True}
+        assert (await browser.put("/api/v1/session/password", json=change)).status_code == 204
+        assert (await root.http.get("/api/v1/session")).status_code == 401
+        assert (await browser.get("/api/v1/session")).status_code == 200
+
+
+async def test_no_other_refusal_is_hidden_behind_the_proof(desk: FrontDesk) -> None:
+    """Who may not do it at all is told so, and asked for no password."""
+    ann, _password, _secret = await desk.member(await desk.admin())
+    desk.clock.pass_by(RULES.fresh_seconds)
+    for name, attempt in ATTEMPTS.items():
+        if name != "a token":
+            with pytest.raises(Forbidden) as refused:
+                await attempt(desk, ann)
+            assert not isinstance(refused.value, ProofNeeded)

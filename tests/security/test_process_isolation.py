@@ -1,0 +1,219 @@
+"""Attacks from inside a workspace of the process runtime, in a real sandbox: on the front door's port, on the machine's
+files and on its ports. Each runs in every kind of isolation that this machine has."""
+
+import asyncio
+import os
+import socket
+import stat
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from codehub.adapters.process import ProcessRuntime
+from codehub.adapters.process.sandbox import find_confinement
+from codehub.domain.naming import volume_name
+from codehub.operating import front_door_taken
+from codehub.ports.runtime import ContainerSpec
+from codehub.proxy.supervisor import Supervisor
+from tests.contracts.patience import eventually
+from tests.contracts.places import READABLE
+
+pytestmark = pytest.mark.system
+
+OWN_NETWORK, OWN_USER = "a network of its own", "a user of its own"
+
+ONLY_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root can give workspaces users of their own")
+
+
+@pytest.fixture(params=[OWN_NETWORK, pytest.param(OWN_USER, marks=ONLY_ROOT)])
+def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> ProcessRuntime:
+    return confining(tmp_path, own_network=request.param == OWN_NETWORK)
+
+
+@pytest.fixture
+def connected(tmp_path: Path) -> ProcessRuntime:
+    return confining(tmp_path, own_network=True)
+
+
+def confining(place: Path, *, own_network: bool) -> ProcessRuntime:
+    found = find_confinement(own_network=own_network)
+    if found is None or (own_network and found.slirp4netns is None):
+        pytest.skip("bubblewrap or slirp4netns is not there or does not work")
+    return ProcessRuntime(place / "root", "here", ["true"], sandbox=True, own_network=own_network, readable=READABLE)
+
+
+@pytest.fixture
+async def attacker(runtime: ProcessRuntime) -> ContainerSpec:
+    return await workspace(runtime)
+
+
+async def workspace(runtime: ProcessRuntime) -> ContainerSpec:
+    workspace_id = uuid4()
+    await runtime.create_volume(workspace_id, volume_name(workspace_id, 1))
+    return ContainerSpec(workspace_id, volume_name(workspace_id, 1), "image")
+
+
+@asynccontextmanager
+async def front_door(latch: Path, workers: int) -> AsyncIterator[int]:
+    """Its port."""
+    command = [sys.executable, "-m", "tests.proxy.worker_program", str(latch)]
+    supervisor = Supervisor(command, workers, "127.0.0.1", 0)
+    running = asyncio.create_task(supervisor.run())
+
+    async def serves() -> bool:
+        return len(supervisor.pids) == workers
+
+    try:
+        await eventually(serves)
+        yield supervisor.port
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+
+def inside(runtime: ProcessRuntime, spec: ContainerSpec) -> Callable[[Sequence[str]], Awaitable[tuple[int, str]]]:
+    return lambda argv: runtime.run_inside(spec, argv)
+
+
+async def test_a_workspace_takes_no_visitor_of_the_front_door(
+    runtime: ProcessRuntime, attacker: ContainerSpec, tmp_path: Path
+) -> None:
+    """By sharing its port (SO_REUSEPORT), or by being first on `[::1]`, which is `localhost` just as well."""
+    async with front_door(tmp_path / "latch", 2) as port:
+        assert await front_door_taken(port, inside(runtime, attacker)) is False
+
+
+async def test_the_attack_is_one(tmp_path: Path) -> None:
+    """It takes visitors of a port that can be shared, or of which `[::1]` is free: as the front door once was."""
+    unconfined = ProcessRuntime(tmp_path / "root", "here", ["true"], sandbox=False)
+    spec = await workspace(unconfined)
+    for shared in (True, False):
+        with socket.socket() as server:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, shared)
+            server.bind(("127.0.0.1", 0))
+            async with await asyncio.start_server(greet, sock=server):
+                assert await front_door_taken(server.getsockname()[1], inside(unconfined, spec)) is True
+
+
+async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    writer.close()
+
+
+async def test_whoever_was_quicker_keeps_the_front_door_from_starting(tmp_path: Path) -> None:
+    """On either address: it starts on both, or not at all."""
+    for taken, family in (("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)):
+        with socket.socket(family) as quicker:
+            quicker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            quicker.bind((taken, 0))
+            quicker.listen()
+            with pytest.raises(OSError, match="in use"):
+                Supervisor(["true"], 1, "127.0.0.1", quicker.getsockname()[1])
+
+
+READS = """
+while IFS= read -r path; do
+    head -c 1 "$path" >/dev/null 2>&1 && echo "$path"
+done < private
+ls -a /etc
+"""
+NEVER = {
+    "docker",
+    "ssh",
+    "shadow",
+    "gshadow",
+    "sudoers",
+    "sudoers.d",
+    "crontab",
+    "machine-id",
+    "ssl/private",
+    "systemd",
+}
+
+
+def private_files() -> Iterator[str]:
+    """Files of the system that not everybody may read."""
+    for top in ("/etc", "/usr", "/opt"):
+        for directory, _, names in os.walk(top):
+            for path in (Path(directory, name) for name in names):
+                seen = path.lstat()
+                if stat.S_ISREG(seen.st_mode) and not seen.st_mode & stat.S_IROTH and "\n" not in str(path):
+                    yield str(path)
+
+
+async def test_no_file_that_is_root_s_alone_is_readable_inside(
+    runtime: ProcessRuntime, attacker: ContainerSpec
+) -> None:
+    home = runtime.homes.home(attacker.volume)
+    (home / "private").write_text("".join(f"{path}\n" for path in private_files()))
+    code, output = await runtime.run_inside(attacker, ["sh", "-c", READS])
+    seen = output.split()
+    assert code == 0
+    assert [line for line in seen if line.startswith("/")] == []
+    assert "passwd" in seen
+    assert NEVER.isdisjoint(seen)
+
+
+async def test_the_system_is_read_only(runtime: ProcessRuntime, attacker: ContainerSpec) -> None:
+    _, output = await runtime.run_inside(attacker, ["touch", "/x", "/etc/x", "/etc/passwd", "/usr/x", "/bin/x"])
+    assert output.count("Read-only file system") + output.count("Permission denied") == 5, output
+
+
+POWERS = """
+import os, pty, sys
+assert not int([line for line in open("/proc/self/status") if line.startswith("CapEff")][0].split()[1], 16)
+for path in (os.path.expanduser("~/mine"), "/tmp/mine", "/var/tmp/mine", "/dev/shm/mine"):
+    open(path, "w").close()
+os.openpty()
+print(os.getuid(), os.getgid(), os.getgroups(), __import__("pwd").getpwuid(os.getuid()).pw_name)
+"""
+
+
+async def test_it_has_an_ordinary_user_s_powers_and_what_programs_need(
+    runtime: ProcessRuntime, attacker: ContainerSpec
+) -> None:
+    code, output = await runtime.run_inside(attacker, [sys.executable, "-c", POWERS])
+    assert code == 0, output
+    uid, *_, name = output.split()
+    assert name == "coder"
+    assert int(uid) != 0
+    assert (runtime.homes.home(attacker.volume) / "mine").stat().st_uid == int(uid)
+
+
+@ONLY_ROOT
+async def test_no_two_workspaces_and_nobody_else_have_the_same_user(runtime: ProcessRuntime) -> None:
+    specs = [await workspace(runtime) for _ in range(3)]
+    said = [await runtime.run_inside(spec, ["id", "-u"]) for spec in specs]
+    uids = {int(output) for _, output in said}
+    assert len(uids) == len(specs)
+    assert min(uids) >= 0x70000000
+
+
+CONNECTS = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5).recv(9)"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "10.0.2.2", "::1"])
+async def test_from_a_network_of_its_own_no_loopback_port_of_the_machine_is_reached(
+    connected: ProcessRuntime, host: str
+) -> None:
+    """10.0.2.2 is where slirp4netns would show the machine itself, if it were let."""
+    attacker = await workspace(connected)
+    reached: list[bool] = []
+
+    async def reach(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reached.append(True)
+        writer.close()
+
+    server = await asyncio.start_server(reach, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        code, output = await connected.run_inside(attacker, [sys.executable, "-c", CONNECTS, host, str(port)])
+        assert code != 0
+        assert "Error" in output
+        assert reached == []
