@@ -36,6 +36,9 @@ http {{
 }}
 """
 CHP = "configurable-http-proxy@5.3.0"
+Sites = list[tuple[str, str]]
+"""(host, cookie): where whom is let in."""
+ANYBODY: Sites = [("bench-0.localhost:8000", "__Host-codehub-visit=anybody")]
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Door:
     name: str
     port: int
     process: psutil.Process
+    sites: Sites
 
     def cpu_seconds(self) -> float:
         times = [process.cpu_times() for process in self.processes()]
@@ -63,14 +67,20 @@ class Doors:
         self._stack = stack
         self._place = place
         self._upstream = upstream
-        self.sites: list[tuple[str, str]] = [("bench-0.localhost:8000", "__Host-codehub-visit=anybody")]
-        """(host, cookie): where ours lets whom in. The others ask nobody."""
 
     def ours(self) -> Door:
-        process = self._stack.enter_context(running([sys.executable, "-m", "bench._proxy_server", str(self._upstream)]))
+        return self._ours("codehub", [])
+
+    def ours_through_an_agent(self) -> Door:
+        """As workspaces in containers are reached: the agent is one more process between."""
+        agent = self._stack.enter_context(running([sys.executable, "-m", "bench._proxy_agent"]))
+        return self._ours("codehub-agent", (agent.stdout or sys.stdin.buffer).readline().decode().split())
+
+    def _ours(self, name: str, agent: list[str]) -> Door:
+        command = [sys.executable, "-m", "bench._proxy_server", str(self._upstream), *agent]
+        process = self._stack.enter_context(running(command))
         told = json.loads((process.stdout or sys.stdin.buffer).readline())
-        self.sites = told["sites"]
-        return Door("codehub", told["port"], psutil.Process(process.pid))
+        return Door(name, told["port"], psutil.Process(process.pid), told["sites"])
 
     def nginx(self) -> Door | None:
         program = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
@@ -80,7 +90,7 @@ class Doors:
         config = self._place / "nginx.conf"
         config.write_text(NGINX.format(place=self._place, upstream=self._upstream, port=port))
         process = self._stack.enter_context(running([program, "-c", str(config), "-p", str(self._place)]))
-        return opened(Door("nginx", port, psutil.Process(process.pid)))
+        return opened(Door("nginx", port, psutil.Process(process.pid), ANYBODY))
 
     def configurable_http_proxy(self) -> Door | None:
         program = installed_chp()
@@ -91,7 +101,7 @@ class Doors:
         command += ["--api-ip", "127.0.0.1", "--api-port", str(free_port()), "--log-level", "error"]
         environment = {**os.environ, "CONFIGPROXY_AUTH_TOKEN": "only-for-this-run"}
         process = self._stack.enter_context(running(command, environment))
-        return opened(Door("configurable-http-proxy", port, psutil.Process(process.pid)))
+        return opened(Door("configurable-http-proxy", port, psutil.Process(process.pid), ANYBODY))
 
 
 def node() -> str:

@@ -25,7 +25,7 @@ from codehub.adapters.system import RandomIds, SystemClock
 from codehub.domain.admission import Limits as Admission
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.accounts import NewUser
-from codehub.ports.runtime import Endpoint
+from codehub.ports.runtime import Endpoint, Inside
 from codehub.ports.stores import Actor
 from codehub.proxy.addresses import Addresses
 from codehub.proxy.front_door import DoorParts, FrontDoor
@@ -44,9 +44,9 @@ ACTOR = Actor("bench")
 class OneUpstream(MemoryRuntime):
     """Every workspace answers there."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
         super().__init__()
-        self._endpoint = Endpoint(host="127.0.0.1", port=port)
+        self._endpoint = endpoint
 
     async def endpoint(self, workspace_id: UUID) -> Endpoint | None:
         del workspace_id
@@ -88,11 +88,11 @@ class Town:
         assert entered is not None
         return f"{name}.localhost:8000", f"{VISIT_COOKIE}={entered[1]}"
 
-    def door(self, upstream: int) -> FrontDoor:
+    def door(self, upstream: int, ide: Endpoint | None = None) -> FrontDoor:
         parts = DoorParts(
             entrance=self.entrance,
             views=self.database.views(),
-            runtime=OneUpstream(upstream),
+            runtime=OneUpstream(ide or Endpoint(host="127.0.0.1", port=upstream)),
             bus=self.bus,
             activity=MemoryActivity(self.bus.world),
             traffic=self.database.traffic(),
@@ -104,10 +104,10 @@ class Town:
         return FrontDoor(parts, Limits(per_target=8192))
 
 
-async def serve(upstream: int) -> None:
+async def serve(upstream: int, ide: Endpoint | None) -> None:
     town = Town()
     sites = [await town.settle(f"bench-{number}") for number in range(PEOPLE)]
-    door = town.door(upstream)
+    door = town.door(upstream, ide)
 
     async def tell() -> None:
         await door.hears(1.0)
@@ -119,4 +119,7 @@ async def serve(upstream: int) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(int(sys.argv[1])))
+    behind = int(sys.argv[1])
+    agent = sys.argv[2:]
+    inside = Inside(behind, bytes.fromhex(agent[1])) if agent else None
+    uvloop.run(serve(behind, Endpoint(host="127.0.0.1", port=int(agent[0]), inside=inside) if agent else None))

@@ -23,7 +23,7 @@ from bench._proxy_doors import Door, Doors, running
 from bench._proxy_load import SITES
 
 CONNECTIONS = 64
-NAMES = ("nginx", "configurable-http-proxy", "codehub")
+NAMES = ("nginx", "configurable-http-proxy", "codehub", "codehub-agent")
 
 
 @dataclass
@@ -61,29 +61,29 @@ class Bench:
         for door in doors:
             figures = self.figures.setdefault(door.name, Figures(door.name))
             began = door.cpu_seconds()
-            found = load("requests", door.port, CONNECTIONS, self._seconds)
+            found = load("requests", door, CONNECTIONS, self._seconds)
             figures.cpu_us.append(1e6 * (door.cpu_seconds() - began) / found["total"])
             figures.requests.append(found["per_second"])
             figures.p50_ms.append(found["p50_ms"])
             figures.p99_ms.append(found["p99_ms"])
-            figures.heads.append(load("heads", door.port, CONNECTIONS, self._seconds)["per_second"])
+            figures.heads.append(load("heads", door, CONNECTIONS, self._seconds)["per_second"])
         for door in doors:
             figures = self.figures[door.name]
             began = door.cpu_seconds()
-            found = load("messages", door.port, CONNECTIONS, self._seconds)
+            found = load("messages", door, CONNECTIONS, self._seconds)
             figures.message_cpu_us.append(1e6 * (door.cpu_seconds() - began) / found["total"])
             figures.messages.append(found["per_second"])
         for door in doors:
             figures = self.figures[door.name]
             began = door.cpu_seconds()
-            figures.download_mb.append(load("download", door.port, self._size, 0)["bytes_per_second"] / 1e6)
+            figures.download_mb.append(load("download", door, self._size, 0)["bytes_per_second"] / 1e6)
             figures.download_cpu_s.append(door.cpu_seconds() - began)
 
     def measure_idle(self, door: Door) -> None:
         """What a thousand open sockets that say nothing cost in memory."""
         before = door.rss()
         command = [sys.executable, "-m", "bench._proxy_load", "idle", str(door.port), str(self._idle), "0"]
-        with running(command) as process:
+        with running(command, {**os.environ, SITES: json.dumps(door.sites)}) as process:
             assert process.stdout
             assert process.stdin
             process.stdout.readline()
@@ -93,11 +93,11 @@ class Bench:
             process.wait(30)
 
     def aims(self) -> list[Aim]:
-        ours = self.figures["codehub"]
+        ours, through = self.figures.get("codehub"), self.figures.get("codehub-agent")
         found: list[Aim] = []
 
         def aim(text: str, other: str, what: str, least: float | None = None, most: float | None = None) -> None:
-            if other in self.figures:
+            if ours is not None and other in self.figures:
                 ratio = ours.median(what) / self.figures[other].median(what)
                 met = ratio >= least if least is not None else ratio <= (most or 0.0)
                 found.append(Aim(text, round(ratio, 2), met))
@@ -108,12 +108,17 @@ class Bench:
         aim("messages/s at least 0.8 × nginx", "nginx", "messages", least=0.8)
         aim("200 MB download at least 0.8 × nginx", "nginx", "download_mb", least=0.8)
         aim("p99 at most 2 × nginx", "nginx", "p99_ms", most=2.0)
+        if ours is not None and through is not None:
+            for what in ("requests", "messages", "download_mb"):
+                ratio = through.median(what) / ours.median(what)
+                found.append(Aim(f"{what} through an agent at least 0.5 × without", round(ratio, 2), ratio >= 0.5))
         return found
 
 
-def load(what: str, port: int, amount: int, seconds: float) -> dict[str, float]:
-    command = [sys.executable, "-m", "bench._proxy_load", what, str(port), str(amount), str(seconds)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=60 + seconds)
+def load(what: str, door: Door, amount: int, seconds: float) -> dict[str, float]:
+    command = [sys.executable, "-m", "bench._proxy_load", what, str(door.port), str(amount), str(seconds)]
+    environ = {**os.environ, SITES: json.dumps(door.sites)}
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=60 + seconds, env=environ)
     found: dict[str, float] = json.loads(done.stdout)
     return found
 
@@ -146,10 +151,15 @@ def measure(bench: Bench, rounds: int, names: Sequence[str]) -> None:
         upstream = stack.enter_context(running([sys.executable, "-m", "bench._proxy_upstream"]))
         assert upstream.stdout
         doors = Doors(stack, Path(directory), int(upstream.stdout.readline()))
-        starts = dict(zip(NAMES, (doors.nginx, doors.configurable_http_proxy, doors.ours), strict=True))
+        starts = dict(
+            zip(
+                NAMES,
+                (doors.nginx, doors.configurable_http_proxy, doors.ours, doors.ours_through_an_agent),
+                strict=True,
+            )
+        )
         tried = {name: starts[name]() for name in NAMES if name in names}
         found = [door for door in tried.values() if door is not None]
-        os.environ[SITES] = json.dumps(doors.sites)  # for the load's processes
         for name in [name for name, door in tried.items() if door is None]:
             print(f"not compared, as it is not here: {name} (nginx-light of Debian, or npm)", file=sys.stderr)
         for number in range(rounds):

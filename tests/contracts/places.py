@@ -27,9 +27,10 @@ from codehub.adapters.objects import ObjectArchives
 from codehub.adapters.process import ProcessJobs, ProcessRuntime
 from codehub.adapters.process.jobs import PROGRAM
 from codehub.adapters.process.stragglers import stragglers
+from codehub.agent.dial import dial
 from codehub.ports.archives import Archives
 from codehub.ports.jobs import Jobs
-from codehub.ports.runtime import Runtime
+from codehub.ports.runtime import Endpoint, Runtime
 from tests.contracts.patience import eventually
 from tests.docker_engine import DockerHouse, engine_here, sweep
 
@@ -222,13 +223,13 @@ class DockerPlace:
         seen = (await self.runtime().containers([workspace_id]))[workspace_id]
         await (await engine.docker()).containers.container(seen.instance).kill()
 
-    async def listen(self, workspace_id: UUID, port: int = 0) -> int:
+    async def listen(self, workspace_id: UUID, port: int = 0, host: str = "127.0.0.1") -> int:
         runtime = self.runtime()
         await eventually(lambda: runtime.answers(workspace_id))
         endpoint = await runtime.endpoint(workspace_id)
         assert endpoint
-        reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
-        writer.write(f"GET /listen/0.0.0.0/{port}/hello HTTP/1.1\r\n\r\n".encode())
+        reader, writer = await _open(endpoint)
+        writer.write(f"GET /listen/{host}/{port}/hello HTTP/1.1\r\n\r\n".encode())
         body = (await reader.read()).rpartition(b"\r\n\r\n")[2]
         writer.close()
         return int(body)
@@ -251,6 +252,14 @@ class DockerPlace:
         for engine in self._engines:
             await engine.close()
         self._archives.close()
+
+
+async def _open(endpoint: Endpoint) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    assert endpoint.host
+    assert endpoint.port
+    assert endpoint.inside
+    proven = await dial((endpoint.host, endpoint.port), endpoint.inside.key, endpoint.inside.port)
+    return await asyncio.open_connection(sock=proven)
 
 
 def environments() -> Iterator[tuple[int, bytes]]:

@@ -1,6 +1,7 @@
 """What only Docker can do to us: names that others have, containers half made, an engine that is away."""
 
 import asyncio
+import subprocess
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -39,10 +40,16 @@ async def spec(runtime: DockerRuntime) -> ContainerSpec:
     return ContainerSpec(key, volume_name(key, 1), "", {}, Share(memory_bytes=64 << 20))
 
 
+async def payload_of(runtime: DockerRuntime, spec: ContainerSpec) -> payloads.Payload:
+    launch = await runtime.launch(spec.image_ref or runtime.site.workspace_image)
+    assert launch is not None
+    return payloads.workspace(runtime.site, spec, launch)
+
+
 async def made(runtime: DockerRuntime, spec: ContainerSpec) -> str:
     """As by somebody who died before it was started."""
     docker = await runtime.engine.docker()
-    payload = payloads.workspace(runtime.site, spec)
+    payload = await payload_of(runtime, spec)
     created = await docker.containers.create(payload, name=container_name(spec.workspace_id))
     key: str = created.id
     return key
@@ -52,7 +59,7 @@ async def test_a_volume_that_an_operators_container_has_is_kept_and_it_says_whos
     runtime: DockerRuntime, spec: ContainerSpec
 ) -> None:
     docker = await runtime.engine.docker()
-    image = payloads.workspace(runtime.site, spec)["Image"]
+    image = runtime.site.workspace_image
     foreign = await docker.containers.create({"Image": image, "HostConfig": {"Binds": [f"{spec.volume}:/backup"]}})
     try:
         with pytest.raises(VolumeInUse, match=f"remove the container that has it .*{foreign.id}"):
@@ -226,3 +233,61 @@ async def test_an_engine_that_is_not_there_leaves_all_unknown(place: DockerPlace
     with pytest.raises(Unreachable):
         await anext(runtime.hints())
     await engine.close()
+
+
+async def test_one_that_was_started_before_there_were_agents_is_reached_until_it_ends(
+    place: DockerPlace, runtime: DockerRuntime, spec: ContainerSpec
+) -> None:
+    launch = await runtime.launch(runtime.site.workspace_image)
+    assert launch is not None
+    payload = payloads.workspace(runtime.site, spec, launch)
+    payload["Env"].pop()
+    payload["Entrypoint"] = list(launch.command)
+    docker = await runtime.engine.docker()
+    older = await docker.containers.create(payload, name=container_name(spec.workspace_id))
+    await older.start()
+    await eventually(lambda: runtime.answers(spec.workspace_id))
+    found = await runtime.endpoint(spec.workspace_id)
+    assert found is not None
+    assert (found.port, found.inside, found.instance) == (payloads.PORT, None, older.id)
+    await runtime.start_container(spec)
+    assert (await runtime.containers())[spec.workspace_id].instance == older.id, "whoever works there is left alone"
+    await place.exit_by_itself(spec.workspace_id)
+    await runtime.start_container(spec)
+    await eventually(lambda: runtime.answers(spec.workspace_id))
+    found = await runtime.endpoint(spec.workspace_id)
+    assert found is not None
+    assert found.inside is not None
+    assert found.instance is None
+
+
+async def test_an_image_without_a_command_is_told(runtime: DockerRuntime, spec: ContainerSpec) -> None:
+    image = f"{runtime.site.install_id}:latest"
+    made = f"FROM {runtime.site.workspace_image}\nENTRYPOINT []\nCMD []\n"
+    subprocess.run(["docker", "build", "--tag", image, "-"], input=made.encode(), check=True, capture_output=True)
+    try:
+        with pytest.raises(BackendError, match="names no command") as refused:
+            await runtime.start_container(ContainerSpec(spec.workspace_id, spec.volume, image))
+    finally:
+        subprocess.run(["docker", "rmi", image], check=True, capture_output=True)
+    assert refused.value.reason is ErrorReason.IMAGE_PULL_FAILED
+
+
+async def test_each_start_has_a_key_of_its_own(runtime: DockerRuntime, spec: ContainerSpec) -> None:
+    keys = set()
+    for _ in range(2):
+        await runtime.start_container(spec)
+        found = await runtime.endpoint(spec.workspace_id)
+        assert found is not None
+        assert found.inside is not None
+        keys.add(found.inside.key)
+        await runtime.remove_container(spec.workspace_id)
+    assert len(keys) == 2
+
+
+async def test_an_agent_s_volume_that_was_removed_is_made_again(runtime: DockerRuntime, spec: ContainerSpec) -> None:
+    await runtime.start_container(spec)
+    await runtime.remove_container(spec.workspace_id)
+    await runtime.engine.delete_volume(await runtime._agent.name())
+    await runtime.start_container(spec)
+    await eventually(lambda: runtime.answers(spec.workspace_id))

@@ -239,7 +239,8 @@ async def test_a_port_is_found_while_somebody_of_the_workspace_listens(
     port = await place.listen(spec.workspace_id)
     found = await runtime.port_endpoint(spec.workspace_id, port)
     assert found is not None
-    assert (found.port, found.socket, bool(found.host)) == (port, None, True)
+    inside = found.inside.port if found.inside else found.port
+    assert (inside, found.socket, bool(found.host)) == (port, None, True)
     assert await place.runtime().port_endpoint(spec.workspace_id, port) == found, "whoever looks"
     assert await runtime.port_endpoint(spec.workspace_id, 1) is None
     await runtime.remove_container(spec.workspace_id)

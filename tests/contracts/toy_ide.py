@@ -1,7 +1,8 @@
 """Stands for the IDE: a few lines of HTTP. `python toy_ide.py SOCKET|PORT [--deaf | --stubborn | --spawn]`.
 
 Asked for `/listen/HOST/PORT/WORD`, it leaves a program behind that listens there and says WORD to whoever connects; the
-answer is the port. `shared`, `only6` as a further word set the socket's option of that kind.
+answer is the port. `shared`, `only6` as a further word set the socket's option of that kind. Whoever is asked for
+`/for/NAME` writes that down in its log.
 
 deaf: listens but never answers. stubborn: does not end when asked. spawn: leaves a daemon that hides in a session of
 its own and ignores being asked.
@@ -80,7 +81,10 @@ def main() -> None:
         while True:
             connection, _ = server.accept()
             with connection:
-                body = answer(connection.recv(4096))
+                request = connection.recv(4096)
+                if b"/for/" in request:
+                    print(request.partition(b"\r\n")[0].decode(), flush=True)
+                body = answer(request)
                 if "--deaf" in options:
                     time.sleep(600)
                 head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"

@@ -3,7 +3,21 @@
 from dataclasses import replace
 from uuid import UUID
 
-from codehub.adapters.docker.payloads import JobStore, Site, job, network, probe, volume, walls, workspace
+from codehub.adapters.docker.payloads import (
+    JobStore,
+    Launch,
+    Site,
+    agent_filling,
+    agent_volume,
+    agent_volume_name,
+    job,
+    key_of,
+    network,
+    probe,
+    volume,
+    walls,
+    workspace,
+)
 from codehub.ports.jobs import JobKind, JobSpec, StoreOwner
 from codehub.ports.runtime import ContainerSpec, Share
 
@@ -16,6 +30,15 @@ HOME_MOUNT = {
     "Target": "/home/coder",
     "VolumeOptions": {"Labels": {"codehub.stray": "1"}},
 }
+AGENT_MOUNT = {
+    "Type": "volume",
+    "Source": "agent-1",
+    "Target": "/usr/local/lib/codehub-agent",
+    "ReadOnly": True,
+    "VolumeOptions": {"NoCopy": True, "Labels": {"codehub.stray": "1"}},
+}
+AGENT = "/usr/local/lib/codehub-agent"
+LAUNCH = Launch(["serve", "--here"], "agent-1", bytes(range(32)))
 CONFINED = {
     "CapDrop": ["ALL"],
     "SecurityOpt": ["no-new-privileges:true"],
@@ -31,8 +54,10 @@ CONFINED = {
 
 def test_a_workspace() -> None:
     share = Share(cpu=0.5, memory_bytes=GIB, pids=100)
-    spec = ContainerSpec(KEY, "ws-home", "theirs:2", {"B": "2", "A": "1", "HOME": "/elsewhere"}, share)
-    payload = workspace(SITE, spec)
+    spec = ContainerSpec(
+        KEY, "ws-home", "theirs:2", {"B": "2", "A": "1", "HOME": "/elsewhere", "CODEHUB_AGENT_KEY": "00"}, share
+    )
+    payload = workspace(SITE, spec, LAUNCH)
     digest = payload["Labels"].pop("codehub.spec")
     assert len(digest) == 16
     scratch = f"rw,nosuid,nodev,mode=1777,size={GIB // 2}"
@@ -41,8 +66,13 @@ def test_a_workspace() -> None:
         "Hostname": "workspace",
         "User": "1000:1000",
         "WorkingDir": "/home/coder",
-        "Env": ["A=1", "B=2", "HOME=/home/coder"],
-        "ExposedPorts": {"8080/tcp": {}},
+        "Env": ["A=1", "B=2", "HOME=/home/coder", f"CODEHUB_AGENT_KEY={bytes(range(32)).hex()}"],
+        "Entrypoint": [
+            *(f"{AGENT}/lib/loader", "--library-path", f"{AGENT}/lib", f"{AGENT}/bin/codehub-agent"),
+            *("-I", "-S", "-B", "-m", "codehub.agent", "serve", "--here"),
+        ],
+        "Cmd": [],
+        "ExposedPorts": {"61079/tcp": {}},
         "Labels": {
             "codehub.install": "here",
             "codehub.workspace": str(KEY),
@@ -52,7 +82,7 @@ def test_a_workspace() -> None:
         "HostConfig": {
             **CONFINED,
             "NetworkMode": "codehub-net",
-            "Mounts": [HOME_MOUNT],
+            "Mounts": [HOME_MOUNT, AGENT_MOUNT],
             "Tmpfs": {"/tmp": scratch, "/var/tmp": scratch, "/run": scratch},
             "NanoCpus": 500_000_000,
             "Memory": GIB,
@@ -63,7 +93,7 @@ def test_a_workspace() -> None:
 
 
 def test_what_a_template_leaves_open_is_the_runtimes_own() -> None:
-    payload = workspace(SITE, ContainerSpec(KEY, "ws-home", ""))
+    payload = workspace(SITE, ContainerSpec(KEY, "ws-home", ""), LAUNCH)
     host = payload["HostConfig"]
     assert payload["Image"] == "ide:1"
     assert (host["NanoCpus"], host["Memory"], host["PidsLimit"]) == (2_000_000_000, 2 * GIB, 512)
@@ -71,14 +101,44 @@ def test_what_a_template_leaves_open_is_the_runtimes_own() -> None:
 
 def test_another_spec_has_another_digest() -> None:
     specs = [ContainerSpec(KEY, "ws-home", image, env) for image in ("", "b") for env in ({}, {"A": "1"})]
-    digests = [workspace(SITE, spec)["Labels"]["codehub.spec"] for spec in specs]
+    digests = [workspace(SITE, spec, LAUNCH)["Labels"]["codehub.spec"] for spec in specs]
     assert len(set(digests)) == 4
-    assert workspace(SITE, specs[0])["Labels"]["codehub.spec"] == digests[0]
+    again = workspace(SITE, specs[0], Launch(LAUNCH.command, LAUNCH.agent, bytes(32)))
+    assert again["Labels"]["codehub.spec"] == digests[0], "each start has its own key"
+
+
+def test_a_key_is_in_no_words_of_ours_and_is_found_again() -> None:
+    payload = workspace(SITE, ContainerSpec(KEY, "ws-home", ""), LAUNCH)
+    assert key_of(payload["Env"]) == LAUNCH.key
+    assert LAUNCH.key.hex() not in repr(payload["Labels"]) + repr(payload["Entrypoint"])
+    assert repr(LAUNCH.key) not in repr(LAUNCH)
+    assert key_of(["HOME=/home/coder"]) is None, "one that was started before there were agents"
+
+
+def test_the_agent_s_volume_is_filled_from_our_image() -> None:
+    ours = {"codehub.install": "here", "codehub.role": "agent"}
+    name = agent_volume_name(SITE, "sha256:" + "ab" * 32)
+    assert name == "codehub-agent-here-" + "ab" * 6
+    assert agent_volume(SITE, name) == {"Name": name, "Driver": "local", "Labels": ours}
+    mount = {"Type": "volume", "Source": name, "Target": "/mnt", "VolumeOptions": {"NoCopy": True}}
+    filling = agent_filling(SITE, name)
+    assert filling["Cmd"][0] == "-c"
+    assert filling["HostConfig"] == {
+        **CONFINED,
+        "NetworkMode": "none",
+        "Mounts": [mount],
+        "NanoCpus": 1_000_000_000,
+        "Memory": 128 * MIB,
+        "MemorySwap": 128 * MIB,
+        "PidsLimit": 32,
+    }
+    del filling["Cmd"], filling["HostConfig"]
+    assert filling == {"Image": "codehub:1", "User": "0:0", "Entrypoint": ["sh"], "Labels": ours}
 
 
 def test_a_probe_is_confined_as_the_workspace_is() -> None:
     spec = ContainerSpec(KEY, "ws-home", "")
-    probing, real = probe(SITE, spec, ["sh", "-c", "id"]), workspace(SITE, spec)
+    probing, real = probe(SITE, spec, ["sh", "-c", "id"], "agent-1"), workspace(SITE, spec, LAUNCH)
     assert probing["HostConfig"] == real["HostConfig"]
     assert (probing["Entrypoint"], probing["Cmd"]) == (["sh"], ["-c", "id"])
     assert probing["Labels"]["codehub.role"] == "probe"

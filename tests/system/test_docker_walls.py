@@ -4,6 +4,7 @@ Each fails, and the others live. What is tried does listen: the same attempt fro
 
 import asyncio
 import socket
+import subprocess
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,11 +15,13 @@ import pytest_asyncio
 
 from codehub.adapters.docker import DockerRuntime
 from codehub.adapters.docker.firewall import NEVER, PRIVATE
+from codehub.adapters.docker.payloads import PORT
 from codehub.adapters.docker.walls import Walls
 from codehub.domain.naming import container_name, volume_name
 from codehub.ports.runtime import ContainerSpec, Share
 from tests.contracts.patience import eventually
 from tests.docker_engine import WORKSPACE_IMAGE, DockerHouse, engine_here, sweep
+from tests.proxy.doors import Door
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
@@ -129,9 +132,40 @@ async def test_another_workspace_is_out_of_reach_by_address_and_by_name(here: Ne
     assert await here.reached(ways) == []
 
 
+async def test_the_ide_is_not_at_the_containers_address(here: Neighbourhood) -> None:
+    """Only the agent leads there, and asks for a proof: else every account of the machine could use it."""
+    endpoint = await here.runtime.endpoint(here.mine)
+    assert endpoint is not None
+    assert endpoint.host is not None
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((endpoint.host, PORT), 5)
+    assert await here.runtime.answers(here.mine)
+
+
+async def test_a_server_on_loopback_inside_is_reached_through_the_front_door(here: Neighbourhood) -> None:
+    serve = ["python3", "-m", "http.server", "--bind", "127.0.0.1", "3001"]
+    subprocess.run(["docker", "exec", "--detach", container_name(here.mine), *serve], check=True)
+
+    async def listens() -> bool:
+        return await here.runtime.port_endpoint(here.mine, 3001) is not None
+
+    await eventually(listens, 60)
+    endpoint = await here.runtime.port_endpoint(here.mine, 3001)
+    assert endpoint is not None
+    async with Door(endpoint) as door:
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: 3001--demo.localhost\r\nConnection: close\r\n\r\n")
+        answer = await reader.read(-1)
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"Directory listing" in answer
+    assert await here.runtime.port_endpoint(here.theirs, 3001) is None
+
+
 async def test_a_try_from_inside_can_succeed(here: Neighbourhood) -> None:
     """Else the others would prove nothing."""
-    script = "python3 -m http.server 9999 & sleep 2; timeout 3 bash -c '</dev/tcp/127.0.0.1/9999' && echo reached"
+    connect = "timeout 3 bash -c '</dev/tcp/127.0.0.1/9999' && echo reached && break"
+    script = f"python3 -m http.server 9999 & for _ in $(seq 300); do {connect}; sleep 0.1; done"
     assert "reached" in await here.says(script)
 
 

@@ -59,14 +59,27 @@ class IsolationReport:
     holds: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A port inside a workspace, behind the agent that runs there. `key`: of this very start, by which the agent proves
+    whose it is and we prove who we are; it is shown nowhere."""
+
+    port: int
+    key: bytes = field(repr=False)
+
+
 class Endpoint(NamedTuple):
     """Where the IDE, or a port inside, answers: a unix socket path or host and port. `network`: the path of a unix
-    socket whose server hands out, to each who connects, an IPv4 and an IPv6 socket of the network that `host` is in."""
+    socket whose server hands out, to each who connects, an IPv4 and an IPv6 socket of the network that `host` is in.
+    With `inside`, host and port are the agent's, and nothing passes before it has proven itself."""
 
     socket: str | None = None
     host: str | None = None
     port: int | None = None
     network: str | None = None
+    inside: Inside | None = None
+    instance: str | None = None
+    """Of a container without an agent: whoever has connected looks once more whether it is still this one's address."""
 
 
 class Runtime(Protocol):

@@ -1,18 +1,23 @@
 """Opening a connection to where a workspace answers, and to nowhere else.
 
-A workspace may write the directory its socket is in. The socket is therefore looked up without following a link and
-connected to through what was found, so that nothing planted meanwhile leads us to another's socket. A workspace with a
-network of its own has ports that are not this machine's: we are handed a socket of that network, and connect it.
+An address may be another person's a moment later: the agent behind it proves that it is this start's before a byte of a
+request is sent. A workspace may write the directory its socket is in. The socket is therefore looked up without
+following a link and connected to through what was found, so that nothing planted meanwhile leads us to somebody else's.
+A workspace with a network of its own has ports that are not this machine's: we are handed a socket of that network, and
+connect it.
 """
 
 import asyncio
 import os
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from codehub.agent.dial import dial
+from codehub.domain.errors import CodeHubError
 from codehub.ports.runtime import Endpoint
+from codehub.proxy.gate import Confirm
 
 Connection = TypeVar("Connection", bound=asyncio.Protocol)
 
@@ -20,8 +25,8 @@ _HANDED_OUT = 2
 _HANDING_OUT_SECONDS = 5.0
 
 
-async def connect(endpoint: Endpoint, make: Callable[[], Connection]) -> Connection:
-    """Raises OSError when nobody answers there."""
+async def connect(endpoint: Endpoint, make: Callable[[], Connection], confirm: Confirm | None = None) -> Connection:
+    """Raises OSError when nobody answers there, or it is not `confirm`ed that the workspace still has that address."""
     loop = asyncio.get_running_loop()
     if endpoint.socket is not None:
         return await _connect_socket(loop, endpoint.socket, make)
@@ -29,8 +34,45 @@ async def connect(endpoint: Endpoint, make: Callable[[], Connection]) -> Connect
         raise OSError("this endpoint names neither a socket nor a host and port")
     if endpoint.network is not None:
         return await _connect_inside(loop, endpoint.network, (endpoint.host, endpoint.port), make)
-    _, connection = await loop.create_connection(make, endpoint.host, endpoint.port)
+    address = endpoint.host, endpoint.port
+    if endpoint.inside is not None:
+        proven = await dial(address, endpoint.inside.key, endpoint.inside.port)
+    elif confirm is not None:
+        proven = await _confirmed(loop, address, confirm)
+    else:
+        _, connection = await loop.create_connection(make, *address)
+        return connection
+    _, connection = await loop.create_connection(make, sock=proven)
     return connection
+
+
+def confirmation(endpoint: Endpoint, look: Callable[[], Awaitable[Endpoint | None]]) -> Confirm | None:
+    """None: it proves itself, or its place never passes to another. A runtime that does not answer confirms nothing."""
+    if endpoint.instance is None:
+        return None
+
+    async def confirm() -> bool:
+        try:
+            return await look() == endpoint
+        except CodeHubError:
+            return False
+
+    return confirm
+
+
+async def _confirmed(loop: asyncio.AbstractEventLoop, address: tuple[str, int], confirm: Confirm) -> socket.socket:
+    """If it has the address after we have connected, it had it when we did: nobody else is at the other end."""
+    sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await loop.sock_connect(sock, address)
+        if not await confirm():
+            raise ConnectionError(f"{address[0]} is no longer this workspace's address")
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 async def _connect_socket(loop: asyncio.AbstractEventLoop, path: str, make: Callable[[], Connection]) -> Connection:

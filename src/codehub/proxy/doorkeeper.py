@@ -20,6 +20,7 @@ from codehub.ports.runtime import Endpoint, Runtime
 from codehub.proxy.activity import Activities
 from codehub.proxy.addresses import Addresses, Platform, WorkspaceHost, app_path, is_port_proxy
 from codehub.proxy.call import Call, accepts_pages, spoken
+from codehub.proxy.connect import confirmation
 from codehub.proxy.directory import Directory, Entry
 from codehub.proxy.gate import Cap, Failure, Forward, Respond, Route, Verdict, Wait
 from codehub.proxy.handover import OPEN_PATH, Handover, way_in
@@ -258,6 +259,7 @@ class Doorkeeper:
         target = call.target
         forward = Forward(
             entry.endpoint,
+            confirm=confirmation(entry.endpoint, lambda: self._runtime.endpoint(entry.workspace.id)),
             label=Label(visitor, credential, entry),
             target=target if call.by_path else None,
             shares_origin=call.by_path,
@@ -298,6 +300,7 @@ class Doorkeeper:
         self._activities.requested(entry, call.head.method, call.target, call.head.fields.body_length, port)
         return Forward(
             endpoint,
+            confirm=confirmation(endpoint, lambda: self._runtime.port_endpoint(entry.workspace.id, port)),
             label=Label(visitor, credential, entry),
             tap=lambda: AppPresence(lambda: self._activities.seen(entry)),
             holder=visitor.user.id,

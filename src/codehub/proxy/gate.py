@@ -45,6 +45,9 @@ class Tap(Protocol):
         ...
 
 
+Confirm = Callable[[], Awaitable[bool]]
+
+
 @dataclass(frozen=True, slots=True)
 class Forward:
     """Pass it on. One object may serve any number of requests."""
@@ -60,6 +63,8 @@ class Forward:
     """Whom its upgraded sockets are counted for."""
     kept_for: object = None
     """Kept connections serve only forwards that agree on this: an address may be another's a moment later."""
+    confirm: Confirm | None = None
+    """Asked of a connection that is made, before anything passes: whether the workspace still has that address."""
     route: Route = ELSEWHERE
     shares_origin: bool = False
     """It is served within the platform's own origin: what it says of that whole origin does not pass."""

@@ -12,7 +12,7 @@ import structlog
 
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.connect import connect
-from codehub.proxy.gate import Failure
+from codehub.proxy.gate import Confirm, Failure
 from codehub.proxy.upstream import Upstream
 
 if TYPE_CHECKING:
@@ -23,12 +23,19 @@ log = structlog.get_logger()
 
 
 class Pool:
-    __slots__ = ("_connecting", "_forget", "_idle", "_open", "_queue", "_server", "endpoint")
+    __slots__ = ("_confirm", "_connecting", "_forget", "_idle", "_open", "_queue", "_server", "endpoint")
 
-    def __init__(self, endpoint: Endpoint, server: "ProxyServer", forget: Callable[["Pool"], None]) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        server: "ProxyServer",
+        forget: Callable[["Pool"], None],
+        confirm: Confirm | None = None,
+    ) -> None:
         self.endpoint = endpoint
         self._server = server
         self._forget = forget
+        self._confirm = confirm
         self._idle: list[Upstream] = []
         self._queue: deque[Client] = deque()
         self._open = 0
@@ -103,7 +110,7 @@ class Pool:
     async def _connect_for(self, client: "Client") -> None:
         try:
             async with asyncio.timeout(self._server.limits.connect_seconds):
-                upstream = await connect(self.endpoint, lambda: Upstream(self, self._server.limits))
+                upstream = await connect(self.endpoint, lambda: Upstream(self, self._server.limits), self._confirm)
         except asyncio.CancelledError:
             self.gone(None)
             raise

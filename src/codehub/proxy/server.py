@@ -284,7 +284,9 @@ class ProxyServer:
         key = forward.endpoint, forward.kept_for
         pool = self._pools.get(key)
         if pool is None:
-            pool = self._pools[key] = Pool(forward.endpoint, self, lambda pool: self._forget_pool(key, pool))
+            pool = self._pools[key] = Pool(
+                forward.endpoint, self, lambda pool: self._forget_pool(key, pool), forward.confirm
+            )
         return pool
 
     def _forget_pool(self, key: tuple[Endpoint, object], pool: Pool) -> None:

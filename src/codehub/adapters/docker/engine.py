@@ -218,14 +218,17 @@ class Engine:
         return found
 
     async def has_image(self, name: str) -> bool:
+        return await self.image(name) is not None
+
+    async def image(self, name: str) -> Mapping[str, Any] | None:
         async with glancing():
             try:
-                await (await self.docker()).images.inspect(name)
+                found: Mapping[str, Any] = await (await self.docker()).images.inspect(name)
             except DockerError as error:
                 if error.status in {NOT_FOUND, BAD_REQUEST}:  # the latter: no image could have such a name
-                    return False
+                    return None
                 raise
-        return True
+        return found
 
     def _client(self) -> Docker:
         # Not the docker command's contexts: what we use is said by our own environment alone.

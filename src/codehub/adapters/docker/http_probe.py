@@ -1,8 +1,12 @@
-"""Is there an IDE at that address? Any HTTP status line counts: a login page, even an error, is an IDE that is up."""
+"""Does a workspace's IDE answer? Any HTTP status line counts: a login page, even an error, is an IDE that is up.
+
+It is asked the way that everything goes, through the agent, so that nobody else's answer is taken for it.
+"""
 
 import asyncio
 from contextlib import suppress
 
+from codehub.agent.dial import dial
 from codehub.ports.runtime import Endpoint
 
 _ANSWER_SECONDS = 2.0
@@ -13,7 +17,7 @@ async def accepts(endpoint: Endpoint) -> bool:
     """Does anybody listen there?"""
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
-            _, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+            _, writer = await _open(endpoint)
     except (OSError, TimeoutError):
         return False
     writer.close()
@@ -23,7 +27,7 @@ async def accepts(endpoint: Endpoint) -> bool:
 async def answers_http(endpoint: Endpoint) -> bool:
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
-            reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+            reader, writer = await _open(endpoint)
             try:
                 writer.write(_QUESTION)
                 return (await reader.read(5)).startswith(b"HTTP/")
@@ -33,3 +37,10 @@ async def answers_http(endpoint: Endpoint) -> bool:
                     await writer.wait_closed()
     except (OSError, TimeoutError):
         return False
+
+
+async def _open(endpoint: Endpoint) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    if endpoint.inside is None or endpoint.host is None or endpoint.port is None:
+        return await asyncio.open_connection(endpoint.host, endpoint.port)
+    proven = await dial((endpoint.host, endpoint.port), endpoint.inside.key, endpoint.inside.port)
+    return await asyncio.open_connection(sock=proven)

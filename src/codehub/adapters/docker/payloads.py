@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from codehub.agent.bundle import COMMAND as AGENT_COMMAND
+from codehub.agent.bundle import PLACE as AGENT_PLACE
+from codehub.agent.handshake import AGENT_PORT, KEY_VARIABLE
 from codehub.domain.naming import INSTALL_LABEL, OPERATION_LABEL, WORKSPACE_LABEL
 from codehub.ports.jobs import JobKind, JobSpec
 from codehub.ports.runtime import ContainerSpec, Share
@@ -27,8 +30,10 @@ STRAY_LABEL = "codehub.stray"
 """On a volume that the engine made by itself, because the one that a container names had just gone."""
 
 WORKSPACE, JOB, PROBE, WALLS, MONITOR, TRIAL = "workspace", "job", "probe", "walls", "isolation-monitor", "trial"
+AGENT = "agent"
 
 HOME = "/home/coder"
+AGENT_NEW = "/mnt"
 PORT = 8080
 USER = "1000:1000"
 GIB, MIB = 1 << 30, 1 << 20
@@ -92,33 +97,86 @@ def network(site: Site) -> Payload:
     }
 
 
-def workspace(site: Site, spec: ContainerSpec) -> Payload:
-    payload = _confined(site, spec, WORKSPACE)
-    payload["ExposedPorts"] = {f"{PORT}/tcp": {}}
+def agent_volume_name(site: Site, image_id: str) -> str:
+    return f"codehub-agent-{site.install_id[:12]}-{image_id.removeprefix('sha256:')[:12]}"
+
+
+def agent_volume(site: Site, name: str) -> Payload:
+    return {"Name": name, "Driver": "local", "Labels": {INSTALL_LABEL: site.install_id, ROLE_LABEL: AGENT}}
+
+
+_FILL = f"""\
+cd {AGENT_NEW} && flock .lock sh -c '
+    [ -e .complete ] || {{ rm -rf bin lib && cp -a {AGENT_PLACE}/bin {AGENT_PLACE}/lib . && : > .complete; }}
+'
+"""
+"""Whoever is killed on the way leaves it incomplete, and the next begins anew; two at once wait for each other."""
+
+
+def agent_filling(site: Site, name: str) -> Payload:
+    return {
+        "Image": site.codehub_image,
+        "User": "0:0",
+        "Entrypoint": ["sh"],
+        "Cmd": ["-c", _FILL],
+        "Labels": {INSTALL_LABEL: site.install_id, ROLE_LABEL: AGENT},
+        "HostConfig": {
+            "NetworkMode": "none",
+            "Mounts": [{"Type": "volume", "Source": name, "Target": AGENT_NEW, "VolumeOptions": {"NoCopy": True}}],
+            "ReadonlyRootfs": True,
+            **_walls(),
+            **_limits(Share(cpu=1.0, memory_bytes=128 * MIB, pids=32)),
+        },
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a workspace's container begins. `command`: its image's own, which the agent runs. `agent`: the volume that
+    the agent is in. `key`: of this start alone; it is not part of what tells one specification from another."""
+
+    command: Sequence[str]
+    agent: str
+    key: bytes = field(repr=False)
+
+
+def workspace(site: Site, spec: ContainerSpec, launch: Launch) -> Payload:
+    payload = _confined(site, spec, WORKSPACE, launch.agent)
+    payload["Entrypoint"] = [*AGENT_COMMAND, *launch.command]
+    payload["Cmd"] = []
+    payload["ExposedPorts"] = {f"{AGENT_PORT}/tcp": {}}
     payload["Labels"][SPEC_LABEL] = digest(payload)
+    payload["Env"].append(f"{KEY_VARIABLE}={launch.key.hex()}")
     return payload
 
 
-def probe(site: Site, spec: ContainerSpec, argv: Sequence[str]) -> Payload:
+def key_of(env: Sequence[str]) -> bytes | None:
+    """That of the start, in a container's own description; None in one that was started before there were agents."""
+    found = [value for name, _, value in (line.partition("=") for line in env) if name == KEY_VARIABLE]
+    return bytes.fromhex(found[-1]) if found else None
+
+
+def probe(site: Site, spec: ContainerSpec, argv: Sequence[str], agent: str) -> Payload:
     """A command confined exactly as the workspace's IDE is."""
-    payload = _confined(site, spec, PROBE)
+    payload = _confined(site, spec, PROBE, agent)
     return {**payload, "Entrypoint": list(argv[:1]), "Cmd": list(argv[1:])}
 
 
-def _confined(site: Site, spec: ContainerSpec, role: str) -> Payload:
+def _confined(site: Site, spec: ContainerSpec, role: str, agent: str) -> Payload:
     share = spec.share.filled(site.share)
     memory = share.memory_bytes or 2 * GIB
+    env = {name: value for name, value in spec.env.items() if name != KEY_VARIABLE} | {"HOME": HOME}
     scratch = f"rw,nosuid,nodev,mode=1777,size={memory // 2}"
     return {
         "Image": spec.image_ref or site.workspace_image,
         "Hostname": "workspace",
         "User": USER,
         "WorkingDir": HOME,
-        "Env": [f"{name}={value}" for name, value in sorted({**spec.env, "HOME": HOME}.items())],
+        "Env": [f"{name}={value}" for name, value in sorted(env.items())],
         "Labels": {**labels(site, spec.workspace_id, role), VOLUME_LABEL: spec.volume},
         "HostConfig": {
             "NetworkMode": site.network,
-            "Mounts": [_home(spec.volume)],
+            "Mounts": [_home(spec.volume), _agent(agent)],
             "Tmpfs": {"/tmp": scratch, "/var/tmp": scratch, "/run": scratch},  # noqa: S108 - inside the container
             "ReadonlyRootfs": True,
             **_walls(),
@@ -207,6 +265,11 @@ def digest(payload: Mapping[str, Any]) -> str:
 def _home(name: str) -> Payload:
     # Never by the way: what the engine makes on its own is known by this label, and is thrown away.
     return {"Type": "volume", "Source": name, "Target": HOME, "VolumeOptions": {"Labels": {STRAY_LABEL: "1"}}}
+
+
+def _agent(name: str) -> Payload:
+    options = {"NoCopy": True, "Labels": {STRAY_LABEL: "1"}}
+    return {"Type": "volume", "Source": name, "Target": AGENT_PLACE, "ReadOnly": True, "VolumeOptions": options}
 
 
 def _walls() -> Payload:

@@ -5,6 +5,7 @@ container that was made and not started, by whoever died in between, is started 
 """
 
 import asyncio
+import os
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +16,7 @@ from uuid import UUID, uuid4
 from aiodocker import DockerError
 
 from codehub.adapters.docker import payloads
+from codehub.adapters.docker.agent_volume import AgentVolume
 from codehub.adapters.docker.engine import CONFLICT, NOT_FOUND, Engine, doing
 from codehub.adapters.docker.first_answers import FirstAnswers
 from codehub.adapters.docker.hints import Hints
@@ -30,15 +32,17 @@ from codehub.adapters.docker.payloads import (
     STRAY_LABEL,
     VOLUME_LABEL,
     WORKSPACE,
+    Launch,
     Payload,
     Site,
 )
 from codehub.adapters.docker.sizes import make_volume
 from codehub.adapters.docker.walls import Walls
+from codehub.agent.handshake import AGENT_PORT, KEY_BYTES
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
 from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL, container_name, job_name
-from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Share
+from codehub.ports.runtime import ContainerSpec, Endpoint, Inside, IsolationReport, Pulling, Share
 
 _FEW = 50
 """Up to so many are looked up by name; above, all are listed: one question either way."""
@@ -66,6 +70,7 @@ class DockerRuntime:
         self.engine = engine
         self.site = site
         self.walls = walls or Walls(engine, site)
+        self._agent = AgentVolume(engine, site)
         self._grace = grace_seconds
         self._pulls = Pulls(engine)
         self._first_answers = FirstAnswers(self.endpoint)
@@ -106,20 +111,28 @@ class DockerRuntime:
         return endpoint is not None and await answers_http(endpoint)
 
     async def endpoint(self, workspace_id: UUID) -> Endpoint | None:
-        container = (await self._listed(WORKSPACE, [workspace_id], container_name)).get(workspace_id)
-        if container is None or container["State"] not in _ALIVE:
-            return None
-        attached = container["NetworkSettings"]["Networks"].get(self.site.network) or {}
-        address = attached.get("IPAddress")
-        return Endpoint(host=address, port=PORT) if address else None
+        return await self._inside(workspace_id, PORT)
 
     async def port_endpoint(self, workspace_id: UUID, port: int) -> Endpoint | None:
-        """At the container's own address, which nobody else has; what listens on its loopback alone is not there."""
-        ide = await self.endpoint(workspace_id)
-        if ide is None:
+        """Wherever it listens inside, on loopback too."""
+        found = await self._inside(workspace_id, port)
+        return found if found is not None and await accepts(found) else None
+
+    async def _inside(self, workspace_id: UUID, port: int) -> Endpoint | None:
+        """Address and key are of the same container: both are in one answer of the engine's."""
+        container = await self.engine.container(container_name(workspace_id))
+        if container is None or not container["State"]["Running"]:
             return None
-        found = Endpoint(host=ide.host, port=port)
-        return found if await accepts(found) else None
+        labels = container["Config"]["Labels"] or {}
+        if labels.get(INSTALL_LABEL) != self.site.install_id or _owner(labels) != workspace_id:
+            return None
+        attached = container["NetworkSettings"]["Networks"].get(self.site.network) or {}
+        address, key = attached.get("IPAddress"), payloads.key_of(container["Config"]["Env"] or ())
+        if not address:
+            return None
+        if key is None:  # it was started before there were agents, and runs on
+            return Endpoint(host=address, port=port, instance=container["Id"])
+        return Endpoint(host=address, port=AGENT_PORT, inside=Inside(port, key))
 
     async def logs(self, workspace_id: UUID, tail: int) -> str:
         container = (await self._listed(WORKSPACE, [workspace_id], container_name)).get(workspace_id)
@@ -150,10 +163,9 @@ class DockerRuntime:
         if not await self.owns_volume(spec.workspace_id, spec.volume):
             raise _no_volume(spec.volume)
         await self.walls.stand()
-        payload = payloads.workspace(self.site, spec)
         loop = asyncio.get_running_loop()
         until = loop.time() + _RACE_SECONDS
-        while (outcome := await self._try_to_start(spec, payload)) is _AGAIN:
+        while (outcome := await self._try_to_start(spec)) is _AGAIN:
             if loop.time() > until:
                 raise BackendError(f"container {container_name(spec.workspace_id)} comes and goes: who else starts it?")
             # A name is taken before the container that has it is seen.
@@ -185,7 +197,7 @@ class DockerRuntime:
     async def run_inside(self, spec: ContainerSpec, argv: Sequence[str], seconds: float = 60.0) -> tuple[int, str]:
         """A command confined exactly as the workspace's IDE is: its exit code and output."""
         await self.walls.stand()
-        payload = payloads.probe(self.site, spec, argv)
+        payload = payloads.probe(self.site, spec, argv, await self._agent.name())
         return await self.engine.run(payload, f"{container_name(spec.workspace_id)}-probe-{uuid4().hex[:8]}", seconds)
 
     async def _listed(
@@ -240,19 +252,35 @@ class DockerRuntime:
         await self.engine.end(job["Id"])
         return True
 
-    async def _try_to_start(self, spec: ContainerSpec, payload: Payload) -> "Pulling | _Tried":
-        made = await self._make(spec, payload)
+    async def _try_to_start(self, spec: ContainerSpec) -> "Pulling | _Tried":
+        image = spec.image_ref or self.site.workspace_image
+        launch = await self.launch(image)
+        if launch is None:
+            return self._pulls.ask(image) or _AGAIN
+        made = await self._make(spec, payloads.workspace(self.site, spec, launch))
         if not isinstance(made, str):
             return made
-        if await self._stray(spec):
-            await self.engine.end(made)
-            with doing("a stray volume cannot be removed"), suppress(DockerError):
-                await self.engine.delete_volume(spec.volume)
+        if await self._took_stray(made, spec.volume):
             raise _no_volume(spec.volume)
+        if await self._took_stray(made, launch.agent):
+            await self._agent.name(afresh=True)
+            return _AGAIN
         if not await self._start(made):
             return _AGAIN
         self._first_answers.watch(spec.workspace_id)
         return _STARTED
+
+    async def launch(self, image: str) -> Launch | None:
+        """A start of that image, with a key that no other has. None: the image is not there."""
+        found = await self.engine.image(image)
+        if found is None:
+            return None
+        config = found["Config"] or {}
+        command = [*(config.get("Entrypoint") or ()), *(config.get("Cmd") or ())]
+        if not command:
+            message = f"the image {image} names no command that serves the IDE: give it a CMD, or choose another"
+            raise BackendError(message, reason=ErrorReason.IMAGE_PULL_FAILED)
+        return Launch(command, await self._agent.name(), os.urandom(KEY_BYTES))
 
     async def _make(self, spec: ContainerSpec, payload: Payload) -> "str | Pulling | _Tried":
         """The id of a container that is made and not started."""
@@ -299,10 +327,15 @@ class DockerRuntime:
                 raise
         return True
 
-    async def _stray(self, spec: ContainerSpec) -> bool:
-        """The volume went between our look and the container's making, and the engine made an empty one by itself."""
-        volume = await self.engine.volume(spec.volume)
-        return volume is None or STRAY_LABEL in (volume["Labels"] or {})
+    async def _took_stray(self, made: str, name: str) -> bool:
+        """The volume was gone when the container was made, and the engine made an empty one: both are removed."""
+        volume = await self.engine.volume(name)
+        if volume is not None and STRAY_LABEL not in (volume["Labels"] or {}):
+            return False
+        await self.engine.end(made)
+        with doing("a stray volume cannot be removed"), suppress(DockerError):
+            await self.engine.delete_volume(name)
+        return True
 
 
 async def listed_by_workspace(

@@ -34,8 +34,8 @@ exec "$@"
 
 
 SOCKET = ("--socket", "{socket}", "--socket-mode", "600", "--session-socket", "{socket}.cli")
-TCP = ("--bind-addr", "0.0.0.0:8080")
-"""In a container: its address is its own, and who may come there is the network's business."""
+LOOPBACK = ("--bind-addr", "127.0.0.1:8080")
+"""In a container: only the agent beside it leads there, and asks whoever comes for a proof."""
 
 
 def ide_command(installed: InstalledIde, listening: Sequence[str] = SOCKET) -> list[str]:

@@ -10,7 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from codehub.adapters.ide.command import TCP, ide_command
+from codehub.adapters.ide.command import LOOPBACK, ide_command
 from codehub.adapters.ide.install import ensure_code_server
 
 HOME = "/home/coder"
@@ -23,7 +23,7 @@ def install(directory: Path) -> None:
     node = directory / "bin" / "node"
     node.parent.mkdir()
     shutil.copy2(installed.node, node)
-    command = [word.replace("{home}", HOME) for word in ide_command(replace(installed, node=node), TCP)]
+    command = [word.replace("{home}", HOME) for word in ide_command(replace(installed, node=node), LOOPBACK)]
     launch = directory / "launch"
     launch.write_text(f"#!/bin/sh\nexec {shlex.join(command)}\n")
     launch.chmod(0o755)

@@ -167,7 +167,7 @@ ENGLISH: Final[dict[str, str]] = {
     "too_many_of_person.detail": "Close some tabs. This page tries again by itself.",
     "no_listener.title": "Nothing listens on port {port}",
     "no_listener.text": "No server answers on port {port} in {name} yet.",
-    "no_listener.detail": "Start your server there, on 0.0.0.0. This page opens it by itself.",
+    "no_listener.detail": "Start your server there. This page opens it by itself.",
     # ── buttons ──────────────────────────────────────────────────────────────────────────────────────────────────────
     "action.start": "Start",
     "action.start_again": "Start again",

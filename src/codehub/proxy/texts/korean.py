@@ -167,7 +167,7 @@ KOREAN: Final[dict[str, str]] = {
     "too_many_of_person.detail": "열려 있는 탭을 몇 개 닫아 주세요. 이 페이지가 자동으로 다시 시도합니다.",
     "no_listener.title": "{port}번 포트가 열려 있지 않습니다",
     "no_listener.text": "{name} 워크스페이스의 {port}번 포트에서 아직 응답하는 서버가 없습니다.",
-    "no_listener.detail": "서버를 0.0.0.0에서 시작해 주세요. 열리면 이 페이지에 자동으로 나타납니다.",
+    "no_listener.detail": "서버를 시작해 주세요. 열리면 이 페이지에 자동으로 나타납니다.",
     # ── buttons ──────────────────────────────────────────────────────────────────────────────────────────────────────
     "action.start": "시작",
     "action.start_again": "다시 시작",

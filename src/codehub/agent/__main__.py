@@ -1,0 +1,70 @@
+"""`codehub-agent COMMAND …`: runs a workspace's command and leads CodeHub's connections to its ports.
+
+The command is the image's own. It gets our environment without the key, our signals are passed on to it, and its end is
+ours, with its exit code.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import FrameType
+
+from codehub.agent.handshake import AGENT_PORT, KEY_BYTES, KEY_VARIABLE
+from codehub.agent.relay import Relay, listen
+
+_PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+_NOT_FOUND, _SIGNALLED = 127, 128
+
+
+class Command:
+    """The workspace's own, as our child."""
+
+    def __init__(self, words: Sequence[str], environ: Mapping[str, str]) -> None:
+        signal.signal(signal.SIGCHLD, self._ended)
+        for number in _PASSED_ON:
+            signal.signal(number, self._pass_on)
+        self._pid = 0
+        defaults = [*_PASSED_ON, *_IGNORED_BY_PYTHON, signal.SIGCHLD]
+        # A child that ends at once would be asked for before it has a number here.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD, *_PASSED_ON])
+        try:
+            self._pid = os.posix_spawnp(words[0], list(words), dict(environ), setsigmask=[], setsigdef=defaults)
+        except OSError as error:
+            sys.stderr.write(f"codehub-agent: the command {words[0]} cannot be run: {error.strerror}\n")
+            sys.stderr.flush()
+            os._exit(_NOT_FOUND)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+    def _pass_on(self, number: int, _frame: FrameType | None) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, number)
+
+    def _ended(self, _number: int, _frame: FrameType | None) -> None:
+        try:
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid:
+            code = os.waitstatus_to_exitcode(status)
+            os._exit(code if code >= 0 else _SIGNALLED - code)
+
+
+def main() -> None:
+    key = bytes.fromhex(os.environ.pop(KEY_VARIABLE, ""))
+    if len(key) != KEY_BYTES or len(sys.argv) == 1:
+        sys.exit(
+            f"codehub-agent: {KEY_VARIABLE} must hold {KEY_BYTES} bytes in hexadecimal digits, and a command follow"
+        )
+    # Not `python3`, which people end by that name.
+    with suppress(OSError), open("/proc/self/comm", "w") as name:  # noqa: PTH123 - pathlib is a third of our memory
+        name.write("codehub-agent")
+    listener = listen("0.0.0.0", AGENT_PORT)  # noqa: S104 - the container's own addresses
+    Command(sys.argv[1:], os.environ)
+    Relay(listener, key).serve()
+
+
+if __name__ == "__main__":
+    main()

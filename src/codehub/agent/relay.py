@@ -1,0 +1,342 @@
+"""The agent's side: it proves itself, asks for the caller's proof, connects to the wanted port and passes bytes on.
+
+One thread and one epoll for all connections. What one side does not take is kept and nothing more is read from the
+other; an end is passed on as an end and a reset as a reset, so that a broken answer never looks like a whole one.
+"""
+
+import os
+import select
+import socket
+import struct
+import time
+from abc import ABC, abstractmethod
+
+from codehub.agent.handshake import (
+    HELLO_BYTES,
+    NONCE_BYTES,
+    PORT_BYTES,
+    PROTOCOL,
+    REQUEST_BYTES,
+    Status,
+    Transcript,
+    proofs_agree,
+)
+
+_BUFFER_BYTES = 256 * 1024
+_HANDSHAKE_SECONDS = 10.0
+_MOST_CONNECTIONS = 4096
+_BACKLOG = 512
+_TICK_SECONDS = 1.0
+_RESET = struct.pack("ii", 1, 0)
+_UNWATCHED = -1
+_BROKEN = select.EPOLLERR | select.EPOLLHUP
+
+
+class End(ABC):
+    """One socket. `events`: what epoll is asked to tell of it."""
+
+    __slots__ = ("events", "sock")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.events = 0
+
+    @abstractmethod
+    def ready(self, relay: "Relay", events: int) -> None: ...
+
+
+class Arrival(End):
+    """A connection whose handshake is not over."""
+
+    __slots__ = ("_held", "_key", "_port", "_transcript", "until")
+
+    def __init__(self, sock: socket.socket, key: bytes, until: float) -> None:
+        super().__init__(sock)
+        self._key = key
+        self._held = b""
+        self._transcript: Transcript | None = None
+        self.until = until
+
+    def ready(self, relay: "Relay", events: int) -> None:
+        del events
+        wanted = HELLO_BYTES if self._transcript is None else REQUEST_BYTES
+        data = self.sock.recv(wanted - len(self._held))
+        self._held += data
+        if not data:
+            relay.close(self)
+        elif len(self._held) == wanted:
+            held, self._held = self._held, b""
+            if self._transcript is None:
+                self._prove(relay, held)
+            else:
+                self._lead_on(relay, self._transcript, held)
+
+    def _prove(self, relay: "Relay", hello: bytes) -> None:
+        if not hello.startswith(PROTOCOL):
+            relay.close(self)
+            return
+        nonce = os.urandom(NONCE_BYTES)
+        self._transcript = Transcript(self._key, self.sock.getsockname()[:2], hello[len(PROTOCOL) :], nonce)
+        self.sock.send(nonce + self._transcript.agents_proof())
+
+    def _lead_on(self, relay: "Relay", transcript: Transcript, request: bytes) -> None:
+        port = int.from_bytes(request[:PORT_BYTES], "big")
+        if not proofs_agree(request[PORT_BYTES:], transcript.callers_proof(port)):
+            relay.close(self)
+            return
+        host, own_port = self.sock.getsockname()[:2]
+        if port in (0, own_port):
+            self.sock.send(bytes([Status.NOT_ALLOWED]))
+            relay.close(self)
+            return
+        relay.connect(self, [("127.0.0.1", port), ("::1", port), (host, port)])
+
+
+class Connecting(End):
+    """A connection to one of the addresses at which a port inside may answer."""
+
+    __slots__ = ("_others", "caller", "until")
+
+    def __init__(self, sock: socket.socket, caller: Arrival, others: list[tuple[str, int]]) -> None:
+        super().__init__(sock)
+        self.caller = caller
+        self.until = caller.until
+        self._others = others
+
+    def ready(self, relay: "Relay", events: int) -> None:
+        del events
+        if self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            relay.close(self)
+            relay.connect(self.caller, self._others)
+        else:
+            relay.join(self.caller, self)
+
+
+class Stream(End):
+    """One side of a connection that passes bytes. `unsent`: what this side has not taken yet."""
+
+    __slots__ = ("ended", "peer", "unsent")
+
+    peer: "Stream"
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(sock)
+        self.unsent = b""
+        self.ended = False
+
+    def ready(self, relay: "Relay", events: int) -> None:
+        if events & select.EPOLLOUT:
+            self._flush(relay)
+        if self.ended and events & _BROKEN:
+            relay.reset(self)
+        elif events & (select.EPOLLIN | _BROKEN) and not self.ended and not self.peer.unsent:
+            self._pass_on(relay)
+
+    def _pass_on(self, relay: "Relay") -> None:
+        size = self.sock.recv_into(relay.buffer)
+        if size == 0:
+            self.ended = True
+            self.end_peer(relay)
+            return
+        data = relay.view[:size]
+        try:
+            sent = self.peer.sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        if sent < size:
+            self.peer.unsent = bytes(data[sent:])
+            relay.watch(self)
+            relay.watch(self.peer)
+
+    def _flush(self, relay: "Relay") -> None:
+        sent = self.sock.send(self.unsent)
+        self.unsent = self.unsent[sent:]
+        if not self.unsent:
+            if self.peer.ended:
+                self.peer.end_peer(relay)
+            else:
+                relay.watch(self.peer)
+                relay.watch(self)
+
+    def end_peer(self, relay: "Relay") -> None:
+        """Pass our end on to the other side, once that has taken what is left."""
+        if not self.peer.unsent:
+            if self.peer.ended and not self.unsent:
+                relay.close(self)
+                relay.close(self.peer)
+                return
+            self.peer.sock.shutdown(socket.SHUT_WR)
+        relay.watch(self)
+        relay.watch(self.peer)
+
+    @property
+    def wanted(self) -> int:
+        reading = 0 if self.ended or self.peer.unsent else select.EPOLLIN
+        wanted = reading | (select.EPOLLOUT if self.unsent else 0)
+        return wanted if wanted or self.ended else _UNWATCHED
+
+
+class Relay:
+    """Serves one listening socket for ever. `key`: of this start."""
+
+    def __init__(self, listener: socket.socket, key: bytes) -> None:
+        self._listener = listener
+        self._key = key
+        self._epoll = select.epoll()
+        self._ends: dict[int, End] = {}
+        self._gone: set[int] = set()
+        """Numbers of what has ended since epoll was asked: what it told of them is not about whoever has them now."""
+        self._accepting = False
+        self._late_from = 0.0
+        """When those that take too long are looked for again."""
+        self.buffer = bytearray(_BUFFER_BYTES)
+        self.view = memoryview(self.buffer)
+        listener.setblocking(False)
+
+    def serve(self) -> None:
+        while True:
+            self._accept_or_not()
+            self.turn(_TICK_SECONDS)
+
+    def turn(self, seconds: float) -> None:
+        """Whatever is ready now, or within that time."""
+        listener = self._listener.fileno()
+        told = self._epoll.poll(seconds)
+        self._gone.clear()
+        for fd, events in told:
+            if fd == listener:
+                self._accept()
+            elif fd not in self._gone:
+                self._let(self._ends[fd], events)
+        self._end_late_ones()
+
+    def _let(self, end: End, events: int) -> None:
+        try:
+            end.ready(self, events)
+        except BlockingIOError:
+            return
+        except OSError:
+            self.reset(end)
+
+    # ── arrivals ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _accept_or_not(self) -> None:
+        """Not beyond what we can have open: whoever comes then waits in the listener's line."""
+        accepting = len(self._ends) < _MOST_CONNECTIONS
+        if accepting and not self._accepting:
+            self._epoll.register(self._listener, select.EPOLLIN)
+        elif self._accepting and not accepting:
+            self._epoll.unregister(self._listener)
+        self._accepting = accepting
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        except OSError:  # as many files as we may have are open: one may close within a tick
+            self._epoll.unregister(self._listener)
+            self._accepting = False
+            time.sleep(0.01)
+            return
+        prepare(sock)
+        self._add(Arrival(sock, self._key, time.monotonic() + _HANDSHAKE_SECONDS), select.EPOLLIN)
+
+    def _end_late_ones(self) -> None:
+        now = time.monotonic()
+        if now < self._late_from:
+            return
+        self._late_from = now + _TICK_SECONDS
+        for end in [end for end in self._ends.values() if isinstance(end, Arrival | Connecting)]:
+            if end.until < now:
+                self.reset(end)
+
+    # ── to a port inside ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def connect(self, caller: Arrival, addresses: list[tuple[str, int]]) -> None:
+        """To the first of them where something listens."""
+        self._forget(caller)
+        while addresses:
+            address, *addresses = addresses
+            sock = _begun(address)
+            if sock is not None:
+                self._add(Connecting(sock, caller, addresses), select.EPOLLOUT)
+                return
+        with caller.sock:
+            caller.sock.send(bytes([Status.NOTHING_LISTENS]))
+
+    def join(self, caller: Arrival, target: Connecting) -> None:
+        caller.sock.send(bytes([Status.OPEN]))
+        self._forget(target)
+        one, other = Stream(caller.sock), Stream(target.sock)
+        one.peer, other.peer = other, one
+        for stream in (one, other):
+            prepare(stream.sock)
+            self._add(stream, select.EPOLLIN)
+
+    # ── what ends ask of it ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def watch(self, stream: Stream) -> None:
+        """One that is not to be read now is not watched at all: else its being closed would be told without end."""
+        before, stream.events = stream.events, stream.wanted
+        if stream.events == before:
+            return
+        if before == _UNWATCHED:
+            self._epoll.register(stream.sock, stream.events)
+        elif stream.events == _UNWATCHED:
+            self._epoll.unregister(stream.sock)
+        else:
+            self._epoll.modify(stream.sock, stream.events)
+
+    def close(self, end: End) -> None:
+        self._forget(end)
+        end.sock.close()
+
+    def reset(self, end: End) -> None:
+        """Tell everybody on this connection that it is broken."""
+        ends: list[End] = [end]
+        if isinstance(end, Stream):
+            ends.append(end.peer)
+        elif isinstance(end, Connecting):
+            ends.append(end.caller)
+        for one in ends:
+            if one.sock.fileno() >= 0:
+                one.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                self.close(one)
+
+    def _add(self, end: End, events: int) -> None:
+        end.events = events
+        self._ends[end.sock.fileno()] = end
+        self._epoll.register(end.sock, events)
+
+    def _forget(self, end: End) -> None:
+        self._gone.add(end.sock.fileno())
+        if self._ends.pop(end.sock.fileno(), None) is not None and end.events != _UNWATCHED:
+            self._epoll.unregister(end.sock)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    return socket.create_server((host, port), backlog=_BACKLOG)
+
+
+def prepare(sock: socket.socket) -> None:
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+def _begun(address: tuple[str, int]) -> socket.socket | None:
+    """A connection that is made or on its way; None if nothing listens there."""
+    try:
+        sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
+    except OSError:  # a machine without IPv6
+        return None
+    sock.setblocking(False)
+    try:
+        sock.connect(address)
+    except BlockingIOError:
+        pass
+    except OSError:
+        sock.close()
+        return None
+    return sock

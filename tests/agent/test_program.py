@@ -1,0 +1,76 @@
+"""The agent as a program: it runs the image's command, hands on signals, and ends as that does; and its bundle."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from codehub.agent.bundle import COMMAND, PLACE, bundle
+from codehub.agent.handshake import KEY_BYTES, KEY_VARIABLE
+
+KEY = os.urandom(KEY_BYTES).hex()
+ALONE = ["unshare", "--net", "--"]
+"""A network of its own: the agent's port is always the same."""
+
+pytestmark = pytest.mark.skipif(
+    subprocess.run([*ALONE, "true"], capture_output=True, check=False).returncode != 0,
+    reason="a network namespace takes root",
+)
+
+
+@pytest.fixture(params=["as a module", "as a bundle"], scope="module")
+def agent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    if request.param == "as a module":
+        yield [*ALONE, sys.executable, "-m", "codehub.agent"]
+        return
+    place = tmp_path_factory.mktemp("bundle") / "agent"
+    bundle(place)
+    yield [*ALONE, *(word.replace(PLACE, str(place)) for word in COMMAND)]
+
+
+def ran(agent: list[str], *command: str, **env: str) -> subprocess.CompletedProcess[str]:
+    environ = {"PATH": os.environ["PATH"], KEY_VARIABLE: KEY, **env}
+    return subprocess.run([*agent, *command], capture_output=True, text=True, check=False, env=environ, timeout=60)
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)])
+def test_it_ends_as_the_command_does(agent: list[str], script: str, code: int) -> None:
+    assert ran(agent, "sh", "-c", script).returncode == code
+
+
+def test_the_command_gets_the_environment_and_not_the_key(agent: list[str]) -> None:
+    done = ran(agent, "env", GREETING="hello")
+    assert "GREETING=hello\n" in done.stdout
+    assert KEY not in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_command_that_is_not_there_is_named(agent: list[str]) -> None:
+    done = ran(agent, "no-such-program")
+    assert done.returncode == 127
+    assert done.stderr == "codehub-agent: the command no-such-program cannot be run: No such file or directory\n"
+
+
+def test_without_a_key_it_does_not_start(agent: list[str]) -> None:
+    done = ran(agent, "true", CODEHUB_AGENT_KEY="ab")
+    assert done.returncode == 1
+    assert "must hold 32 bytes" in done.stderr
+
+
+def test_signals_are_passed_on_and_a_pipe_that_breaks_ends_what_the_command_runs(agent: list[str]) -> None:
+    script = "trap 'echo told; exit 3' TERM; yes | head -1; echo ready; while :; do sleep 0.1; done"
+    environ = {"PATH": os.environ["PATH"], KEY_VARIABLE: KEY}
+    with subprocess.Popen([*agent, "sh", "-c", script], stdout=subprocess.PIPE, text=True, env=environ) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["y\n", "ready\n"]
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.read() == "told\n"
+    assert process.returncode == 3
+
+
+def test_it_does_not_go_by_its_interpreter_s_name(agent: list[str]) -> None:
+    done = ran(agent, "sh", "-c", "cat /proc/$PPID/comm")
+    assert done.stdout == "codehub-agent\n"
