@@ -126,6 +126,11 @@ class Hub:
     def row(self, key: UUID) -> Workspace:
         return self.database.world.rows[key]
 
+    def knows(self, slug: str, phase: Phase) -> bool:
+        """Has the front door heard of it?"""
+        entry = self.door.doorkeeper._directory.known(slug)
+        return entry is not None and entry.workspace.phase is phase
+
     async def connect(self) -> Raw:
         return Raw(*await asyncio.open_connection("127.0.0.1", self.port))
 

@@ -94,7 +94,7 @@ async def test_a_page_that_reloads_itself_after_a_stop_wakes_nothing(hub: Hub, p
     hub.runtime.world.listen(demo.id, 3000, hub.ide.endpoint)
     assert (await hub.get(demo, "/", ann, {**DIRECT, **BY_A_PERSON}, port=port)).text == "ok"
     await hub.becomes(demo.id, phase=Phase.STANDBY, desired_state=Desired.STANDBY)
-    await eventually(lambda: hub.door.doorkeeper._directory.known(demo.slug).workspace.phase is Phase.STANDBY)
+    await eventually(lambda: hub.knows(demo.slug, Phase.STANDBY))
     told = await hub.get(demo, "/", ann, SAME_ORIGIN, port=port)
     assert told.headers["codehub-page"] == "asleep"
     assert 'data-action="wake"' in told.text, "a person may still start it"
@@ -108,7 +108,7 @@ async def test_who_arrived_at_a_running_workspace_wakes_nothing_by_a_later_reloa
     entered = await hub.get(demo, "/_codehub/enter?ticket=s", headers=FROM_ELSEWHERE)
     kept = "; ".join(cookie.partition(";")[0] for cookie in entered.headers.get_list("set-cookie"))
     await hub.becomes(demo.id, phase=Phase.STANDBY, desired_state=Desired.STANDBY)
-    await eventually(lambda: hub.door.doorkeeper._directory.known(demo.slug).workspace.phase is Phase.STANDBY)
+    await eventually(lambda: hub.knows(demo.slug, Phase.STANDBY))
     assert WAKES not in (await hub.get(demo, "/", headers={**SAME_ORIGIN, "cookie": kept})).text
 
 

@@ -86,7 +86,7 @@ HEALTHY = Condition(status=True, reason="Healthy")
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """`others`: conditions that this version does not know, as they stand in the row. They are kept when it is written."""
+    """`others`: conditions that this version does not know, as they stand in the row; every write keeps them."""
 
     volume_ready: Condition = NO_VOLUME
     archive_ready: Condition = NO_ARCHIVE
