@@ -65,7 +65,7 @@ RECOVERY_WORDS: Final[Mapping[RecoverAction, tuple[str, str, bool]]] = {
 
 RECOVERIES: Final[Mapping[ErrorReason, tuple[RecoverAction, ...]]] = {
     ErrorReason.MISMATCH: (RecoverAction.RETRY,),
-    ErrorReason.UNREACHABLE: (RecoverAction.RETRY,),
+    ErrorReason.UNREACHABLE: (),
     ErrorReason.ACTION_FAILED: (RecoverAction.RETRY,),
     ErrorReason.TIMEOUT: (RecoverAction.RETRY,),
     ErrorReason.RETRY_EXCEEDED: (RecoverAction.RETRY,),

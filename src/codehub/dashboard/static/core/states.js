@@ -245,9 +245,7 @@ export const REASONS = {
     "meaning": "A backend (engine, object store) did not answer.",
     "whatToDo": "Bring the backend back; CodeHub waits for it and goes on by itself.",
     "clearsItself": false,
-    "recoveries": [
-      "retry"
-    ]
+    "recoveries": []
   },
   "ActionFailed": {
     "meaning": "A backend refused or failed the action.",
