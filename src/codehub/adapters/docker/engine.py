@@ -295,7 +295,7 @@ def _gave_no_answer(error: DockerError) -> bool:
 
 
 def _no_answer(error: DockerError) -> Unreachable:
-    said = {} if error.status == _NO_CONNECTION else {"status_code": error.status}
+    said: dict[str, Any] = {} if error.status == _NO_CONNECTION else {"status_code": error.status}
     return Unreachable(f"the Docker engine did not answer: {_words(error)}", **said)
 
 
