@@ -53,15 +53,11 @@ async def sign_out(parts: Parts, caller: Signed) -> Response:
 )
 async def change_password(parts: Parts, caller: Signed, body: PasswordChange) -> Response:
     """One's own. This session stays; all others end, and with `revoke_tokens` all personal tokens."""
-    await parts.identity.change_password(
-        caller, body.old_password, body.new_password, revoke_tokens=body.revoke_tokens
-    )
+    await parts.identity.change_password(caller, body.old_password, body.new_password, revoke_tokens=body.revoke_tokens)
     return Response(status_code=204)
 
 
-@router.post(
-    "/session/proof", operation_id="proveSession", status_code=204, responses=problems(*WITH_BODY, 409, 429)
-)
+@router.post("/session/proof", operation_id="proveSession", status_code=204, responses=problems(*WITH_BODY, 409, 429))
 async def prove_session(parts: Parts, caller: Signed, body: Proof) -> Response:
     """That it is still you, by your password: what answers `proof_needed` may then be asked for, for a while. People of
     an OpenID provider go to `/session/oidc?anew=true` instead."""

@@ -10,9 +10,7 @@ MOST = 2000
 
 _SEGMENT = r"[A-Za-z0-9\-._~!$&'()*+,;=:@%]+"
 _LOCAL = re.compile(rf"(?P<path>/(?:{_SEGMENT}(?:/{_SEGMENT})*/?)?)(?P<query>\?[A-Za-z0-9\-._~!$&'()*+,;=:@%/?]*)?")
-_DISGUISED = re.compile(
-    r"%(?:2f|5c|[01][0-9a-f]|7f)|%(?![0-9a-f]{2})|/(?:\.|%2e){1,2}(?:/|$)", re.IGNORECASE
-)
+_DISGUISED = re.compile(r"%(?:2f|5c|[01][0-9a-f]|7f)|%(?![0-9a-f]{2})|/(?:\.|%2e){1,2}(?:/|$)", re.IGNORECASE)
 
 BY_PATH = "/w/"
 """Below it workspaces are served within the platform's own origin."""

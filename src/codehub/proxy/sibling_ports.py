@@ -84,5 +84,7 @@ class WantedPorts:
 
 def ports_in(text: str) -> tuple[int, ...]:
     """`4000,5000`; what is no port is left out."""
-    numbers = (int(part) for part in text.split(",")[:MOST_PORTS] if part.isascii() and part.isdecimal() and len(part) < 6)
+    numbers = (
+        int(part) for part in text.split(",")[:MOST_PORTS] if part.isascii() and part.isdecimal() and len(part) < 6
+    )
     return tuple(dict.fromkeys(number for number in numbers if 0 < number < 65536))
