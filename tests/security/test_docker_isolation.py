@@ -171,6 +171,13 @@ async def test_a_word_that_is_old_does_not_count(own: Walls, engine: Engine) -> 
     assert (await monitor.show())["Id"] != before
 
 
+async def test_several_at_once_make_one_network_and_one_monitor(own: Walls, engine: Engine) -> None:
+    """A leader that begins and a doctor that looks, say."""
+    others = [Walls(engine, own._site) for _ in range(4)]
+    await asyncio.gather(*(walls.stand() for walls in others))
+    assert await own.missing() == ""
+
+
 async def test_what_was_disturbed_can_be_asked_for_later(own: Walls) -> None:
     await own.stand()
     assert await own.disturbances() == []

@@ -43,9 +43,7 @@ TtlSeconds = Annotated[StrictInt, Field(ge=0, le=LONGEST_TTL, examples=[3600], d
 GitUrl = Annotated[Text, Field(min_length=1, max_length=1_000, examples=["https://git.example.com/team/shop.git"])]
 LocalPath = Annotated[
     Text,
-    Field(
-        max_length=2_000, examples=["/?folder=/home/coder/shop"], description="Where to arrive inside the workspace."
-    ),
+    Field(max_length=2_000, examples=["/?folder=/home/coder/shop"], description="Where to arrive inside it."),
     AfterValidator(local),
 ]
 Username = Annotated[Text, Field(min_length=1, max_length=64, examples=["ann"])]

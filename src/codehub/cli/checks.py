@@ -175,8 +175,10 @@ async def walls(settings: "Settings") -> Finding:
         install = await install_id(settings, database)
     missing = await walls_missing(settings, install)
     if missing:
-        advice = "No workspace starts without them; see the coordinator's log for why they are not put back."
-        return fail("walls", f"not up: {'; '.join(missing.splitlines()[:3])}", advice)
+        advice = (
+            "A leader puts them up when it begins, and no workspace starts without them; see its log if they stay away."
+        )
+        return warn("walls", f"not up: {'; '.join(missing.splitlines()[:3])}", advice)
     disturbed = await isolation_disturbances(settings, install)
     if disturbed:
         advice = "They were put back; what removes them? If workspaces lost the outside, restart the Docker engine."

@@ -23,6 +23,7 @@ from codehub.coordinator.gc_runner import GcRunner
 from codehub.coordinator.isolation_watch import IsolationWatch
 from codehub.coordinator.observer import Observer
 from codehub.coordinator.queue import WorkQueue
+from codehub.coordinator.readiness import Readiness
 from codehub.coordinator.recognition import AGAIN_SECONDS, Recognition, campaign
 from codehub.coordinator.reconciler import Reconciler
 from codehub.coordinator.retention_runner import Records, RetentionRunner
@@ -35,13 +36,7 @@ from codehub.ports.collector import CollectorMarks, CollectorView
 from codehub.ports.jobs import Jobs
 from codehub.ports.runtime import Runtime
 from codehub.ports.signals import Activity, Bus, ChangeFeed, Clock, Ids, Notifier
-from codehub.ports.stores import (
-    Actor,
-    Leadership,
-    Term,
-    WorkspaceSpecs,
-    WorkspaceStatuses,
-)
+from codehub.ports.stores import Actor, Leadership, Term, WorkspaceSpecs, WorkspaceStatuses
 from codehub.ports.worlds import Worlds
 from codehub.telemetry import (
     COMPONENT_RESTARTS,
@@ -63,7 +58,6 @@ RESTART_CAP_SECONDS = 30.0
 PEACE_SECONDS = 300.0
 """What runs rarely waits so long into a term, at most: terms may be shorter than its interval, and it must run all the
 same."""
-STALE_PASS_SECONDS = 60.0
 LEFTOVERS_SECONDS = 15.0
 
 
@@ -92,21 +86,6 @@ class Outside:
     """None: nothing is ever forgotten."""
     templates: Templates | None = None
     """None: a container gets its image and nothing else."""
-
-
-@dataclass(frozen=True, slots=True)
-class Readiness:
-    """`pass_age`: seconds since the last pass that saw everything; None before the first."""
-
-    leads: bool
-    epoch: int | None
-    pass_age: float | None
-    queued: int
-
-    @property
-    def is_ready(self) -> bool:
-        """A standby is: it is doing its job. A leader is while its last good pass is recent."""
-        return not self.leads or (self.pass_age is not None and self.pass_age < STALE_PASS_SECONDS)
 
 
 class Coordinator:

@@ -27,6 +27,7 @@ FRESH_SECONDS = 20.0
 """How old the monitor's last good word may be when a workspace starts."""
 _PATIENCE_SECONDS = 40.0
 _LAST_LINES = 10_000
+_LOOK_AGAIN_SECONDS = 0.2
 _ADVICE = "set CODEHUB_DOCKER_WALLS=operator if a firewall of your own keeps workspaces from your network"
 
 
@@ -162,7 +163,7 @@ class Walls:
             async for line in said:
                 yield line
 
-    async def _make_network(self) -> None:
+    async def _make_network(self, tries: int = 10) -> None:
         with doing(f"network {self._site.network} cannot be made"):
             docker = await self._engine.docker()
             try:
@@ -173,8 +174,13 @@ class Walls:
                 try:
                     await docker.networks.create(payloads.network(self._site))
                 except DockerError as other:
-                    if other.status != CONFLICT:  # made by another of us just now
+                    made_by_another = other.status == CONFLICT or "conflicts with network" in str(other.message)
+                    if not made_by_another or not tries:
                         raise
+                else:
+                    return
+                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+                await self._make_network(tries - 1)
                 return
         wanted = payloads.network(self._site)
         if (found["Labels"] or {}).get(INSTALL_LABEL) != self._site.install_id or not (
