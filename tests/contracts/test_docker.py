@@ -131,6 +131,8 @@ async def test_what_somebody_who_was_killed_left_behind_is_removed_and_nothing_e
     job = JobSpec(spec.workspace_id, op_id, JobKind.ARCHIVE, spec.volume, archive_key("", spec.workspace_id, op_id))
     payload = payloads.job(site, job, jobs._program, jobs._store, volume_is_there=True)
     left.append(await docker.containers.create(payload, name=job_name(spec.workspace_id)))
+    filling = payloads.agent_filling(site, await runtime._agent.name())
+    left.append(await docker.containers.create(filling, name=f"codehub-agent-{uuid4().hex[:8]}"))
     trial = payloads.trial_volume(site.install_id, f"codehub-trial-{uuid4().hex}")
     del trial["DriverOpts"]  # few engines take a size
     await docker.volumes.create(trial)
@@ -140,11 +142,12 @@ async def test_what_somebody_who_was_killed_left_behind_is_removed_and_nothing_e
     leftovers = Leftovers(engine, site, patience=1.0)
     assert await leftovers.remove() == 0, "what is young may be waited for"
     await asyncio.sleep(1.0)
-    assert await leftovers.remove() == 4
-    assert [await engine.container(one.id) for one in left] == [None] * 3
+    assert await leftovers.remove() == 5
+    assert [await engine.container(one.id) for one in left] == [None] * 4
     assert await engine.container(busy.id) is not None
     assert (await runtime.containers())[spec.workspace_id].running
-    assert [volume["Name"] for volume in await engine.volumes([f"{INSTALL_LABEL}={site.install_id}"])] == [spec.volume]
+    kept = {volume["Name"] for volume in await engine.volumes([f"{INSTALL_LABEL}={site.install_id}"])}
+    assert kept == {spec.volume, await runtime._agent.name()}
 
 
 async def test_a_job_that_was_begun_is_no_leftover(

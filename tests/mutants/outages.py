@@ -43,6 +43,7 @@ DAMAGE = (
             Patch(RECONCILER, " and point.key not in ws.home.corrupted\n", "\n"),
             Patch(RECONCILER, "besides=_just_failed(ws))", "besides=None)"),
         ),
+        test="tests/coordinator/test_outages.py::test_recovering_from_a_damaged_archive_takes_another",
     ),
 )
 
