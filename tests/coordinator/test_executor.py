@@ -221,6 +221,35 @@ async def test_what_took_the_volume_meanwhile_is_ended_before_it_is_deleted() ->
     assert shop.worlds.runtime.containers == {}
 
 
+@pytest.mark.parametrize("running", [True, False], ids=["runs", "has ended"])
+@pytest.mark.parametrize(
+    "moment", ["jobs.find", "jobs.clear", "db.pass_safe_point", "archives.look", "runtime.delete_volume"]
+)
+@in_virtual_time
+async def test_what_a_container_that_came_late_has_written_is_in_the_archive(moment: str, running: bool) -> None:
+    """A leader that stalled before its call starts it whenever it wakes up; a program inside writes at once."""
+    shop = await Workshop.open()
+    shop.place(with_home(desired_state=Desired.ARCHIVED), volume=HOME)
+
+    def starts_late_and_writes() -> None:
+        shop.worlds.runtime.containers[WORKSPACE_ID] = Container("late", VOLUME)
+        shop.worlds.runtime.write(WORKSPACE_ID, 4)
+        shop.worlds.runtime.containers[WORKSPACE_ID].running = running
+
+    def when_archived() -> None:
+        if any(archive.committed for archive in shop.worlds.archives.objects.values()):
+            starts_late_and_writes()
+        else:
+            shop.wire.meanwhile[moment] = when_archived
+
+    shop.wire.meanwhile[moment] = when_archived
+    await shop.converge()
+    assert shop.row.phase is Phase.ARCHIVED
+    assert shop.worlds.archives.objects[shop.row.archive_key or ""].content == (*HOME, 4)
+    assert shop.worlds.runtime.volumes == {}
+    assert shop.worlds.runtime.containers == {}
+
+
 @pytest.mark.parametrize(
     "row",
     [

@@ -9,6 +9,7 @@ from tests.mutants.planting import Mutant, Patch
 from tests.mutants.worlds import WORLDS
 
 EXECUTOR = "coordinator/executor.py"
+EXECUTOR_TESTS = "tests/coordinator/test_executor.py::"
 RECONCILER = "coordinator/reconciler.py"
 OBSERVER = "coordinator/observer.py"
 QUEUE = "coordinator/queue.py"
@@ -160,7 +161,7 @@ HOME = (
         "archive_op_id kept across a start",
         (
             Patch(OPERATIONS, "            return replace(row, archive_op_id=None)\n", "            return row\n"),
-            Patch(JUDGE, "return seen is not None and seen.running and ws.home.live and", "return False and"),
+            Patch(JUDGE, "return seen is not None and ws.home.live and", "return False and"),
         ),
     ),
     Mutant(
@@ -173,10 +174,20 @@ HOME = (
             ),
             Patch(
                 EXECUTOR,
-                "if not naming.is_archive_of(self.row.archive_key, self.row.id, self.row.archive_op_id):",
-                "if self.row.archive_key is None:",
+                "            if not naming.is_archive_of(self.row.archive_key, self.row.id, self.row.archive_op_id):",
+                "            if self.row.archive_key is None:",
             ),
         ),
+    ),
+    Mutant(
+        "what a container has written past the safe point is not archived",
+        (Patch(EXECUTOR, "        await self._distrust_archive()\n", ""),),
+        test=f"{EXECUTOR_TESTS}test_what_a_container_that_came_late_has_written_is_in_the_archive",
+    ),
+    Mutant(
+        "a container that has ended has not written",
+        (Patch(JUDGE, "return seen is not None and ws.home.live and", "return seen is not None and seen.running and"),),
+        test=f"{EXECUTOR_TESTS}test_what_a_container_that_came_late_has_written_is_in_the_archive",
     ),
     Mutant("the restore marker set early", (Patch(EXECUTOR, RESTORE_RESULT, MARKED_EARLY + RESTORE_RESULT),)),
     Mutant(

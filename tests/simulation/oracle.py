@@ -283,10 +283,11 @@ class Oracle:
         return self.homes.setdefault(workspace_id, Home())
 
     def person_works(self, workspace_id: UUID, value: int) -> None:
-        """Through the front door: only a RUNNING workspace is reached. They must find their home as they left it."""
+        """A person comes through the front door, to a RUNNING workspace alone; their programs work in whatever container
+        runs on the home, also one that was started late. Both must find the home as it was left."""
         row = self._worlds.database.rows[workspace_id]
         container = self._worlds.runtime.containers.get(workspace_id)
-        if row.phase != "RUNNING" or container is None or not container.running:
+        if container is None or not container.running or container.volume != row.home_store_key:
             return
         volume = self._worlds.runtime.volumes.get(container.volume)
         if volume is None:
@@ -299,6 +300,8 @@ class Oracle:
             if not row.wish_pending and not home.asking:
                 home.choices.clear()
             home.hand_removed = home.damaged = False
+        if row.phase != "RUNNING":
+            return
         if self._time() - home.last_activity > self._idle.standby_ttl:
             home.returned_at = self._time()
         home.last_activity = self._time()

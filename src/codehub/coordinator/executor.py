@@ -7,7 +7,7 @@ volume is deleted.
 
 from dataclasses import replace
 from datetime import datetime
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from codehub.coordinator.backends import Backends
 from codehub.domain import naming, operations
@@ -154,6 +154,7 @@ class Step:
         return await self._templates.get(self.row.template) if self._templates else None
 
     async def _archive(self) -> None:
+        await self._distrust_archive()
         if await self._container_remains():
             return
         job = await self._own_job()
@@ -169,7 +170,21 @@ class Step:
                 await self._yield(job)
                 return
             self.row = passed
+        elif not naming.is_archive_of(self.row.archive_key, self.row.id, self.row.archive_op_id):
+            await self._run_archive_job(job)
+            return
         await self._delete_archived_volume()
+
+    async def _distrust_archive(self) -> None:
+        """A container that came past the safe point may have written: before the volume goes it is archived once more,
+        under an id that every leader finds alike. Giving the volume back instead would be worse: a delete of it may be
+        on its way."""
+        seen = self._facts.container
+        if seen is None or not self.row.home.deleting_volume or seen.volume not in ("", self._volume):
+            return
+        again = uuid5(self._op_id, seen.instance)
+        if self.row.archive_op_id != again:
+            await self._record(replace(self.row, archive_op_id=again), "written_meanwhile")
 
     async def _run_archive_job(self, job: JobSeen | None) -> None:
         result = await self._job_result(job, JobKind.ARCHIVE, self._archive_key)
@@ -191,12 +206,14 @@ class Step:
         await self._delete_volume()
 
     async def _delete_volume(self) -> None:
-        """Something of ours that took the volume meanwhile is ended first. Somebody else's is not ours to end: then
-        this try has failed."""
+        """Something of ours that took the volume meanwhile is ended first; a container may have written, so it is the
+        next look's. Somebody else's is not ours to end: then this try has failed."""
         try:
             await self._backends.delete_volume(self.row.id, self._volume)
         except VolumeInUse:
             await self._backends.clear_job(self.row.id)
+            if self.row.id in await self._backends.containers([self.row.id]):
+                return
             await self._backends.remove_container(self.row.id)
             await self._backends.delete_volume(self.row.id, self._volume)
 
@@ -271,6 +288,9 @@ class Step:
             return None
         if job.state is JobState.SUCCEEDED and job.result is not None and job.result.key == key:
             return job.result
+        if job.state is JobState.SUCCEEDED and job.result is not None:
+            await self._backends.clear_job(self.row.id)
+            return None  # of an archive that a container has outdated since
         await self._backends.clear_job(self.row.id)
         message = job.message or f"the {kind} job ended without a result"
         if job.reason is ErrorReason.UNREACHABLE:

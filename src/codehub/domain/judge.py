@@ -134,9 +134,10 @@ def phase_of(
 
 
 def _may_have_written(ws: Workspace, facts: Facts) -> bool:
-    """A running container changes the home, whoever started it: an archive begun before is not of this home."""
+    """A container changes the home, whoever started it, and one that is seen ended has run: an archive begun before is
+    not of this home."""
     seen = facts.container
-    return seen is not None and seen.running and ws.home.live and seen.volume in ("", ws.home_store_key)
+    return seen is not None and ws.home.live and seen.volume in ("", ws.home_store_key)
 
 
 def _container_condition(ws: Workspace, facts: Facts) -> Condition:
