@@ -125,7 +125,9 @@ async def test_an_admin_who_needs_no_ticket_leaves_a_trace_too(hub: Hub) -> None
             answer = await hub.get(demo, path, headers={"authorization": f"Bearer {who.token}"})
             assert answer.status_code == 200
     looks = [entry for entry in hub.database.world.people.audit if entry.action == "enter_workspace"]
-    assert [(entry.subject, entry.details) for entry in looks] == [(f"workspace:{demo.id}", {"owner": "ann"})]
+    assert [(entry.subject, entry.details) for entry in looks] == [
+        (f"workspace:{demo.id}", {"owner": "ann", "workspace": "demo"})
+    ]
 
 
 # ── after one may no longer ──────────────────────────────────────────────────────────────────────────────────────────
