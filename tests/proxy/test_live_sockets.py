@@ -72,7 +72,8 @@ async def test_a_token_s_socket_needs_none(hub: Hub) -> None:
 async def test_the_ports_of_a_workspace_may_use_each_other(hub: Hub) -> None:
     ann = await hub.person()
     demo = await hub.workspace(ann)
-    hub.runtime.world.listen(demo.id, 3000, hub.ide.endpoint)
+    hub.api.handler = handshake_and_echo
+    hub.runtime.world.listen(demo.id, 3000, hub.api.endpoint)
     host, secret = hub.host(demo, 3000), await hub.visit(ann, demo, 3000)
     for origin, status in ((hub.host(demo, 4000), 101), (host, 101), ("4000--other.ws.test", 403)):
         asked = await hub.socket(f"Origin: http://{origin}", f"Cookie: {VISIT_COOKIE}={secret}", host=host)
