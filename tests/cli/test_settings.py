@@ -70,7 +70,7 @@ def test_the_password(ann: Terminal, hub: Hub) -> None:
     said = ann("password", "--password-stdin", stdin="wrong\nanother horse battery\n")
     assert said.code == USAGE
     done = ann.done("password", "--password-stdin", stdin=f"{PASSWORD}\nanother horse battery\n")
-    assert done == "The password was changed. All other sessions have ended.\n"
+    assert done == "Your password is changed.\n"
     assert ann("password", "--password-stdin", stdin=f"{PASSWORD}\nanother horse battery\n").code == USAGE
     assert hub.site.worlds.database.world.people.sessions == {}
 

@@ -88,7 +88,7 @@ def test_a_name_below_localhost_is_this_machine(ann: Terminal, hub: Hub) -> None
 
 
 def test_fields_that_are_wrong_are_named(ann: Terminal, hub: Hub) -> None:
-    said = ann("ws", "create", "x" * 200, "--standby-ttl", "-1", "--state", "flying")
+    said = ann("ws", "create", "x" * 200, "--standby-ttl", "1s", "--state", "flying")
     assert said.code == FAILED
     first, *rest = said.lines()
     assert first == "That cannot be taken:"

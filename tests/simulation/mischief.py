@@ -135,16 +135,15 @@ class Mischief:
         # longer than the TTL now and then, so that a timer which ignores a silent Redis is caught
         seconds = self._random.choice((3.0, 20.0, 60.0, 150.0 if "activity" in out else 60.0))
         outage = any_outage(self._random)
-        if backend in ("runtime", "jobs", "archives"):
-            begun = asyncio.get_running_loop().time()
-            self._oracle.silent.append((begun, begun + seconds))
-        else:
+        if backend not in ("runtime", "jobs", "archives"):
             # people's activity reaches nobody meanwhile, so no timer may get through either
             outage = replace(outage, share=1.0)
         self._weather.out |= dict.fromkeys(out, outage)
+        self._oracle.fell_silent(backend, wholly=outage.share == 1.0)
         await asyncio.sleep(seconds)
         for name in out:
             self._weather.out.pop(name, None)
+        self._oracle.fell_silent(backend, wholly=False)
 
     async def _job_fails(self) -> None:
         """It vanishes, or it says that it has failed; some homes make every job fail for a while."""

@@ -20,13 +20,14 @@ from codehub.adapters.memory.jobs import JobWorld
 from codehub.adapters.memory.runtime import RuntimeWorld, Volume
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.protection import Retention
-from codehub.domain.workspace import Workspace
+from codehub.domain.workspace import Operation, Workspace
 from tests.simulation.kept import Kept
 from tests.simulation.row_rules import broken_rules
 
 T = TypeVar("T")
 
 HELD_SECONDS = 3.0
+NEEDS_THE_STORE = (Operation.ARCHIVING, Operation.RESTORING, Operation.CREATE_EMPTY_ARCHIVE)
 LONGEST_DELAY = 120.0
 """What was sent this long ago has arrived by now, or never will."""
 ACTS_UNDER: dict[str, tuple[str, ...]] = {
@@ -92,7 +93,8 @@ class Oracle:
         self._archive_made_late_at = NEVER
         self._instant = NEVER
         self._calls_in_instant = 0
-        self.silent: list[tuple[float, float]] = []
+        self._silent: dict[str, list[tuple[float, float]]] = {}
+        self._silent_since: dict[str, float] = {}
         self._tries: dict[UUID, tuple[str, int]] = {}
         worlds.database.watchers.append(self._written)
 
@@ -244,13 +246,32 @@ class Oracle:
         elif row.home_store_key not in home.removed and self._time() - home.damaged_at > LONGEST_DELAY:
             self.break_("1: a volume was lost and no operator removed it", f"{row.home_store_key}")
 
+    def fell_silent(self, backend: str, *, wholly: bool) -> None:
+        """From now on it gives no answer at all; or, not `wholly`, some or all again."""
+        since = self._silent_since.pop(backend, None)
+        if since is not None:
+            self._silent.setdefault(backend, []).append((since, self._time()))
+        if wholly:
+            self._silent_since[backend] = self._time()
+
+    def _silence(self, operation: Operation, begun: float, now: float) -> float:
+        """How long something that the operation needs gave no answer; what overlaps counts once."""
+        needed = {"runtime", "jobs"} | ({"archives"} if operation in NEEDS_THE_STORE else set())
+        spans = [span for backend in needed for span in self._silent.get(backend, ())]
+        spans += [(since, now) for backend, since in self._silent_since.items() if backend in needed]
+        silent, until = 0.0, begun
+        for start, end in sorted(spans):
+            silent += max(0.0, min(end, now) - max(start, until))
+            until = max(until, end)
+        return silent
+
     def _truth_of_timeout(self, before: Workspace, row: Workspace) -> None:
         """Nobody is sent to ERROR for an outage; half of the limit is left for what cannot be measured so exactly."""
         if row.error_info is None or before.op_started_at is None:
             return
         now = self._time()
         begun = now - (row.error_info.occurred_at - before.op_started_at).total_seconds()
-        silent = sum(max(0.0, min(end, now) - max(start, begun)) for start, end in self.silent)
+        silent = self._silence(before.operation, begun, now)
         if now - begun - silent < row.error_info.context["limit_seconds"] / 2:
             self.break_("4: an outage was counted as a time-out", f"{before.operation}, {silent:.0f} s of silence")
 

@@ -72,6 +72,7 @@ def _tries(before: Workspace, row: Workspace) -> Broken:
         or this == last
         or row.error_count <= before.error_count
         or this.reason == "Timeout"
+        or last.reason == "Unreachable"  # no try: the last one lies further back
     ):
         return
     same = before.op_id == row.op_id and before.operation != "NONE" and last.operation == this.operation

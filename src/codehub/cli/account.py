@@ -1,6 +1,5 @@
-"""One's own account from a terminal: the password, and where one is signed in."""
+"""Where one is signed in, from a terminal."""
 
-import sys
 from typing import Annotated
 
 import typer
@@ -8,7 +7,6 @@ import typer
 from codehub.cli import contexts, present
 from codehub.cli.client import Client, segment
 from codehub.cli.finding import chosen
-from codehub.cli.login import asked
 from codehub.cli.options import AsJson
 
 sessions = typer.Typer(
@@ -21,33 +19,7 @@ sessions = typer.Typer(
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(password)
     app.add_typer(sessions, name="sessions")
-
-
-def password(
-    stdin: Annotated[
-        bool, typer.Option("--password-stdin", help="Read the present and the new one, a line each, from a pipe.")
-    ] = False,
-) -> None:
-    """Change your password. All other sessions end.
-
-    Example: `codehub password`
-    """
-    context = contexts.in_use()
-    with Client(context) as client:
-        username = client.get("/session")["user"]["username"]
-    if stdin:
-        old, new = (sys.stdin.readline().rstrip("\r\n") for _ in range(2))
-    else:
-        old, new = (asked("Password", "--password-stdin", shown) for shown in ("Present password", "New password"))
-    with Client(contexts.Context(context.url)) as client:
-        _, cookie = client.sign_in(username, old)
-        try:
-            client.with_session(cookie, "PUT", "/session/password", {"old_password": old, "new_password": new})
-        finally:
-            client.with_session(cookie, "DELETE", "/session")
-    present.say("The password was changed. All other sessions have ended.")
 
 
 @sessions.command("ls")
