@@ -1,7 +1,7 @@
 """What each decision writes (contract 4): ids, incarnations, tries, errors, recovery."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import pytest
@@ -371,7 +371,7 @@ def recover(row: Workspace, action: RecoverAction, look: Facts, newest: str | No
     """The row after the action, judged again by the same look."""
     asked = replace(row, recover_action=action, recover_requested_at=NOW)
     judged = operations.settle_health(asked, judge(asked, look, NOW), NOW)
-    written = operations.recovered(judged, newest)
+    written = operations.recovered(judged, newest, NOW)
     assert not written.recover_pending
     return operations.settle_health(written, judge(written, look, NOW), NOW)
 
@@ -527,3 +527,18 @@ def test_a_failed_action_is_named_as_the_specification_names_it(operation: Opera
     info = fail(busy(with_home(), operation), Failure(ErrorReason.ACTION_FAILED, "no")).error_info
     assert info is not None
     assert info.context == {"action": action, "exit_code": None, "stderr": None}
+
+
+def test_a_recovered_phase_is_as_old_as_the_recovery() -> None:
+    """What was in ERROR for a day is not put away for its age two minutes after somebody recovered it."""
+    failed = enter_at(NOW)
+    asked = replace(failed, recover_action=RecoverAction.RETRY, recover_requested_at=LATER)
+    row = operations.recovered(asked, None, LATER)
+    row = settle_health(row, judge(row, facts(VOLUME), LATER), LATER)
+    assert (row.phase, row.phase_changed_at) == (Phase.STANDBY, LATER)
+    assert row.conditions.healthy.last_transition_time == LATER
+
+
+def enter_at(now: datetime) -> Workspace:
+    row = busy(with_home(), Operation.ARCHIVING)
+    return operations.timed_out(row, 1900, 1800, now)

@@ -463,9 +463,9 @@ def test_a_recovery_is_not_taken_back_by_an_outage(look: Facts) -> None:
     """Either it waits for the answer, or the row that it wrote does not fall back into the error it was freed of."""
     row = asked(broken(archived(desired_state=Desired.RUNNING)), RecoverAction.RETRY)
     if decide(row, look) == Recover():
-        row = operations.recovered(judge(row, look, NOW), None)
+        row = operations.recovered(judge(row, look, NOW), None, NOW)
     else:
-        row = operations.recovered(judge(row, facts(), NOW), None)
+        row = operations.recovered(judge(row, facts(), NOW), None, NOW)
     after = settle_health(row, judge(row, look, NOW), NOW)
     assert after.error_info is None
 
@@ -488,4 +488,4 @@ def test_recovering_a_healthy_workspace_only_consumes_the_wish() -> None:
     for action, look in product(RecoverAction, (facts(VOLUME), facts(VOLUME, container=container()))):
         row = asked(judge(with_home(), look, NOW), action)
         assert decide(row, look) == Recover()
-        assert operations.recovered(row, None) == replace(row, recover_handled_at=NOW)
+        assert operations.recovered(row, None, NOW) == replace(row, recover_handled_at=NOW)

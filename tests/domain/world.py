@@ -83,7 +83,7 @@ def record(world: World, row: Workspace, decision: Decision) -> World:  # noqa: 
         case Forgive():
             return replace(world, row=operations.forgiven(row))
         case Recover():
-            return replace(world, row=operations.recovered(row, _newest_readable(world, None)))
+            return replace(world, row=operations.recovered(row, _newest_readable(world, None), world.now))
         case TakeRestorePoint():
             return replace(world, row=operations.take_restore_point(row))
         case Repoint():

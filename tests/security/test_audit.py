@@ -132,7 +132,9 @@ def _actions(tree: ast.Module) -> Iterator[str]:
             name, text = ast.unparse(node.func).rpartition(".")[2], ast.unparse(node)
             if "AuditAction." in text:
                 continue  # it has its meaning
-            if (name in writers and "actor" in text.lower()) or (name in {"_change", "_change_access"} and "(caller, " in text):
+            if (name in writers and "actor" in text.lower()) or (
+                name in {"_change", "_change_access"} and "(caller, " in text
+            ):
                 words = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
                 yield from words[:1]
         elif isinstance(node, ast.arguments):

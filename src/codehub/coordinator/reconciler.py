@@ -224,7 +224,7 @@ class Reconciler:
         newest = None
         if ws.recover_action is RecoverAction.USE_ARCHIVE and not ws.restore_pending:
             newest = await self._newest_readable(ws, besides=_just_failed(ws))
-        row = operations.recovered(ws, newest)
+        row = operations.recovered(ws, newest, it.now)
         if row.archive_key != ws.archive_key:
             state = await self._backends.look(row.archive_key) if row.archive_key else ArchiveState.UNKNOWN
             facts = replace(facts, archive=state)

@@ -295,7 +295,7 @@ def take_restore_point(ws: Workspace) -> Workspace:
     return _believed_again(row, ws.restore_from)
 
 
-def recovered(ws: Workspace, newest_readable: str | None) -> Workspace:
+def recovered(ws: Workspace, newest_readable: str | None, now: datetime) -> Workspace:
     """Consume the recover wish. What each action gives up is only what the person named, and never the only copy."""
     handled = replace(ws, recover_handled_at=ws.recover_requested_at)
     chosen = ws.restore_from if ws.restore_pending else newest_readable
@@ -304,7 +304,7 @@ def recovered(ws: Workspace, newest_readable: str | None) -> Workspace:
     action = ws.recover_action
     if ws.phase is not Phase.ERROR or (action is RecoverAction.USE_ARCHIVE and not chosen and not only_copy):
         return handled
-    row = _out_of_error(handled)
+    row = _out_of_error(handled, now)
     if action is RecoverAction.RETRY:
         row = _believed_again(row, row.archive_key)
     if only_copy and not whole:
@@ -322,8 +322,9 @@ def recovered(ws: Workspace, newest_readable: str | None) -> Workspace:
     return _believed_again(row, key)
 
 
-def _out_of_error(ws: Workspace) -> Workspace:
-    """As before the error; the next look corrects it."""
+def _out_of_error(ws: Workspace, now: datetime) -> Workspace:
+    """As before the error, which the next look corrects; but since now: whoever waits for a phase to grow old begins
+    anew."""
     phase = Phase(ws.error_info.previous_phase) if ws.error_info else ws.phase
     return replace(
         _ended(ws),
@@ -332,7 +333,8 @@ def _out_of_error(ws: Workspace) -> Workspace:
         error_count=0,
         retry_at=None,
         phase=phase,
-        conditions=replace(ws.conditions, healthy=HEALTHY),
+        phase_changed_at=now,
+        conditions=replace(ws.conditions, healthy=replace(HEALTHY, last_transition_time=now)),
     )
 
 
