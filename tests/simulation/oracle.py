@@ -304,8 +304,8 @@ class Oracle:
         return self.homes.setdefault(workspace_id, Home())
 
     def person_works(self, workspace_id: UUID, value: int) -> None:
-        """A person comes through the front door, to a RUNNING workspace alone; their programs work in whatever container
-        runs on the home, also one that was started late. Both must find the home as it was left."""
+        """A person comes through the front door, to a RUNNING workspace alone; their programs work in any container
+        that runs on the home, also one that was started late. Both must find the home as it was left."""
         row = self._worlds.database.rows[workspace_id]
         container = self._worlds.runtime.containers.get(workspace_id)
         if container is None or not container.running or container.volume != row.home_store_key:

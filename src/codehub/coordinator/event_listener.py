@@ -108,8 +108,8 @@ class EventListener:
 
 
 class WakeListener:
-    """Hints from outside on the channel of wakes: a message with a workspace's id asks for a look at that one at once,
-    any other message for a look at all. What this process has published itself, it has acted on already."""
+    """Hints from outside on the channel of wakes, as JSON objects: one with a workspace's id asks for a look at that
+    one at once, any other for a look at all. What this process has published itself, it has acted on already."""
 
     def __init__(
         self, bus: Bus, channel: str, wake: Callable[[UUID], None], resync: Callable[[], None], sender: str
