@@ -70,8 +70,15 @@ class RealSite:
                     assert started.process.poll() is None, started.log.read_text()
                     await asyncio.sleep(0.05)
 
-    def start_coordinator(self) -> Process:
-        return self._start("coordinator")
+    async def start_coordinator(self) -> Process:
+        """Until it leads: it looks at the accounts when it starts, and nothing keeps these workspaces apart, so only
+        one person may be there by then."""
+        started = self._start("coordinator")
+        async with asyncio.timeout(PATIENCE):
+            while await self.services.leader() is None:
+                assert started.process.poll() is None, started.log.read_text()
+                await asyncio.sleep(0.05)
+        return started
 
     def _start(self, verb: str, **more: str) -> Process:
         log = self.directory / f"{verb}-{len(self.processes)}.log"

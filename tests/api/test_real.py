@@ -62,7 +62,7 @@ async def watched(database_url: str) -> AsyncIterator[list[int]]:
 
 async def test_a_hundred_at_once_on_two_processes_never_exceed_the_limit(site: RealSite) -> None:
     apis = [await site.start_api(), await site.start_api()]
-    site.start_coordinator()
+    await site.start_coordinator()
     _, headers = await site.token("ann")
     limits = httpx.Limits(max_connections=50)
     async with (
@@ -125,7 +125,7 @@ async def test_one_key_on_two_processes_creates_once(site: RealSite) -> None:
 async def test_a_whole_life_over_http(site: RealSite) -> None:
     """Created, run, logs read, stopped, archived, looked into, restored, deleted, brought back; the events tell."""
     api = await site.start_api()
-    site.start_coordinator()
+    await site.start_coordinator()
     ann, headers = await site.token("ann")
     events = Events(api.url, headers)
     async with httpx.AsyncClient(base_url=api.url, headers=headers, timeout=30) as http:
@@ -274,7 +274,7 @@ async def test_events_survive_a_restart_and_miss_nothing(server: str) -> None:
 
 async def _lives_through(site: RealSite, servers: Servers, server: str) -> None:
     api = await site.start_api()
-    site.start_coordinator()
+    await site.start_coordinator()
     _, headers = await site.token("ann")
     _, root = await site.token("root", Role.ADMIN)
     hers, everything = Events(api.url, headers), Events(api.url, root, "?all=true")

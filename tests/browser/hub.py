@@ -165,7 +165,7 @@ async def running_hub(database_url: str, redis_url: str, **settings: str) -> Asy
     """API and coordinator run; the database is migrated."""
     async with real_site(database_url, redis_url, **settings) as site, chromium() as browser:
         hub = Hub(site, browser)
-        site.start_coordinator()
+        await site.start_coordinator()
         api = await site.start_api()
         hub.url = api.url.replace("127.0.0.1", "localhost")
         try:

@@ -630,7 +630,7 @@ async def test_starting_and_deleting_at_once_never_leaves_a_container_without_it
         await starter.remove_container(spec.workspace_id)
 
 
-async def test_a_job_killed_from_outside_has_failed(place: ProcessPlace, spec: ContainerSpec) -> None:
+async def test_a_job_killed_from_outside_was_interrupted(place: ProcessPlace, spec: ContainerSpec) -> None:
     jobs, op_id = place.slow_jobs(), uuid4()
     key = archive_key("homes/", spec.workspace_id, op_id)
     await jobs.start(JobSpec(spec.workspace_id, op_id, JobKind.ARCHIVE, spec.volume, key))
@@ -643,5 +643,5 @@ async def test_a_job_killed_from_outside_has_failed(place: ProcessPlace, spec: C
 
     await eventually(failed)
     seen = (await jobs.find())[spec.workspace_id]
-    assert (seen.reason, seen.message) == (ErrorReason.ACTION_FAILED, "the job ended from outside")
+    assert (seen.reason, seen.message) == (ErrorReason.UNREACHABLE, "the job ended from outside")
     await jobs.clear(spec.workspace_id)

@@ -200,7 +200,7 @@ async def front_doors(database_url: str, redis_url: str, **settings: str) -> Asy
     command = shlex.join([sys.executable, talking_ide.__file__, "{socket}"])
     given = {"CODEHUB_IDE_COMMAND": command, "MAX_RUNNING_PER_USER": str(MANY)} | settings
     async with real_site(database_url, redis_url, **given) as site:
-        site.start_coordinator()
+        await site.start_coordinator()
         try:
             yield FrontDoors(site)
         finally:

@@ -211,7 +211,7 @@ async def outside(database_url: str, redis_url: str, **settings: str) -> AsyncIt
         given = {"MAX_RUNNING_PER_USER": "100", "CODEHUB_IDE_COMMAND": command, **settings}
         site = await stack.enter_async_context(real_site(database_url, redis_url, **given))
         url = (await site.start_api()).url
-        site.start_coordinator()
+        await site.start_coordinator()
 
         async def person(name: str, role: Role = Role.USER) -> httpx.AsyncClient:
             _, headers = await site.token(name, role)
