@@ -88,11 +88,11 @@ def test_a_name_below_localhost_is_this_machine(ann: Terminal, hub: Hub) -> None
 
 
 def test_fields_that_are_wrong_are_named(ann: Terminal, hub: Hub) -> None:
-    said = ann("ws", "create", "x" * 200, "--standby-ttl", "1s", "--state", "flying")
+    said = ann("ws", "create", "x" * 200, "--state", "flying")
     assert said.code == FAILED
     first, *rest = said.lines()
     assert first == "That cannot be taken:"
-    assert [line.split(":")[0].strip() for line in rest] == ["name", "desired_state", "standby_ttl_seconds"]
+    assert [line.split(":")[0].strip() for line in rest] == ["name", "desired_state"]
     assert hub.rows() == {}
 
 
