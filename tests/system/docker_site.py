@@ -5,6 +5,7 @@ other tests' containers do not notice.
 """
 
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -15,6 +16,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import psutil
@@ -157,10 +159,26 @@ class OwnEngine:
         self._until_it_answers()
 
     def load(self, image: str) -> None:
-        with subprocess.Popen(["docker", "save", image], stdout=subprocess.PIPE) as saved:
-            subprocess.run(
-                ["docker", "--host", self.host, "load"], stdin=saved.stdout, check=True, stdout=subprocess.DEVNULL
-            )
+        """Copy an image from the machine's engine, by way of a container's file system.
+
+        Not with `docker save`: that mounts a layer as the upper directory of an overlay while containers use it as a
+        lower one, which the kernel leaves undefined (moby issue 39663), and once failed on a file that was there.
+        """
+        described = subprocess.run(["docker", "image", "inspect", image], check=True, capture_output=True)
+        changes = [f"--change={line}" for line in _dockerfile_lines(json.loads(described.stdout)[0]["Config"])]
+        created = subprocess.run(["docker", "create", image], check=True, capture_output=True, text=True)
+        container = created.stdout.strip()
+        try:
+            with subprocess.Popen(["docker", "export", container], stdout=subprocess.PIPE) as exported:
+                subprocess.run(
+                    ["docker", "--host", self.host, "import", *changes, "-", image],
+                    stdin=exported.stdout,
+                    check=True,
+                    stdout=subprocess.DEVNULL,
+                )
+            assert exported.returncode == 0
+        finally:
+            subprocess.run(["docker", "rm", container], check=True, stdout=subprocess.DEVNULL)
 
     def stop(self) -> None:
         if self._dockerd is not None:
@@ -212,6 +230,14 @@ def own_engine() -> Iterator[OwnEngine]:
             engine.close()
             for mount in _mounts_below(name):
                 subprocess.run(["umount", "--lazy", mount], check=False)
+
+
+def _dockerfile_lines(config: dict[str, Any]) -> list[str]:
+    """The lines that give an imported file system the settings of the image it comes from."""
+    lines = [f"USER {config['User']}", f"WORKDIR {config['WorkingDir']}"]
+    lines += [f"ENV {name}={json.dumps(value)}" for name, _, value in (each.partition("=") for each in config["Env"])]
+    lines += [f"LABEL {name}={json.dumps(value)}" for name, value in config["Labels"].items()]
+    return [*lines, f"ENTRYPOINT {json.dumps(config['Entrypoint'])}"]
 
 
 def _mounts_below(place: str) -> list[str]:

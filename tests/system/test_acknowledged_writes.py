@@ -141,7 +141,7 @@ async def find_in(site: DockerDeployment, home: Home) -> dict[str, int | None]:
     return acknowledged_writer.found(await site.home(home.key) / Path(INSIDE).name)
 
 
-@pytest.mark.parametrize("rounds", [12, pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(7200)])])
+@pytest.mark.parametrize("rounds", [5, pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(7200)])])
 async def test_what_was_acknowledged_inside_is_there(
     rounds: int, docker_house: DockerHouse, witnessed_database: str, fresh_redis: str, tell: Tell
 ) -> None:
