@@ -31,11 +31,10 @@ from codehub.proxy.addresses import Addresses
 from codehub.proxy.front_door import DoorParts, FrontDoor
 from codehub.proxy.limits import Limits
 from codehub.proxy.visitors import VISIT_COOKIE
-from codehub.usecases.announcements import Announcements
-from codehub.usecases.entrance import Entrance, Visitor
 from codehub.usecases.identity import Identity
-from codehub.usecases.limits import RunningSlots
-from codehub.usecases.wishes import Wishes
+from codehub.usecases.revocations import Announcements
+from codehub.usecases.workspace_access import Entrance, Visitor
+from codehub.usecases.workspace_commands import RunningSlots, Wishes
 
 PEOPLE = 8
 ACTOR = Actor("bench")

@@ -14,7 +14,7 @@ from codehub.adapters.postgres import PostgresDatabase
 from codehub.domain.admission import Limits
 from codehub.domain.workspace import Desired
 from codehub.ports.stores import Actor
-from codehub.usecases.wishes import Wishes
+from codehub.usecases.workspace_commands import Wishes
 
 CONNECTIONS = 10
 

@@ -35,7 +35,7 @@ from codehub.housing import why_not_docker
 from codehub.ports.stores import Actor
 from codehub.settings import load_settings
 from codehub.telemetry import configure_logging
-from codehub.usecases.wishes import NewWorkspace
+from codehub.usecases.workspace_commands import NewWorkspace
 
 REACHABLE = "sed s/127.0.0.1:8080/0.0.0.0:8080/ /usr/local/lib/ide/launch | sh"
 """The IDE at the container's address: without an agent nothing else leads to it."""

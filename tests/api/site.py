@@ -28,23 +28,20 @@ from codehub.api.parts import ApiParts, Check, Site
 from codehub.coordinator.gc_report import Survey
 from codehub.domain.admission import Limits
 from codehub.domain.credentials import SESSION_COOKIE
-from codehub.domain.envelope import Envelope
+from codehub.domain.gc_rules import Retention
+from codehub.domain.gc_safety import Envelope
 from codehub.domain.identity import ALL_SCOPES, Caller, Role, Scope
 from codehub.domain.idle import IdlePolicy
-from codehub.domain.protection import Retention
 from codehub.domain.workspace import Workspace
 from codehub.ports.accounts import NewUser
 from codehub.ports.stores import Actor
 from codehub.telemetry import Metrics
-from codehub.usecases.announcements import Announcements
-from codehub.usecases.creation import Creation
-from codehub.usecases.identity import Identity
+from codehub.usecases.authorization import Looks
+from codehub.usecases.identity import Identity, Tokens
 from codehub.usecases.lifecycle import Lifecycles
-from codehub.usecases.limits import RunningSlots
-from codehub.usecases.looks import Looks
-from codehub.usecases.people import People
-from codehub.usecases.tokens import Tokens
-from codehub.usecases.wishes import Wishes
+from codehub.usecases.revocations import Announcements
+from codehub.usecases.users import People
+from codehub.usecases.workspace_commands import Creation, RunningSlots, Wishes
 
 ORIGIN = "http://hub.test"
 PASSWORD = "correct horse battery"

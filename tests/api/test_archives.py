@@ -16,10 +16,10 @@ import zstandard
 from codehub.adapters.memory.archives import StoredArchive, StoredEntry
 from codehub.api.download import disposition
 from codehub.api.under_way import Downloads, Listings
+from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import Role
 from codehub.domain.judge import ArchiveState
-from codehub.domain.protection import RestorePoint
-from codehub.ports.contents import EntryKind
+from codehub.ports.archives import EntryKind
 from tests.api.site import MemorySite, Person
 from tests.rows import OP_ID, broken
 

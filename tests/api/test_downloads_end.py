@@ -11,7 +11,7 @@ import pytest
 from codehub.adapters.memory.archives import StoredEntry
 from codehub.api import access_watch
 from codehub.domain.identity import Role, Scope
-from codehub.ports.contents import EntryKind
+from codehub.ports.archives import EntryKind
 from tests.api.site import MemorySite, Person
 from tests.api.test_archives import point
 

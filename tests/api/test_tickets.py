@@ -9,8 +9,8 @@ import pytest
 
 from codehub.api.parts import Site
 from codehub.ports.accounts import Ticket
-from codehub.usecases.handing_over import TICKET_SECONDS
-from codehub.usecases.new_secrets import digest
+from codehub.usecases.identity import digest
+from codehub.usecases.workspace_access import TICKET_SECONDS
 from tests.api.site import MemorySite, Person, memory_site
 
 

@@ -11,8 +11,8 @@ from uuid import UUID
 import pytest
 
 from codehub.adapters.memory.archives import StoredArchive
+from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import Scope
-from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import Phase
 from tests.api.site import MemorySite, Person
 from tests.rows import OP_ID, broken

@@ -23,11 +23,11 @@ from codehub.coordinator.event_listener import EventListener
 from codehub.dashboard.files import dashboard
 from codehub.domain.admission import Limits
 from codehub.domain.errors import ErrorInfo, ErrorReason
+from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import Role
 from codehub.domain.judge import ArchiveState
 from codehub.domain.ledger import Entry, Kind
 from codehub.domain.naming import archive_key, slug_from
-from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import (
     NO_ARCHIVE,
     NO_CONTAINER,
@@ -42,7 +42,7 @@ from codehub.domain.workspace import (
     Workspace,
 )
 from codehub.ports.accounts import NewUser
-from codehub.ports.contents import EntryKind
+from codehub.ports.archives import EntryKind
 from codehub.ports.stores import Actor
 from codehub.telemetry import Metrics
 from tests.api.site import Worlds, parts_on

@@ -20,8 +20,8 @@ from codehub.api.server import bound, serve
 from codehub.coordinator.process import Coordinator, Outside
 from codehub.coordinator.tuning import Tuning
 from codehub.domain.admission import Limits
+from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import Role
-from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import Workspace
 from codehub.ports.accounts import Ticket
 from codehub.telemetry import Metrics

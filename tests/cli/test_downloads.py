@@ -10,7 +10,7 @@ import zstandard
 from codehub.adapters.memory.archives import StoredEntry
 from codehub.cli.exits import FAILED, UNREACHABLE, USAGE
 from codehub.domain.judge import ArchiveState
-from codehub.ports.contents import EntryKind
+from codehub.ports.archives import EntryKind
 from tests.cli.hub import Hub
 from tests.cli.terminal import Terminal
 

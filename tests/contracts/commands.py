@@ -13,7 +13,7 @@ from uuid import UUID
 
 from codehub.domain.admission import Limits, Slots, admit
 from codehub.domain.errors import ErrorReason, Refused
-from codehub.domain.protection import Thing, ThingKind
+from codehub.domain.gc_rules import Thing, ThingKind
 from codehub.domain.workspace import (
     Condition,
     Conditions,

@@ -27,12 +27,12 @@ from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch
 from codehub.adapters.postgres.backup import LEFT_OUT, Copying, Sink, Table
 from codehub.adapters.postgres.migration import migrate
 from codehub.coordinator.gc_report import Survey
-from codehub.domain.envelope import Envelope
+from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import Refused, Stale
+from codehub.domain.gc_rules import Retention
+from codehub.domain.gc_safety import Envelope
 from codehub.domain.identity import Scope
-from codehub.domain.protection import Retention
 from codehub.domain.workspace import Desired, Workspace
-from codehub.domain.worlds import Backend
 from codehub.ports.accounts import NewToken, SessionRules, Ticket
 from tests.contracts.databases import ANN, new_term, restore_point, setting, stored
 from tests.contracts.directories import ROOT, person

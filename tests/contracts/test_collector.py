@@ -14,11 +14,11 @@ from codehub.adapters.postgres import PostgresDatabase
 from codehub.domain import naming, operations
 from codehub.domain.admission import Limits
 from codehub.domain.errors import BackendError, Conflict, Stale
-from codehub.domain.protection import RestorePoint, Thing, ThingKind
+from codehub.domain.gc_rules import RestorePoint, Thing, ThingKind
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.collector import REQUEST_LIVES_SECONDS
 from codehub.ports.stores import Actor
-from codehub.usecases.wishes import Wishes
+from codehub.usecases.workspace_commands import Wishes
 from tests.contracts.databases import ANN, Database, epoch_of, new_term, restore_point, setting, stored
 from tests.contracts.patience import eventually
 from tests.contracts.test_schema import ask

@@ -24,7 +24,7 @@ from codehub.domain.naming import archive_key
 from codehub.job.archive import ArchiveRequest, archive
 from codehub.job.progress import Progress
 from codehub.job.store import open_store
-from codehub.ports.contents import ArchiveContents, Content, Entry, EntryKind, to_bytes, to_name
+from codehub.ports.archives import ArchiveContents, Content, Entry, EntryKind, to_bytes, to_name
 from tests.contracts.s3 import BUCKET, credentials, rclone
 
 PREFIX = "team-a/homes-"

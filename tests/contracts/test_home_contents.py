@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from codehub.adapters.contents import ObjectContents
 from codehub.job.exit_codes import ExitCode
 from codehub.job.volume import opened, remove_tree
-from codehub.ports.contents import ArchiveContents, Entry, EntryKind, to_bytes, to_name
+from codehub.ports.archives import ArchiveContents, Entry, EntryKind, to_bytes, to_name
 from tests.contracts.s3 import BUCKET, credentials, rclone
 from tests.job.jobs import Desk
 from tests.job.test_round_trip import build, trees

@@ -17,7 +17,7 @@ from codehub.adapters.memory import MemoryProvider
 from codehub.adapters.oidc import HttpOpenIdProvider, OpenIdClient
 from codehub.adapters.system import SystemClock
 from codehub.domain.errors import Unauthenticated, Unreachable
-from codehub.ports.oidc import Identified, OpenIdProvider
+from codehub.ports.accounts import Identified, OpenIdProvider
 from tests.contracts.real_provider import running_provider
 from tests.contracts.signing_provider import CLIENT_ID, SigningProvider, signing_provider
 from tests.usecases.front_desk import ADDRESS, AGENT, FrontDesk

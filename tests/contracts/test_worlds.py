@@ -4,9 +4,9 @@ import pytest
 
 from codehub.adapters.memory import MemoryDatabase
 from codehub.adapters.postgres import PostgresDatabase
+from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import Stale
-from codehub.domain.worlds import Backend
-from codehub.ports.worlds import Worlds
+from codehub.ports.stores import Worlds
 from tests.contracts.databases import Database, new_term
 
 

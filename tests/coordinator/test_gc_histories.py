@@ -17,9 +17,9 @@ from codehub.adapters.memory.archives import StoredArchive
 from codehub.adapters.memory.runtime import Container, Volume
 from codehub.coordinator.tuning import Tuning
 from codehub.domain import naming
-from codehub.domain.envelope import Envelope
 from codehub.domain.errors import Conflict
-from codehub.domain.protection import RestorePoint, Retention
+from codehub.domain.gc_rules import RestorePoint, Retention
+from codehub.domain.gc_safety import Envelope
 from codehub.domain.workspace import Desired, HomeContext, Phase, Workspace
 from codehub.ports.archives import StoredObject
 from tests.coordinator.workshop import PERSON, Workshop, began, in_virtual_time, now

@@ -16,15 +16,15 @@ from codehub.coordinator.gc_report import CollectorReport
 from codehub.coordinator.gc_runner import GcRunner
 from codehub.coordinator.tuning import Tuning
 from codehub.domain import naming
-from codehub.domain.envelope import Envelope
+from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import Conflict, Stale, Unreachable
+from codehub.domain.gc_rules import Retention, ThingKind
+from codehub.domain.gc_safety import Envelope
 from codehub.domain.judge import ArchiveState
-from codehub.domain.protection import Retention, ThingKind
 from codehub.domain.workspace import Desired, HomeContext, Operation, Phase, Workspace
-from codehub.domain.worlds import Backend
 from codehub.ports.archives import StoredObject
 from codehub.ports.collector import Restored
-from codehub.ports.worlds import Remembered
+from codehub.ports.stores import Remembered
 from tests.coordinator.workshop import ANSWER_LOST, FAILS, PERSON, Workshop, began, in_virtual_time, now
 from tests.rows import (
     KEY,

@@ -15,7 +15,7 @@ from codehub.coordinator.gc_report import CollectorReport
 from codehub.coordinator.retention_runner import RecordAges
 from codehub.coordinator.tuning import Tuning
 from codehub.domain import naming
-from codehub.domain.protection import Retention
+from codehub.domain.gc_rules import Retention
 from codehub.domain.workspace import Desired, HomeContext, Phase, Workspace
 from codehub.ports.collector import Restored
 from tests.coordinator.workshop import Workshop, began, in_virtual_time

@@ -9,9 +9,9 @@ import pytest
 from codehub.adapters.memory import MemoryDatabase
 from codehub.adapters.memory.runtime import RuntimeWorld
 from codehub.coordinator.tuning import Tuning
+from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import AnotherWorld, CircuitOpen, Unreachable
 from codehub.domain.workspace import Desired, Phase
-from codehub.domain.worlds import Backend
 from tests.coordinator.test_gc_runner import collector
 from tests.coordinator.workshop import ANSWER_LOST, FAILS, PERSON, ScriptedWire, Workshop, in_virtual_time
 from tests.rows import KEY, VOLUME, WORKSPACE_ID, archived, with_home

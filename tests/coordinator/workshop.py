@@ -32,13 +32,13 @@ from codehub.coordinator.queue import WorkQueue
 from codehub.coordinator.reconciler import Reconciler
 from codehub.coordinator.tuning import Tuning
 from codehub.domain import naming
+from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.judge import ArchiveState, ContainerSeen, Facts, judge
 from codehub.domain.ledger import Entry, Kind
-from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import Workspace
 from codehub.ports.stores import Actor, Term
 from codehub.telemetry import Metrics
-from codehub.usecases.wishes import Wishes
+from codehub.usecases.workspace_commands import Wishes
 from tests.rows import LONG_AGO, NOW, VOLUME, WORKSPACE_ID
 from tests.simulation.stage import SeededIds, Worlds
 from tests.simulation.virtual_time import VirtualClock, run

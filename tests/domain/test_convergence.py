@@ -12,10 +12,10 @@ import pytest
 
 from codehub.domain import operations
 from codehub.domain.errors import ErrorReason
+from codehub.domain.gc_rules import Retention, protected_keys, protected_volumes
 from codehub.domain.judge import NOTHING_KNOWN, ContainerSeen, judge
 from codehub.domain.operations import Failure
 from codehub.domain.plan import Begin, Continue
-from codehub.domain.protection import Retention, protected_keys, protected_volumes
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction
 from tests.domain.conftest import Tally
 from tests.domain.world import HALF, POLICY, World, act, decide, effects, record, turns

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from codehub.domain.envelope import NEVER_WAIVED, WAIVABLE, Check, Count, Envelope, Forgotten, Inventory, refusals
-from codehub.domain.protection import ThingKind
+from codehub.domain.gc_rules import ThingKind
+from codehub.domain.gc_safety import NEVER_WAIVED, WAIVABLE, Check, Count, Envelope, Forgotten, Inventory, refusals
 from tests.rows import LONG_AGO, NOW
 
 USUAL = Inventory(

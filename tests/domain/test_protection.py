@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codehub.domain import naming
-from codehub.domain.protection import (
+from codehub.domain.gc_rules import (
     RestorePoint,
     Retention,
     Thing,

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from codehub.domain import naming, operations
+from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.judge import ArchiveState, ContainerSeen, Facts, judge
 from codehub.domain.plan import (
     Abandon,
@@ -27,7 +28,6 @@ from codehub.domain.plan import (
     plan,
     wants_volume_gone,
 )
-from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from tests.rows import INSTANCE, NOW
 

@@ -22,7 +22,7 @@ TRANSITIONS = "domain/transitions.py"
 NAMING = "domain/naming.py"
 LEDGER = "domain/ledger.py"
 STORES = "ports/stores.py"
-WISHES = "usecases/wishes.py"
+WISHES = "usecases/workspace_commands.py"
 DATABASE = "adapters/memory/database.py"
 LEADERSHIP = "adapters/memory/leadership.py"
 

@@ -35,13 +35,10 @@ from codehub.proxy.forwarders import Network
 from codehub.proxy.front_door import DoorParts, FrontDoor
 from codehub.proxy.limits import Limits as DoorLimits
 from codehub.proxy.visitors import VISIT_COOKIE
-from codehub.usecases.announcements import Announcements
-from codehub.usecases.entrance import Entrance
-from codehub.usecases.identity import Identity
-from codehub.usecases.limits import RunningSlots
-from codehub.usecases.new_secrets import digest, new_session_token
-from codehub.usecases.tokens import Tokens
-from codehub.usecases.wishes import NewWorkspace, Wishes
+from codehub.usecases.identity import Identity, Tokens, digest, new_session_token
+from codehub.usecases.revocations import Announcements
+from codehub.usecases.workspace_access import Entrance
+from codehub.usecases.workspace_commands import NewWorkspace, RunningSlots, Wishes
 from tests.proxy.doors import LIMITS, Raw
 from tests.proxy.workspaces import Workspace as Server
 

@@ -11,7 +11,7 @@ from codehub.domain.workspace import Desired, Phase
 from codehub.ports.stores import Actor
 from codehub.proxy import request
 from codehub.proxy.visitors import VISIT_COOKIE
-from codehub.usecases.announcements import AUTH_CHANNEL
+from codehub.usecases.revocations import AUTH_CHANNEL
 from tests.proxy.doors import eventually
 from tests.proxy.hub import (
     BASE,

@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from codehub.domain.access import doorway
-from codehub.domain.local_path import local_path, platform_path
+from codehub.domain.addresses import local_path, platform_path
 from codehub.domain.workspace import Desired, Operation, Phase, Progress, Workspace
 from codehub.proxy.gate import Respond
 from codehub.proxy.responses import problem

@@ -13,7 +13,7 @@ from codehub.ports.accounts import Ticket
 from codehub.ports.runtime import Endpoint
 from codehub.ports.stores import Actor
 from codehub.proxy.visitors import VISIT_COOKIE
-from codehub.usecases.new_secrets import digest
+from codehub.usecases.identity import digest
 from tests.contracts.patience import eventually as comes_true
 from tests.proxy.doors import eventually
 from tests.proxy.hub import BASE, DIRECT, HTML, PLATFORM, Hub, Somebody, hub_on, problem, session_of

@@ -13,7 +13,7 @@ from codehub.adapters.system import SystemClock
 from codehub.proxy import front_door
 from codehub.proxy.census import Census
 from codehub.telemetry import Metrics
-from codehub.usecases.new_secrets import digest
+from codehub.usecases.identity import digest
 from tests.proxy.doors import Raw, eventually, get, patient, status
 from tests.proxy.test_websocket import OFFER, SWITCH
 from tests.proxy.workspaces import OK, Workspace

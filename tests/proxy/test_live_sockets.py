@@ -9,7 +9,7 @@ from codehub.domain.identity import Caller, Role, Scope, changed_role, disabled
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.stores import Actor
 from codehub.proxy.visitors import VISIT_COOKIE
-from codehub.usecases.new_secrets import digest
+from codehub.usecases.identity import digest
 from tests.contracts.patience import eventually as comes_true
 from tests.proxy.doors import eventually
 from tests.proxy.hub import Hub, Somebody, handshake_and_echo, hub_on, session_of

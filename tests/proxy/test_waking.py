@@ -11,7 +11,7 @@ from codehub.domain.ledger import Kind
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.accounts import Ticket
 from codehub.proxy.visitors import VISIT_COOKIE
-from codehub.usecases.new_secrets import digest
+from codehub.usecases.identity import digest
 from tests.proxy.doors import eventually, patient
 from tests.proxy.hub import DIRECT, FROM_ELSEWHERE, HTML, Hub, Somebody, hub_on, problem, session_of
 

@@ -11,8 +11,8 @@ import pytest
 from codehub.adapters.memory.archives import StoredArchive, StoredEntry
 from codehub.domain.audit import AuditAction
 from codehub.domain.errors import Unreachable
-from codehub.domain.protection import RestorePoint
-from codehub.ports.contents import EntryKind
+from codehub.domain.gc_rules import RestorePoint
+from codehub.ports.archives import EntryKind
 from tests.api.conftest import admin, ann, bob, site
 from tests.api.site import MemorySite, Person
 from tests.house.project import SOURCE

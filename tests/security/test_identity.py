@@ -18,9 +18,9 @@ from codehub.adapters.memory import FaultyWire, MemoryDirectory
 from codehub.adapters.memory.wire import Fault, Mishap
 from codehub.adapters.passwords import Argon2Passwords
 from codehub.adapters.system import SystemClock
+from codehub.domain.addresses import local_path
 from codehub.domain.errors import Forbidden, Refused, TooManyTries, Unauthenticated
 from codehub.domain.identity import Caller, Role, Scope
-from codehub.domain.local_path import local_path
 from codehub.telemetry import configure_logging
 from codehub.usecases.identity import Identity
 from tests.usecases.front_desk import ADDRESS, AGENT, FrontDesk

@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pytest
 
+from codehub.domain.addresses import local_path, platform_path
 from codehub.domain.admission import Limits
 from codehub.domain.identity import Role
-from codehub.domain.local_path import local_path, platform_path
 from codehub.domain.workspace import Desired, Phase
 from tests.proxy.hub import BASE, DIRECT, Hub, hub_on
 from tests.usecases.front_desk import ADDRESS, AGENT, FrontDesk

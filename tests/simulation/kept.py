@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from codehub.domain.protection import Retention
+from codehub.domain.gc_rules import Retention
 from codehub.domain.workspace import Workspace
 
 if TYPE_CHECKING:

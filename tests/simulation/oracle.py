@@ -18,8 +18,8 @@ from codehub.adapters.memory.archives import ArchiveWorld
 from codehub.adapters.memory.database import DatabaseWorld
 from codehub.adapters.memory.jobs import JobWorld
 from codehub.adapters.memory.runtime import RuntimeWorld, Volume
+from codehub.domain.gc_rules import Retention
 from codehub.domain.idle import IdlePolicy
-from codehub.domain.protection import Retention
 from codehub.domain.workspace import Operation, Workspace
 from tests.simulation.kept import Kept
 from tests.simulation.row_rules import broken_rules

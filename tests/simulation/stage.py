@@ -27,7 +27,7 @@ from codehub.coordinator.tuning import Tuning
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.stores import Actor
 from codehub.telemetry import Metrics
-from codehub.usecases.wishes import NewWorkspace, Wishes
+from codehub.usecases.workspace_commands import NewWorkspace, Wishes
 from tests.simulation.virtual_time import VirtualClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

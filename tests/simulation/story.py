@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from codehub.coordinator.tuning import Tuning
 from codehub.domain.admission import Limits
-from codehub.domain.envelope import Envelope
+from codehub.domain.gc_rules import Retention
+from codehub.domain.gc_safety import Envelope
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.plan import Policy
-from codehub.domain.protection import Retention
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from tests.simulation.faults import FrontWire, Weather
 from tests.simulation.mischief import Mischief

@@ -31,7 +31,7 @@ from codehub.bootstrap.services import Services, open_services
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.stores import Actor
 from codehub.settings import load_settings
-from codehub.usecases.wishes import NewWorkspace, Wishes
+from codehub.usecases.workspace_commands import NewWorkspace, Wishes
 from tests.contracts.patience import eventually
 from tests.job.trees import Snapshot, snapshot
 from tests.system import gated_ide, witness

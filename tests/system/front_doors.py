@@ -20,9 +20,9 @@ from codehub.domain.identity import Caller, Role, Scope
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.accounts import NewUser
 from codehub.ports.stores import Actor
-from codehub.usecases.people import People
-from codehub.usecases.tokens import Tokens
-from codehub.usecases.wishes import NewWorkspace
+from codehub.usecases.identity import Tokens
+from codehub.usecases.users import People
+from codehub.usecases.workspace_commands import NewWorkspace
 from tests.api.real_site import Process, RealSite, free_port, real_site
 from tests.contracts.patience import eventually
 from tests.system import talking_ide

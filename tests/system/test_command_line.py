@@ -25,9 +25,9 @@ from codehub.adapters.postgres import PostgresDatabase
 from codehub.adapters.postgres.migration import migrate
 from codehub.cli.exits import FAILED, INTERRUPTED, SCHEMA, UNREACHABLE, USAGE
 from codehub.domain.admission import Limits
+from codehub.domain.backend_identity import Backend
 from codehub.domain.workspace import Desired, Operation, Phase
-from codehub.domain.worlds import Backend
-from codehub.usecases.wishes import NewWorkspace, Wishes
+from codehub.usecases.workspace_commands import NewWorkspace, Wishes
 from tests.api.real_site import free_port
 from tests.contracts.patience import eventually
 from tests.system import gated_ide

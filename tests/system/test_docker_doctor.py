@@ -7,7 +7,7 @@ import pytest
 from codehub.cli import checks
 from codehub.operating import platform_addresses, probe
 from codehub.settings import load_settings
-from codehub.usecases.checkup import Finding, Verdict
+from codehub.usecases.findings import Finding, Verdict
 from tests.docker_engine import DockerHouse
 from tests.system.docker_site import DockerDeployment, docker_deployed
 

@@ -18,7 +18,7 @@ from codehub.domain.template import Template
 from codehub.operating import open_database, probe
 from codehub.ports.stores import Actor
 from codehub.settings import Settings, load_settings
-from codehub.usecases.checkup import Finding, Verdict
+from codehub.usecases.findings import Finding, Verdict
 from codehub.usecases.probe import OWNER
 from tests.system.deployment import CODEHUB, Deployment, deployed
 

@@ -10,11 +10,10 @@ from codehub.adapters.memory import MemoryBus, MemoryDirectory, MemoryPasswords,
 from codehub.adapters.system import RandomIds
 from codehub.domain.identity import Caller, Role
 from codehub.ports.accounts import AuditEntry, SessionRules
-from codehub.usecases.announcements import AUTH_CHANNEL, Announcements
-from codehub.usecases.identity import Identity
+from codehub.usecases.identity import Identity, Tokens
 from codehub.usecases.oidc import Oidc
-from codehub.usecases.people import People
-from codehub.usecases.tokens import Tokens
+from codehub.usecases.revocations import AUTH_CHANNEL, Announcements
+from codehub.usecases.users import People
 
 RULES = SessionRules(idle_seconds=3600, absolute_seconds=12 * 3600)
 ADDRESS = "192.0.2.10"

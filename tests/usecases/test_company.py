@@ -6,7 +6,7 @@ import pytest
 
 from codehub.domain.errors import Conflict
 from codehub.domain.identity import Caller
-from codehub.usecases.company import always, refuse_shared_start
+from codehub.usecases.users import always, refuse_shared_start
 from tests.usecases.front_desk import ADDRESS, AGENT, FrontDesk
 
 

@@ -11,7 +11,7 @@ import pytest
 from codehub.adapters.memory import MemoryArchives, MemoryDatabase, MemoryRuntime
 from codehub.coordinator.tuning import Tuning
 from codehub.domain.workspace import Workspace
-from codehub.usecases.checkup import Finding, Verdict, failed
+from codehub.usecases.findings import Finding, Verdict, failed
 from codehub.usecases.probe import BEYOND, CAN_TRY, CONNECTS, FRONT_DOOR, OWNER, POWERS, REACHES, Probe, Surroundings
 from tests.coordinator.workshop import in_virtual_time
 from tests.simulation.stage import SeededIds, Stage, Worlds

@@ -16,11 +16,11 @@ from codehub.adapters.memory import MemoryArchives, MemoryContents, MemoryDataba
 from codehub.adapters.memory.archives import StoredArchive, StoredEntry
 from codehub.adapters.memory.wire import Wire
 from codehub.domain.errors import BackendError, ErrorReason, Forbidden, NotFound
+from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import Caller, Role, Scope, User
 from codehub.domain.naming import archive_key
-from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import Desired, Phase, Workspace
-from codehub.ports.contents import EntryKind
+from codehub.ports.archives import EntryKind
 from codehub.usecases.restore_points import BrowseRestorePoints
 from tests.job.jobs import Desk
 from tests.rows import LONG_AGO, NOW, broken, workspace

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from codehub.domain.workspace import Desired, RecoverAction, Workspace
-from codehub.usecases.wishes import Wishes
+from codehub.usecases.workspace_commands import Wishes
 from tests.coordinator.workshop import PERSON, Workshop, in_virtual_time, now
 from tests.rows import KEY, NOW, WORKSPACE_ID, archived, broken, with_home
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from codehub.job.failure import refused, show
 from codehub.job.tar_format import DIRECTORY, FIFO, HARD_LINK, REGULAR, SYMLINK, Member
-from codehub.ports.contents import Entry, EntryKind, to_name
+from codehub.ports.archives import Entry, EntryKind, to_name
 
 ENTRY_BYTES, FOLDER_BYTES = 51, 16
 """What the arrays below take for each, without names."""

@@ -27,7 +27,7 @@ from codehub.job.store import ArchiveStore, open_store
 from codehub.job.store_address import Patience, parse_store
 from codehub.job.tar_reader import TarReader
 from codehub.job.verify import MAY_BE_CORRUPTION, Hashed, believed, damage_or_wrong_answer
-from codehub.ports.contents import (
+from codehub.ports.archives import (
     Content,
     EntryKind,
     Listing,

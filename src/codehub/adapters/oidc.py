@@ -17,7 +17,7 @@ import jwt
 import structlog
 
 from codehub.domain.errors import Unauthenticated, Unreachable
-from codehub.ports.oidc import Identified
+from codehub.ports.accounts import Identified
 from codehub.ports.signals import Clock
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")

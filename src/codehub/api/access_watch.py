@@ -20,7 +20,7 @@ from codehub.domain.errors import CodeHubError, Forbidden, NotFound, Unauthentic
 from codehub.domain.identity import Caller
 from codehub.ports.signals import Bus
 from codehub.telemetry import get_logger
-from codehub.usecases.announcements import AUTH_CHANNEL
+from codehub.usecases.revocations import AUTH_CHANNEL
 
 log = get_logger(__name__)
 

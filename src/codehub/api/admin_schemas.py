@@ -7,8 +7,8 @@ from uuid import UUID
 from pydantic import AfterValidator, Field, StrictBool, StrictInt
 
 from codehub.api.schemas import Incoming, Outgoing, Secret, TemplateShown, Text, User, Username, Workspace
-from codehub.domain.envelope import NEVER_WAIVED, WAIVABLE, Check
 from codehub.domain.errors import ErrorReason
+from codehub.domain.gc_safety import NEVER_WAIVED, WAIVABLE, Check
 from codehub.domain.identity import Role
 from codehub.domain.workspace import RecoverAction
 

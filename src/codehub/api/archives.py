@@ -26,7 +26,7 @@ from codehub.api.workspaces import visible
 from codehub.domain.audit import AuditAction
 from codehub.domain.errors import Invalid
 from codehub.domain.identity import Caller, Scope
-from codehub.ports.contents import Content, to_bytes
+from codehub.ports.archives import Content, to_bytes
 from codehub.usecases.restore_points import BrowseRestorePoints
 
 router = APIRouter(tags=["archives"])

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from codehub.api.access_watch import AccessWatch, StillAllowed
 from codehub.api.under_way import Downloads
 from codehub.domain.errors import Forbidden
-from codehub.ports.contents import Content, to_bytes
+from codehub.ports.archives import Content, to_bytes
 
 
 class Reader:

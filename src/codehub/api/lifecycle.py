@@ -25,10 +25,9 @@ from codehub.domain.audit import AuditAction
 from codehub.domain.errors import Conflict, Invalid, NotFound
 from codehub.domain.identity import Scope
 from codehub.domain.workspace import RecoverAction
-from codehub.usecases.handing_over import TICKET_SECONDS, hand_over
-from codehub.usecases.identity import actor_of
-from codehub.usecases.new_secrets import new_session_token
-from codehub.usecases.reading import Reading
+from codehub.usecases.authorization import Reading
+from codehub.usecases.identity import actor_of, new_session_token
+from codehub.usecases.workspace_access import TICKET_SECONDS, hand_over
 
 router = APIRouter(tags=["workspaces"])
 

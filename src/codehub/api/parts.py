@@ -6,24 +6,21 @@ from datetime import timedelta
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from codehub.domain.protection import Retention
+from codehub.domain.gc_rules import Retention
 from codehub.ports.accounts import Audit, Templates, Tickets
+from codehub.ports.archives import ArchiveContents
 from codehub.ports.collector import CollectorView
-from codehub.ports.contents import ArchiveContents
 from codehub.ports.runtime import Runtime
 from codehub.ports.signals import Bus
 from codehub.ports.stores import Leader
 from codehub.ports.views import WorkspaceViews
 from codehub.telemetry import Metrics
-from codehub.usecases.creation import Creation
-from codehub.usecases.identity import Identity
+from codehub.usecases.authorization import Looks
+from codehub.usecases.identity import Identity, Tokens
 from codehub.usecases.lifecycle import Lifecycles
-from codehub.usecases.limits import RunningSlots
-from codehub.usecases.looks import Looks
 from codehub.usecases.oidc import Oidc
-from codehub.usecases.people import People
-from codehub.usecases.tokens import Tokens
-from codehub.usecases.wishes import Wishes
+from codehub.usecases.users import People
+from codehub.usecases.workspace_commands import Creation, RunningSlots, Wishes
 
 
 @dataclass(frozen=True, slots=True)

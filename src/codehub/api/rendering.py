@@ -8,8 +8,8 @@ from starlette.responses import JSONResponse
 
 from codehub.domain.addresses import workspace_url
 from codehub.domain.errors import ErrorInfo
+from codehub.domain.gc_rules import undo_until
 from codehub.domain.identity import User
-from codehub.domain.protection import undo_until
 from codehub.domain.workspace import Operation, Workspace
 from codehub.ports.views import Owned
 

@@ -8,9 +8,9 @@ from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
+from codehub.domain.addresses import local_path
 from codehub.domain.errors import ErrorReason
 from codehub.domain.identity import Role, Scope
-from codehub.domain.local_path import local_path
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction
 
 T = TypeVar("T")

@@ -26,13 +26,13 @@ from codehub.api.rendering import answer, settled, workspace_json
 from codehub.api.schemas import LedgerEntry, Page, WorkspaceChange
 from codehub.domain.audit import AuditAction
 from codehub.domain.errors import Invalid
-from codehub.domain.git_url import checked_git_url
 from codehub.domain.identity import Caller, Scope
+from codehub.domain.template import checked_git_url
 from codehub.domain.workspace import Desired, Phase
 from codehub.ports.views import Owned, Position, Sought
+from codehub.usecases.authorization import Reading
 from codehub.usecases.identity import actor_of
-from codehub.usecases.reading import Reading
-from codehub.usecases.wishes import Edit, NewWorkspace
+from codehub.usecases.workspace_commands import Edit, NewWorkspace
 
 router = APIRouter(tags=["workspaces"])
 

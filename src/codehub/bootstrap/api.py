@@ -17,13 +17,12 @@ from codehub.bootstrap.services import Services, identity
 from codehub.dashboard.files import dashboard
 from codehub.domain.addresses import has_own_host
 from codehub.settings import Settings
-from codehub.usecases.creation import Creation
+from codehub.usecases.authorization import Looks
+from codehub.usecases.identity import Tokens
 from codehub.usecases.lifecycle import Lifecycles
-from codehub.usecases.limits import RunningSlots
-from codehub.usecases.looks import Looks
 from codehub.usecases.oidc import Oidc
-from codehub.usecases.people import People
-from codehub.usecases.tokens import Tokens
+from codehub.usecases.users import People
+from codehub.usecases.workspace_commands import Creation, RunningSlots
 
 NOBODY = UUID(int=0)
 

@@ -15,8 +15,8 @@ from codehub.proxy.front_door import AT_FIRST_SECONDS, DoorParts, FrontDoor
 from codehub.proxy.limits import Limits, limits_within
 from codehub.proxy.worker import serve_worker
 from codehub.settings import Settings, SettingsError
-from codehub.usecases.entrance import Entrance
-from codehub.usecases.limits import RunningSlots
+from codehub.usecases.workspace_access import Entrance
+from codehub.usecases.workspace_commands import RunningSlots
 
 
 def door_parts(services: Services) -> DoorParts:

@@ -26,9 +26,9 @@ from codehub.ports.collector import CollectorView
 from codehub.ports.stores import Leader
 from codehub.settings import Settings
 from codehub.telemetry import Metrics, configure_logging
-from codehub.usecases.announcements import Announcements
 from codehub.usecases.identity import Identity
-from codehub.usecases.wishes import Wishes
+from codehub.usecases.revocations import Announcements
+from codehub.usecases.workspace_commands import Wishes
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import typer
 from codehub.cli.exits import FAILED
 from codehub.cli.gc_report import gc_report
 from codehub.cli.options import AsJson
-from codehub.domain.envelope import WAIVABLE
+from codehub.domain.gc_safety import WAIVABLE
 from codehub.domain.workspace import RecoverAction
 from codehub.ports.collector import REQUEST_LIVES_SECONDS
 

@@ -9,11 +9,11 @@ from codehub.cli.exits import FAILED
 from codehub.cli.options import AsJson, Yes
 from codehub.cli.present import as_json as print_json
 from codehub.cli.present import table
-from codehub.domain.worlds import Backend
+from codehub.domain.backend_identity import Backend
 
 if TYPE_CHECKING:
     from codehub.bootstrap.services import Services
-    from codehub.usecases.backends import BackendSeen
+    from codehub.usecases.findings import BackendSeen
 
 CONSEQUENCES = {
     Backend.RUNTIME: "The leader adopts the runtime that it finds then. Every home that is not in it counts as lost",
@@ -58,7 +58,7 @@ def backends(
 
 
 async def _seen(services: "Services") -> "list[BackendSeen]":
-    from codehub.usecases.backends import backends_seen
+    from codehub.usecases.findings import backends_seen
 
     return await backends_seen(services.database.worlds(), services.runtime, services.archives)
 

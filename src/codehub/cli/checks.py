@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from codehub.cli.present import size
 from codehub.domain.errors import CodeHubError
-from codehub.usecases.checkup import Finding, fail, ok, warn
+from codehub.usecases.findings import Finding, fail, ok, warn
 
 if TYPE_CHECKING:
     from codehub.settings import Settings
@@ -134,7 +134,7 @@ async def archive_store(settings: "Settings") -> Finding:
 async def backends(settings: "Settings") -> Finding:
     """Not whether they answer, which others say, but whether they are the right ones."""
     from codehub.bootstrap.services import open_services
-    from codehub.usecases.backends import backends_seen
+    from codehub.usecases.findings import backends_seen
 
     async with open_services(settings) as services:
         seen = await backends_seen(services.database.worlds(), services.runtime, services.archives)

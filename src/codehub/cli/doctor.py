@@ -13,7 +13,7 @@ from codehub.cli.exits import FAILED
 from codehub.cli.options import AsJson
 from codehub.cli.present import as_json as print_json
 from codehub.cli.present import table
-from codehub.usecases.checkup import Finding, Verdict, fail, failed
+from codehub.usecases.findings import Finding, Verdict, fail, failed
 
 if TYPE_CHECKING:
     from codehub.cli.checks import Check

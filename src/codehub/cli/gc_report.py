@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from codehub.domain.envelope import WAIVABLE
+from codehub.domain.gc_safety import WAIVABLE
 
 HEADINGS = ("KIND", "NAME", "BYTES", "WHY", "MARKED", "MAY GO")
 

@@ -118,7 +118,7 @@ async def _coordinate(settings: "Settings", ready: Callable[[], None]) -> None:
     from codehub.bootstrap.services import open_services, start_logging
     from codehub.cli.status_server import serving_status
     from codehub.settings import SettingsError, without_effect
-    from codehub.usecases.company import refuse_shared_start
+    from codehub.usecases.users import refuse_shared_start
 
     start_logging(settings)
     for warning in without_effect(os.environ):

@@ -154,7 +154,7 @@ async def _serve(settings: "Settings", place: Mapping[str, object], databases: "
 async def _isolated(services: "Services") -> None:
     """Says what keeps workspaces apart; refuses to start if nothing does and several people have accounts."""
     from codehub.housing import isolation
-    from codehub.usecases.company import refuse_shared_start
+    from codehub.usecases.users import refuse_shared_start
 
     if services.settings.runtime == "process":
         seen, advice = isolation(await services.processes.confinement())

@@ -15,10 +15,10 @@ from uuid import UUID
 
 from codehub.coordinator.breaker import Breaker
 from codehub.coordinator.recognition import Recognition
+from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import AnotherWorld, BackendError, CircuitOpen, Stale, Unreachable
 from codehub.domain.judge import ArchiveState, ContainerSeen
 from codehub.domain.naming import owner_key
-from codehub.domain.worlds import Backend
 from codehub.ports.archives import Archives
 from codehub.ports.jobs import JobResult, Jobs, JobSeen, JobSpec, StoreOwner
 from codehub.ports.runtime import ContainerSpec, Pulling, Runtime

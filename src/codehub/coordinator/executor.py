@@ -12,16 +12,16 @@ from uuid import UUID, uuid5
 from codehub.coordinator.backends import Backends
 from codehub.domain import naming, operations
 from codehub.domain.errors import BackendError, ErrorReason, HeldBack, JobInterrupted, VolumeInUse
+from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.judge import ArchiveState, Facts
 from codehub.domain.plan import Policy, next_operation, wants_volume_gone
-from codehub.domain.protection import RestorePoint
 from codehub.domain.template import Template
 from codehub.domain.workspace import NO_VOLUME, Operation, Progress, Workspace
 from codehub.ports.accounts import Templates
 from codehub.ports.jobs import JobKind, JobResult, JobSeen, JobSpec, JobState
 from codehub.ports.runtime import ContainerSpec, Share
 from codehub.ports.stores import Actor, WorkspaceStatuses
-from codehub.usecases.wishes import Wishes
+from codehub.usecases.workspace_commands import Wishes
 
 STARTED = Progress(step="started")
 

@@ -11,8 +11,8 @@ from typing import Any
 from uuid import UUID
 
 from codehub.domain import naming
-from codehub.domain.envelope import Count, Envelope, Forgotten, Inventory, Refusal, refusals
-from codehub.domain.protection import Retention, Thing, ThingKind, Why, forgotten, garbage, undo_is_over
+from codehub.domain.gc_rules import Retention, Thing, ThingKind, Why, forgotten, garbage, undo_is_over
+from codehub.domain.gc_safety import Count, Envelope, Forgotten, Inventory, Refusal, refusals
 from codehub.domain.workspace import Operation, Workspace
 from codehub.ports.archives import Archives, StoredObject
 from codehub.ports.collector import CollectorData, CollectorView, Mark, Restored

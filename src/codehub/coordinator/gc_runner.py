@@ -16,16 +16,16 @@ import structlog
 from codehub.coordinator.backends import Backends
 from codehub.coordinator.gc_report import Candidate, CollectorReport, Survey
 from codehub.coordinator.queue import WorkQueue
-from codehub.domain.envelope import Envelope, Refusal, doubts_the_database
 from codehub.domain.errors import BackendError, Unreachable, VolumeInUse
+from codehub.domain.gc_rules import Retention, Thing, ThingKind, may_sweep, undo_is_over
+from codehub.domain.gc_safety import Envelope, Refusal, doubts_the_database
 from codehub.domain.judge import ArchiveState
-from codehub.domain.protection import Retention, Thing, ThingKind, may_sweep, undo_is_over
 from codehub.domain.workspace import Workspace
 from codehub.ports.collector import CollectorMarks
 from codehub.ports.signals import Notifier
 from codehub.ports.stores import Actor
 from codehub.telemetry import GC_GARBAGE, GC_REFUSALS, GC_RUNS, GC_SWEPT, Metrics
-from codehub.usecases.wishes import Wishes
+from codehub.usecases.workspace_commands import Wishes
 
 log = structlog.get_logger()
 

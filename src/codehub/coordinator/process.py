@@ -36,8 +36,7 @@ from codehub.ports.collector import CollectorMarks, CollectorView
 from codehub.ports.jobs import Jobs
 from codehub.ports.runtime import Runtime
 from codehub.ports.signals import Activity, Bus, ChangeFeed, Clock, Ids, Notifier
-from codehub.ports.stores import Actor, Leadership, Term, WorkspaceSpecs, WorkspaceStatuses
-from codehub.ports.worlds import Worlds
+from codehub.ports.stores import Actor, Leadership, Term, WorkspaceSpecs, WorkspaceStatuses, Worlds
 from codehub.telemetry import (
     COMPONENT_RESTARTS,
     EPOCH,
@@ -50,7 +49,7 @@ from codehub.telemetry import (
     STALE_WRITES,
     Metrics,
 )
-from codehub.usecases.wishes import Wishes
+from codehub.usecases.workspace_commands import Wishes
 
 log = structlog.get_logger()
 

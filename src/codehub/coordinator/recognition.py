@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from codehub.domain.backend_identity import Backend, stranger
 from codehub.domain.errors import AnotherWorld, BackendError
-from codehub.domain.worlds import Backend, stranger
 from codehub.ports.runtime import Runtime
 from codehub.ports.signals import Clock
-from codehub.ports.stores import Leadership, Term
-from codehub.ports.worlds import Worlds
+from codehub.ports.stores import Leadership, Term, Worlds
 
 log = structlog.get_logger()
 

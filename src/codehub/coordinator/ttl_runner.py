@@ -14,7 +14,7 @@ from codehub.domain.workspace import Workspace
 from codehub.ports.signals import Activity, Bus
 from codehub.ports.stores import Actor, WorkspaceSpecs
 from codehub.telemetry import ACTIVITY_DRAINED, TTL_HELD, TTL_STOPS, Metrics
-from codehub.usecases.wishes import Wishes
+from codehub.usecases.workspace_commands import Wishes
 
 log = structlog.get_logger()
 

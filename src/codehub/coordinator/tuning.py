@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 from codehub.coordinator.retention_runner import RecordAges
 from codehub.domain.admission import Limits
-from codehub.domain.envelope import Envelope
+from codehub.domain.gc_rules import Retention
+from codehub.domain.gc_safety import Envelope
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.plan import Policy
-from codehub.domain.protection import Retention
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from codehub.domain.access import Door, doorway_of_phase
 from codehub.domain.audit import AuditAction
-from codehub.domain.envelope import WAIVABLE, Check
 from codehub.domain.errors import REASONS, ErrorReason
+from codehub.domain.gc_rules import ThingKind, Why
+from codehub.domain.gc_safety import WAIVABLE, Check
 from codehub.domain.identity import Scope
 from codehub.domain.ledger import Kind
-from codehub.domain.protection import ThingKind, Why
 from codehub.domain.transitions import OPERATIONS, RUNS_A_JOB, TABLE, transition
 from codehub.domain.workspace import CONDITION_NAMES, LEVEL, Desired, Operation, Phase, RecoverAction
 

@@ -2,6 +2,10 @@
 
 Every change takes its actor and writes its audit row in the same transaction: there is no change without the row, and
 no row without the change. Sign-ins and sign-outs count as changes; `last seen` and `last used` do not.
+
+Somebody else who knows our people: one OpenID Connect provider.
+
+Turning passwords into what may be stored.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -333,4 +337,49 @@ class IdempotencyKeys(Protocol):
 
     async def forget_older(self, seconds: float, epoch: int | None = None) -> int:
         """How many. With `epoch`, for the leader of that term: Stale once it is over."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """`issuer` and `subject` are who it is; the rest helps to name a new user, and a verified email to
+    say whether they may come in at all."""
+
+    issuer: str
+    subject: str
+    preferred_username: str | None = None
+    email: str | None = None
+    email_verified: bool = False
+    authenticated_at: datetime | None = None
+    """When they proved to the provider who they are; None: it does not say."""
+
+
+class OpenIdProvider(Protocol):
+    """Raises Unreachable if the provider does not answer in time or answers nonsense."""
+
+    async def authorization_url(self, *, state: str, nonce: str, challenge: str, anew: bool = False) -> str:
+        """Where to send the browser. `challenge`: the S256 challenge of the verifier. `anew`: the provider asks who
+        they are even if it has just been told."""
+        ...
+
+    async def identify(self, *, code: str, verifier: str, nonce: str) -> Identified:
+        """Unauthenticated if the provider refuses the code, or if its signed answer is not meant for us, for this
+        sign-in (`nonce`) and for now."""
+        ...
+
+
+class Passwords(Protocol):
+    """Slow on purpose, and never on the event loop."""
+
+    async def hash(self, password: str) -> str:
+        """Another value each time."""
+        ...
+
+    async def verify(self, stored: str | None, password: str) -> bool:
+        """The same work for every `stored`: with None, or with something that is no hash, the answer is False, and it
+        takes as long as any other."""
+        ...
+
+    def outdated(self, stored: str) -> bool:
+        """Made with other parameters than today's."""
         ...

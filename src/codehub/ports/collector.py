@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
-from codehub.domain.protection import RestorePoint, Thing
+from codehub.domain.gc_rules import RestorePoint, Thing
 from codehub.domain.workspace import Workspace
 
 REQUEST_LIVES_SECONDS = 600

@@ -2,6 +2,12 @@
 
 `WorkspaceSpecs` is for people and timers, `WorkspaceStatuses` for the controller; neither has the other's writes.
 Every write appends its ledger entries in the same transaction. Time is the database's.
+
+What passes the front doors, counted for the charts of the last day.
+
+What the database remembers of each backend: which world it was when we first used it.
+
+Remembered once, by a leader in its term; forgotten only by an operator who moved it on purpose.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,8 +17,9 @@ from typing import Protocol
 from uuid import UUID
 
 from codehub.domain.admission import Slots
+from codehub.domain.backend_identity import Backend
+from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.ledger import Entry
-from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import Workspace
 
 DEPOSE_AFTER = timedelta(seconds=4)
@@ -179,3 +186,29 @@ class Leadership(Protocol):
         ...
 
     async def leader(self) -> Leader | None: ...
+
+
+class Traffic(Protocol):
+    async def add(self, requests: int, socket_seconds: float) -> None:
+        """To the database's present minute, on top of whatever other front doors add; what is older than a day goes.
+        `socket_seconds`: how long WebSockets were open, all of them together. Raises Unreachable: whether it was added
+        is then not known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    identity: str
+    since: datetime
+
+
+class Worlds(Protocol):
+    async def remembered(self) -> Mapping[Backend, Remembered]: ...
+
+    async def adopt(self, backend: Backend, identity: str, epoch: int) -> str:
+        """Remember that one, if none is remembered; the one that now is. Stale once that term is over."""
+        ...
+
+    async def forget(self, backend: Backend) -> bool:
+        """So that the leader adopts what it finds. False: none was remembered."""
+        ...

@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.history import Day
 from codehub.domain.ledger import Entry, Kind
-from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import Phase, Workspace
 
 

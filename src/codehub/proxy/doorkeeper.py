@@ -13,9 +13,9 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from codehub.domain.access import Door, doorway
+from codehub.domain.addresses import BY_PATH
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import CodeHubError
-from codehub.domain.local_path import BY_PATH
 from codehub.ports.runtime import Endpoint, Runtime
 from codehub.proxy.activity import Activities
 from codehub.proxy.addresses import Addresses, Platform, WorkspaceHost, app_path, is_port_proxy
@@ -34,7 +34,7 @@ from codehub.proxy.sibling_ports import WantedPorts, preflight, sharing_headers,
 from codehub.proxy.strangers import is_foreign
 from codehub.proxy.view import View, crowded_view, failure_view, no_listener, not_found, own_address, unavailable
 from codehub.proxy.visitors import Credential, Visitors, cookie_value, credential_of
-from codehub.usecases.entrance import Visitor
+from codehub.usecases.workspace_access import Visitor
 
 DEAF_SECONDS: Final = 2.0
 """How long a pass lasts while the bus cannot be heard."""

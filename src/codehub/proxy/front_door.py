@@ -9,7 +9,7 @@ from typing import Final
 from codehub.domain.errors import CodeHubError
 from codehub.ports.runtime import Endpoint, Runtime
 from codehub.ports.signals import Activity, Bus, Clock
-from codehub.ports.traffic import Traffic
+from codehub.ports.stores import Traffic
 from codehub.ports.views import WorkspaceViews
 from codehub.proxy.access_log import AccessLog
 from codehub.proxy.activity import Activities
@@ -24,7 +24,7 @@ from codehub.proxy.reception import Reception
 from codehub.proxy.server import ProxyServer
 from codehub.proxy.traffic import TrafficCount
 from codehub.proxy.visitors import Credential, Visitors
-from codehub.usecases.entrance import Entrance, Visitor
+from codehub.usecases.workspace_access import Entrance, Visitor
 
 TICK_SECONDS: Final = 0.5
 RECHECK_SECONDS: Final = 60.0

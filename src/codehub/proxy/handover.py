@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
 
-from codehub.domain.addresses import ENTRANCE, RESERVED
+from codehub.domain.addresses import BY_PATH, ENTRANCE, RESERVED, local_path
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import CodeHubError, NotFound
-from codehub.domain.local_path import BY_PATH, local_path
 from codehub.domain.naming import is_slug
 from codehub.proxy.addresses import Addresses, WorkspaceHost
 from codehub.proxy.call import Call, is_prefetch, spoken
@@ -23,7 +22,7 @@ from codehub.proxy.request import RequestHead
 from codehub.proxy.responses import problem, redirect
 from codehub.proxy.view import not_found, unavailable
 from codehub.proxy.visitors import Visitors, credential_of
-from codehub.usecases.entrance import Entrance, Visitor
+from codehub.usecases.workspace_access import Entrance, Visitor
 
 RESERVED_PATH: Final = f"/{RESERVED}"
 OPEN_PATH: Final = "/open/"

@@ -34,8 +34,8 @@ from codehub.proxy.view import (
 )
 from codehub.proxy.visitors import JOINED_COOKIE, VISIT_COOKIE, Visitors, cookie_value
 from codehub.proxy.workspace_view import view_of
-from codehub.usecases.entrance import Entrance, Visitor
-from codehub.usecases.limits import Standing
+from codehub.usecases.workspace_access import Entrance, Visitor
+from codehub.usecases.workspace_commands import Standing
 
 _ENTER: Final = ENTRANCE.removeprefix(RESERVED).encode()
 ARRIVED_COOKIE: Final = f"{SESSION_COOKIE}-arrived"

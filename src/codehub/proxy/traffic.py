@@ -10,7 +10,7 @@ import structlog
 
 from codehub.domain.errors import CodeHubError
 from codehub.ports.signals import Clock
-from codehub.ports.traffic import Traffic
+from codehub.ports.stores import Traffic
 from codehub.proxy.server import ProxyServer
 
 log = structlog.get_logger()

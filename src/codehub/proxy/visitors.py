@@ -16,8 +16,8 @@ from codehub.domain.credentials import SESSION_COOKIE, TOKEN_PREFIX
 from codehub.domain.errors import Unreachable
 from codehub.ports.signals import Bus
 from codehub.proxy.request import RequestFields
-from codehub.usecases.announcements import AUTH_CHANNEL
-from codehub.usecases.entrance import Entrance, Visitor
+from codehub.usecases.revocations import AUTH_CHANNEL
+from codehub.usecases.workspace_access import Entrance, Visitor
 
 log = structlog.get_logger()
 

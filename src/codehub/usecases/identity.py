@@ -2,35 +2,92 @@
 
 Unknown users, disabled users, users without a password and wrong passwords cost the same work and get the same answer.
 Every sign-in makes a new session, whatever the browser brought along.
+
+Secrets made here and shown once; what is kept is their hash.
+
+A fast hash is right for these: they are long and random, so there is nothing to guess.
+
+Personal tokens: what a script may do for its owner, and never more than whoever made it could.
+
+Only a session whose person has just proved who they are makes them: whoever steals a token, or a session, cannot make
+another credential that lives on when the stolen one is revoked.
 """
 
 import hashlib
 import math
-from collections.abc import Sequence
+import secrets
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 
 from codehub.domain.credentials import (
     PACE_ANYWHERE_SECONDS,
     PASSWORD_MOST,
     TOKEN_PREFIX,
+    TOKENS_PER_USER,
     TRIES_PER_ACCOUNT,
     TRIES_PER_ACCOUNT_ANYWHERE,
     TRIES_PER_ADDRESS,
     address_group,
     checked_password,
+    checked_token_lifetime,
+    checked_token_name,
     one_line,
     possible_username,
     username_from,
 )
 from codehub.domain.errors import Conflict, NotFound, TooManyTries, Unauthenticated, WrongPassword
-from codehub.domain.identity import Caller, Role, Scope, Session, User, session_credential, token_credential
-from codehub.ports.accounts import A_MONTH, Accounts, Audit, NewUser, SessionRules, SignInTries, TryKey
-from codehub.ports.passwords import Passwords
+from codehub.domain.identity import (
+    ApiToken,
+    Caller,
+    Role,
+    Scope,
+    Session,
+    User,
+    scopes_for,
+    session_credential,
+    token_credential,
+)
+from codehub.ports.accounts import (
+    A_MONTH,
+    Accounts,
+    Audit,
+    NewToken,
+    NewUser,
+    Passwords,
+    SessionRules,
+    SignInTries,
+    TryKey,
+)
 from codehub.ports.signals import Ids
 from codehub.ports.stores import Actor
-from codehub.usecases.announcements import Announcements
-from codehub.usecases.new_secrets import digest, new_password, new_session_token, session_id_of
+from codehub.usecases.revocations import Announcements
+
+_BYTES = 32
+_LONGEST = 512
+
+
+def new_session_token() -> str:
+    return secrets.token_urlsafe(_BYTES)
+
+
+def new_api_token() -> str:
+    return TOKEN_PREFIX + secrets.token_urlsafe(_BYTES)
+
+
+def new_password() -> str:
+    return secrets.token_urlsafe(15)
+
+
+def digest(secret: str) -> bytes:
+    """Of whatever a stranger sent: nothing of ours is longer, so a longer one need not be read to its end."""
+    return hashlib.sha256(secret[:_LONGEST].encode("utf-8", "replace")).digest()
+
+
+def session_id_of(session_token: str) -> str:
+    return digest(session_token).hex()
+
 
 WRONG = "That username and password do not belong together."
 NOT_SIGNED_IN = "You are not signed in, or no longer. Sign in again."
@@ -214,3 +271,41 @@ def _sign_in_keys(username: str, address: str) -> tuple[TryKey, TryKey, TryKey]:
         TryKey(f"address:{origin}", TRIES_PER_ADDRESS),
         TryKey(f"anywhere:{name}", TRIES_PER_ACCOUNT_ANYWHERE, PACE_ANYWHERE_SECONDS),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    accounts: Accounts
+    announcements: Announcements
+    ids: Ids
+
+    async def create(
+        self,
+        caller: Caller,
+        name: str,
+        scopes: Collection[Scope],
+        expires_in_seconds: int | None = None,
+    ) -> tuple[ApiToken, str]:
+        """The token and its secret, which is shown this once."""
+        caller.must(Scope.WRITE)
+        caller.must_be_fresh()
+        secret = new_api_token()
+        new = NewToken(
+            id=self.ids.new(),
+            user_id=caller.user.id,
+            name=checked_token_name(name),
+            token_hash=digest(secret),
+            scopes=scopes_for(caller, scopes),
+            lifetime_seconds=checked_token_lifetime(expires_in_seconds),
+        )
+        return await self.accounts.create_token(new, TOKENS_PER_USER, actor_of(caller)), secret
+
+    async def list(self, caller: Caller) -> Sequence[ApiToken]:
+        caller.must(Scope.READ)
+        return await self.accounts.tokens(caller.user.id)
+
+    async def revoke(self, caller: Caller, token_id: UUID) -> None:
+        caller.must(Scope.WRITE)
+        if not await self.accounts.revoke_token(caller.user.id, token_id, actor_of(caller)):
+            raise NotFound("You have no such token.")
+        await self.announcements.token_revoked(caller.user.id, token_id)

@@ -10,16 +10,14 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from codehub.domain.addresses import local_path, platform_path
 from codehub.domain.credentials import numbered_username, one_line, username_suggestion
 from codehub.domain.errors import Conflict, Unauthenticated
 from codehub.domain.identity import Caller, User
-from codehub.domain.local_path import local_path, platform_path
-from codehub.ports.accounts import NewUser, ProviderSignIns
-from codehub.ports.oidc import Identified, OpenIdProvider
+from codehub.ports.accounts import Identified, NewUser, OpenIdProvider, ProviderSignIns
 from codehub.ports.stores import Actor
-from codehub.usecases.company import Isolates, always, refuse_company
-from codehub.usecases.identity import Identity, actor_of
-from codehub.usecases.new_secrets import digest, new_session_token
+from codehub.usecases.identity import Identity, actor_of, digest, new_session_token
+from codehub.usecases.users import Isolates, always, refuse_company
 
 LIFETIME_SECONDS = 10 * 60
 """How long somebody may take at the provider; the cookie's lifetime too."""

@@ -18,8 +18,8 @@ from codehub.ports.runtime import Runtime
 from codehub.ports.signals import Ids
 from codehub.ports.stores import Actor
 from codehub.ports.views import WorkspaceViews
-from codehub.usecases.checkup import Finding, fail, ok, warn
-from codehub.usecases.wishes import NewWorkspace, Wishes
+from codehub.usecases.findings import Finding, fail, ok, warn
+from codehub.usecases.workspace_commands import NewWorkspace, Wishes
 
 OWNER = "codehub-doctor"
 """Nobody's account: what it owns, no person sees."""

@@ -11,11 +11,11 @@ from datetime import datetime
 from uuid import UUID
 
 from codehub.domain.errors import NotFound
+from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import Caller
-from codehub.domain.protection import RestorePoint
-from codehub.ports.contents import ArchiveContents, Content, Listing
+from codehub.ports.archives import ArchiveContents, Content, Listing
 from codehub.ports.views import Owned, WorkspaceViews
-from codehub.usecases.reading import Reading
+from codehub.usecases.authorization import Reading
 
 
 @dataclass(frozen=True, slots=True)

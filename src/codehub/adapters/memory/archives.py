@@ -9,8 +9,7 @@ from uuid import UUID
 from codehub.adapters.memory.wire import Wire
 from codehub.domain.judge import ArchiveState
 from codehub.domain.naming import meta_key
-from codehub.ports.archives import StoredObject
-from codehub.ports.contents import EntryKind
+from codehub.ports.archives import EntryKind, StoredObject
 from codehub.ports.jobs import JobResult
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from codehub.adapters.memory.wire import Wire
-from codehub.domain.protection import Thing, ThingKind
+from codehub.domain.gc_rules import Thing, ThingKind
 from codehub.ports.collector import REQUEST_LIVES_SECONDS, CollectionRequest, CollectorData, GivenUp, Mark, Restored
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from codehub.domain.judge import ArchiveState
 from codehub.domain.naming import ARCHIVE_FILE
 from codehub.job.compress import compressed
 from codehub.job.tar_format import DIRECTORY, END_OF_ARCHIVE, FIFO, REGULAR, SYMLINK, Member, encode, padded
-from codehub.ports.contents import (
+from codehub.ports.archives import (
     Content,
     Entry,
     EntryKind,

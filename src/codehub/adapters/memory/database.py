@@ -19,16 +19,15 @@ from codehub.adapters.memory.views import MemoryLedger, MemoryViews
 from codehub.adapters.memory.wire import Wire
 from codehub.adapters.memory.worlds import MemoryWorlds
 from codehub.domain.admission import Slots, holds_slot, overtaken
+from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import Conflict, NotFound, Stale
+from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.history import Minute
 from codehub.domain.ledger import Entry, entries
 from codehub.domain.plan import wants_volume_gone
-from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import SPEC_FIELDS, STATUS_FIELDS, Desired, Operation, Phase, Workspace
-from codehub.domain.worlds import Backend
 from codehub.ports.signals import Change, Channel, Clock
-from codehub.ports.stores import Actor, SpecDecision
-from codehub.ports.worlds import Remembered
+from codehub.ports.stores import Actor, Remembered, SpecDecision
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 from codehub.adapters.memory.wire import Wire
 from codehub.domain.errors import Unauthenticated
-from codehub.ports.oidc import Identified
+from codehub.ports.accounts import Identified
 
 
 @dataclass(slots=True)

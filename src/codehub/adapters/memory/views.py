@@ -8,9 +8,9 @@ from uuid import UUID
 
 from codehub.adapters.memory.wire import Wire
 from codehub.domain.admission import holds_slot
+from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.history import SPAN, Day
 from codehub.domain.ledger import Entry, Kind
-from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import Operation, Phase, Workspace
 from codehub.ports.stores import KEPT_ENTRIES
 from codehub.ports.views import Owned, Position, Sought

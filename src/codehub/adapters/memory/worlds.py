@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from codehub.adapters.memory.wire import Wire
-from codehub.domain.worlds import Backend
-from codehub.ports.worlds import Remembered
+from codehub.domain.backend_identity import Backend
+from codehub.ports.stores import Remembered
 
 if TYPE_CHECKING:
     from codehub.adapters.memory.database import DatabaseWorld

@@ -19,7 +19,7 @@ from codehub.adapters.postgres import statements as sql
 from codehub.adapters.postgres.readable import BREATH
 from codehub.adapters.postgres.sessions import Sessions
 from codehub.domain.errors import BackendError
-from codehub.domain.protection import RestorePoint, Thing, ThingKind
+from codehub.domain.gc_rules import RestorePoint, Thing, ThingKind
 from codehub.domain.workspace import Workspace
 from codehub.ports.collector import REQUEST_LIVES_SECONDS, CollectionRequest, CollectorData, GivenUp, Mark, Restored
 

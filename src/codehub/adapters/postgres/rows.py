@@ -15,8 +15,8 @@ import asyncpg
 
 from codehub.adapters.postgres.statements import column
 from codehub.domain.errors import ErrorInfo, ErrorReason
+from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.ledger import Entry, Kind
-from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import (
     Conditions,
     Desired,

@@ -15,8 +15,8 @@ from codehub.adapters.postgres.readable import readable
 from codehub.adapters.postgres.sessions import Connection, Sessions
 from codehub.domain.admission import overtaken
 from codehub.domain.errors import Stale
+from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.ledger import entries
-from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import STATUS_FIELDS, Workspace
 
 ACTOR = "controller"

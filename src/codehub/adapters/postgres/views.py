@@ -12,10 +12,10 @@ from codehub.adapters.postgres import view_statements as views
 from codehub.adapters.postgres.readable import readable
 from codehub.adapters.postgres.sessions import Sessions
 from codehub.domain.admission import holds_slot
+from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.history import SPAN, Day, Minute
 from codehub.domain.ledger import Entry, Kind
 from codehub.domain.naming import is_slug
-from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import Workspace
 from codehub.ports.views import Owned, Position, Sought
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from codehub.adapters.postgres import statements as sql
 from codehub.adapters.postgres.sessions import Sessions
-from codehub.domain.worlds import Backend
-from codehub.ports.worlds import Remembered
+from codehub.domain.backend_identity import Backend
+from codehub.ports.stores import Remembered
 
 
 class PostgresWorlds:

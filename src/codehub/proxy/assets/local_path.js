@@ -1,5 +1,5 @@
 // Where to go after signing in: a path of this very site, whatever somebody wrote into the link. The same rule as
-// codehub.domain.local_path; a test holds the two together.
+// codehub.domain.addresses; a test holds the two together.
 
 const MOST = 2000;
 const SEGMENT = "[A-Za-z0-9\\-._~!$&'()*+,;=:@%]+";

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from codehub.domain.protection import ThingKind
+from codehub.domain.gc_rules import ThingKind
 
 
 class Check(StrEnum):

@@ -2,24 +2,55 @@
 
 Who may come in, and as what, is changed by a session whose person has just proved who they are: a token, or a session
 that was left open, would else make itself an account or a password that outlives it. A limit is changed by any admin.
+
+A runtime that does not keep workspaces apart is for one person: a second account is refused, whoever asks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
 from codehub.domain import identity as rules
 from codehub.domain.credentials import checked_password, possible_username, username_from
-from codehub.domain.errors import Invalid, NotFound
+from codehub.domain.errors import Conflict, Invalid, NotFound
 from codehub.domain.identity import Caller, Role, Scope, User
-from codehub.ports.accounts import Accounts, NewUser, UserDecision
-from codehub.ports.passwords import Passwords
+from codehub.ports.accounts import Accounts, NewUser, Passwords, UserDecision
 from codehub.ports.signals import Ids
-from codehub.usecases.announcements import Announcements
-from codehub.usecases.company import Isolates, always, refuse_company
-from codehub.usecases.identity import actor_of
-from codehub.usecases.new_secrets import new_password
+from codehub.usecases.identity import actor_of, new_password
+from codehub.usecases.revocations import Announcements
+
+Isolates = Callable[[], Awaitable[bool]]
+"""Are workspaces kept from each other and from CodeHub's own port?"""
+
+_WHY = (
+    "Workspaces are not kept from each other and from CodeHub's own port here, so one person alone may use them. "
+    "Install bubblewrap and slirp4netns (apt-get install bubblewrap slirp4netns) or use another runtime"
+)
+_PAGE = 100
+
+
+async def always() -> bool:
+    return True
+
+
+async def refuse_company(accounts: Accounts, isolates: Isolates) -> None:
+    if await isolates() or not await accounts.users("", 1):
+        return
+    raise Conflict(f"{_WHY}, then make the account.", "no_isolation")
+
+
+async def refuse_shared_start(accounts: Accounts, isolates: Isolates) -> None:
+    """Before anything is served: several people may have accounts from when workspaces were kept apart, or were thought
+    to be. Those who are disabled do not count."""
+    if await isolates():
+        return
+    people, after = 0, ""
+    while page := await accounts.users(after, _PAGE):
+        people, after = people + sum(user.disabled_at is None for user in page), page[-1].username
+    if people > 1:
+        raise Conflict(f"{_WHY}; {people} people have accounts.", "no_isolation")
+
 
 MOST_PER_PAGE = 200
 MOST_RUNNING = 10_000

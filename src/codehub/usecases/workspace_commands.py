@@ -2,20 +2,35 @@
 
 Each wish is one pure decision on the locked row; wherever a workspace may come to run, the decision is taken under
 the admission lock.
+
+Who holds the running slots: the answer to "why may I not start this one?".
+
+Creating a workspace: from a template that exists, and once however often the same request is sent.
+
+The key of a request names the new workspace's id before there is one, so two processes that race with one key, or a
+second try after a crash, meet in one row.
 """
 
-from collections.abc import Callable, Mapping
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from codehub.domain.admission import Limits, Slots, admit, admit_another
-from codehub.domain.errors import Conflict, Invalid, LimitReached, NotFound
+from codehub.domain.errors import Conflict, Invalid, LimitReached, NotFound, Refused
+from codehub.domain.gc_rules import undo_is_over
+from codehub.domain.identity import Caller, Scope, User
 from codehub.domain.naming import slug_from
-from codehub.domain.protection import undo_is_over
+from codehub.domain.template import Template, checked_git_url
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction, Workspace
+from codehub.ports.accounts import IdempotencyKeys, Templates
+from codehub.ports.signals import Ids
 from codehub.ports.stores import Actor, WorkspaceSpecs
+from codehub.ports.views import Owned, WorkspaceViews
+from codehub.usecases.identity import actor_of
 
 NAME_LENGTH = 100
 
@@ -267,3 +282,108 @@ def _after(last: datetime | None, now: datetime) -> datetime:
 def _must_live(row: Workspace) -> None:
     if row.deleted_at is not None:
         raise NotFound(f"There is no workspace {row.id}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """`is_own`: the limit is this person's own, not the installation's. The holders are the person's."""
+
+    max_running: int
+    is_own: bool
+    holders: Sequence[Workspace]
+    max_running_global: int
+    running_global: int
+
+    def has_room_for(self, workspace: Workspace) -> bool:
+        """Whether the admission would let this workspace of the same person start now. It is asked once more, and
+        exactly, when the start is wished."""
+        others = sum(holder.id != workspace.id for holder in self.holders)
+        elsewhere = self.running_global - (len(self.holders) - others)
+        return others < self.max_running and elsewhere < self.max_running_global
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSlots:
+    views: WorkspaceViews
+    limits: Limits
+
+    async def of(self, user: User) -> Standing:
+        return await self.of_owner(user.owner_id)
+
+    async def of_owner(self, owner_id: str) -> Standing:
+        """By the id that workspaces hold."""
+        holders, total, own = await self.views.slots(owner_id)
+        limit = self.limits.max_running_per_user if own is None else own
+        return Standing(limit, own is not None, holders, self.limits.max_running_global, total)
+
+
+Render = Callable[[Owned], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    wishes: Wishes
+    templates: Templates
+    keys: IdempotencyKeys
+    views: WorkspaceViews
+    ids: Ids
+    minimum_ttl_seconds: float
+
+    async def create(self, caller: Caller, new: NewWorkspace, key: str | None, render: Render) -> Mapping[str, Any]:
+        """What to answer: for a known key what was answered first."""
+        caller.must(Scope.WRITE)
+        if key is None:
+            return render(await self._create(caller, new, self.ids.new()))
+        user_id = caller.user.id
+        fingerprint = _fingerprint(new)
+        claim = await self.keys.claim(user_id, key, fingerprint, self.ids.new())
+        if claim.response is not None:
+            return claim.response
+        try:
+            created = await self._create(caller, new, claim.workspace_id)
+        except Refused:
+            await self.keys.release(user_id, key)
+            raise
+        await self.keys.answer(user_id, key, render(created))
+        answered = await self.keys.claim(user_id, key, fingerprint, claim.workspace_id)
+        return answered.response or render(created)
+
+    async def template(self, name: str) -> Template:
+        found = await self.templates.get(name)
+        if found is None or found.disabled_at is not None:
+            there = [template.name for template in await self.templates.all() if template.disabled_at is None]
+            raise Invalid(f"There is no template {name!r}. There are: {', '.join(there) or 'none'}.", "template")
+        return found
+
+    def check_ttl(self, field: str, seconds: int | None) -> None:
+        """A shorter one could stop someone whose key press is still on its way to the database."""
+        if seconds and seconds < self.minimum_ttl_seconds:
+            raise Invalid(f"A TTL is 0 (never) or at least {self.minimum_ttl_seconds:g} seconds.", field)
+
+    async def _ready(self, new: NewWorkspace) -> NewWorkspace:
+        template = await self.template(new.template)
+        self.check_ttl("standby_ttl_seconds", new.standby_ttl_seconds)
+        self.check_ttl("archive_ttl_seconds", new.archive_ttl_seconds)
+        if new.git_url is not None:
+            checked_git_url(new.git_url)
+        return replace(new, image_ref=template.image_ref)
+
+    async def _create(self, caller: Caller, new: NewWorkspace, workspace_id: UUID) -> Owned:
+        ready = await self._ready(new)
+        try:
+            row = await self.wishes.create(ready, workspace_id, actor_of(caller), await self.views.now())
+        except Conflict as conflict:
+            if conflict.code != "id_taken":
+                raise
+        else:
+            return Owned(row, caller.user.username, ready.image_ref)
+        found = await self.views.get(workspace_id)
+        if found is None or found.workspace.owner_id != new.owner_id:
+            raise Conflict("That workspace's id is taken.", "id_taken")
+        return found
+
+
+def _fingerprint(new: NewWorkspace) -> bytes:
+    """Of what was asked, not of what it led to: a template that changed meanwhile makes no other request."""
+    asked = {name: getattr(new, name) for name in new.__slots__}
+    return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).digest()

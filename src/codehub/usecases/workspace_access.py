@@ -2,9 +2,14 @@
 
 The workspace's host never sees the platform's cookie. A ticket, good once and for seconds, becomes a secret of that
 host alone, which ends with the session or token behind it.
+
+How a signed-in person gets to a workspace's own host, and the trace that an admin leaves in somebody else's.
+
+The API and the front door both hand people over; they do it here, so that it is one rule.
 """
 
 from dataclasses import dataclass
+from typing import Final
 from uuid import UUID
 
 from codehub.domain.access import Door, doorway
@@ -13,12 +18,27 @@ from codehub.domain.errors import NotFound, Unauthenticated
 from codehub.domain.identity import ALL_SCOPES, Caller, Scope, User, session_credential, token_credential
 from codehub.domain.workspace import Desired, Workspace
 from codehub.ports.accounts import Audit, Ticket, Tickets, Visits
-from codehub.ports.views import WorkspaceViews
-from codehub.usecases.handing_over import hand_over, note_admin
-from codehub.usecases.identity import Identity, actor_of
-from codehub.usecases.limits import RunningSlots, Standing
-from codehub.usecases.new_secrets import digest, new_session_token
-from codehub.usecases.wishes import Wishes
+from codehub.ports.views import Owned, WorkspaceViews
+from codehub.usecases.identity import Identity, actor_of, digest, new_session_token
+from codehub.usecases.workspace_commands import RunningSlots, Standing, Wishes
+
+TICKET_SECONDS: Final = 60
+
+
+async def hand_over(
+    tickets: Tickets, audit: Audit, caller: Caller, owned: Owned, port: int | None, secret: str, *, wakes: bool
+) -> None:
+    """From now on `secret` opens that host, once. NotFound: what the caller signed in with has just ended."""
+    ticket = Ticket(caller.user.id, owned.workspace.id, caller.session_id, port, caller.token_id, wakes=wakes)
+    await tickets.issue(digest(secret), ticket, TICKET_SECONDS)
+    await note_admin(audit, caller, owned, AuditAction.ISSUE_TICKET)
+
+
+async def note_admin(audit: Audit, caller: Caller, owned: Owned, action: AuditAction) -> None:
+    """An admin who goes into somebody else's workspace leaves a trace."""
+    if owned.workspace.owner_id != caller.user.owner_id:
+        said = {"owner": owned.owner, "workspace": owned.workspace.name}
+        await audit.append(actor_of(caller), action, f"workspace:{owned.workspace.id}", said)
 
 
 @dataclass(frozen=True, slots=True)

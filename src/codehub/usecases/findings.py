@@ -1,14 +1,50 @@
-"""Are the backends the ones that the database remembers? For those who only want to know, and change nothing."""
+"""What a self-check says: one finding for each thing looked at, with what to do about it.
 
-from collections.abc import Awaitable
+Are the backends the ones that the database remembers? For those who only want to know, and change nothing.
+"""
+
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
+from codehub.domain.backend_identity import Backend, stranger
 from codehub.domain.errors import BackendError
-from codehub.domain.worlds import Backend, stranger
 from codehub.ports.archives import Archives
 from codehub.ports.runtime import Runtime
-from codehub.ports.worlds import Remembered, Worlds
+from codehub.ports.stores import Remembered, Worlds
+
+
+class Verdict(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`seen` is a fact; `advice` is empty when there is nothing to do."""
+
+    name: str
+    verdict: Verdict
+    seen: str
+    advice: str = ""
+
+
+def ok(name: str, seen: str) -> Finding:
+    return Finding(name, Verdict.OK, seen)
+
+
+def warn(name: str, seen: str, advice: str) -> Finding:
+    return Finding(name, Verdict.WARN, seen, advice)
+
+
+def fail(name: str, seen: str, advice: str) -> Finding:
+    return Finding(name, Verdict.FAIL, seen, advice)
+
+
+def failed(findings: Iterable[Finding]) -> bool:
+    return any(finding.verdict is Verdict.FAIL for finding in findings)
 
 
 @dataclass(frozen=True, slots=True)
