@@ -27,10 +27,10 @@ from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.accounts import NewUser
 from codehub.ports.runtime import Endpoint, Inside
 from codehub.ports.stores import Actor
-from codehub.proxy.addresses import Addresses
-from codehub.proxy.front_door import DoorParts, FrontDoor
-from codehub.proxy.limits import Limits
-from codehub.proxy.visitors import VISIT_COOKIE
+from codehub.proxy.access.addresses import Addresses
+from codehub.proxy.access.session_cache import VISIT_COOKIE
+from codehub.proxy.app import DoorParts, FrontDoor
+from codehub.proxy.http.limits import Limits
 from codehub.usecases.identity import Identity
 from codehub.usecases.revocations import Announcements
 from codehub.usecases.workspace_access import Entrance, Visitor

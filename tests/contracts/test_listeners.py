@@ -17,7 +17,7 @@ from codehub.adapters.process import ProcessRuntime, listeners
 from codehub.adapters.process.sandbox import find_confinement
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec, Endpoint
-from codehub.proxy.connect import connect
+from codehub.proxy.http.upstream import connect
 from tests.contracts.patience import eventually
 from tests.contracts.places import ProcessPlace
 

@@ -6,11 +6,11 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from codehub.ports.runtime import Endpoint
-from codehub.proxy.forwarders import Network
-from codehub.proxy.gate import Cap, Failure, Forward, Respond, Verdict
-from codehub.proxy.limits import Limits
-from codehub.proxy.request import RequestHead
-from codehub.proxy.responses import plain_crowded, plain_failure
+from codehub.proxy.access.verdicts import Cap, Failure, Forward, Respond, Verdict
+from codehub.proxy.http.limits import Limits
+from codehub.proxy.http.parser import RequestHead
+from codehub.proxy.http.responses import plain_crowded, plain_failure
+from codehub.proxy.http.trusted_proxies import Network
 from codehub.proxy.server import ProxyServer
 
 LIMITS = Limits(tick=0.05, pool_idle_seconds=60.0, unrepeatable_idle_seconds=60.0)

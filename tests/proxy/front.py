@@ -11,15 +11,14 @@ from typing import Any, Self
 
 from codehub.domain.access import doorway
 from codehub.domain.workspace import Desired, Phase
-from codehub.proxy.gate import Cap, Failure, Forward, Respond, Verdict, Wait
-from codehub.proxy.limits import Limits
-from codehub.proxy.pages import answer, asset, sign_in_page, state
-from codehub.proxy.request import RequestHead
-from codehub.proxy.responses import date_line, problem, serialised
+from codehub.proxy.access.verdicts import Cap, Failure, Forward, Respond, Verdict, Wait
+from codehub.proxy.http.limits import Limits
+from codehub.proxy.http.parser import RequestHead
+from codehub.proxy.http.responses import date_line, problem, serialised
+from codehub.proxy.pages.models import View, view_of
+from codehub.proxy.pages.render import answer, asset, sign_in_page, state
+from codehub.proxy.pages.texts import Language, language
 from codehub.proxy.server import ProxyServer
-from codehub.proxy.texts import Language, language
-from codehub.proxy.view import View
-from codehub.proxy.workspace_view import view_of
 from tests import rows
 from tests.proxy.doors import eventually
 from tests.proxy.workspaces import Seen, Workspace

@@ -30,11 +30,11 @@ from codehub.domain.identity import ALL_SCOPES, Caller, Role, Scope, User
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.accounts import NewUser, Ticket
 from codehub.ports.stores import Actor
-from codehub.proxy.addresses import Addresses
-from codehub.proxy.forwarders import Network
-from codehub.proxy.front_door import DoorParts, FrontDoor
-from codehub.proxy.limits import Limits as DoorLimits
-from codehub.proxy.visitors import VISIT_COOKIE
+from codehub.proxy.access.addresses import Addresses
+from codehub.proxy.access.session_cache import VISIT_COOKIE
+from codehub.proxy.app import DoorParts, FrontDoor
+from codehub.proxy.http.limits import Limits as DoorLimits
+from codehub.proxy.http.trusted_proxies import Network
 from codehub.usecases.identity import Identity, Tokens, digest, new_session_token
 from codehub.usecases.revocations import Announcements
 from codehub.usecases.workspace_access import Entrance

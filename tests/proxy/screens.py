@@ -17,9 +17,16 @@ from playwright.async_api import Browser
 from codehub.domain.access import doorway
 from codehub.domain.errors import ErrorReason
 from codehub.domain.workspace import Condition, Conditions, Desired, Operation, Phase, Progress, Workspace
-from codehub.proxy.gate import Failure
-from codehub.proxy.view import failure_view, limit_view, making_room, no_listener, not_found, signed_out
-from codehub.proxy.workspace_view import view_of
+from codehub.proxy.access.verdicts import Failure
+from codehub.proxy.pages.models import (
+    failure_view,
+    limit_view,
+    making_room,
+    no_listener,
+    not_found,
+    signed_out,
+    view_of,
+)
 from tests import rows
 from tests.proxy.browser import chromium
 from tests.proxy.front import Front, Tell

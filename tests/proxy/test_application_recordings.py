@@ -8,8 +8,8 @@ from itertools import cycle, pairwise
 
 import pytest
 
-from codehub.proxy.periodic import PeriodicTraffic, kind_of_request
-from codehub.proxy.presence import AppPresence
+from codehub.proxy.presence.periodic import PeriodicTraffic, kind_of_request
+from codehub.proxy.presence.tap import AppPresence
 from tests.proxy.recording.applications import APPLICATION_TAPES, APPLICATIONS
 from tests.proxy.recording.tape import Frame, Mark, Request, Tape, read
 

@@ -9,8 +9,8 @@ from codehub.adapters.memory.wire import Fault, Mishap
 from codehub.domain.identity import Role, changed_role
 from codehub.domain.workspace import Desired, Phase
 from codehub.ports.stores import Actor
-from codehub.proxy import request
-from codehub.proxy.visitors import VISIT_COOKIE
+from codehub.proxy.access.session_cache import VISIT_COOKIE
+from codehub.proxy.http import parser
 from codehub.usecases.revocations import AUTH_CHANNEL
 from tests.proxy.doors import eventually
 from tests.proxy.hub import (
@@ -174,12 +174,12 @@ async def test_no_pass_outlives_what_it_was_given_for(hub: Hub) -> None:
     """Another header each time: a new pass, for as long as the first, or asking could be put off again and again."""
     ann = await hub.person()
     demo = await hub.workspace(ann)
-    request._remembered.clear()
+    parser._remembered.clear()
     await hub.get(demo, "/", ann)
     then = hub.door.doorkeeper.now
     await eventually(lambda: hub.door.doorkeeper.now > then)
     await hub.get(demo, "/", ann, {"x-other": "1"})
-    passes = [fields.passport.until for fields in request._remembered.values() if fields.passport]
+    passes = [fields.passport.until for fields in parser._remembered.values() if fields.passport]
     assert len(passes) == 2
     assert passes[0] == passes[1]
 
@@ -209,8 +209,8 @@ async def test_one_workspace_is_one_entry_by_whichever_name(hub: Hub) -> None:
 
 
 async def test_who_is_an_admin_no_more_is_shown_out_though_nobody_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codehub.proxy.front_door.RECHECK_SECONDS", 0.1)
-    monkeypatch.setattr("codehub.proxy.visitors.TRUST_SECONDS", 0.1)
+    monkeypatch.setattr("codehub.proxy.app.RECHECK_SECONDS", 0.1)
+    monkeypatch.setattr("codehub.proxy.access.session_cache.TRUST_SECONDS", 0.1)
     async with hub_on() as hub:
         hub.ide.handler = handshake_and_echo
         ann, root = await hub.person(), await hub.person("root", Role.ADMIN)

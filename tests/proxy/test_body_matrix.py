@@ -13,8 +13,8 @@ from itertools import product
 import pytest
 
 from codehub.domain.credentials import SESSION_COOKIE
-from codehub.proxy.gate import Forward, Wait
-from codehub.proxy.visitors import VISIT_COOKIE
+from codehub.proxy.access.session_cache import VISIT_COOKIE
+from codehub.proxy.access.verdicts import Forward, Wait
 from tests.proxy.doors import LIMITS, Door, Raw, get, status
 from tests.proxy.hub import PLATFORM, Hub, hub_on
 from tests.proxy.workspaces import Seen, Workspace

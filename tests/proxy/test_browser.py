@@ -12,11 +12,10 @@ from playwright.async_api import Browser, Page, expect
 from codehub.domain.access import doorway
 from codehub.domain.addresses import local_path, platform_path
 from codehub.domain.workspace import Desired, Operation, Phase, Progress, Workspace
-from codehub.proxy.gate import Respond
-from codehub.proxy.responses import problem
-from codehub.proxy.texts import Language
-from codehub.proxy.view import limit_view, making_room, no_listener, not_found
-from codehub.proxy.workspace_view import view_of
+from codehub.proxy.access.verdicts import Respond
+from codehub.proxy.http.responses import problem
+from codehub.proxy.pages.models import limit_view, making_room, no_listener, not_found, view_of
+from codehub.proxy.pages.texts import Language
 from tests import rows
 from tests.proxy.browser import Tab, chromium, tab
 from tests.proxy.doors import eventually

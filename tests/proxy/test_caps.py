@@ -13,15 +13,14 @@ import pytest
 
 from codehub.domain.workspace import Workspace as Row
 from codehub.proxy import server as server_module
-from codehub.proxy.census import census
-from codehub.proxy.client import Client
-from codehub.proxy.forwarders import networks
-from codehub.proxy.gate import Cap, Forward, Respond
-from codehub.proxy.limits import SPARE_DESCRIPTORS, Limits, limits_within
-from codehub.proxy.request import RequestHead
+from codehub.proxy.access.session_cache import VISIT_COOKIE
+from codehub.proxy.access.verdicts import Cap, Forward, Respond
+from codehub.proxy.http.downstream import Client
+from codehub.proxy.http.limits import SPARE_DESCRIPTORS, Limits, Tally, limits_within
+from codehub.proxy.http.parser import RequestHead
+from codehub.proxy.http.trusted_proxies import networks
 from codehub.proxy.server import ProxyServer
-from codehub.proxy.tally import Tally
-from codehub.proxy.visitors import VISIT_COOKIE
+from codehub.proxy.workers import census
 from tests.proxy.doors import LIMITS, Door, Raw, ToldGate, eventually, get, patient, status
 from tests.proxy.hub import Hub, Somebody, handshake_and_echo, hub_on
 from tests.proxy.test_websocket import OFFER, SWITCH, raw_end, upgraded

@@ -14,8 +14,8 @@ import pytest
 
 from bench._proxy_doors import running
 from bench._proxy_load import SITES
-from codehub.proxy.client import Client
-from codehub.proxy.websocket import Relay, RelayEnd
+from codehub.proxy.http.downstream import Client
+from codehub.proxy.websocket.relay import Relay, RelayEnd
 from tests.proxy.doors import Door, eventually, get, patient
 from tests.proxy.test_websocket import OFFER, SWITCH, echo, upgraded
 from tests.proxy.workspaces import OK, Workspace

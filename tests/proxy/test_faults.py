@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from codehub.ports.runtime import Endpoint
-from codehub.proxy.gate import Failure, Forward, Respond, Wait
-from codehub.proxy.limits import Limits
-from codehub.proxy.request import RequestHead
+from codehub.proxy.access.verdicts import Failure, Forward, Respond, Wait
+from codehub.proxy.http.limits import Limits
+from codehub.proxy.http.parser import RequestHead
 from tests.proxy.doors import LIMITS, Door, Raw, ToldGate, eventually, get, patient, status
 from tests.proxy.workspaces import OK, Workspace
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from codehub.api.deps import address_of
 from codehub.api.server import bound, bound_privately, serve
 from codehub.ports.runtime import Endpoint
-from codehub.proxy.client import Client
-from codehub.proxy.forwarders import Forwarders, household, networks, peer_address
-from codehub.proxy.gate import Forward
-from codehub.proxy.request import RequestFields, parse_request
+from codehub.proxy.access.verdicts import Forward
+from codehub.proxy.http.downstream import Client
+from codehub.proxy.http.parser import RequestFields, parse_request
+from codehub.proxy.http.trusted_proxies import Forwarders, household, networks, peer_address
 from codehub.proxy.server import ProxyServer
 from tests.api.site import memory_site
 from tests.proxy.doors import Door, Raw, get, patient

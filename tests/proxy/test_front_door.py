@@ -12,7 +12,7 @@ from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.accounts import Ticket
 from codehub.ports.runtime import Endpoint
 from codehub.ports.stores import Actor
-from codehub.proxy.visitors import VISIT_COOKIE
+from codehub.proxy.access.session_cache import VISIT_COOKIE
 from codehub.usecases.identity import digest
 from tests.contracts.patience import eventually as comes_true
 from tests.proxy.doors import eventually

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from codehub.proxy.addresses import Addresses
-from codehub.proxy.credentials import is_our_token, names_ours, without_ours
-from codehub.proxy.headers import Forwarded, port_of
+from codehub.proxy.access.addresses import Addresses
+from codehub.proxy.http.headers import Forwarded, port_of
+from codehub.proxy.http.parser import is_our_token, names_ours, without_ours
 from tests.proxy.doors import Door, get
 from tests.proxy.workspaces import Workspace
 

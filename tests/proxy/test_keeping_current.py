@@ -10,8 +10,8 @@ from bench._proxy_server import Town
 from codehub.adapters.memory import Fault, FaultyWire
 from codehub.adapters.memory.wire import Mishap
 from codehub.adapters.system import SystemClock
-from codehub.proxy import front_door
-from codehub.proxy.census import Census
+from codehub.proxy import app
+from codehub.proxy.workers import Census
 from codehub.telemetry import Metrics
 from codehub.usecases.identity import digest
 from tests.proxy.doors import Raw, eventually, get, patient, status
@@ -29,7 +29,7 @@ async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 async def test_who_left_unheard_is_shown_out(
     comes_back: bool, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(front_door, "DEAF_RECHECK_SECONDS", 0.05)
+    monkeypatch.setattr(app, "DEAF_RECHECK_SECONDS", 0.05)
     workspace.handler = talk
     town = Town()
     sites = [await town.settle(f"town-{number}") for number in range(2)]

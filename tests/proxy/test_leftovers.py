@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from codehub.proxy.presence import AppPresence, IdePresence
+from codehub.proxy.presence.tap import AppPresence, IdePresence
 from tests.proxy.doors import LIMITS, Raw, eventually, get, patient
 from tests.proxy.hub import Hub, Somebody, hub_on
 from tests.proxy.test_caps import reset

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from codehub.proxy.gate import Forward, Verdict
-from codehub.proxy.periodic import PeriodicTraffic, kind_of_request
-from codehub.proxy.presence import AppPresence
-from codehub.proxy.request import RequestHead
+from codehub.proxy.access.verdicts import Forward, Verdict
+from codehub.proxy.http.parser import RequestHead
+from codehub.proxy.presence.periodic import PeriodicTraffic, kind_of_request
+from codehub.proxy.presence.tap import AppPresence
 from tests.proxy.doors import Door
 from tests.proxy.recording.applications import APPLICATIONS, Person
 from tests.proxy.recording.record_applications import PROGRAMS, install, page, served

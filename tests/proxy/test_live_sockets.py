@@ -8,7 +8,7 @@ import pytest
 from codehub.domain.identity import Caller, Role, Scope, changed_role, disabled
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.stores import Actor
-from codehub.proxy.visitors import VISIT_COOKIE
+from codehub.proxy.access.session_cache import VISIT_COOKIE
 from codehub.usecases.identity import digest
 from tests.contracts.patience import eventually as comes_true
 from tests.proxy.doors import eventually
@@ -182,8 +182,8 @@ async def test_a_former_admin_s_sockets_end(hub: Hub) -> None:
 
 async def test_a_lost_announcement_is_made_good(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """The session ended and nobody told us: the next look finds out."""
-    monkeypatch.setattr("codehub.proxy.front_door.RECHECK_SECONDS", 0.1)
-    monkeypatch.setattr("codehub.proxy.visitors.TRUST_SECONDS", 0.1)
+    monkeypatch.setattr("codehub.proxy.app.RECHECK_SECONDS", 0.1)
+    monkeypatch.setattr("codehub.proxy.access.session_cache.TRUST_SECONDS", 0.1)
     async with hub_on() as short:
         short.ide.handler = handshake_and_echo
         ann = await short.person()

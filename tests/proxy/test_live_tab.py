@@ -9,8 +9,8 @@ import pytest
 
 from codehub.adapters.ide import IdeError, ensure_code_server
 from codehub.bootstrap.places import ide_cache_dir
-from codehub.proxy.gate import Forward
-from codehub.proxy.presence import IdePresence, counts
+from codehub.proxy.access.verdicts import Forward
+from codehub.proxy.presence.tap import IdePresence, counts
 from codehub.settings import load_settings
 from tests.proxy.doors import Door
 from tests.proxy.recording.scenarios import LOOP

@@ -9,11 +9,19 @@ import pytest
 
 from codehub.domain.access import doorway
 from codehub.domain.workspace import Desired, Operation, Phase, Progress, Workspace
-from codehub.proxy.gate import Failure, Respond
-from codehub.proxy.pages import POLICY, answer, asset, page, sign_in_page, state
-from codehub.proxy.texts import Language
-from codehub.proxy.view import View, failure_view, limit_view, no_listener, not_found, signed_out, unavailable
-from codehub.proxy.workspace_view import view_of
+from codehub.proxy.access.verdicts import Failure, Respond
+from codehub.proxy.pages.models import (
+    View,
+    failure_view,
+    limit_view,
+    no_listener,
+    not_found,
+    signed_out,
+    unavailable,
+    view_of,
+)
+from codehub.proxy.pages.render import POLICY, answer, asset, page, sign_in_page, state
+from codehub.proxy.pages.texts import Language
 from tests import rows
 
 NASTY = "<img src=x onerror=alert(1)>\"'&{name}"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codehub.proxy.periodic import MOST_PERIODS, PeriodicTraffic, kind_of_message, kind_of_request
+from codehub.proxy.presence.periodic import MOST_PERIODS, PeriodicTraffic, kind_of_message, kind_of_request
 
 HOUR = 3600.0
 TTL = 600.0

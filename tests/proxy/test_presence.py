@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codehub.proxy.frames import close_frame
-from codehub.proxy.presence import AppPresence, IdePresence, counts, ide_tap
+from codehub.proxy.presence.tap import AppPresence, IdePresence, counts, ide_tap
+from codehub.proxy.websocket.frames import close_frame
 from tests.proxy.recording.tape import header, masked
 from tests.proxy.test_frames import cuts
 

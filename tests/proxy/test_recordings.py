@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from codehub.adapters.ide.install import CODE_SERVER
-from codehub.proxy.presence import IdePresence, counts
+from codehub.proxy.presence.tap import IdePresence, counts
 from tests.proxy.recording.scenarios import SCENARIOS
 from tests.proxy.recording.tape import TAPES, Frame, Mark, Request, Tape, read
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from codehub.proxy.gate import Forward, Respond, Wait
+from codehub.proxy.access.verdicts import Forward, Respond, Wait
 from tests.proxy.doors import LIMITS, Door, eventually, get, patient, status
 from tests.proxy.workspaces import OK, Seen, Workspace
 

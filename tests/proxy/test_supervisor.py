@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from codehub.proxy.supervisor import Supervisor
+from codehub.proxy.workers import Supervisor
 from tests.proxy.doors import Raw, eventually, get
 
 pytestmark = pytest.mark.system
@@ -150,7 +150,7 @@ async def test_a_worker_that_does_not_come_up_renews_nothing(latch: Path) -> Non
 
 async def test_workers_do_not_outlive_a_killed_supervisor(latch: Path) -> None:
     program = (
-        "import asyncio, sys\nfrom codehub.proxy.supervisor import Supervisor\n"
+        "import asyncio, sys\nfrom codehub.proxy.workers import Supervisor\n"
         f"command = [sys.executable, '-m', 'tests.proxy.worker_program', {str(latch)!r}]\n"
         "asyncio.run(Supervisor(command, 2, '127.0.0.1', 0).run())"
     )

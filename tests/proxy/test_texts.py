@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from codehub.proxy.texts import SENTENCES, Language, amount, day, language, say
+from codehub.proxy.pages.texts import SENTENCES, Language, amount, day, language, say
 
 ENGLISH, KOREAN = Language.ENGLISH, Language.KOREAN
 HANGUL = range(0xAC00, 0xD7A4)

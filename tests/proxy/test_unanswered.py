@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from codehub.api.server import KEEP_ALIVE_SECONDS
-from codehub.proxy.gate import Failure, Wait
-from codehub.proxy.limits import Limits
+from codehub.proxy.access.verdicts import Failure, Wait
+from codehub.proxy.http.limits import Limits
 from tests.proxy.doors import LIMITS, Door, eventually, get, patient, status
 from tests.proxy.test_faults import one_answer_then_close_on_the_next
 from tests.proxy.workspaces import Workspace

@@ -22,9 +22,8 @@ from codehub.domain.workspace import (
     RecoverAction,
     Workspace,
 )
-from codehub.proxy.gate import Failure
-from codehub.proxy.texts import Language
-from codehub.proxy.view import (
+from codehub.proxy.access.verdicts import Failure
+from codehub.proxy.pages.models import (
     Emblem,
     Kind,
     Reached,
@@ -36,8 +35,9 @@ from codehub.proxy.view import (
     not_found,
     signed_out,
     unavailable,
+    view_of,
 )
-from codehub.proxy.workspace_view import view_of
+from codehub.proxy.pages.texts import Language
 from tests import rows
 from tests.rows import NOW
 

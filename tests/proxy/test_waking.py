@@ -10,7 +10,7 @@ from codehub.domain.errors import ErrorReason
 from codehub.domain.ledger import Kind
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.accounts import Ticket
-from codehub.proxy.visitors import VISIT_COOKIE
+from codehub.proxy.access.session_cache import VISIT_COOKIE
 from codehub.usecases.identity import digest
 from tests.proxy.doors import eventually, patient
 from tests.proxy.hub import DIRECT, FROM_ELSEWHERE, HTML, Hub, Somebody, hub_on, problem, session_of

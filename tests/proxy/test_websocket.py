@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from codehub.proxy.gate import Failure, Forward
+from codehub.proxy.access.verdicts import Failure, Forward
 from tests.proxy.doors import LIMITS, Door, Raw, eventually, get, patient, status
 from tests.proxy.workspaces import Workspace
 

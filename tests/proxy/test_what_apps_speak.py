@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from codehub.proxy.addresses import Addresses
+from codehub.proxy.access.addresses import Addresses
 from tests.proxy.doors import LIMITS, Door, eventually, get, patient, status
 from tests.proxy.hub import BASE, PLATFORM, Hub, hub_on
 from tests.proxy.workspaces import OK, Seen, Workspace

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import uvloop
 
-from codehub.proxy.gate import Cap, Failure, Forward, Respond, Verdict, Wait
-from codehub.proxy.request import RequestHead
-from codehub.proxy.responses import plain_crowded, plain_failure
+from codehub.proxy.access.verdicts import Cap, Failure, Forward, Respond, Verdict, Wait
+from codehub.proxy.http.parser import RequestHead
+from codehub.proxy.http.responses import plain_crowded, plain_failure
 from codehub.proxy.server import ProxyServer
-from codehub.proxy.worker import serve_worker
+from codehub.proxy.workers import serve_worker
 
 
 class PidGate:

@@ -12,9 +12,9 @@ import pytest
 import uvloop
 
 from codehub.domain.credentials import SESSION_COOKIE
-from codehub.proxy.forwarders import networks
-from codehub.proxy.gate import Forward, Wait
-from codehub.proxy.limits import Limits
+from codehub.proxy.access.verdicts import Forward, Wait
+from codehub.proxy.http.limits import Limits
+from codehub.proxy.http.trusted_proxies import networks
 from tests.proxy.doors import LIMITS, Door, Raw, eventually, get, status
 from tests.proxy.hub import PLATFORM, Hub, hub_on
 from tests.proxy.workspaces import OK, Workspace

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import pytest
 import uvloop
 
-from codehub.proxy.frames import MOST_FRAMES, FrameReader
-from codehub.proxy.gate import Failure, Tap
-from codehub.proxy.presence import AppPresence, IdePresence
-from codehub.proxy.upstream import MOST_INTERIM
+from codehub.proxy.access.verdicts import Failure, Tap
+from codehub.proxy.http.upstream import MOST_INTERIM
+from codehub.proxy.presence.tap import AppPresence, IdePresence
+from codehub.proxy.websocket.frames import MOST_FRAMES, FrameReader
 from tests.proxy.doors import Door, get, status
 from tests.proxy.workspaces import OK, Workspace
 

@@ -18,7 +18,7 @@ from codehub.adapters.process.sandbox import find_confinement
 from codehub.domain.naming import volume_name
 from codehub.operating import front_door_taken
 from codehub.ports.runtime import ContainerSpec
-from codehub.proxy.supervisor import Supervisor
+from codehub.proxy.workers import Supervisor
 from tests.contracts.patience import eventually
 from tests.contracts.places import READABLE
 

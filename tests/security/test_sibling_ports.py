@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from codehub.domain.workspace import Workspace
-from codehub.proxy.visitors import JOINED_COOKIE, VISIT_COOKIE
+from codehub.proxy.access.session_cache import JOINED_COOKIE, VISIT_COOKIE
 from codehub.usecases.workspace_access import Visitor
 from tests.proxy.hub import BASE, DIRECT, Hub, Somebody, hub_on, problem
 from tests.proxy.workspaces import Workspace as Server

@@ -18,7 +18,7 @@ from codehub.adapters.docker.walls import Walls
 from codehub.agent.handshake import HELLO_BYTES, KEY_BYTES
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec, Endpoint, Inside, Share
-from codehub.proxy.gate import Forward
+from codehub.proxy.access.verdicts import Forward
 from tests.agent.agents import a_server, an_agent
 from tests.contracts.patience import eventually
 from tests.docker_engine import DockerHouse, engine_here, sweep

@@ -15,8 +15,8 @@ from codehub.adapters.postgres.migration import migrate
 from codehub.bootstrap.door import door_parts
 from codehub.domain.identity import Role
 from codehub.domain.workspace import Phase
-from codehub.proxy.front_door import FrontDoor
-from codehub.proxy.limits import Limits
+from codehub.proxy.app import FrontDoor
+from codehub.proxy.http.limits import Limits
 from tests.api.real_site import free_port
 from tests.contracts.patience import eventually
 from tests.real_services import ServiceLoop, temporary_database

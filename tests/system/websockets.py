@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from codehub.proxy.frames import unmasked
+from codehub.proxy.websocket.frames import unmasked
 
 PATIENCE = 150.0
 CLOSE = 8

@@ -8,12 +8,12 @@ from codehub.adapters.system import SystemClock
 from codehub.bootstrap.rules import limits
 from codehub.bootstrap.services import Services, identity, open_services
 from codehub.ports.runtime import Endpoint
+from codehub.proxy.access.addresses import Addresses
 from codehub.proxy.access_log import AccessLog
-from codehub.proxy.addresses import Addresses
-from codehub.proxy.forwarders import networks
-from codehub.proxy.front_door import AT_FIRST_SECONDS, DoorParts, FrontDoor
-from codehub.proxy.limits import Limits, limits_within
-from codehub.proxy.worker import serve_worker
+from codehub.proxy.app import AT_FIRST_SECONDS, DoorParts, FrontDoor
+from codehub.proxy.http.limits import Limits, limits_within
+from codehub.proxy.http.trusted_proxies import networks
+from codehub.proxy.workers import serve_worker
 from codehub.settings import Settings, SettingsError
 from codehub.usecases.workspace_access import Entrance
 from codehub.usecases.workspace_commands import RunningSlots

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from codehub.proxy.supervisor import Supervisor
+    from codehub.proxy.workers import Supervisor
     from codehub.telemetry import Metrics
 
 WORKER = (sys.executable, "-c", "from codehub.cli.main import main; main()", "proxy-worker")
@@ -13,7 +13,7 @@ WORKER = (sys.executable, "-c", "from codehub.cli.main import main; main()", "pr
 
 def free(host: str, port: int) -> None:
     """Raises OSError if somebody has it, in IPv4 or IPv6."""
-    from codehub.proxy.sockets import listeners
+    from codehub.proxy.http.sockets import listeners
 
     for sock in listeners(host, port):
         sock.close()
@@ -28,8 +28,7 @@ def supervised(
     ready: Callable[[], None] | None = None,
 ) -> "Supervisor":
     """`ready`: told once, when the first of them serves."""
-    from codehub.proxy.census import Census
-    from codehub.proxy.supervisor import Supervisor
+    from codehub.proxy.workers import Census, Supervisor
 
     census = Census(metrics, ready or (lambda: None))
     return Supervisor(WORKER, workers, host, port, environment=environment, news=census)

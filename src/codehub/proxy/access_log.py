@@ -4,8 +4,8 @@ from typing import Literal, Protocol, runtime_checkable
 
 import structlog
 
-from codehub.proxy.gate import Forward
-from codehub.proxy.request import RequestHead
+from codehub.proxy.access.verdicts import Forward
+from codehub.proxy.http.parser import RequestHead
 
 log = structlog.get_logger()
 

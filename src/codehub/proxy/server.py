@@ -2,34 +2,88 @@
 
 Time is read once per tick, not per request: a connection carries the moment by which something must have happened, and
 one sweep over all of them ends those that are late.
+
+A connection beyond a cap: its first request is read, so that it can be answered in its own terms, and it is closed.
+
+It has a moment for that and no more, and there are few of them at once: whoever exhausts us on purpose gets no answer.
 """
 
 import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 
 from codehub.ports.runtime import Endpoint
+from codehub.proxy.access.verdicts import Cap, Failure, Forward, Respond, Route, Verdict
 from codehub.proxy.access_log import AccessLog
-from codehub.proxy.client import Client
-from codehub.proxy.forwarders import Forwarders, Network
-from codehub.proxy.gate import Cap, Failure, Forward, Gate, Respond, Route, Verdict
-from codehub.proxy.limits import Limits
-from codehub.proxy.pool import Pool
-from codehub.proxy.request import RequestHead
-from codehub.proxy.responses import date_line, plain_crowded, plain_failure
-from codehub.proxy.shares import Share
-from codehub.proxy.sockets import BACKLOG, listener
-from codehub.proxy.tally import Tally
-from codehub.proxy.turned_away import MOST_AT_ONCE, TurnedAway
-from codehub.proxy.upstream import Upstream
-from codehub.proxy.waiting import UNDECIDED
-from codehub.proxy.websocket import Relay
+from codehub.proxy.http.downstream import UNDECIDED, Client
+from codehub.proxy.http.limits import Limits, Share, Tally
+from codehub.proxy.http.parser import Refused, RequestHead, parse_request
+from codehub.proxy.http.pool import Pool
+from codehub.proxy.http.responses import date_line, plain_crowded, plain_failure, serialised
+from codehub.proxy.http.sockets import BACKLOG, listener
+from codehub.proxy.http.trusted_proxies import Forwarders, Network
+from codehub.proxy.http.upstream import Upstream
+from codehub.proxy.websocket.relay import Relay
+
+MOST_AT_ONCE: Final = 256
+
+
+class TurnedAway(asyncio.Protocol):
+    __slots__ = ("_answered", "_cap", "_held", "_server", "_timer", "_transport")
+
+    def __init__(self, server: "ProxyServer", transport: asyncio.Transport, cap: Cap) -> None:
+        self._server = server
+        self._transport = transport
+        self._cap = cap
+        self._held = b""
+        self._answered = False
+        self._timer = self._in_a_moment()
+
+    def _in_a_moment(self) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(self._server.limits.linger_seconds, self._late)
+
+    def data_received(self, data: bytes) -> None:
+        if self._answered:
+            return  # read over: a reset would take our answer with it
+        self._held += data
+        limits = self._server.limits
+        end = self._held.find(b"\r\n\r\n")
+        if end < 0 and len(self._held) <= limits.head_bytes:
+            return
+        try:
+            head = parse_request(self._held[:end], limits.header_lines)
+        except Refused:
+            self._answer(plain_crowded(self._cap))
+            return
+        answer = self._server.crowded(head, self._cap)
+        self._server.note(head, None, answer.status)
+        self._answer(answer, head.request_id, body=head.method != b"HEAD")
+
+    def _answer(self, answer: Respond, request_id: bytes = b"", *, body: bool = True) -> None:
+        self._answered = True
+        self._held = b""
+        self._timer.cancel()
+        self._timer = self._in_a_moment()
+        self._transport.write(serialised(answer, self._server.date, request_id, body=body, close=True))
+        self._transport.write_eof()
+
+    def _late(self) -> None:
+        if self._answered:
+            self._transport.abort()
+        else:
+            self._answer(plain_crowded(self._cap))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self._timer.cancel()
+        self._server.saw_off(self)
+
 
 log = structlog.get_logger()
 
@@ -45,6 +99,23 @@ class _Upgraded(NamedTuple):
     pool: Pool
     counted_as: bytes | None
     holder: object
+
+
+class Gate(Protocol):
+    @property
+    def routes(self) -> Sequence[Route]:
+        """Those of its verdicts, to be counted."""
+        ...
+
+    def decide(self, head: RequestHead) -> Verdict: ...
+
+    def failed(self, head: RequestHead, forward: Forward, failure: Failure) -> Respond:
+        """What the client is told when nothing of an answer has been sent yet."""
+        ...
+
+    def crowded(self, head: RequestHead, cap: Cap) -> Respond:
+        """What a client is told that comes beyond a cap."""
+        ...
 
 
 class ProxyServer:

@@ -20,7 +20,7 @@ import httpx
 from playwright.async_api import Page, async_playwright
 
 from codehub.ports.runtime import Endpoint
-from codehub.proxy.gate import Forward
+from codehub.proxy.access.verdicts import Forward
 from tests.api.real_site import free_port
 from tests.proxy.doors import Door
 from tests.proxy.recording.applications import APPLICATION_TAPES, APPLICATIONS, Application, Person

@@ -5,8 +5,8 @@ import socket
 import time
 from pathlib import Path
 
-from codehub.proxy.gate import Verdict
-from codehub.proxy.request import RequestHead
+from codehub.proxy.access.verdicts import Verdict
+from codehub.proxy.http.parser import RequestHead
 from tests.proxy.doors import Door
 from tests.proxy.recording.tape import Entry, Frame, Mark, Pieces, Request, frames
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from codehub.proxy.gate import Forward
+from codehub.proxy.access.verdicts import Forward
 from tests.proxy.doors import Door
 from tests.proxy.recording.recorder import Recorder
 from tests.proxy.recording.workbench import SETTINGS, Tab, code_server, tab

@@ -1,0 +1,160 @@
+"""Who was at the door lately: what their cookie or token proved, so that a request need not ask the database again.
+
+Remembered for a minute, or until the bus says that a session ended, a token was revoked, or a person may no longer what
+they could. Whoever cannot hear the bus remembers nobody.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+import structlog
+
+from codehub.domain.credentials import SESSION_COOKIE, TOKEN_PREFIX
+from codehub.domain.errors import Unreachable
+from codehub.ports.signals import Bus
+from codehub.proxy.http.parser import RequestFields
+from codehub.usecases.revocations import AUTH_CHANNEL
+from codehub.usecases.workspace_access import Entrance, Visitor
+
+log = structlog.get_logger()
+
+VISIT_COOKIE: Final = f"{SESSION_COOKIE}-visit"
+JOINED_COOKIE: Final = f"{SESSION_COOKIE}-joined"
+"""Of a port's host, for pages of another port of the same workspace: it goes along from within that one's site."""
+MOST_VISITORS: Final = 20_000
+TRUST_SECONDS: Final = 60.0
+AGAIN_SECONDS: Final = 0.5
+_LONGEST_SECRET: Final = 512
+
+Credential = tuple[str, str]
+"""Its kind (visit, session, token) and its secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    visitor: Visitor
+    until: float
+
+
+class Visitors:
+    def __init__(self, entrance: Entrance, bus: Bus, left: Callable[[Callable[[Visitor], bool]], None]) -> None:
+        """`left`: told which visitors may no longer be here."""
+        self.hears = False
+        self.gaps = 0
+        """How often the bus was not heard any longer."""
+        self._entrance = entrance
+        self._bus = bus
+        self._left = left
+        self._known: dict[Credential, _Known] = {}
+        self._looking: dict[Credential, asyncio.Future[Visitor | None]] = {}
+        self.announcements = 0
+        """How many were heard: what was found before the last of them may be no longer so."""
+
+    def known(self, credential: Credential, now: float) -> Visitor | None:
+        found = self._known.get(credential)
+        return found.visitor if found is not None and self.hears and found.until > now else None
+
+    async def find(self, credential: Credential, now: float) -> Visitor | None:
+        found = self.known(credential, now)
+        if found is not None:
+            return found
+        looking = self._looking.get(credential)
+        if looking is None:
+            looking = self._looking[credential] = asyncio.ensure_future(self._look(credential, now))
+            looking.add_done_callback(lambda done: self._looked(credential, done))
+        return await asyncio.shield(looking)
+
+    def _looked(self, credential: Credential, done: "asyncio.Future[Visitor | None]") -> None:
+        if self._looking.get(credential) is done:
+            del self._looking[credential]
+
+    def good_until(self, credential: Credential, visitor: Visitor) -> float:
+        """When they have to be asked about again: at once, if they are not those that we remember."""
+        found = self._known.get(credential)
+        return found.until if found is not None and found.visitor is visitor else 0.0
+
+    async def _look(self, credential: Credential, now: float) -> Visitor | None:
+        kind, secret = credential
+        ask: Mapping[str, Callable[[str], Awaitable[Visitor | None]]] = {
+            "visit": self._entrance.visiting,
+            "session": self._entrance.signed_in,
+            "token": self._entrance.with_token,
+        }
+        before = self.announcements
+        visitor = await ask[kind](secret)
+        # What was announced while we asked may be newer than the answer: then it is good for this once alone.
+        if visitor is not None and before == self.announcements:
+            if len(self._known) >= MOST_VISITORS:
+                self._known.clear()
+            self._known[credential] = _Known(visitor, now + TRUST_SECONDS)
+        return visitor
+
+    # ── hearing ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> None:
+        while True:
+            try:
+                async for message in self._bus.subscribe(AUTH_CHANNEL, self._listening):
+                    self._hear(message)
+            except Unreachable as error:
+                log.warning("the front door does not hear who leaves", error=str(error))
+            self.hears = False
+            self.gaps += 1
+            self._left(lambda _: False)  # nobody that we know of; but what was decided while we heard is no longer good
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    def _listening(self) -> None:
+        self._forget(lambda _: True)
+        self.hears = True
+
+    def _hear(self, message: Mapping[str, Any]) -> None:
+        try:
+            gone = _who(message)
+        except (KeyError, ValueError, TypeError, AttributeError):
+            return
+        self._forget(gone)
+        self._left(gone)
+
+    def _forget(self, gone: Callable[[Visitor], bool]) -> None:
+        self.announcements += 1
+        self._looking.clear()  # their answers may be older than this
+        for credential in [key for key, known in self._known.items() if gone(known.visitor)]:
+            del self._known[credential]
+
+
+def _who(message: Mapping[str, Any]) -> Callable[[Visitor], bool]:
+    user_id = UUID(message["user_id"])
+    if message["type"] == "signed_out":
+        sessions = frozenset(message["session_ids"])
+        return lambda visitor: visitor.session_id in sessions
+    if message["type"] == "token_revoked":
+        token_id = UUID(message["token_id"])
+        return lambda visitor: visitor.token_id == token_id
+    return lambda visitor: visitor.user.id == user_id
+
+
+def credential_of(fields: RequestFields, cookie: str) -> Credential | None:
+    """A token counts before a cookie: whoever sends one means it."""
+    if fields.authorization is not None:
+        scheme, _, token = fields.authorization.partition(b" ")
+        text = token.strip(b" \t").decode("latin-1")
+        if scheme.lower() == b"bearer" and text.startswith(TOKEN_PREFIX):
+            return "token", text[:_LONGEST_SECRET]
+    secret = cookie_value(fields, cookie)
+    if secret is None:
+        return None
+    return ("session" if cookie == SESSION_COOKIE else "visit"), secret
+
+
+def cookie_value(fields: RequestFields, name: str) -> str | None:
+    """The first of that very name: `__Host-` cookies cannot be tossed by another host."""
+    wanted = name.encode() + b"="
+    for header in fields.cookies or ():
+        for pair in header.split(b";"):
+            pair = pair.strip(b" \t")  # noqa: PLW2901 - trimmed
+            if pair.startswith(wanted):
+                return pair[len(wanted) :].decode("latin-1")[:_LONGEST_SECRET] or None
+    return None

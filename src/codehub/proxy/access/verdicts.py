@@ -1,0 +1,113 @@
+"""The question the relay asks about each request, and the answers it understands.
+
+`decide` is a plain function call on the hot path: it looks into memory and answers. Only a gate that must ask someone
+answers `Wait`. The relay itself knows no sessions, owners or phases.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from codehub.ports.runtime import Endpoint
+
+Header = tuple[bytes, bytes]
+
+
+class Route:
+    """A class of requests, and how many of them were answered, by the hundreds of their status."""
+
+    __slots__ = ("answers", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.answers = [0] * 6
+
+
+ELSEWHERE = Route("other")
+
+
+class Tap(Protocol):
+    """Looks at the bytes of one upgraded socket as they pass. It is called on the relay's own time: be brief."""
+
+    def from_client(self, data: bytes) -> None: ...
+
+    def from_upstream(self, data: bytes) -> None: ...
+
+    @property
+    def at_boundary(self) -> bool:
+        """What came from the workspace so far ends with a whole frame."""
+        ...
+
+    def close(self) -> None:
+        """Nothing passes any more. What it holds of itself in a circle, it lets go."""
+        ...
+
+
+Confirm = Callable[[], Awaitable[bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Pass it on. One object may serve any number of requests."""
+
+    endpoint: Endpoint
+    label: object = None
+    """Whose it is; `abort_sockets` is asked in these terms."""
+    target: bytes | None = None
+    """The request target to send instead of the client's."""
+    tap: Callable[[], Tap] | None = None
+    """Makes a tap for each socket that is upgraded."""
+    holder: object = None
+    """Whom its upgraded sockets are counted for."""
+    kept_for: object = None
+    """Kept connections serve only forwards that agree on this: an address may be another's a moment later."""
+    confirm: Confirm | None = None
+    """Asked of a connection that is made, before anything passes: whether the workspace still has that address."""
+    route: Route = ELSEWHERE
+    shares_origin: bool = False
+    """It is served within the platform's own origin: what it says of that whole origin does not pass."""
+    read_by: bytes | None = None
+    """The origin of another port of the same workspace, whose page asks: it may read what the app lets anybody read."""
+    ours: bool = False
+    """It goes to the platform itself: our cookies and tokens pass, both ways."""
+    location: Callable[[bytes], bytes] | None = None
+    """Where a browser finds what a workspace's answer says as its Location."""
+    person: object = None
+    """Who asks the platform, and so whose share of its connections is used; None: somebody who has not signed in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Respond:
+    status: int
+    headers: tuple[Header, ...] = ()
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    answer: Awaitable[Forward | Respond]
+    """Cancelled when the client goes away or has waited too long: give each request its own, or shield it."""
+    proven: bool = False
+    """Who asks is known already. Of those who are not, few of one address are looked up at a time."""
+
+
+Verdict = Forward | Respond | Wait
+
+
+class Failure(StrEnum):
+    """Why a forwarded request got no answer from its workspace."""
+
+    UNREACHABLE = "unreachable"
+    BUSY = "busy"
+    CLOSED_EARLY = "closed_early"
+    GARBAGE = "garbage"
+    TOO_SLOW = "too_slow"
+
+
+class Cap(StrEnum):
+    """Of what there are as many connections as there may be."""
+
+    ALL = "too_many_connections"
+    ADDRESS = "too_many_from_address"
+    PERSON = "too_many_of_person"

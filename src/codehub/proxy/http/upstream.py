@@ -1,0 +1,365 @@
+"""One connection to a workspace: it sends a request's head, reads the answer and hands it to the client.
+
+It is reused only when the answer's end is certain: both sides kept to the letter of HTTP and nothing followed the body.
+
+Opening a connection to where a workspace answers, and to nowhere else.
+
+An address may be another person's a moment later: the agent behind it proves that it is this start's before a byte of a
+request is sent. A workspace may write the directory its socket is in. The socket is therefore looked up without
+following a link and connected to through what was found, so that nothing planted meanwhile leads us to somebody else's.
+A workspace with a network of its own has ports that are not this machine's: we are handed a socket of that network, and
+connect it.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from codehub.proxy.access.verdicts import Failure, Forward
+from codehub.proxy.http.chunked import LAST_CHUNK, Chunks, chunk
+from codehub.proxy.http.headers import response_for_client
+from codehub.proxy.http.limits import Limits
+from codehub.proxy.http.parser import (
+    CHUNKED,
+    OURS,
+    SHARING,
+    UNTIL_CLOSE,
+    Readers,
+    Refused,
+    RequestHead,
+    ResponseHead,
+    parse_response,
+)
+
+if TYPE_CHECKING:
+    from codehub.proxy.http.downstream import Client
+    from codehub.proxy.http.pool import Pool
+import os
+import socket
+import stat
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from codehub.agent.dial import dial
+from codehub.domain.errors import CodeHubError
+from codehub.ports.runtime import Endpoint
+from codehub.proxy.access.verdicts import Confirm
+
+_STATUS_LINE = b"HTTP/1."
+MOST_INTERIM = 64
+"""Answers before the answer (100, 102, 103) that come in one read: who sends more floods us."""
+
+
+class Upstream(asyncio.Protocol):
+    __slots__ = (
+        "_chunks",
+        "_held",
+        "_keep",
+        "_left",
+        "_limits",
+        "answered",
+        "client",
+        "heard",
+        "idle_since",
+        "pool",
+        "reused",
+        "transport",
+    )
+
+    transport: asyncio.Transport
+
+    def __init__(self, pool: "Pool", limits: Limits) -> None:
+        self.pool = pool
+        self._limits = limits
+        self.client: Client | None = None
+        self.idle_since = 0.0
+        self.reused = False
+        self.heard = False
+        """A byte of the answer has come."""
+        self.answered = False
+        """The head of the final answer has gone to the client."""
+        self._keep = False
+        self._left = 0
+        """Of the answer's body: a count, CHUNKED or UNTIL_CLOSE; 0 while the head is awaited."""
+        self._held = b""
+        self._chunks: Chunks | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(self._limits.write_buffer)
+
+    def begin(self, client: "Client", head: bytes) -> None:
+        self.client = client
+        self.heard = self.answered = False
+        self.transport.write(head)
+
+    def leave(self) -> None:
+        """The client has gone: what is under way here is of no use to anyone."""
+        self.client = None
+        self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        client, left = self.client, self._left
+        if client is None:
+            self.transport.abort()  # nobody asked
+        elif left > 0:
+            client.progress()
+            if len(data) < left:
+                self._left = left - len(data)
+                client.transport.write(data)
+            else:
+                self._keep = self._keep and len(data) == left
+                client.transport.write(data[:left])
+                self._complete(client)
+        elif left == 0:
+            self.heard = True
+            self._read_head(client, data)
+        else:
+            client.progress()
+            self._unsized(client, b"", data)
+
+    def _read_head(self, client: "Client", data: bytes) -> None:
+        if self._held:
+            data = self._held + data
+            self._held = b""
+        interim = 0
+        while True:
+            end = data.find(b"\r\n\r\n")
+            if end < 0 or end > self._limits.response_head_bytes:
+                self._held = data
+                if len(data) > self._limits.response_head_bytes or not data.startswith(_STATUS_LINE[: len(data)]):
+                    self._fail(client, Failure.GARBAGE)
+                return
+            try:
+                forward, host = client.forward, client.head.fields.host
+                head = parse_response(data[:end], self._limits.response_header_lines, _readers(forward), host, forward)
+            except Refused:
+                self._fail(client, Failure.GARBAGE)
+                return
+            data = data[end + 4 :]
+            if head.status >= 200:
+                self._answer(client, head, data)
+                return
+            interim += 1
+            if interim > MOST_INTERIM:
+                self._fail(client, Failure.GARBAGE)
+                return
+            if not self._interim(client, head, data):
+                return
+
+    def _interim(self, client: "Client", head: ResponseHead, rest: bytes) -> bool:
+        """Something that comes before the answer. False: nothing follows now."""
+        if head.status == 101:
+            if client.head.fields.upgrade and head.upgrade:
+                self.client = None
+                client.switch(self, head, rest)
+            else:
+                self._fail(client, Failure.GARBAGE)
+            return False
+        if not client.body_left:
+            client.progress()
+        if head.status == 100:
+            client.go_on()
+        elif client.head.version_1_1:
+            client.transport.write(b"\r\n".join((*head.lines, b"", b"")))
+        return bool(rest)
+
+    def _answer(self, client: "Client", head: ResponseHead, rest: bytes) -> None:
+        self.answered = True
+        self._keep = head.keep_alive
+        length, framing = _framing(head, client.head)
+        framing += client.begin_answer(head.status)
+        out = response_for_client(head, framing, client.head.request_id, client.server.date)
+        if length < 0:
+            self._left = length
+            self._chunks = Chunks() if length == CHUNKED else None
+            self._unsized(client, out, rest)
+        elif len(rest) < length:
+            self._left = length - len(rest)
+            client.transport.write(out + rest)
+        else:
+            if len(rest) > length:
+                self._keep = False
+                rest = rest[:length]
+            client.transport.write(out + rest)
+            self._complete(client)
+
+    def _unsized(self, client: "Client", head: bytes, data: bytes) -> None:
+        """A body whose end is marked, not counted: its chunks are written anew, or taken off for HTTP/1.0."""
+        payload, done = [data], False
+        if self._chunks is not None:
+            try:
+                payload = self._chunks.feed(data)
+            except Refused:
+                self._cut(client)
+                return
+            done = self._chunks.done
+            self._keep = self._keep and not self._chunks.rest
+        pieces = chunk(payload) if client.head.version_1_1 else payload
+        if done and client.head.version_1_1:
+            pieces.append(LAST_CHUNK)
+        client.transport.writelines([head, *pieces] if head else pieces)
+        if done:
+            self._complete(client)
+
+    def _complete(self, client: "Client") -> None:
+        self.client = None
+        self._left = 0
+        self._chunks = None
+        if client.write_paused:
+            self.transport.resume_reading()
+        if self._keep and not client.body_left:
+            self.reused = True
+            self.pool.release(self)
+        else:
+            self.transport.close()
+        client.finished()
+
+    def _fail(self, client: "Client", failure: Failure) -> None:
+        self.leave()
+        client.fail(failure)
+
+    def _cut(self, client: "Client") -> None:
+        self.leave()
+        client.cut_off()
+
+    def pause_writing(self) -> None:
+        if self.client is not None:
+            self.client.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.client is not None:
+            self.client.read_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.pool.gone(self)
+        client, self.client = self.client, None
+        if client is None:
+            return
+        if self.answered:
+            if self._left == UNTIL_CLOSE and exc is None:
+                if client.head.version_1_1:
+                    client.transport.write(LAST_CHUNK)
+                client.finished()
+            else:
+                client.cut_off()
+        elif self.reused and not self.heard and client.may_repeat:
+            client.repeat()
+        else:
+            client.fail(Failure.GARBAGE if self._held else Failure.CLOSED_EARLY)
+
+
+def _readers(forward: Forward | None) -> Readers | None:
+    if forward is None or not (forward.ours or forward.shares_origin):
+        return None
+    return OURS if forward.ours else SHARING
+
+
+def _framing(head: ResponseHead, request: RequestHead) -> tuple[int, bytes]:
+    """How long the body is, and the line that tells the client."""
+    length = head.body_length
+    if request.method == b"HEAD" or head.status in (204, 304):
+        said = length >= 0 and head.status != 204
+        return 0, b"Content-Length: %d\r\n" % length if said else b""
+    if length >= 0:
+        return length, b"Content-Length: %d\r\n" % length
+    return length, b"Transfer-Encoding: chunked\r\n" if request.version_1_1 else b""
+
+
+Connection = TypeVar("Connection", bound=asyncio.Protocol)
+
+_HANDED_OUT = 2
+_HANDING_OUT_SECONDS = 5.0
+
+
+async def connect(endpoint: Endpoint, make: Callable[[], Connection], confirm: Confirm | None = None) -> Connection:
+    """Raises OSError when nobody answers there, or it is not `confirm`ed that the workspace still has that address."""
+    loop = asyncio.get_running_loop()
+    if endpoint.socket is not None:
+        return await _connect_socket(loop, endpoint.socket, make)
+    if endpoint.host is None or endpoint.port is None:
+        raise OSError("this endpoint names neither a socket nor a host and port")
+    if endpoint.network is not None:
+        return await _connect_inside(loop, endpoint.network, (endpoint.host, endpoint.port), make)
+    address = endpoint.host, endpoint.port
+    if endpoint.inside is not None:
+        proven = await dial(address, endpoint.inside.key, endpoint.inside.port)
+    elif confirm is not None:
+        proven = await _confirmed(loop, address, confirm)
+    else:
+        _, connection = await loop.create_connection(make, *address)
+        return connection
+    _, connection = await loop.create_connection(make, sock=proven)
+    return connection
+
+
+def confirmation(endpoint: Endpoint, look: Callable[[], Awaitable[Endpoint | None]]) -> Confirm | None:
+    """None: it proves itself, or its place never passes to another. A runtime that does not answer confirms nothing."""
+    if endpoint.instance is None:
+        return None
+
+    async def confirm() -> bool:
+        try:
+            return await look() == endpoint
+        except CodeHubError:
+            return False
+
+    return confirm
+
+
+async def _confirmed(loop: asyncio.AbstractEventLoop, address: tuple[str, int], confirm: Confirm) -> socket.socket:
+    """If it has the address after we have connected, it had it when we did: nobody else is at the other end."""
+    sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await loop.sock_connect(sock, address)
+        if not await confirm():
+            raise ConnectionError(f"{address[0]} is no longer this workspace's address")
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _connect_socket(loop: asyncio.AbstractEventLoop, path: str, make: Callable[[], Connection]) -> Connection:
+    found = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISSOCK(os.fstat(found).st_mode):
+            raise OSError(f"{path} is not a socket")
+        _, connection = await loop.create_unix_connection(make, f"/proc/self/fd/{found}")
+    finally:
+        os.close(found)
+    return connection
+
+
+async def _connect_inside(
+    loop: asyncio.AbstractEventLoop, network: str, address: tuple[str, int], make: Callable[[], Connection]
+) -> Connection:
+    sock = await asyncio.to_thread(_socket_of, network, socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
+    try:
+        await loop.sock_connect(sock, address)
+        _, connection = await loop.create_connection(make, sock=sock)
+    except BaseException:
+        sock.close()
+        raise
+    return connection
+
+
+def _socket_of(network: str, family: socket.AddressFamily) -> socket.socket:
+    found = os.open(network, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.settimeout(_HANDING_OUT_SECONDS)
+            asking.connect(f"/proc/self/fd/{found}")
+            _, descriptors, _, _ = socket.recv_fds(asking, 1, _HANDED_OUT)
+    finally:
+        os.close(found)
+    handed = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+    chosen = next((sock for sock in handed if sock.family == family), None)
+    for sock in handed:
+        if sock is not chosen:
+            sock.close()
+    if chosen is None:
+        raise OSError(f"no socket of the workspace's network was handed out at {network}")
+    chosen.setblocking(False)
+    return chosen

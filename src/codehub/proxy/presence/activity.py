@@ -1,0 +1,79 @@
+"""Who is at work where: from memory to Redis, in batches. A front door that dies loses one batch at most.
+
+Being seen costs a flag; a tick turns flags into times, and a flush writes the times. They are the database's: a machine
+whose clock is wrong must not stop people early or keep them for ever.
+"""
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+import structlog
+
+from codehub.domain.errors import CodeHubError
+from codehub.ports.signals import Activity, Clock
+from codehub.ports.views import WorkspaceViews
+from codehub.proxy.access.workspace_cache import Entry
+from codehub.proxy.presence.periodic import kind_of_request
+from codehub.proxy.presence.tap import counts
+
+log = structlog.get_logger()
+
+TICK_SECONDS: Final = 1.0
+
+
+class Activities:
+    def __init__(self, activity: Activity, views: WorkspaceViews, clock: Clock, flush_seconds: float) -> None:
+        self._activity = activity
+        self._views = views
+        self._clock = clock
+        self._flush_seconds = flush_seconds
+        self._active: list[Entry] = []
+        self._times: dict[UUID, float] = {}
+        """By our own clock; not flushed yet."""
+
+    def seen(self, entry: Entry) -> None:
+        if not entry.active:
+            entry.active = True
+            self._active.append(entry)
+
+    def requested(self, entry: Entry, method: bytes, target: bytes, length: int, port: int | None = None) -> None:
+        """By a person, unless it is what a page asks by itself. The target is as the workspace sees it."""
+        if method == b"HEAD" if port else not counts(method, target):
+            return
+        kind = kind_of_request(port, method, target, length)
+        if not entry.requests.is_periodic(kind, self._clock.monotonic()):
+            self.seen(entry)
+
+    def tick(self) -> None:
+        now = self._clock.monotonic()
+        for entry in self._active:
+            entry.active = False
+            self._times[entry.workspace.id] = now
+        self._active.clear()
+
+    async def run(self) -> None:
+        """Until cancelled; then what was seen is flushed once more."""
+        try:
+            while True:
+                await self._clock.sleep(self._flush_seconds)
+                await self.flush()
+        finally:
+            await asyncio.shield(self.flush())
+
+    async def flush(self) -> None:
+        self.tick()
+        times, self._times = self._times, {}
+        if not times:
+            return
+        try:
+            now, at = await self._views.now(), self._clock.monotonic()
+            await self._activity.record({key: _moment(now, at, time) for key, time in times.items()})
+        except CodeHubError as error:
+            log.warning("activity waits to be written", workspaces=len(times), error=str(error))
+            self._times = {**times, **self._times}
+
+
+def _moment(now: datetime, at: float, time: float) -> datetime:
+    return now - timedelta(seconds=max(at - time, 0.0))
