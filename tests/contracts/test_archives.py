@@ -16,8 +16,8 @@ from codehub.adapters.objects import ObjectArchives
 from codehub.domain.errors import Unreachable
 from codehub.domain.judge import ArchiveState
 from codehub.domain.naming import archive_key, meta_key
-from codehub.job.empty import empty_archive
-from codehub.job.meta import encode_meta
+from codehub.job.archive import empty_archive
+from codehub.job.store import encode_meta
 from codehub.ports.archives import Archives
 from tests.contracts.s3 import BUCKET, Answer, ScriptedStore, credentials, free_port, rclone, scripted
 

@@ -11,8 +11,8 @@ import pytest
 from codehub.adapters.contents import ObjectContents
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable
 from codehub.domain.naming import meta_key
-from codehub.job.empty import empty_archive
-from codehub.job.meta import decode_meta, encode_meta
+from codehub.job.archive import empty_archive
+from codehub.job.store import decode_meta, encode_meta
 from tests.contracts.s3 import BUCKET, Answer, ScriptedStore, credentials, free_port, scripted
 from tests.contracts.test_archives import FROZEN, NO_BUCKET
 from tests.contracts.test_contents import questions, read, refusals

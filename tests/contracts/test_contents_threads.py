@@ -16,7 +16,7 @@ from codehub.adapters.index_memory import Allowance
 from codehub.adapters.index_shelf import IndexShelf
 from codehub.adapters.threaded import Gone, threaded
 from codehub.domain.errors import Unreachable
-from codehub.job.failure import JobFailed
+from codehub.job.errors import JobFailed
 from codehub.job.tar_format import DIRECTORY, HARD_LINK, REGULAR, Member
 from tests.contracts.s3 import BUCKET, credentials, rclone
 from tests.contracts.shared_threads import no_shared_thread

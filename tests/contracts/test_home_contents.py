@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from codehub.adapters.contents import ObjectContents
-from codehub.job.exit_codes import ExitCode
+from codehub.job.errors import ExitCode
 from codehub.job.volume import opened, remove_tree
 from codehub.ports.archives import ArchiveContents, Entry, EntryKind, to_bytes, to_name
 from tests.contracts.s3 import BUCKET, credentials, rclone

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import zstandard
 
-from codehub.job.meta import Meta, encode_meta
+from codehub.job.store import Meta, encode_meta
 from codehub.job.tar_format import (
     DIRECTORY,
     END_OF_ARCHIVE,

@@ -13,8 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from codehub.job.archive import ArchiveRequest, archive
-from codehub.job.exit_codes import ExitCode
-from codehub.job.failure import JobFailed
+from codehub.job.errors import ExitCode, JobFailed
 from codehub.job.progress import Progress
 from codehub.job.restore import RestoreRequest, restore
 from codehub.job.store import ArchiveStore, open_store

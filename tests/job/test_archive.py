@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from codehub.job import archive as archive_module
-from codehub.job.exit_codes import ExitCode
-from codehub.job.meta import Meta
+from codehub.job.errors import ExitCode
 from codehub.job.pack import Totals
 from codehub.job.progress import Progress
-from codehub.job.store import ArchiveStore, part_size
+from codehub.job.store import ArchiveStore, Meta, part_size
 from codehub.job.verify import verify
 from tests.job.jobs import Desk
 from tests.job.trees import assert_same

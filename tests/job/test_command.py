@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from codehub.job.exit_codes import OUTCOMES, ExitCode, outcome_of
+from codehub.job.errors import OUTCOMES, ExitCode, outcome_of
 from tests.job.jobs import Desk, finish_job, run_job, start_job
 from tests.job.trees import assert_same
 

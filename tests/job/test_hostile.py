@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from codehub.job.exit_codes import ExitCode
+from codehub.job.errors import ExitCode
 from codehub.job.tar_format import REGULAR, Member, encode
 from tests.job.hostile import directory, extended, file, hard_link, of_kind, publish, record, sparse, symlink
 from tests.job.jobs import Desk, operation

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codehub.job.ignore import LARGEST_FILE, parse_ignore
-from codehub.job.ignore_pattern import fits
+from codehub.job.ignore import LARGEST_FILE, fits, parse_ignore
 from tests.job.jobs import Desk
 from tests.job.trees import assert_same
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from codehub.job.exit_codes import ExitCode
+from codehub.job.errors import ExitCode
 from codehub.job.verify import verify
 from tests.job.dying import run_until
 from tests.job.jobs import Desk, operation, run_job, start_job

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from codehub.job.exit_codes import ExitCode
+from codehub.job.errors import ExitCode
 from tests.job.jobs import Desk
 from tests.job.s3_server import S3Server
 

@@ -11,9 +11,8 @@ import pytest
 
 from codehub.adapters.process.volumes import Volumes
 from codehub.domain.errors import VolumeInUse
-from codehub.job.exit_codes import ExitCode
-from codehub.job.mounts import mounts_below
-from codehub.job.volume import opened, remove_tree
+from codehub.job.errors import ExitCode
+from codehub.job.volume import mounts_below, opened, remove_tree
 from tests.job.jobs import Desk
 from tests.job.trees import ROOT
 

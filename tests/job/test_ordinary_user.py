@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from codehub.job.exit_codes import ExitCode
+from codehub.job.errors import ExitCode
 from codehub.job.tar_format import DIRECTORY, Member, encode
 from tests.job import hostile
 from tests.job.jobs import Desk, operation

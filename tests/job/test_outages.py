@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from codehub.job.exit_codes import ExitCode
-from codehub.job.failure import JobFailed
+from codehub.job.errors import ExitCode, JobFailed
 from codehub.job.store import ArchiveStore
 from codehub.job.verify import verify
 from tests.faulty_proxy import Answered, Break, BreakingProxy, ChangingProxy, breaking, changing

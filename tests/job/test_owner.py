@@ -7,10 +7,8 @@ import pytest
 
 from codehub.job import archive as archive_module
 from codehub.job.archive import ArchiveRequest, archive
-from codehub.job.exit_codes import ExitCode
-from codehub.job.failure import JobFailed
-from codehub.job.owner import Owner
-from codehub.job.store import ArchiveStore
+from codehub.job.errors import ExitCode, JobFailed
+from codehub.job.store import ArchiveStore, Owner
 from tests.job.jobs import Desk, Heard, run_job
 
 MARK = "codehub-owner"

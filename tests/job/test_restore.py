@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from codehub.job.archive import empty_archive
 from codehub.job.command import main
-from codehub.job.empty import empty_archive
-from codehub.job.exit_codes import ExitCode
-from codehub.job.meta import encode_meta
+from codehub.job.errors import ExitCode
+from codehub.job.store import encode_meta
 from codehub.job.tar_format import REGULAR, Member, encode
 from codehub.job.unpack import Unpacker
 from codehub.job.verify import verify

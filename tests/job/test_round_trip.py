@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from codehub.job.attributes import read_xattrs
-from codehub.job.exit_codes import ExitCode
+from codehub.job.errors import ExitCode
 from codehub.job.tar_format import Xattrs
 from codehub.job.verify import members, verify
 from tests.job.jobs import Desk, operation

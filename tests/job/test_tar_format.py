@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from codehub.job.compress import decompressed
-from codehub.job.sparse import Pieces, encode_map
-from codehub.job.tar_format import REGULAR, Member, encode
+from codehub.job.tar_format import REGULAR, Member, Pieces, encode, encode_map
 from codehub.job.tar_reader import TarReader
 from tests.job.jobs import Desk
 from tests.job.trees import ROOT, assert_same, make_nasty_tree, snapshot

@@ -56,7 +56,7 @@ SILENCE = (
         "a storage job that cannot reach the store has failed",
         (
             Patch(
-                "job/store_errors.py",
+                "job/store_address.py",
                 '        raise JobFailed(ExitCode.UNREACHABLE, f"{doing}: {first_line(error)}", transient=True)',
                 '        raise JobFailed(ExitCode.ACTION_FAILED, f"{doing}: {first_line(error)}", transient=True)',
             ),

@@ -4,7 +4,7 @@ from tests.mutants.planting import Mutant, Patch
 
 BACKENDS = "coordinator/backends.py"
 RECOGNITION = "coordinator/recognition.py"
-JOB = "job/owner.py"
+JOB = "job/store.py"
 TESTS = "tests/coordinator/test_recognition.py::"
 
 WORLDS = (

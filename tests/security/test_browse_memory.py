@@ -11,7 +11,7 @@ from codehub.adapters.archive_index import ArchiveIndex, IndexBuilder
 from codehub.adapters.index_memory import Allowance
 from codehub.adapters.index_shelf import IndexShelf
 from codehub.domain.errors import Unreachable
-from codehub.job.failure import JobFailed
+from codehub.job.errors import JobFailed
 from codehub.job.tar_format import DIRECTORY, HARD_LINK, REGULAR, SYMLINK, Member
 
 MEMORY = 8 << 20

@@ -14,7 +14,7 @@ import pytest
 
 from codehub.domain.naming import meta_key
 from codehub.domain.workspace import Desired, Operation, Phase
-from codehub.job.layout import STAGING_PREFIX
+from codehub.job.volume import STAGING_PREFIX
 from tests.conftest import Tell
 from tests.job.trees import Snapshot, assert_same
 from tests.system.deployment import Coordinator, Deployment, deployed

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from codehub.job.failure import refused, show
+from codehub.job.errors import refused, show
 from codehub.job.tar_format import DIRECTORY, FIFO, HARD_LINK, REGULAR, SYMLINK, Member
 from codehub.ports.archives import Entry, EntryKind, to_name
 

@@ -8,9 +8,8 @@ middle of an archive is proven without reading the archive to its end.
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from codehub.job.failure import JobFailed, corrupted, unreachable
-from codehub.job.meta import Meta
-from codehub.job.store import ArchiveStore
+from codehub.job.errors import JobFailed, corrupted, unreachable
+from codehub.job.store import ArchiveStore, Meta
 from codehub.job.verify import Hashed, damage_or_wrong_answer
 
 PIECE = 1 << 20

@@ -18,12 +18,9 @@ from codehub.adapters.index_shelf import IndexShelf
 from codehub.adapters.threaded import Gone, threaded
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable
 from codehub.domain.naming import ARCHIVE_FILE
-from codehub.job.compress import decompressed
-from codehub.job.exit_codes import outcome_of
-from codehub.job.failure import JobFailed, refused
-from codehub.job.lookahead import Lookahead
-from codehub.job.meta import Meta
-from codehub.job.store import ArchiveStore, open_store
+from codehub.job.compress import Lookahead, decompressed
+from codehub.job.errors import JobFailed, outcome_of, refused
+from codehub.job.store import ArchiveStore, Meta, open_store
 from codehub.job.store_address import Patience, parse_store
 from codehub.job.tar_reader import TarReader
 from codehub.job.verify import MAY_BE_CORRUPTION, Hashed, believed, damage_or_wrong_answer

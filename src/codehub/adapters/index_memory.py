@@ -10,7 +10,7 @@ from threading import RLock
 from typing import Final
 
 from codehub.domain.errors import Unreachable
-from codehub.job.failure import refused
+from codehub.job.errors import refused
 
 WAIT_SECONDS: Final = 30.0
 LOOK_SECONDS: Final = 0.05

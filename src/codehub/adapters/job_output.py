@@ -11,7 +11,7 @@ from uuid import UUID
 
 from codehub.domain.errors import ErrorReason
 from codehub.domain.workspace import Progress
-from codehub.job.exit_codes import outcome_of
+from codehub.job.errors import outcome_of
 from codehub.ports.jobs import JobKind, JobResult, JobSeen, JobState
 
 _LONGEST_MESSAGE = 1000

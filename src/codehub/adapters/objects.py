@@ -22,12 +22,11 @@ from obstore.store import LocalStore, S3Store
 from codehub.domain.errors import BackendError, Unreachable
 from codehub.domain.judge import ArchiveState
 from codehub.domain.naming import meta_key, owner_key
-from codehub.job.durable import sync_file
-from codehub.job.empty import empty_archive
-from codehub.job.failure import JobFailed
-from codehub.job.meta import Meta, decode_meta, encode_meta
-from codehub.job.store_address import Patience, open_bucket, parse_store
-from codehub.job.store_errors import first_line, is_full
+from codehub.job.archive import empty_archive
+from codehub.job.errors import JobFailed
+from codehub.job.store import Meta, decode_meta, encode_meta
+from codehub.job.store_address import Patience, first_line, is_full, open_bucket, parse_store
+from codehub.job.volume import sync_file
 from codehub.ports.archives import StoredObject
 from codehub.ports.jobs import JobResult
 

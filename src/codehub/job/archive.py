@@ -2,30 +2,79 @@
 
 The order is the promise: upload, read back, `.meta`. Killed in between, the object has no `.meta` and the next run
 replaces it. An archive that has both is finished and is never touched again.
+
+The archive of a home that never was: what a workspace sleeps on before its first start.
+
+It has no member for the home itself, so restoring it leaves the new volume's owner and mode as they were made.
+
+How much there is to archive, before the first byte is sent.
+
+S3 takes at most 10,000 parts, so the part size must be right from the start: `most_bytes` is never too low for a
+volume at rest. `likely_bytes` counts a file with several names once and is what people see as the total.
 """
 
 import hashlib
+import os
+import stat
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from codehub.job.compress import compressed
-from codehub.job.estimate import estimate
-from codehub.job.exit_codes import ExitCode
-from codehub.job.failure import JobFailed, from_os_error, unreachable
-from codehub.job.ignore import read_ignore
-from codehub.job.lookahead import Lookahead
-from codehub.job.meta import Meta
-from codehub.job.mounts import refuse_mounts
-from codehub.job.owner import Owner, refuse_anothers
+from codehub.job.compress import Lookahead, compressed
+from codehub.job.errors import ExitCode, JobFailed, from_os_error, show, unreachable
+from codehub.job.ignore import Ignore, read_ignore
 from codehub.job.pack import Packer, Totals
 from codehub.job.progress import Progress
-from codehub.job.retry import with_tries
 from codehub.job.staging import refuse_unfinished_restore
-from codehub.job.store import ArchiveStore, open_store
-from codehub.job.store_errors import translated
+from codehub.job.store import ArchiveStore, Meta, Owner, open_store, refuse_anothers, with_tries
+from codehub.job.store_address import translated
+from codehub.job.tar_format import BLOCK, END_OF_ARCHIVE
 from codehub.job.verify import MAY_BE_CORRUPTION, believed, gives_back
-from codehub.job.volume import opened
+from codehub.job.volume import OPEN_DIRECTORY, home_entries, listed, opened, refuse_mounts
+
+MEMBER_OVERHEAD = 4096
+INLINE = 4096
+
+
+@dataclass
+class Estimate:
+    likely_bytes: int = 0
+    most_bytes: int = 0
+
+    def add(self, status: os.stat_result) -> None:
+        self.likely_bytes += BLOCK
+        self.most_bytes += MEMBER_OVERHEAD
+        if stat.S_ISREG(status.st_mode):
+            allocated = status.st_blocks * 512 or INLINE
+            self.likely_bytes += min(status.st_size, allocated) // max(1, status.st_nlink)
+            # A compressing filesystem allocates less than it holds, though hardly eight times less than zstd needs.
+            self.most_bytes += min(status.st_size, allocated * 8)
+
+
+def estimate(volume: int, ignore: Ignore) -> Estimate:
+    found = Estimate()
+    stack = [(os.dup(volume), b"", home_entries(volume))]
+    while stack:
+        descriptor, path, names = stack[-1]
+        if not names:
+            os.close(descriptor)
+            stack.pop()
+            continue
+        name = names.pop()
+        child = path + b"/" + name if path else name
+        try:
+            status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            is_directory = stat.S_ISDIR(status.st_mode)
+            if ignore.matches(child, is_directory=is_directory):
+                continue
+            found.add(status)
+            if is_directory:
+                inner = os.open(name, OPEN_DIRECTORY, dir_fd=descriptor)
+                stack.append((inner, child, listed(inner)))
+        except OSError as error:
+            raise from_os_error(error, f"cannot read {show(child)}") from error
+    return found
+
 
 CHUNKS_AHEAD = 8
 SETTLE_EVERY = 32 << 20
@@ -137,3 +186,10 @@ def _accept_other(store: ArchiveStore, ours: Meta) -> Meta:
     if theirs.sha256 != ours.sha256:
         raise JobFailed(ExitCode.CONFLICT, "another archive with other content was proven under this key meanwhile")
     return theirs
+
+
+def empty_archive(created_at: datetime) -> tuple[bytes, Meta]:
+    """The object, and the `.meta` to write beside it once it is stored."""
+    data = b"".join(compressed([END_OF_ARCHIVE]))
+    sha256 = hashlib.sha256(data).hexdigest()
+    return data, Meta(sha256, len(data), files=0, content_bytes=0, created_at=created_at.isoformat())

@@ -16,11 +16,10 @@ from typing import NoReturn
 from uuid import UUID
 
 from codehub.job.archive import ArchiveRequest, archive
-from codehub.job.exit_codes import OUTCOMES, ExitCode
-from codehub.job.failure import JobFailed
-from codehub.job.owner import Owner
+from codehub.job.errors import OUTCOMES, ExitCode, JobFailed
 from codehub.job.progress import Progress
 from codehub.job.restore import RestoreRequest, restore
+from codehub.job.store import Owner
 
 _EXAMPLES = """\
 examples:

@@ -3,13 +3,188 @@
 Patterns are gitignore's. As in git, the last that matches decides, and nothing below an ignored directory can be taken
 back by a later `!` pattern: the directory is not entered. The file itself is archived like any other. What is left out
 is lost when the volume goes, so a file that cannot be understood as a whole leaves out nothing.
+
+One pattern of gitignore's kind, matched in bounded steps: its author must not be able to stop the job with it.
+
+A pattern is a row of segments, a segment a row of letters, and in both a `...` stands for any number of what is in the
+row (`**` and `*`). Both are matched by going back to the last `...` only, so the steps are at most the product of the
+two lengths. Only whole paths are matched: what is below an ignored directory is never asked about.
 """
 
 import os
 import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import EllipsisType
+from typing import Any, TypeVar
 
-from codehub.job.ignore_pattern import Pattern, parse_pattern
-from codehub.job.layout import IGNORE_FILE
+from codehub.job.volume import IGNORE_FILE
+
+_Found = TypeVar("_Found")
+
+_SEPARATOR = "/"
+_ANY_SEGMENT = "**"
+
+_Ranges = tuple[tuple[str, str], ...]
+_DIGIT, _LOWER, _UPPER = ("0", "9"), ("a", "z"), ("A", "Z")
+_CLASSES: dict[str, _Ranges] = {
+    "alnum": (_DIGIT, _LOWER, _UPPER),
+    "alpha": (_LOWER, _UPPER),
+    "blank": ((" ", " "), ("\t", "\t")),
+    "cntrl": (("\x00", "\x1f"), ("\x7f", "\x7f")),
+    "digit": (_DIGIT,),
+    "graph": (("!", "~"),),
+    "lower": (_LOWER,),
+    "print": ((" ", "~"),),
+    "punct": (("!", "/"), (":", "@"), ("[", "`"), ("{", "~")),
+    "space": ((" ", " "), ("\t", "\n"), ("\r", "\r")),
+    "upper": (_UPPER,),
+    "xdigit": (_DIGIT, ("a", "f"), ("A", "F")),
+}
+"""Of ASCII only, and without the vertical tab and the form feed among the spaces: git's own, not a locale's."""
+
+
+@dataclass(frozen=True, slots=True)
+class _OneOf:
+    """`[...]`, and `?`, which is none of nothing."""
+
+    ranges: _Ranges
+    negated: bool
+
+    def __contains__(self, letter: str) -> bool:
+        return any(low <= letter <= high for low, high in self.ranges) != self.negated
+
+
+_Letter = str | _OneOf
+_Segment = str | list[_Letter | EllipsisType]
+"""A string if it has no wildcard, as most have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    segments: list[_Segment | EllipsisType]
+    takes_back: bool
+    directories_only: bool
+
+    def matches(self, path: Sequence[str], *, is_directory: bool) -> bool:
+        return (is_directory or not self.directories_only) and fits(self.segments, path, _segment_fits)
+
+
+def parse_pattern(line: str) -> Pattern | None:
+    """None for a line that says nothing; ValueError for one that is no pattern."""
+    text = _without_trailing_spaces(line)
+    if not text or text.startswith("#"):
+        return None
+    takes_back = text.startswith("!")
+    text = text.removeprefix("!")
+    if not text:
+        raise ValueError(line)
+    directories_only = text.endswith(_SEPARATOR)
+    text = text.removesuffix(_SEPARATOR)
+    if not text:
+        return None
+    names = text.removeprefix(_SEPARATOR).split(_SEPARATOR)
+    segments: list[_Segment | EllipsisType] = []
+    if _SEPARATOR not in text:
+        segments.append(...)
+    elif names[-1] == _ANY_SEGMENT:
+        names[-1:] = [_ANY_SEGMENT, "*"]  # all that is inside, and not the directory itself
+    for name in names:
+        if name != _ANY_SEGMENT or len(names) == 1:
+            segments.append(_segment(name))
+        elif segments[-1:] != [...]:
+            segments.append(...)
+    return Pattern(segments, takes_back, directories_only)
+
+
+def fits(pattern: Sequence[object], found: Sequence[_Found], fits_one: Callable[[Any, _Found], bool]) -> bool:
+    """`...` in the pattern is any number of what is found, also none; there are no two in a row."""
+    last = pattern[-1] if pattern else ...
+    if last is not ... and not (found and fits_one(last, found[-1])):
+        return False  # nearly all of a home, and no need to look further
+    at = place = 0
+    after_any, retried = -1, 0
+    while place < len(found):
+        wanted = pattern[at] if at < len(pattern) else None
+        if wanted is ...:
+            at += 1
+            after_any, retried = at, place
+        elif wanted is not None and fits_one(wanted, found[place]):
+            at += 1
+            place += 1
+        elif after_any >= 0:
+            retried += 1
+            at, place = after_any, retried
+        else:
+            return False
+    return at == len(pattern) or (at == len(pattern) - 1 and pattern[at] is ...)
+
+
+def _segment_fits(segment: _Segment, name: str) -> bool:
+    return segment == name if isinstance(segment, str) else fits(segment, name, _letter_fits)
+
+
+def _letter_fits(wanted: _Letter, letter: str) -> bool:
+    return wanted == letter if isinstance(wanted, str) else letter in wanted
+
+
+def _without_trailing_spaces(line: str) -> str:
+    text = line.rstrip(" ")
+    escapes = len(text) - len(text.rstrip("\\"))
+    return text + " " if escapes % 2 and text != line else text
+
+
+def _segment(text: str) -> _Segment:
+    letters: list[_Letter | EllipsisType] = []
+    at = 0
+    while at < len(text):
+        letter, at = text[at], at + 1
+        if letter == "*":
+            if letters[-1:] != [...]:
+                letters.append(...)
+        elif letter == "?":
+            letters.append(_OneOf((), negated=True))
+        elif letter == "[":
+            one_of, at = _one_of(text, at)
+            letters.append(one_of)
+        else:
+            letter, at = _letter(text, at - 1)
+            letters.append(letter)
+    plain = [letter for letter in letters if isinstance(letter, str)]
+    return "".join(plain) if len(plain) == len(letters) else letters
+
+
+def _one_of(text: str, at: int) -> tuple[_OneOf, int]:
+    negated = text[at : at + 1] in {"!", "^"}
+    at += negated
+    first = at
+    ranges: list[tuple[str, str]] = []
+    while text[at : at + 1] != "]" or at == first:
+        if text.startswith("[:", at) and (end := text.index("]", at + 2)) > at + 2 and text[end - 1] == ":":
+            ranges += _class(text[at + 2 : end - 1])
+            at = end + 1
+            continue
+        low, at = _letter(text, at)
+        high = low
+        if text[at : at + 1] == "-" and text[at + 1 : at + 2] not in {"", "]"}:
+            high, at = _letter(text, at + 1)
+        ranges.append((low, max(low, high)))  # of a range that runs backwards git takes the first
+    return _OneOf(tuple(ranges), negated), at + 1
+
+
+def _class(name: str) -> _Ranges:
+    if name not in _CLASSES:
+        raise ValueError(name)
+    return _CLASSES[name]
+
+
+def _letter(text: str, at: int) -> tuple[str, int]:
+    """Whatever follows a backslash is itself."""
+    at += text[at : at + 1] == "\\"
+    if at >= len(text):
+        raise ValueError(text)
+    return text[at], at + 1
+
 
 LARGEST_FILE = 1 << 20
 

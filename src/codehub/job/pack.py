@@ -11,11 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from codehub.job.attributes import inside, read_xattrs
-from codehub.job.failure import changed, from_os_error, show
+from codehub.job.errors import changed, from_os_error, show
 from codehub.job.ignore import Ignore
-from codehub.job.layout import home_entries, listed
 from codehub.job.progress import Progress
-from codehub.job.sparse import encode_map, find_pieces, may_have_holes
 from codehub.job.tar_format import (
     BLOCK,
     DIRECTORY,
@@ -27,8 +25,12 @@ from codehub.job.tar_format import (
     Member,
     Xattrs,
     encode,
+    encode_map,
+    find_pieces,
+    may_have_holes,
     padding,
 )
+from codehub.job.volume import home_entries, listed
 
 CHUNK = 1 << 20
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW

@@ -9,21 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codehub.job import staging
-from codehub.job.compress import decompressed
-from codehub.job.exit_codes import ExitCode
-from codehub.job.failure import JobFailed, from_os_error, refused, show
-from codehub.job.layout import begun_name, staging_name, stamp_name
-from codehub.job.lookahead import Lookahead
-from codehub.job.meta import Meta
-from codehub.job.mounts import refuse_mounts
-from codehub.job.owner import Owner, refuse_anothers
+from codehub.job.compress import Lookahead, decompressed
+from codehub.job.errors import ExitCode, JobFailed, from_os_error, refused, show
 from codehub.job.progress import Progress
-from codehub.job.retry import with_tries
-from codehub.job.stamp import Stamp, describe_home
-from codehub.job.store import ArchiveStore, open_store
+from codehub.job.store import ArchiveStore, Meta, Owner, open_store, refuse_anothers, with_tries
 from codehub.job.unpack import Unpacker
 from codehub.job.verify import MAY_BE_CORRUPTION, Hashed, believed, damage_or_wrong_answer
-from codehub.job.volume import opened
+from codehub.job.volume import Stamp, begun_name, describe_home, opened, refuse_mounts, staging_name, stamp_name
 
 CHUNKS_AHEAD = 8
 

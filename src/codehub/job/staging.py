@@ -15,21 +15,24 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from codehub.job.attributes import clear_xattrs
-from codehub.job.durable import sync_filesystem
-from codehub.job.exit_codes import ExitCode
-from codehub.job.failure import JobFailed, show
-from codehub.job.layout import (
+from codehub.job.errors import ExitCode, JobFailed, show
+from codehub.job.volume import (
+    Stamp,
+    apply_home,
     begun,
     begun_name,
     home_entries,
     listed,
     mark_begun,
+    opened_inside,
+    read_stamp,
+    remove_tree,
     staging_name,
     stamp_name,
     stamps,
+    sync_filesystem,
+    write_stamp,
 )
-from codehub.job.stamp import Stamp, apply_home, read_stamp, write_stamp
-from codehub.job.volume import opened_inside, remove_tree
 
 TREE, OLD, COMMITTED, CLEARED = b"tree", b"old", b"committed", b"cleared"
 

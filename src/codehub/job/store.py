@@ -1,6 +1,17 @@
 """The object store as the job sees it: one archive and its `.meta` under one key.
 
 `file:///dir` and `s3://bucket` behave alike through obstore; store_address.py says how they are found.
+
+`.meta`, the small object beside an archive that makes it believed.
+
+It is written last, after the archive was read back and found equal. An object without it is nobody's archive.
+
+Whose the store is: an object in it says so, and a job may be told whose it must be.
+
+A directory that has lost its mount, or another bucket, would take an archive as well as the right one, and nobody would
+find it there again.
+
+Three tries for what may pass by itself, with back-off; everything else fails at once.
 """
 
 import os
@@ -16,16 +27,61 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore, S3Store
 
-from codehub.job.durable import start_writing, sync_file
-from codehub.job.exit_codes import ExitCode
-from codehub.job.failure import JobFailed
-from codehub.job.lookahead import Lookahead
-from codehub.job.meta import SUFFIX, Meta, decode_meta, encode_meta
-from codehub.job.store_address import Patience, more_patient, open_bucket, parse_store
-from codehub.job.store_errors import translated
+from codehub.job.compress import Lookahead
+from codehub.job.errors import ExitCode, JobFailed
+from codehub.job.store_address import Patience, more_patient, open_bucket, parse_store, translated
+from codehub.job.volume import start_writing, sync_file
 
 if TYPE_CHECKING:
     from obstore import WritableFile
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import datetime
+from typing import TypeVar
+
+from codehub.job.errors import corrupted
+from codehub.job.progress import Progress
+
+FORMAT = "codehub-home/1 pax tar, zstd"
+SUFFIX = ".meta"
+
+
+@dataclass(frozen=True)
+class Meta:
+    sha256: str
+    bytes: int
+    """Length of the object."""
+    files: int
+    """Members that are no directories."""
+    content_bytes: int
+    """What restoring it costs, in the measure of restore's `--max-bytes`."""
+    created_at: str
+    format: str = FORMAT
+
+
+def encode_meta(meta: Meta) -> bytes:
+    return json.dumps(asdict(meta), indent=1).encode() + b"\n"
+
+
+def decode_meta(data: bytes) -> Meta:
+    unreadable = corrupted("the archive's .meta cannot be read", evidence=hashlib.sha256(data).hexdigest())
+    try:
+        values = json.loads(data)
+        meta = Meta(**{name: values[name] for name in Meta.__dataclass_fields__})
+        numbers = (meta.bytes, meta.files, meta.content_bytes)
+        well_formed = len(bytes.fromhex(meta.sha256)) == 32 and all(type(n) is int and n >= 0 for n in numbers)
+        datetime.fromisoformat(meta.created_at)
+    except (ValueError, KeyError, TypeError) as error:
+        raise unreadable from error
+    if not well_formed:
+        raise unreadable
+    if meta.format != FORMAT:
+        raise corrupted(f"the archive's format is unknown: {str(meta.format)[:80]}")
+    return meta
+
 
 CHUNK = 1 << 20
 CHUNKS_AHEAD = 4
@@ -184,3 +240,41 @@ def open_store(url: str, key: str, patience: Patience = PATIENCE) -> ArchiveStor
     if not directory.is_dir():
         raise JobFailed(ExitCode.UNREACHABLE, f"the archive directory {directory} is not there", transient=True)
     return ArchiveStore(LocalStore(directory), key, directory)
+
+
+@dataclass(frozen=True)
+class Owner:
+    """`key`: the object that names the owner."""
+
+    key: str
+    name: str
+
+
+def refuse_anothers(store: ArchiveStore, owner: Owner | None) -> None:
+    if owner is None:
+        return
+    try:
+        with translated("reading whose the archive store is"):
+            found = bytes(obstore.get(store.store, owner.key).bytes()).decode(errors="replace").strip()
+    except FileNotFoundError as error:
+        message = f"the archive store has no mark {owner.key}, and should be {owner.name}'s: is its disk mounted?"
+        raise JobFailed(ExitCode.OTHER_STORE, message) from error
+    if found != owner.name:
+        raise JobFailed(ExitCode.OTHER_STORE, f"the archive store is {found[:100]}'s, and should be {owner.name}'s")
+
+
+T = TypeVar("T")
+TRIES = 3
+
+
+def with_tries(attempt: Callable[[int], T], progress: Progress, backoff_seconds: float) -> T:
+    """`attempt` gets its number, from 0."""
+    for number in range(TRIES):
+        try:
+            return attempt(number)
+        except JobFailed as failure:
+            if not failure.transient or number == TRIES - 1:
+                raise
+            progress.warn(f"{failure.message}; trying again")
+            time.sleep(backoff_seconds * 4**number)
+    raise AssertionError("unreachable")

@@ -10,18 +10,19 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from codehub.job.attributes import belongs_to_home
-from codehub.job.failure import corrupted, refused, show
-from codehub.job.sparse import MOST_PIECES, Pieces
+from codehub.job.errors import corrupted, refused, show
 from codehub.job.tar_format import (
     BLOCK,
     DIRECTORY,
     FIFO,
     HARD_LINK,
+    MOST_PIECES,
     PAX,
     REGULAR,
     SYMLINK,
     XATTR_PREFIX,
     Member,
+    Pieces,
     byte_sum,
 )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from codehub.job.attributes import apply_to_descriptor, apply_to_name
-from codehub.job.failure import from_os_error, refused, show
+from codehub.job.errors import from_os_error, refused, show
 from codehub.job.progress import Progress
 from codehub.job.tar_format import BLOCK, DIRECTORY, HARD_LINK, REGULAR, SYMLINK, Member
 from codehub.job.tar_reader import TarReader

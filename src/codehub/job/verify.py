@@ -9,12 +9,9 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
-from codehub.job.compress import decompressed
-from codehub.job.exit_codes import ExitCode
-from codehub.job.failure import JobFailed, corrupted, unreachable
-from codehub.job.lookahead import Lookahead
-from codehub.job.meta import Meta
-from codehub.job.store import ArchiveStore
+from codehub.job.compress import Lookahead, decompressed
+from codehub.job.errors import ExitCode, JobFailed, corrupted, unreachable
+from codehub.job.store import ArchiveStore, Meta
 from codehub.job.tar_format import Member
 from codehub.job.tar_reader import TarReader
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from codehub.domain.errors import BackendError, Unreachable
-from codehub.job.durable import sync_file
+from codehub.job.volume import sync_file
 
 _FILE = "identity"
 

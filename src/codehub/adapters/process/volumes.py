@@ -14,8 +14,7 @@ from uuid import UUID, uuid4
 from codehub.adapters.process.trash import Trash
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL
-from codehub.job.durable import sync_file
-from codehub.job.mounts import mounts_below
+from codehub.job.volume import mounts_below, sync_file
 
 _HOME, _LABELS, _INSTANCE_LABEL = "home", "labels.json", "codehub.volume-instance"
 
