@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from codehub.adapters.memory.wire import Fault, FaultyWire, Mishap
+from codehub.adapters.memory.fault_injection import Fault, FaultyWire, Mishap
 from codehub.adapters.system import SystemClock
 from codehub.domain.identity import Role
 from codehub.ports.runtime import Share

@@ -16,7 +16,7 @@ from sqlalchemy import make_url
 
 from codehub.adapters.memory import Fault, FaultyWire, MemoryDatabase
 from codehub.adapters.memory.database import DatabaseWorld
-from codehub.adapters.memory.wire import Mishap
+from codehub.adapters.memory.fault_injection import Mishap
 from codehub.adapters.postgres import PostgresDatabase
 from codehub.adapters.postgres import statements as sql
 from codehub.adapters.postgres.leadership import HELD_SECONDS

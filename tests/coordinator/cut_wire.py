@@ -7,7 +7,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from codehub.adapters.memory import Fault
-from codehub.adapters.memory.wire import Mishap
+from codehub.adapters.memory.fault_injection import Mishap
 from codehub.domain.errors import Unreachable
 from tests.simulation.faults import Killed, MachineWire, Weather
 from tests.simulation.oracle import Oracle

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from codehub.adapters.memory import Fault, FaultyWire
-from codehub.adapters.memory.wire import BREAKS, Mishap
+from codehub.adapters.memory.fault_injection import BREAKS, Mishap
 from codehub.coordinator.tuning import Tuning
 from codehub.domain import naming
 from codehub.domain.errors import ErrorReason

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from codehub.adapters.memory import MemoryBus
-from codehub.adapters.memory.wire import Wire
+from codehub.adapters.memory.fault_injection import Wire
 from codehub.coordinator.process import Coordinator
 from codehub.coordinator.tuning import Tuning
 from codehub.domain.workspace import Desired, Operation, Phase

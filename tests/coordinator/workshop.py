@@ -23,8 +23,8 @@ from codehub.adapters.memory import (
     MemoryRuntime,
 )
 from codehub.adapters.memory.archives import StoredArchive
+from codehub.adapters.memory.fault_injection import Mishap
 from codehub.adapters.memory.runtime import Container, Volume
-from codehub.adapters.memory.wire import Mishap
 from codehub.coordinator.backends import Backends
 from codehub.coordinator.observer import Observer
 from codehub.coordinator.process import Outside, Reign

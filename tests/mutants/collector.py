@@ -10,7 +10,7 @@ OPERATIONS = "domain/operations.py"
 PROTECTION = "domain/gc_rules.py"
 ENVELOPE = "domain/gc_safety.py"
 WISHES = "usecases/workspace_commands.py"
-MARKS = "adapters/memory/collector.py"
+MARKS = "adapters/memory/records.py"
 OBJECTS = "adapters/objects.py"
 JOB = "job/archive.py"
 

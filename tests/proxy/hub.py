@@ -21,8 +21,8 @@ from codehub.adapters.memory import (
     MemoryPasswords,
     MemoryRuntime,
 )
+from codehub.adapters.memory.fault_injection import Fault, FaultyWire, Mishap
 from codehub.adapters.memory.runtime import Container
-from codehub.adapters.memory.wire import Fault, FaultyWire, Mishap
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.domain.admission import Limits
 from codehub.domain.credentials import SESSION_COOKIE

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from codehub.adapters.memory.wire import Fault, Mishap
+from codehub.adapters.memory.fault_injection import Fault, Mishap
 from codehub.domain.identity import Role, changed_role
 from codehub.domain.workspace import Desired, Phase
 from codehub.ports.stores import Actor

@@ -8,7 +8,7 @@ import pytest
 
 from bench._proxy_server import Town
 from codehub.adapters.memory import Fault, FaultyWire
-from codehub.adapters.memory.wire import Mishap
+from codehub.adapters.memory.fault_injection import Mishap
 from codehub.adapters.system import SystemClock
 from codehub.proxy import app
 from codehub.proxy.workers import Census

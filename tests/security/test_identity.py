@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codehub.adapters.memory import FaultyWire, MemoryDirectory
-from codehub.adapters.memory.wire import Fault, Mishap
+from codehub.adapters.memory.fault_injection import Fault, Mishap
 from codehub.adapters.passwords import Argon2Passwords
 from codehub.adapters.system import SystemClock
 from codehub.domain.addresses import local_path

@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 from uuid import UUID
 
 from codehub.adapters.memory import Fault, FaultyWire
-from codehub.adapters.memory.wire import BREAKS, Mishap
+from codehub.adapters.memory.fault_injection import BREAKS, Mishap
 from codehub.domain.errors import Unreachable
 from tests.simulation.oracle import Oracle
 from tests.simulation.virtual_time import VirtualClock

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from codehub.adapters.memory import FaultyWire, MemoryBus, MemoryPasswords
-from codehub.adapters.memory.wire import Fault, Mishap
+from codehub.adapters.memory.fault_injection import Fault, Mishap
 from codehub.adapters.system import SystemClock
 from codehub.domain.credentials import LONGEST_WAIT_SECONDS, PACE_ANYWHERE_SECONDS, TRIES_PER_ACCOUNT_ANYWHERE
 from codehub.domain.errors import (

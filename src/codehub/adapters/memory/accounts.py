@@ -6,12 +6,10 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 from uuid import UUID
 
-from codehub.adapters.memory.audit import MemoryAudit
-from codehub.adapters.memory.handovers import MemoryProviderSignIns, MemorySignInTries, MemoryTickets
-from codehub.adapters.memory.people import PeopleWorld
-from codehub.adapters.memory.templates import MemoryIdempotencyKeys, MemoryTemplates
-from codehub.adapters.memory.visits import MemoryVisits
-from codehub.adapters.memory.wire import Wire
+from codehub.adapters.memory.account_tables import PeopleWorld
+from codehub.adapters.memory.fault_injection import Wire
+from codehub.adapters.memory.records import MemoryAudit, MemoryIdempotencyKeys, MemoryTemplates
+from codehub.adapters.memory.sign_in import MemoryProviderSignIns, MemorySignInTries, MemoryTickets, MemoryVisits
 from codehub.domain.credentials import FAILURES_FADE_SECONDS
 from codehub.domain.errors import Conflict, LimitReached, NotFound
 from codehub.domain.identity import ApiToken, Role, Session, User, account_changes

@@ -2,6 +2,8 @@
 
 A fenced write is a transaction that holds the leadership row shared from the epoch's check to its commit. A bump of
 the epoch ends the transactions that are open, as the rival does on PostgreSQL by ending the old leader's backends.
+
+Which world each backend was, in memory.
 """
 
 import asyncio
@@ -11,13 +13,11 @@ from datetime import UTC, datetime
 from typing import TypeVar
 from uuid import UUID
 
-from codehub.adapters.memory.collector import CollectorWorld, MemoryCollectorMarks, MemoryCollectorView
+from codehub.adapters.memory.account_tables import PeopleWorld
+from codehub.adapters.memory.fault_injection import Wire
 from codehub.adapters.memory.leadership import LeadershipWorld, MemoryLeadership
-from codehub.adapters.memory.people import PeopleWorld
-from codehub.adapters.memory.traffic import MemoryTraffic
+from codehub.adapters.memory.records import CollectorWorld, MemoryCollectorMarks, MemoryCollectorView, MemoryTraffic
 from codehub.adapters.memory.views import MemoryLedger, MemoryViews
-from codehub.adapters.memory.wire import Wire
-from codehub.adapters.memory.worlds import MemoryWorlds
 from codehub.domain.admission import Slots, holds_slot, overtaken
 from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import Conflict, NotFound, Stale
@@ -28,6 +28,26 @@ from codehub.domain.plan import wants_volume_gone
 from codehub.domain.workspace import SPEC_FIELDS, STATUS_FIELDS, Desired, Operation, Phase, Workspace
 from codehub.ports.signals import Change, Channel, Clock
 from codehub.ports.stores import Actor, Remembered, SpecDecision
+
+
+class MemoryWorlds:
+    def __init__(self, world: "DatabaseWorld", wire: Wire) -> None:
+        self._world = world
+        self._wire = wire
+
+    async def remembered(self) -> Mapping[Backend, Remembered]:
+        return await self._wire.call("db.worlds", lambda: dict(self._world.worlds))
+
+    async def adopt(self, backend: Backend, identity: str, epoch: int) -> str:
+        def write() -> str:
+            return self._world.worlds.setdefault(backend, Remembered(identity, self._world.now())).identity
+
+        with self._world.leadership.shared(epoch) as transaction:
+            return await self._wire.call("db.adopt_world", lambda: transaction.commit(write))
+
+    async def forget(self, backend: Backend) -> bool:
+        return await self._wire.call("db.forget_world", lambda: self._world.worlds.pop(backend, None) is not None)
+
 
 T = TypeVar("T")
 

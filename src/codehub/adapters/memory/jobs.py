@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from codehub.adapters.memory.archives import ArchiveWorld, MemoryArchives, StoredArchive
+from codehub.adapters.memory.fault_injection import Wire
 from codehub.adapters.memory.runtime import MemoryRuntime, RuntimeWorld
-from codehub.adapters.memory.wire import Wire
 from codehub.domain.errors import ErrorReason, JobConflict, Unreachable
 from codehub.domain.workspace import Progress
 from codehub.ports.jobs import JobKind, JobResult, JobSeen, JobSpec, JobState

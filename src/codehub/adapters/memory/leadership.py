@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
 
-from codehub.adapters.memory.wire import Wire
+from codehub.adapters.memory.fault_injection import Wire
 from codehub.domain.errors import Stale, Unreachable
 from codehub.ports.signals import Clock
 from codehub.ports.stores import DEPOSE_AFTER, Leader

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
-from codehub.adapters.memory.wire import Wire
+from codehub.adapters.memory.fault_injection import Wire
 from codehub.domain.errors import BackendError, ErrorReason, HeldBack, VolumeInUse
 from codehub.domain.judge import ContainerSeen
 from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Share

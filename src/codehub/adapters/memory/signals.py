@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from codehub.adapters.memory.wire import Wire
+from codehub.adapters.memory.fault_injection import Wire
 from codehub.domain.errors import Unreachable
 
 

@@ -7,8 +7,8 @@ from itertools import count
 from typing import Any, TypeVar
 from uuid import UUID
 
+from codehub.adapters.memory.fault_injection import Wire
 from codehub.adapters.memory.leadership import LeadershipWorld
-from codehub.adapters.memory.wire import Wire
 from codehub.domain.errors import NotFound
 from codehub.domain.identity import ApiToken, Session, User
 from codehub.domain.template import Template
