@@ -29,8 +29,8 @@ from bench._fleet import Fleet, insert, pending
 from codehub.adapters.embedded import embedded_postgres, embedded_redis
 from codehub.adapters.memory import MemoryArchives, MemoryJobs, MemoryNotifier, MemoryRuntime, Wire
 from codehub.adapters.postgres import PostgresDatabase
+from codehub.adapters.postgres.connections import plain_address
 from codehub.adapters.postgres.migration import migrate
-from codehub.adapters.postgres.sessions import plain_address
 from codehub.adapters.redis import RedisConnection
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.coordinator.observer import PassReport

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from codehub.adapters.postgres import PostgresDatabase
-from codehub.adapters.postgres.sessions import Patience
+from codehub.adapters.postgres.connections import Patience
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable
 from codehub.domain.workspace import Condition, Conditions, Operation, Phase
 from tests.contracts.databases import ANN, as_given, fresh, setting, stored

@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from codehub.adapters.postgres.failures import _CONFLICTS
+from codehub.adapters.postgres.connections import _CONFLICTS
 from codehub.api.errors import BY_CODE, BY_KIND, BY_STATUS
 from codehub.domain.errors import ErrorReason, LimitReached
 from tests.house.project import SOURCE

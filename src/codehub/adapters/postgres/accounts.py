@@ -6,11 +6,10 @@ from uuid import UUID
 
 import asyncpg
 
-from codehub.adapters.postgres import account_rows as rows
 from codehub.adapters.postgres import account_statements as sql
-from codehub.adapters.postgres import audit
+from codehub.adapters.postgres import audit, rows
+from codehub.adapters.postgres.connections import Connection, Sessions
 from codehub.adapters.postgres.rows import storable_text
-from codehub.adapters.postgres.sessions import Connection, Sessions
 from codehub.adapters.postgres.statements import NOW
 from codehub.domain.errors import Conflict, LimitReached, NotFound
 from codehub.domain.identity import ApiToken, Session, User, account_changes

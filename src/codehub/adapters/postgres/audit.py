@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from codehub.adapters.postgres import account_rows, rows
 from codehub.adapters.postgres import account_statements as sql
-from codehub.adapters.postgres.sessions import AnyConnection, Sessions
+from codehub.adapters.postgres import rows
+from codehub.adapters.postgres.connections import AnyConnection, Sessions
 from codehub.ports.accounts import AuditEntry
 from codehub.ports.stores import Actor
 
@@ -34,7 +34,7 @@ class PostgresAudit:
     ) -> Sequence[AuditEntry]:
         async with self._sessions.reading() as connection:
             found = await connection.fetch(sql.AUDIT_ENTRIES, limit, before, actor, subject)
-        return [account_rows.audit_entry(record) for record in found]
+        return [rows.audit_entry(record) for record in found]
 
     async def forget_older(self, seconds: float, epoch: int | None = None) -> int:
         return await self._sessions.bite_by_bite(sql.FORGET_AUDIT, seconds, epoch)

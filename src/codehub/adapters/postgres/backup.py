@@ -13,10 +13,9 @@ from typing import Any
 
 from codehub.adapters.postgres import audit
 from codehub.adapters.postgres import backup_statements as sql
+from codehub.adapters.postgres.connections import OwnConnection, explained
 from codehub.adapters.postgres.database import PostgresDatabase
-from codehub.adapters.postgres.failures import explained
 from codehub.adapters.postgres.schema import schema_head, schema_revision
-from codehub.adapters.postgres.sessions import OwnConnection
 from codehub.domain.errors import BackendError, Refused
 from codehub.ports.stores import Actor
 

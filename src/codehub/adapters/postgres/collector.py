@@ -16,8 +16,8 @@ import asyncpg
 
 from codehub.adapters.postgres import rows
 from codehub.adapters.postgres import statements as sql
-from codehub.adapters.postgres.readable import BREATH
-from codehub.adapters.postgres.sessions import Sessions
+from codehub.adapters.postgres.connections import Sessions
+from codehub.adapters.postgres.rows import BREATH
 from codehub.domain.errors import BackendError
 from codehub.domain.gc_rules import RestorePoint, Thing, ThingKind
 from codehub.domain.workspace import Workspace

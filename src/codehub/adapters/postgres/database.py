@@ -9,18 +9,19 @@ from codehub.adapters.postgres.accounts import PostgresAccounts
 from codehub.adapters.postgres.audit import PostgresAudit
 from codehub.adapters.postgres.change_feed import PostgresChangeFeed
 from codehub.adapters.postgres.collector import PostgresCollectorMarks, PostgresCollectorView
-from codehub.adapters.postgres.handovers import PostgresProviderSignIns, PostgresSignInTries, PostgresTickets
-from codehub.adapters.postgres.idempotency import PostgresIdempotencyKeys
+from codehub.adapters.postgres.connections import Patience, Sessions
 from codehub.adapters.postgres.leadership import PostgresLeadership
 from codehub.adapters.postgres.ledger import PostgresLedger
-from codehub.adapters.postgres.sessions import Patience, Sessions
-from codehub.adapters.postgres.specs import PostgresSpecs
-from codehub.adapters.postgres.statuses import PostgresStatuses
+from codehub.adapters.postgres.short_lived import (
+    PostgresIdempotencyKeys,
+    PostgresProviderSignIns,
+    PostgresSignInTries,
+    PostgresTickets,
+    PostgresVisits,
+)
+from codehub.adapters.postgres.stores import PostgresSpecs, PostgresStatuses, PostgresWorlds
 from codehub.adapters.postgres.templates import PostgresTemplates
-from codehub.adapters.postgres.traffic import PostgresTraffic
-from codehub.adapters.postgres.views import PostgresViews
-from codehub.adapters.postgres.visits import PostgresVisits
-from codehub.adapters.postgres.worlds import PostgresWorlds
+from codehub.adapters.postgres.views import PostgresTraffic, PostgresViews
 from codehub.ports.signals import Clock
 
 

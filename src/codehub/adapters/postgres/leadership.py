@@ -12,8 +12,7 @@ from datetime import timedelta
 import asyncpg
 
 from codehub.adapters.postgres import statements as sql
-from codehub.adapters.postgres.failures import NO_ANSWER, explained
-from codehub.adapters.postgres.sessions import OwnConnection, Sessions
+from codehub.adapters.postgres.connections import NO_ANSWER, OwnConnection, Sessions, explained
 from codehub.ports.signals import Clock
 from codehub.ports.stores import DEPOSE_AFTER, Leader
 

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from codehub.adapters.postgres import rows
 from codehub.adapters.postgres import statements as sql
-from codehub.adapters.postgres.sessions import Connection, Sessions
+from codehub.adapters.postgres.connections import Connection, Sessions
 from codehub.domain.ledger import Entry
 
 

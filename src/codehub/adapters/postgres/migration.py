@@ -12,9 +12,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from codehub.adapters.postgres import statements as sql
-from codehub.adapters.postgres.failures import NO_ANSWER, explained, unreachable
+from codehub.adapters.postgres.connections import NO_ANSWER, OwnConnection, explained, plain_address, unreachable
 from codehub.adapters.postgres.schema import MIGRATIONS, refuse_newer, schema_head
-from codehub.adapters.postgres.sessions import OwnConnection, plain_address
 from codehub.domain.errors import BackendError
 
 CONNECT_SECONDS = 10.0

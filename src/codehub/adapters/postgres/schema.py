@@ -7,8 +7,8 @@ changes by the mere start of a process; a newer one is left alone.
 from pathlib import Path
 
 from codehub.adapters.postgres import statements as sql
+from codehub.adapters.postgres.connections import AnyConnection
 from codehub.adapters.postgres.database import PostgresDatabase
-from codehub.adapters.postgres.sessions import AnyConnection
 from codehub.domain.errors import CodeHubError
 
 MIGRATIONS = Path(__file__).parent / "migrations"

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from codehub.adapters.postgres import account_rows as rows
 from codehub.adapters.postgres import account_statements as sql
-from codehub.adapters.postgres import audit
+from codehub.adapters.postgres import audit, rows
+from codehub.adapters.postgres.connections import Sessions
 from codehub.adapters.postgres.rows import dumped
-from codehub.adapters.postgres.sessions import Sessions
 from codehub.domain.template import Template
 from codehub.ports.stores import Actor
 

@@ -1,4 +1,7 @@
-"""What people read, from PostgreSQL."""
+"""What people read, from PostgreSQL.
+
+What passed the front doors, added up by the minute: some 1,440 small rows, however many doors there are.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -9,8 +12,8 @@ import asyncpg
 from codehub.adapters.postgres import rows
 from codehub.adapters.postgres import statements as sql
 from codehub.adapters.postgres import view_statements as views
-from codehub.adapters.postgres.readable import readable
-from codehub.adapters.postgres.sessions import Sessions
+from codehub.adapters.postgres.connections import Sessions
+from codehub.adapters.postgres.rows import readable
 from codehub.domain.admission import holds_slot
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.history import SPAN, Day, Minute
@@ -99,3 +102,12 @@ def _pattern(text: str) -> str | None:
 async def _owned(records: Sequence[asyncpg.Record]) -> list[Owned]:
     beside = {record["id"]: (record["owner"], record["template_image"]) for record in records}
     return [Owned(row, *beside[row.id]) for row in await readable(records)]
+
+
+class PostgresTraffic:
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    async def add(self, requests: int, socket_seconds: float) -> None:
+        async with self._sessions.writing() as connection:
+            await connection.execute(views.ADD_TRAFFIC, requests, socket_seconds, SPAN)
