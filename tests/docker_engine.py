@@ -17,7 +17,7 @@ from uuid import uuid4
 import pytest
 
 from codehub.adapters.docker import DockerRuntime, Engine, Site
-from codehub.adapters.docker.walls import Walls
+from codehub.adapters.docker.network_isolation import Walls
 from codehub.domain.naming import INSTALL_LABEL
 from codehub.housing import engine_of
 from codehub.settings import load_settings

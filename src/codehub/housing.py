@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from codehub.adapters.docker import DockerJobs, DockerRuntime, Engine, Site, sizes
+from codehub.adapters.docker import DockerJobs, DockerRuntime, Engine, Site, volume_quota
 from codehub.adapters.docker.jobs import job_store
-from codehub.adapters.docker.walls import Walls
+from codehub.adapters.docker.network_isolation import Walls
 from codehub.adapters.process import ProcessJobs, ProcessRuntime
 from codehub.adapters.process.sandbox import Confinement
 from codehub.domain.errors import BackendError, CodeHubError
@@ -144,7 +144,7 @@ async def why_no_disk_limits(settings: Settings, install: str) -> str:
     """Why a template's limit on the disk is not held to, in the engine's own words; empty if it is."""
     engine = engine_of(settings)
     try:
-        return await sizes.why_not(engine, install)
+        return await volume_quota.why_not(engine, install)
     finally:
         await engine.close()
 

@@ -21,7 +21,7 @@ from uuid import UUID, uuid4
 
 import httpx
 
-from codehub.adapters.contents import ObjectContents
+from codehub.adapters.object_store.contents import ObjectContents
 from codehub.api.parts import ApiParts
 from codehub.bootstrap.api import api_parts
 from codehub.bootstrap.places import archive_url

@@ -23,10 +23,10 @@ from codehub.adapters.memory import MemoryArchives, MemoryJobs, MemoryRuntime
 from codehub.adapters.memory.archives import ArchiveWorld
 from codehub.adapters.memory.jobs import JobWorld
 from codehub.adapters.memory.runtime import RuntimeWorld
-from codehub.adapters.objects import ObjectArchives
+from codehub.adapters.object_store.archives import ObjectArchives
 from codehub.adapters.process import ProcessJobs, ProcessRuntime
 from codehub.adapters.process.jobs import PROGRAM
-from codehub.adapters.process.stragglers import stragglers
+from codehub.adapters.process.table import stragglers
 from codehub.agent.dial import dial
 from codehub.ports.archives import Archives
 from codehub.ports.jobs import Jobs

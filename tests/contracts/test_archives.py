@@ -12,7 +12,7 @@ import pytest
 
 from codehub.adapters.memory import MemoryArchives
 from codehub.adapters.memory.archives import ArchiveWorld, StoredArchive
-from codehub.adapters.objects import ObjectArchives
+from codehub.adapters.object_store.archives import ObjectArchives
 from codehub.domain.errors import Unreachable
 from codehub.domain.judge import ArchiveState
 from codehub.domain.naming import archive_key, meta_key

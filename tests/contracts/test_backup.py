@@ -19,8 +19,7 @@ import asyncpg
 import pytest
 import zstandard
 
-from codehub.adapters.backup import back_up, inspect, restore
-from codehub.adapters.backup_file import MANIFEST, checked_manifest, settings_of
+from codehub.adapters.backup import MANIFEST, back_up, checked_manifest, inspect, restore, settings_of
 from codehub.adapters.memory import MemoryArchives, MemoryRuntime
 from codehub.adapters.memory.archives import ArchiveWorld, StoredArchive
 from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch

@@ -14,10 +14,10 @@ import obstore
 import pytest
 import zstandard
 
-from codehub.adapters.contents import ObjectContents
 from codehub.adapters.memory import MemoryContents
 from codehub.adapters.memory.archives import ArchiveWorld, StoredArchive, StoredEntry
-from codehub.adapters.objects import ObjectArchives
+from codehub.adapters.object_store.archives import ObjectArchives
+from codehub.adapters.object_store.contents import ObjectContents
 from codehub.domain.errors import BackendError, ErrorReason, Invalid, NotFound
 from codehub.domain.judge import ArchiveState
 from codehub.domain.naming import archive_key

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from codehub.adapters.contents import ObjectContents
+from codehub.adapters.object_store.contents import ObjectContents
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable
 from codehub.domain.naming import meta_key
 from codehub.job.archive import empty_archive

@@ -18,7 +18,7 @@ SIZE = 256 << 20
 MEASURE = """
 import asyncio, re, sys
 from pathlib import Path
-from codehub.adapters.contents import ObjectContents
+from codehub.adapters.object_store.contents import ObjectContents
 
 def peak():
     status = Path("/proc/self/status").read_text()

@@ -10,11 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from codehub.adapters.archive_index import ArchiveIndex, Children, IndexBuilder
-from codehub.adapters.contents import ObjectContents
-from codehub.adapters.index_memory import Allowance
-from codehub.adapters.index_shelf import IndexShelf
-from codehub.adapters.threaded import Gone, threaded
+from codehub.adapters.object_store.contents import ObjectContents
+from codehub.adapters.object_store.extract import Gone, threaded
+from codehub.adapters.object_store.index import ArchiveIndex, Children, IndexBuilder
+from codehub.adapters.object_store.index_cache import Allowance, IndexShelf
 from codehub.domain.errors import Unreachable
 from codehub.job.errors import JobFailed
 from codehub.job.tar_format import DIRECTORY, HARD_LINK, REGULAR, Member

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from codehub.adapters.contents import ObjectContents
+from codehub.adapters.object_store.contents import ObjectContents
 from codehub.job.errors import ExitCode
 from codehub.job.volume import opened, remove_tree
 from codehub.ports.archives import ArchiveContents, Entry, EntryKind, to_bytes, to_name

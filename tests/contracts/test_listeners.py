@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from codehub.adapters.process import ProcessRuntime, listeners
+from codehub.adapters.process import ProcessRuntime, sockets
 from codehub.adapters.process.sandbox import find_confinement
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec, Endpoint
@@ -23,7 +23,7 @@ from tests.contracts.places import ProcessPlace
 
 pytestmark = pytest.mark.system
 
-NO_IPV6 = not listeners._has_loopback_6(listeners._OUR_NETWORK)
+NO_IPV6 = not sockets._has_loopback_6(sockets._OUR_NETWORK)
 only_with_ipv6 = pytest.mark.skipif(NO_IPV6, reason="this machine has no address ::1")
 
 
@@ -197,7 +197,7 @@ async def test_without_a_loopback_address_for_ipv6_the_other_one_is_tried(
 ) -> None:
     """As in many containers: programs listen on `::`, and there is no `::1`."""
     port = await place.listen(ours, host="::", word="ours")
-    monkeypatch.setattr(listeners, "_ADDRESSES_6", "none")
+    monkeypatch.setattr(sockets, "_ADDRESSES_6", "none")
     endpoint = await runtime.port_endpoint(ours, port)
     assert endpoint == Endpoint(host="127.0.0.1", port=port)
     assert await said(endpoint) == b"ours"
@@ -207,7 +207,7 @@ async def test_a_kernel_that_does_not_tell_children_is_asked_for_parents(
     place: ProcessPlace, runtime: ProcessRuntime, ours: UUID, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port = await place.listen(ours)
-    monkeypatch.setattr(listeners, "_OWN_CHILDREN", tmp_path / "none")
+    monkeypatch.setattr(sockets, "_OWN_CHILDREN", tmp_path / "none")
     assert await runtime.port_endpoint(ours, port) == Endpoint(host="127.0.0.1", port=port)
     with stranger("127.0.0.1") as other:
         assert await runtime.port_endpoint(ours, other) is None
@@ -223,12 +223,12 @@ async def test_only_the_workspace_s_own_processes_are_looked_at(
         looked.append(pid)
         return original(pid)
 
-    original = listeners._descriptors
-    monkeypatch.setattr(listeners, "_descriptors", noted)
+    original = sockets._descriptors
+    monkeypatch.setattr(sockets, "_descriptors", noted)
     assert await runtime.port_endpoint(neighbour, port) is None
     theirs = runtime._containers.look(neighbour)
     assert theirs
-    assert set(looked) == set(listeners._tree(theirs.pid))
+    assert set(looked) == set(sockets._tree(theirs.pid))
     looked.clear()
     assert await runtime.port_endpoint(neighbour, 1) is None
     assert looked == [], "nobody listens there: there is nothing to look for"
@@ -324,7 +324,7 @@ async def test_a_workspace_whose_way_out_is_lost_ends_and_says_so(apart: Process
     await eventually(lambda: runtime.answers(ours))
     entry = runtime._containers.look(ours)
     assert entry is not None
-    (router,) = (pid for pid in listeners._tree(entry.pid) if b"slirp4netns" in command_of(pid).split(b"\0")[0])
+    (router,) = (pid for pid in sockets._tree(entry.pid) if b"slirp4netns" in command_of(pid).split(b"\0")[0])
     os.kill(router, signal.SIGKILL)
 
     async def ended() -> bool:
@@ -332,7 +332,7 @@ async def test_a_workspace_whose_way_out_is_lost_ends_and_says_so(apart: Process
 
     await eventually(ended)
     assert "slirp4netns ended" in (await runtime.containers())[ours].detail
-    assert list(listeners._tree(entry.pid)) == []
+    assert list(sockets._tree(entry.pid)) == []
 
 
 def command_of(pid: int) -> bytes:

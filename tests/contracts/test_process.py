@@ -18,11 +18,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from codehub.adapters.process import ProcessRuntime, trash
-from codehub.adapters.process.identity import Identity
+from codehub.adapters.process import ProcessRuntime, volumes
 from codehub.adapters.process.locks import holder
 from codehub.adapters.process.shim import RECORD, clear
-from codehub.adapters.process.stragglers import stragglers
+from codehub.adapters.process.table import stragglers
+from codehub.adapters.process.volumes import Identity
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.naming import archive_key, volume_name
 from codehub.job import volume
@@ -398,7 +398,7 @@ async def test_large_homes_on_their_way_out_keep_nobody_from_being_seen(
     def waiting(*_: object, **__: object) -> None:
         endless.wait(60)
 
-    monkeypatch.setattr(trash, "remove_tree", waiting)
+    monkeypatch.setattr(volumes, "remove_tree", waiting)
     try:
         for _ in range(40):
             workspace_id = uuid4()
@@ -453,7 +453,7 @@ async def test_closing_ends_the_emptying_of_the_trash_and_leaves_the_rest_for_la
 
         really(parent, name, enough=asked)
 
-    monkeypatch.setattr(trash, "remove_tree", slowly)
+    monkeypatch.setattr(volumes, "remove_tree", slowly)
     await runtime.delete_volume(spec.workspace_id, spec.volume)
     await asyncio.to_thread(begun.wait, 20)
     await runtime.close()

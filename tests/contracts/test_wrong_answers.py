@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from codehub.adapters.contents import ObjectContents
-from codehub.adapters.objects import ObjectArchives
+from codehub.adapters.object_store.archives import ObjectArchives
+from codehub.adapters.object_store.contents import ObjectContents
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable
 from codehub.domain.judge import ArchiveState
 from tests.contracts.s3 import BUCKET, credentials, rclone

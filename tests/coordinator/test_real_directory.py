@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from codehub.adapters.memory import MemoryArchives, MemoryDatabase, MemoryJobs, MemoryRuntime
-from codehub.adapters.objects import ObjectArchives
+from codehub.adapters.object_store.archives import ObjectArchives
 from codehub.coordinator.backends import Backends
 from codehub.coordinator.breaker import Breaker
 from codehub.coordinator.recognition import Recognition

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import UUID, uuid4
 
-from codehub.adapters.docker.first_answers import FirstAnswers
+from codehub.adapters.docker.readiness_probe import FirstAnswers
 from codehub.domain.errors import Unreachable
 from codehub.ports.runtime import Endpoint
 from tests.api.real_site import free_port

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from codehub.adapters.docker.engine import Engine, agreed_version
-from codehub.adapters.docker.hints import Hints
+from codehub.adapters.docker.events import Hints
 from codehub.adapters.docker.images import Layers, pull_failure
 from codehub.adapters.docker.jobs import job_store
 from codehub.domain.errors import BackendError, ErrorReason

@@ -13,8 +13,7 @@ import pytest
 
 from codehub.adapters.ide import IdeError, code_server, is_installed
 from codehub.adapters.ide.cache import WAITING
-from codehub.adapters.ide.install import CODE_SERVER, Package
-from codehub.adapters.ide.slim import unneeded
+from codehub.adapters.ide.install import CODE_SERVER, Package, unneeded
 from codehub.adapters.ide.toolchain import Toolchain, node_platform
 from tests.contracts.patience import eventually
 from tests.ide.workshop import DROPPED, KEPT, Workshop
@@ -23,7 +22,7 @@ INSTALLER = """
 import asyncio, sys
 from pathlib import Path
 from codehub.adapters.ide.install import Package, ensure_code_server
-from codehub.adapters.ide.slim import unneeded
+from codehub.adapters.ide.install import unneeded
 from codehub.adapters.ide.toolchain import Toolchain, node_platform
 cache, root, sha512 = sys.argv[1:]
 tools, package = Toolchain(Path(root), "24.0.0"), Package("code-server", "1.2.3", sha512)

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from codehub.adapters.ide.cache import InstalledIde
+from codehub.adapters.ide.cache import InstalledIde, Progress
 from codehub.adapters.ide.install import Package, ensure_code_server
-from codehub.adapters.ide.pace import Progress
 from codehub.adapters.ide.toolchain import Toolchain, node_platform
 from tests.ide import fake_node
 

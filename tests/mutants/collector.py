@@ -11,7 +11,7 @@ PROTECTION = "domain/gc_rules.py"
 ENVELOPE = "domain/gc_safety.py"
 WISHES = "usecases/workspace_commands.py"
 MARKS = "adapters/memory/records.py"
-OBJECTS = "adapters/objects.py"
+OBJECTS = "adapters/object_store/archives.py"
 JOB = "job/archive.py"
 
 REFUSES = "tests/coordinator/test_gc_runner.py::test_it_refuses_to_be_catastrophic"

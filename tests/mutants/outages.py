@@ -106,7 +106,9 @@ ANSWERS = (
         "the coordinator believes the first bad news",
         (
             Patch(
-                "adapters/objects.py", "        if first.state is ArchiveState.READABLE:\n", "        if first.state:\n"
+                "adapters/object_store/archives.py",
+                "        if first.state is ArchiveState.READABLE:\n",
+                "        if first.state:\n",
             ),
         ),
         test=f"{ANSWER_TESTS}test_a_look_believes_bad_news_only_when_it_is_heard_twice",
@@ -115,7 +117,7 @@ ANSWERS = (
         "a download calls an archive damaged at the first wrong piece",
         (
             Patch(
-                "adapters/archive_proof.py",
+                "adapters/object_store/extract.py",
                 "        if wrong == (number, mark):\n",
                 "        if wrong == (number, mark) or not wrong:\n",
             ),

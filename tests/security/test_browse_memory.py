@@ -7,9 +7,8 @@ import tracemalloc
 
 import pytest
 
-from codehub.adapters.archive_index import ArchiveIndex, IndexBuilder
-from codehub.adapters.index_memory import Allowance
-from codehub.adapters.index_shelf import IndexShelf
+from codehub.adapters.object_store.index import ArchiveIndex, IndexBuilder
+from codehub.adapters.object_store.index_cache import Allowance, IndexShelf
 from codehub.domain.errors import Unreachable
 from codehub.job.errors import JobFailed
 from codehub.job.tar_format import DIRECTORY, HARD_LINK, REGULAR, SYMLINK, Member

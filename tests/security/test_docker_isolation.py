@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from codehub.adapters.docker import DockerRuntime, Engine, Site, firewall, payloads
-from codehub.adapters.docker.walls import Walls
+from codehub.adapters.docker.network_isolation import Walls
 from codehub.domain.errors import HeldBack
 from codehub.domain.naming import INSTALL_LABEL, volume_name
 from codehub.domain.workspace import Desired, Phase

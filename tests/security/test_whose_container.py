@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from codehub.adapters.docker import DockerRuntime, Engine, Site, payloads
-from codehub.adapters.docker.walls import Walls
+from codehub.adapters.docker.network_isolation import Walls
 from codehub.agent.handshake import HELLO_BYTES, KEY_BYTES
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec, Endpoint, Inside, Share

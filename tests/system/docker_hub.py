@@ -13,7 +13,7 @@ from uuid import uuid4
 import asyncpg
 
 from codehub.adapters.docker import Site
-from codehub.adapters.docker.walls import Walls
+from codehub.adapters.docker.network_isolation import Walls
 from codehub.domain.naming import WORKSPACE_LABEL
 from codehub.job.compress import decompressed
 from tests.api.real_site import free_port

@@ -21,7 +21,7 @@ import pytest
 from codehub.adapters.ide import IdeError, InstalledIde, ensure_code_server, ide_command
 from codehub.adapters.process import ProcessRuntime
 from codehub.adapters.process.sandbox import HOME_INSIDE, find_confinement
-from codehub.adapters.process.stragglers import stragglers
+from codehub.adapters.process.table import stragglers
 from codehub.bootstrap.ide import ide
 from codehub.bootstrap.places import ide_cache_dir
 from codehub.domain.naming import volume_name

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from codehub.adapters.docker import Engine, Site
-from codehub.adapters.docker.walls import Walls
+from codehub.adapters.docker.network_isolation import Walls
 from codehub.domain.naming import INSTALL_LABEL
 from tests.browser.door.chromium import launched
 from tests.browser.door.visitor import Visitor, runs, until

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from codehub.adapters.docker import Engine
-from codehub.adapters.docker.hints import Hints
+from codehub.adapters.docker.events import Hints
 from codehub.domain.errors import Unreachable
 from codehub.domain.naming import volume_name
 from tests.contracts.patience import eventually

@@ -15,8 +15,8 @@ import pytest_asyncio
 
 from codehub.adapters.docker import DockerRuntime
 from codehub.adapters.docker.firewall import NEVER, PRIVATE
+from codehub.adapters.docker.network_isolation import Walls
 from codehub.adapters.docker.payloads import PORT
-from codehub.adapters.docker.walls import Walls
 from codehub.domain.naming import container_name, volume_name
 from codehub.ports.runtime import ContainerSpec, Share
 from tests.contracts.patience import eventually

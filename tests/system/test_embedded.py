@@ -26,10 +26,10 @@ from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 from codehub.adapters.embedded import (
     EmbeddedError,
     EmbeddedServer,
+    directory,
     embedded_postgres,
     embedded_redis,
-    home,
-    leftovers,
+    orphans,
     postgres,
     programs,
     redis,
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.system
 
 Server = Callable[..., AbstractAsyncContextManager[EmbeddedServer]]
 BOTH = pytest.mark.parametrize("server", [embedded_postgres, embedded_redis])
-SERVICES: dict[Server, home.Service] = {embedded_postgres: postgres.SERVICE, embedded_redis: redis.SERVICE}
+SERVICES: dict[Server, directory.Service] = {embedded_postgres: postgres.SERVICE, embedded_redis: redis.SERVICE}
 AS_ROOT = os.geteuid() == 0
 OWNER = """
 import asyncio, sys
@@ -96,7 +96,7 @@ def separate_owner(data: Path) -> Iterator[tuple[subprocess.Popen[str], int, str
 
 
 @contextmanager
-def bystander(service: home.Service, data: Path) -> Iterator[subprocess.Popen[bytes]]:
+def bystander(service: directory.Service, data: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process of the server's own account that has nothing to do with it."""
     account = service_account(data, service.accounts)
     uid, gid = (account.uid, account.gid) if account else (None, None)
@@ -311,7 +311,7 @@ async def test_a_recycled_pid_is_never_signalled(
     with bystander(service, root / "data") as process, (root / "server.lock").open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.truncate(0)
-        lock.write(f"{process.pid} {leftovers._start_time(process.pid)}\n")
+        lock.write(f"{process.pid} {orphans._start_time(process.pid)}\n")
         lock.flush()
         with pytest.raises(EmbeddedError, match=r"process unknown.*end it by hand"):
             async with server(tmp_path):

@@ -11,10 +11,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from codehub.adapters.contents import ObjectContents
 from codehub.adapters.memory import MemoryArchives, MemoryContents, MemoryDatabase, MemoryRuntime
 from codehub.adapters.memory.archives import StoredArchive, StoredEntry
 from codehub.adapters.memory.fault_injection import Wire
+from codehub.adapters.object_store.contents import ObjectContents
 from codehub.domain.errors import BackendError, ErrorReason, Forbidden, NotFound
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import Caller, Role, Scope, User

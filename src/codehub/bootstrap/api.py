@@ -6,7 +6,7 @@ from uuid import UUID
 
 from fastapi import FastAPI
 
-from codehub.adapters.contents import ObjectContents
+from codehub.adapters.object_store.contents import ObjectContents
 from codehub.adapters.oidc import HttpOpenIdProvider, OpenIdClient
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.app import create_app

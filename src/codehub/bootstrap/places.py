@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from codehub.adapters.objects import ObjectArchives
+from codehub.adapters.object_store.archives import ObjectArchives
 from codehub.domain.errors import BackendError
 from codehub.settings import Settings
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from codehub.adapters.notices import BusNotifier, LogNotifier, WebhookNotifier
-from codehub.adapters.objects import ObjectArchives
+from codehub.adapters.object_store.archives import ObjectArchives
 from codehub.adapters.passwords import Argon2Passwords
 from codehub.adapters.postgres import PostgresDatabase, check_schema
 from codehub.adapters.process import ProcessRuntime

@@ -18,11 +18,10 @@ from aiodocker import DockerError
 from codehub.adapters.docker import payloads
 from codehub.adapters.docker.agent_volume import AgentVolume
 from codehub.adapters.docker.engine import CONFLICT, NOT_FOUND, Engine, doing
-from codehub.adapters.docker.first_answers import FirstAnswers
-from codehub.adapters.docker.hints import Hints
-from codehub.adapters.docker.http_probe import accepts, answers_http
+from codehub.adapters.docker.events import Hints
 from codehub.adapters.docker.images import Pulls
-from codehub.adapters.docker.leftovers import Leftovers
+from codehub.adapters.docker.network_isolation import Walls
+from codehub.adapters.docker.orphans import Leftovers
 from codehub.adapters.docker.payloads import (
     JOB,
     MARK_LABEL,
@@ -36,8 +35,8 @@ from codehub.adapters.docker.payloads import (
     Payload,
     Site,
 )
-from codehub.adapters.docker.sizes import make_volume
-from codehub.adapters.docker.walls import Walls
+from codehub.adapters.docker.readiness_probe import FirstAnswers, accepts, answers_http
+from codehub.adapters.docker.volume_quota import make_volume
 from codehub.agent.handshake import AGENT_PORT, KEY_BYTES
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen

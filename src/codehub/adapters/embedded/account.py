@@ -10,7 +10,7 @@ import pwd
 from dataclasses import dataclass
 from pathlib import Path
 
-from codehub.adapters.embedded.failure import EmbeddedError
+from codehub.adapters.embedded.errors import EmbeddedError
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import IO
 
 from codehub.adapters.embedded import leash
-from codehub.adapters.embedded.failure import did_not_start
-from codehub.adapters.embedded.home import Home, last_words, log_size, open_log
+from codehub.adapters.embedded.directory import Home, last_words, log_size, open_log
+from codehub.adapters.embedded.errors import did_not_start
 
 START_SECONDS = 120.0  # recovery after a power loss may take its time
 _LOOK_AGAIN_SECONDS = 0.02

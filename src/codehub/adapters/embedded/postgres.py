@@ -15,19 +15,20 @@ import asyncpg
 
 from codehub.adapters.embedded.account import make_private, require_owner
 from codehub.adapters.embedded.child import EmbeddedServer, run, start, stop, whispered
-from codehub.adapters.embedded.failure import EmbeddedError, explained
-from codehub.adapters.embedded.home import (
+from codehub.adapters.embedded.directory import (
     Home,
     Service,
+    leave_socket_directory,
     new_password,
     owned,
     save_password,
     saved_password,
+    socket_directory,
     sync_directory,
 )
-from codehub.adapters.embedded.leftovers import lives_in, nobody_serves, servers_in
+from codehub.adapters.embedded.errors import EmbeddedError, explained
+from codehub.adapters.embedded.orphans import lives_in, nobody_serves, servers_in
 from codehub.adapters.embedded.programs import Wheel, directory_of
-from codehub.adapters.embedded.sockets import leave_socket_directory, socket_directory
 
 SERVICE = Service(
     name="postgres",

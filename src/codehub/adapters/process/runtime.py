@@ -17,8 +17,6 @@ from uuid import UUID
 import structlog
 
 from codehub.adapters.process import shim
-from codehub.adapters.process.identity import Identity
-from codehub.adapters.process.listeners import address_inside, own_address
 from codehub.adapters.process.locks import Busy
 from codehub.adapters.process.ownership import give
 from codehub.adapters.process.sandbox import (
@@ -31,9 +29,9 @@ from codehub.adapters.process.sandbox import (
     unreadable,
     write_etc,
 )
-from codehub.adapters.process.sockets import Sockets, answers_http
+from codehub.adapters.process.sockets import Sockets, address_inside, answers_http, own_address
 from codehub.adapters.process.table import Command, Entry, ProcessTable, Unreadable
-from codehub.adapters.process.volumes import Volumes
+from codehub.adapters.process.volumes import Identity, Volumes
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
 from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Share

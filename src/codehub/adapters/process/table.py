@@ -2,6 +2,11 @@
 
 The entry `ID/` with its record is written by the shim that holds `ID.lock`; so what is found here is found by every
 coordinator, and a coordinator killed at any instant leaves either nothing or an entry that the next one finds.
+
+Processes whose shim was killed. Normally none: the shim ends its whole tree before it lets the lock go.
+
+What a container starts inherits its instance id in the environment, and the kernel shows that to us; a recycled pid
+does not have it.
 """
 
 import asyncio
@@ -10,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -19,13 +25,56 @@ from uuid import UUID, uuid4
 
 from codehub.adapters.process import shim
 from codehub.adapters.process.locks import Busy, held, holder, signal_holder
-from codehub.adapters.process.stragglers import INSTANCE_VARIABLE, end_stragglers
 from codehub.domain.errors import BackendError, Unreachable
 from codehub.domain.naming import INSTALL_LABEL
 
+INSTANCE_VARIABLE = "CODEHUB_INSTANCE"
+
+_PATIENCE_SECONDS = 5.0
+_LOOK_AGAIN_SECONDS = 0.02
+
+
+def end_stragglers(instance: str) -> None:
+    """Blocks until none is left."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while found := list(stragglers(instance)):
+        if time.monotonic() > deadline:
+            raise BackendError(f"processes {', '.join(map(str, found))} of instance {instance} do not end")
+        for pid in found:
+            _kill(pid, instance)
+        time.sleep(_LOOK_AGAIN_SECONDS)
+
+
+def stragglers(instance: str) -> Iterator[int]:
+    for name in os.listdir("/proc"):  # noqa: PTH208 - names are all we need
+        if name.isdigit() and _belongs(int(name), instance):
+            yield int(name)
+
+
+def _belongs(pid: int, instance: str) -> bool:
+    try:
+        environment = Path("/proc", str(pid), "environ").read_bytes()
+    except OSError:  # gone, or another user's
+        return False
+    return f"{INSTANCE_VARIABLE}={instance}".encode() in environment.split(b"\0")
+
+
+def _kill(pid: int, instance: str) -> None:
+    # The descriptor pins the process first, so what is checked is what is signalled.
+    try:
+        pinned = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        if _belongs(pid, instance):
+            with suppress(OSError):
+                signal.pidfd_send_signal(pinned, signal.SIGKILL)
+    finally:
+        os.close(pinned)
+
+
 _START_SECONDS = 30.0
 _KILL_SECONDS = 10.0
-_LOOK_AGAIN_SECONDS = 0.02
 _RECORD_LOOKS = 100  # two seconds: a shim writes its record at once, yet the machine may be busy
 _TAIL_BYTES = 64 << 10
 

@@ -10,12 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 
-from codehub.adapters.archive_extract import file_bytes, folder_tar
-from codehub.adapters.archive_index import ArchiveIndex, IndexBuilder, expected_bytes
-from codehub.adapters.archive_proof import Marking, proven, whole
-from codehub.adapters.index_memory import Allowance
-from codehub.adapters.index_shelf import IndexShelf
-from codehub.adapters.threaded import Gone, threaded
+from codehub.adapters.object_store.extract import Gone, Marking, file_bytes, folder_tar, proven, threaded, whole
+from codehub.adapters.object_store.index import ArchiveIndex, IndexBuilder, expected_bytes
+from codehub.adapters.object_store.index_cache import Allowance, IndexShelf
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable
 from codehub.domain.naming import ARCHIVE_FILE
 from codehub.job.compress import Lookahead, decompressed

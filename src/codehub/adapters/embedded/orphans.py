@@ -14,8 +14,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from codehub.adapters.embedded.failure import EmbeddedError
-from codehub.adapters.embedded.home import Home, try_lock
+from codehub.adapters.embedded.directory import Home, try_lock
+from codehub.adapters.embedded.errors import EmbeddedError
 
 _LOOK_AGAIN_SECONDS = 0.02
 _STARTED = 19  # among the fields of /proc/PID/stat that follow the name

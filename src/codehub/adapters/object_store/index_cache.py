@@ -1,0 +1,168 @@
+"""Indexes that were made, the last used of them kept, and one maker for all who ask for the same at once.
+
+What there is at any moment, kept, being made or read, is bounded by its memory (index_memory.py). A making that nobody
+waits for any more is given up, and one owner's archives are taken one after another, in however many workspaces they
+are, so that nobody holds all places.
+
+How much memory the indexes of archives take, all together: those that are kept, being made, and still being read.
+
+Whoever makes an index takes memory before it is filled, so that the bound holds at every moment. Where there is none
+left, indexes that are only kept are given up first; then one waits, and then one is refused.
+"""
+
+import asyncio
+import weakref
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from threading import RLock
+from typing import Final
+
+from codehub.adapters.object_store.index import ArchiveIndex
+from codehub.domain.errors import Unreachable
+from codehub.job.errors import refused
+
+WAIT_SECONDS: Final = 30.0
+LOOK_SECONDS: Final = 0.05
+PIECE: Final = 1 << 20
+"""What an index takes at once as it grows."""
+LARGEST: Final = (1 << 32) - 1
+"""An index counts its bytes in 32 bits."""
+
+
+class IndexMemory:
+    """`give_up`: gives up one index that is kept; False if there is none. `largest`: what one index may have of it."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most = most_bytes
+        self.largest = min(most_bytes // 2, LARGEST)
+        self.taken = 0
+        self.give_up: Callable[[], bool] = lambda: False
+        self._lock = RLock()
+
+    def take(self, size: int) -> bool:
+        """From any thread. False, having taken nothing, if there is not so much."""
+        with self._lock:
+            while self.taken + size > self.most:
+                if not self.give_up():
+                    return False
+            self.taken += size
+            return True
+
+    def give_back(self, size: int) -> None:
+        with self._lock:
+            self.taken -= size
+
+
+class Allowance:
+    """What one index has taken. Its maker's thread asks for more as it grows."""
+
+    def __init__(self, memory: IndexMemory) -> None:
+        self._memory = memory
+        self.bytes = 0
+
+    async def reserve(self, size: int) -> None:
+        """Waits a while for others to be done. Unreachable if they are not; refused if it can never be."""
+        self._check(size)
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + WAIT_SECONDS
+        while not self._memory.take(size):
+            if loop.time() > ends_at:
+                raise _busy()
+            await asyncio.sleep(LOOK_SECONDS)
+        self.bytes += size
+
+    def cover(self, size: int) -> None:
+        """There is memory for an index of that size, or an error; nobody is waited for by who holds some."""
+        if size <= self.bytes:
+            return
+        self._check(size)
+        more = min(size - self.bytes + PIECE, self._memory.largest - self.bytes)
+        if not self._memory.take(more):
+            raise _busy()
+        self.bytes += more
+
+    def settle(self, size: int) -> None:
+        """It takes no more than this from now on."""
+        if size < self.bytes:
+            self._memory.give_back(self.bytes - size)
+            self.bytes = size
+
+    def release(self) -> None:
+        self.settle(0)
+
+    def _check(self, size: int) -> None:
+        if size > self._memory.largest:
+            raise refused("it holds too many files to browse; `codehub ws download --whole` gets it")
+
+
+def _busy() -> Unreachable:
+    return Unreachable("too many large archives are being looked into at the moment; try again")
+
+
+Make = Callable[[str, Allowance], Awaitable[ArchiveIndex]]
+
+
+@dataclass(slots=True)
+class _Making:
+    task: "asyncio.Task[ArchiveIndex]"
+    waiting: int = 0
+
+
+class IndexShelf:
+    def __init__(self, make: Make, most_bytes: int, most_at_once: int) -> None:
+        self._make = make
+        self.memory = IndexMemory(most_bytes)
+        self.memory.give_up = self._give_up
+        self._places = asyncio.Semaphore(most_at_once)
+        self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._kept: OrderedDict[str, ArchiveIndex] = OrderedDict()
+        self._makings: dict[str, _Making] = {}
+
+    async def get(self, key: str, turn: str) -> ArchiveIndex:
+        """`turn`: of those who share one, one is made at a time."""
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            self._kept[key] = kept  # the last to be given up
+            return kept
+        making = self._makings.get(key)
+        if making is None:
+            making = self._makings[key] = _Making(asyncio.get_running_loop().create_task(self._made(key, turn)))
+            making.task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        making.waiting += 1
+        try:
+            return await asyncio.shield(making.task)
+        finally:
+            making.waiting -= 1
+            if not making.waiting:
+                making.task.cancel()
+            if (making.task.done() or not making.waiting) and self._makings.get(key) is making:
+                del self._makings[key]
+
+    def forget(self, key: str) -> None:
+        self._kept.pop(key, None)
+
+    @property
+    def entries(self) -> int:
+        return sum(map(len, list(self._kept.values())))
+
+    async def _made(self, key: str, turn: str) -> ArchiveIndex:
+        async with self._turns.setdefault(turn, asyncio.Lock()), self._places:
+            allowance = Allowance(self.memory)
+            try:
+                index = await self._make(key, allowance)
+            except BaseException:
+                allowance.release()
+                raise
+        allowance.settle(index.memory_bytes)
+        weakref.finalize(index, allowance.release)  # not when it is given up: somebody may still read from it
+        self._kept[key] = index
+        return index
+
+    def _give_up(self) -> bool:
+        """The one that was not used for the longest; from any thread, under the memory's lock."""
+        try:
+            self._kept.popitem(last=False)
+        except KeyError:
+            return False
+        return True
