@@ -27,11 +27,11 @@ from bench._site import Person, Site, register
 from bench.controller import Servers, say
 from codehub.adapters.docker import DockerRuntime
 from codehub.adapters.embedded import embedded_postgres, embedded_redis
+from codehub.bootstrap.runtimes import why_not_docker
 from codehub.bootstrap.services import Services, open_services
 from codehub.cli.serve import until_signalled
 from codehub.domain.identity import Role
 from codehub.domain.workspace import Desired, Phase
-from codehub.housing import why_not_docker
 from codehub.ports.stores import Actor
 from codehub.settings import load_settings
 from codehub.telemetry import configure_logging

@@ -18,8 +18,8 @@ import pytest
 
 from codehub.adapters.docker import DockerRuntime, Engine, Site
 from codehub.adapters.docker.network_isolation import Walls
+from codehub.bootstrap.runtimes import engine_of
 from codehub.domain.naming import INSTALL_LABEL
-from codehub.housing import engine_of
 from codehub.settings import load_settings
 from tests.real_services import ServiceLoop
 

@@ -24,7 +24,7 @@ from codehub.adapters.memory import (
 )
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.app import create_app
-from codehub.api.parts import ApiParts, Check, Site
+from codehub.api.dependencies import ApiParts, Check, Site
 from codehub.coordinator.gc_report import Survey
 from codehub.domain.admission import Limits
 from codehub.domain.credentials import SESSION_COOKIE

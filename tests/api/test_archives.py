@@ -14,8 +14,7 @@ import pytest
 import zstandard
 
 from codehub.adapters.memory.archives import StoredArchive, StoredEntry
-from codehub.api.download import disposition
-from codehub.api.under_way import Downloads, Listings
+from codehub.api.downloads import Downloads, Listings, disposition
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import Role
 from codehub.domain.judge import ArchiveState

@@ -8,8 +8,8 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from codehub.api.parts import Site
-from codehub.api.surroundings import MOST_BODY_BYTES
+from codehub.api.dependencies import Site
+from codehub.api.middleware import MOST_BODY_BYTES
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import BackendError, Stale, Unreachable
 from codehub.domain.identity import Role

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from codehub.api.app import create_app
-from codehub.api.pages import FOR_EVER, POLICY
+from codehub.api.dashboard import FOR_EVER, POLICY
 from codehub.dashboard.files import dashboard
 from tests.api.site import ORIGIN, Worlds, parts_on
 

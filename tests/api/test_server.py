@@ -7,7 +7,7 @@ import httpx
 import pytest
 from starlette.requests import Request
 
-from codehub.api.deps import address_of
+from codehub.api.dependencies import address_of
 from codehub.api.server import bound, serve
 from tests.api.site import MemorySite
 

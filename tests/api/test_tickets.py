@@ -7,7 +7,7 @@ from uuid import UUID
 import httpx
 import pytest
 
-from codehub.api.parts import Site
+from codehub.api.dependencies import Site
 from codehub.ports.accounts import Ticket
 from codehub.usecases.identity import digest
 from codehub.usecases.workspace_access import TICKET_SECONDS

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from codehub.cli import status_server
 from codehub.cli.status_server import Status, serving_status
-from codehub.coordinator.readiness import Readiness
+from codehub.coordinator.process import Readiness
 
 ANYWHERE = "127.0.0.1:0"
 PATIENCE = 20

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from codehub.coordinator.isolation_watch import BROKEN, RESTORED
+from codehub.coordinator.process import BROKEN, RESTORED
 from tests.coordinator.workshop import Workshop, in_virtual_time
 
 

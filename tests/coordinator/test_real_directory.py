@@ -8,9 +8,8 @@ import pytest
 
 from codehub.adapters.memory import MemoryArchives, MemoryDatabase, MemoryJobs, MemoryRuntime
 from codehub.adapters.object_store.archives import ObjectArchives
-from codehub.coordinator.backends import Backends
-from codehub.coordinator.breaker import Breaker
-from codehub.coordinator.recognition import Recognition
+from codehub.coordinator.backend_identity import Recognition
+from codehub.coordinator.backends import Backends, Breaker
 from codehub.domain.errors import AnotherWorld
 from codehub.domain.judge import ArchiveState
 from codehub.telemetry import Metrics

@@ -6,7 +6,15 @@ import pytest
 
 from codehub.adapters.docker import DockerRuntime
 from codehub.adapters.process.sandbox import Confinement
-from codehub.housing import choose_runtime, docker_runtime, docker_site, engine_of, isolation, keep_to, processes
+from codehub.bootstrap.runtimes import (
+    choose_runtime,
+    docker_runtime,
+    docker_site,
+    engine_of,
+    isolation,
+    keep_to,
+    processes,
+)
 from codehub.ports.runtime import Share
 from codehub.settings import Settings, SettingsError, load_settings
 

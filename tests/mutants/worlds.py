@@ -3,7 +3,7 @@
 from tests.mutants.planting import Mutant, Patch
 
 BACKENDS = "coordinator/backends.py"
-RECOGNITION = "coordinator/recognition.py"
+RECOGNITION = "coordinator/backend_identity.py"
 JOB = "job/store.py"
 TESTS = "tests/coordinator/test_recognition.py::"
 

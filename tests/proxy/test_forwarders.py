@@ -12,7 +12,7 @@ from fastapi import Request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codehub.api.deps import address_of
+from codehub.api.dependencies import address_of
 from codehub.api.server import bound, bound_privately, serve
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.access.verdicts import Forward

@@ -15,8 +15,8 @@ import pytest
 
 from codehub.adapters.process import ProcessRuntime
 from codehub.adapters.process.sandbox import find_confinement
+from codehub.bootstrap.operator import front_door_taken
 from codehub.domain.naming import volume_name
-from codehub.operating import front_door_taken
 from codehub.ports.runtime import ContainerSpec
 from codehub.proxy.workers import Supervisor
 from tests.contracts.patience import eventually

@@ -26,7 +26,7 @@ from sqlalchemy import make_url
 
 from codehub.adapters.process import ProcessJobs
 from codehub.adapters.process.locks import holder
-from codehub.bootstrap.places import archive_url
+from codehub.bootstrap.paths import archive_url
 from codehub.bootstrap.services import Services, open_services
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.stores import Actor

@@ -23,7 +23,7 @@ from codehub.adapters.process import ProcessRuntime
 from codehub.adapters.process.sandbox import HOME_INSIDE, find_confinement
 from codehub.adapters.process.table import stragglers
 from codehub.bootstrap.ide import ide
-from codehub.bootstrap.places import ide_cache_dir
+from codehub.bootstrap.paths import ide_cache_dir
 from codehub.domain.naming import volume_name
 from codehub.domain.workspace import Desired, Phase
 from codehub.ports.runtime import ContainerSpec

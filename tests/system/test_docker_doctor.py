@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from codehub.bootstrap.operator import platform_addresses, probe
 from codehub.cli import checks
-from codehub.operating import platform_addresses, probe
 from codehub.settings import load_settings
 from codehub.usecases.findings import Finding, Verdict
 from tests.docker_engine import DockerHouse

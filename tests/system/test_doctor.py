@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from codehub.adapters.process.sandbox import find_confinement
+from codehub.bootstrap.operator import open_database, probe
 from codehub.bootstrap.services import identity, open_services
 from codehub.cli import checks
 from codehub.domain.identity import Role
 from codehub.domain.template import Template
-from codehub.operating import open_database, probe
 from codehub.ports.stores import Actor
 from codehub.settings import Settings, load_settings
 from codehub.usecases.findings import Finding, Verdict

@@ -19,7 +19,7 @@ import pytest
 
 from codehub.adapters.ide import IdeError, ensure_code_server
 from codehub.adapters.process.sandbox import find_confinement
-from codehub.bootstrap.places import ide_cache_dir
+from codehub.bootstrap.paths import ide_cache_dir
 from codehub.bootstrap.services import Services, open_services
 from codehub.cli.exits import FAILED
 from codehub.settings import load_settings

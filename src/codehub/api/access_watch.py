@@ -12,8 +12,7 @@ from uuid import UUID
 
 from fastapi import Request
 
-from codehub.api.deps import address_of
-from codehub.api.parts import ApiParts
+from codehub.api.dependencies import ApiParts, address_of
 from codehub.api.supervision import ended, supervised
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import CodeHubError, Forbidden, NotFound, Unauthenticated

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import AfterValidator
 
-from codehub.api import cursors
+from codehub.api import pagination
 from codehub.api.admin_schemas import (
     AuditShown,
     GcOrder,
@@ -17,7 +17,7 @@ from codehub.api.admin_schemas import (
     HistoryStep,
     LeaderShown,
 )
-from codehub.api.deps import SIGNED, WITH_BODY, Admin, Cursor, Limit, Parts, problems
+from codehub.api.dependencies import SIGNED, WITH_BODY, Admin, Cursor, Limit, Parts, problems
 from codehub.api.schemas import Page, storable
 from codehub.domain.audit import AuditAction
 from codehub.domain.errors import Conflict, NotFound
@@ -39,9 +39,9 @@ async def list_audit(
     cursor: Cursor = None,
 ) -> Page[AuditShown]:
     """Newest first."""
-    before = cursors.number_read("audit", cursor)
+    before = pagination.number_read("audit", cursor)
     found = await parts.audit.entries(limit + 1, before=before, actor=actor, subject=subject)
-    following = cursors.written("audit", str(found[limit - 1].id)) if len(found) > limit else None
+    following = pagination.written("audit", str(found[limit - 1].id)) if len(found) > limit else None
     return Page(items=[AuditShown.model_validate(entry) for entry in found[:limit]], next_cursor=following)
 
 

@@ -6,8 +6,7 @@ from fastapi import APIRouter, Path
 from starlette.responses import Response
 
 from codehub.api.admin_schemas import AdminTemplate, AdminTemplateList, TemplateChange
-from codehub.api.deps import SIGNED, WITH_BODY, Admin, Parts, problems
-from codehub.api.parts import ApiParts
+from codehub.api.dependencies import SIGNED, WITH_BODY, Admin, ApiParts, Parts, problems
 from codehub.domain.errors import NotFound
 from codehub.domain.template import Template, checked_template, must_fit
 from codehub.usecases.identity import actor_of

@@ -8,9 +8,9 @@ from uuid import UUID
 from fastapi import APIRouter, Path
 from starlette.responses import Response
 
-from codehub.api import cursors
+from codehub.api import pagination
 from codehub.api.admin_schemas import CreatedUser, NewUser, UserChange
-from codehub.api.deps import SIGNED, WITH_BODY, Admin, Cursor, Limit, Parts, problems
+from codehub.api.dependencies import SIGNED, WITH_BODY, Admin, Cursor, Limit, Parts, problems
 from codehub.api.rendering import answer, user_json
 from codehub.api.schemas import ANOTHER_ID, Page, User
 from codehub.domain.errors import Invalid
@@ -23,9 +23,9 @@ UserId = Annotated[UUID, Path(examples=[ANOTHER_ID])]
 @router.get("", operation_id="listUsers", response_model=Page[User], responses=problems(*SIGNED, 422))
 async def list_users(parts: Parts, caller: Admin, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """In the order of usernames."""
-    after = None if cursor is None else cursors.read("users", cursor)
+    after = None if cursor is None else pagination.read("users", cursor)
     found, following = await parts.people.list(caller, after, limit)
-    next_cursor = None if following is None else cursors.written("users", following)
+    next_cursor = None if following is None else pagination.written("users", following)
     return answer({"items": [user_json(user) for user in found], "next_cursor": next_cursor})
 
 

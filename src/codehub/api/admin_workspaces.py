@@ -8,8 +8,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from codehub.api.admin_schemas import BulkOutcome, BulkRecovered, BulkRecovery, Errors
-from codehub.api.deps import SIGNED, WITH_BODY, Admin, Cursor, Limit, Parts, SearchText, problems
-from codehub.api.parts import ApiParts
+from codehub.api.dependencies import SIGNED, WITH_BODY, Admin, ApiParts, Cursor, Limit, Parts, SearchText, problems
 from codehub.api.rendering import answer
 from codehub.api.schemas import Page, Workspace
 from codehub.api.workspaces import workspace_page, workspaces_of

@@ -13,32 +13,30 @@ from codehub.api import (
     admin_templates,
     admin_users,
     admin_workspaces,
-    archives,
+    dashboard,
     events,
     health,
     lifecycle,
-    pages,
+    restore_points,
     session,
-    templates,
     tokens,
     workspaces,
 )
 from codehub.api.access_watch import AccessWatch
+from codehub.api.dependencies import ApiParts
+from codehub.api.downloads import Downloads, Listings
 from codehub.api.errors import add_error_handlers
-from codehub.api.event_hub import EventHub
-from codehub.api.parts import ApiParts
+from codehub.api.event_topics import EventHub
+from codehub.api.middleware import Surroundings
 from codehub.api.rendering import workspace_json
 from codehub.api.schemas import Problem
-from codehub.api.surroundings import Surroundings
-from codehub.api.under_way import Downloads, Listings
 
 ROOMS = (
     session,
     tokens,
     workspaces,
     lifecycle,
-    archives,
-    templates,
+    restore_points,
     events,
     admin_users,
     admin_workspaces,
@@ -74,7 +72,7 @@ def create_app(parts: ApiParts) -> FastAPI:
     app.state.hub, app.state.access = hub, access
     app.state.downloads, app.state.listings = Downloads(), Listings()
     add_error_handlers(app)
-    app.add_exception_handler(404, pages.nothing_there)
+    app.add_exception_handler(404, dashboard.nothing_there)
     app.add_middleware(Surroundings, metrics=parts.metrics)
     return app
 
@@ -102,7 +100,7 @@ def _application(lifespan: Lifespan[FastAPI] | None) -> FastAPI:
         api.include_router(room.router)
     app.include_router(api)
     app.include_router(health.router)
-    app.include_router(pages.router)
+    app.include_router(dashboard.router)
     _describe_problems(app)
     return app
 

@@ -10,9 +10,8 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from codehub.api.access_watch import lasting
-from codehub.api.deps import Parts, Reader, problems
-from codehub.api.event_hub import EventHub
-from codehub.api.event_topic import SNAPSHOT, Event, Listener
+from codehub.api.dependencies import Parts, Reader, problems
+from codehub.api.event_topics import SNAPSHOT, Event, EventHub, Listener
 from codehub.domain.identity import Caller, Scope
 
 router = APIRouter(tags=["events"])

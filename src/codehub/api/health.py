@@ -13,8 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import JSONResponse, Response
 
 from codehub.api.admin_schemas import CheckShown, Readiness
-from codehub.api.deps import SIGNED, Parts, Reader, problems
-from codehub.api.parts import ApiParts, Check
+from codehub.api.dependencies import SIGNED, ApiParts, Check, Parts, Reader, problems
 from codehub.domain.errors import CodeHubError, Forbidden
 from codehub.domain.identity import Role
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from codehub.api.deps import SIGNED, WITH_BODY, Parts, Signed, WorkspaceId, problems
+from codehub.api.dependencies import SIGNED, WITH_BODY, Parts, Signed, WorkspaceId, problems
 from codehub.api.rendering import answer
 from codehub.api.schemas import (
     KeepAlive,

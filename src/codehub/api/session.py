@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from codehub.api.deps import SIGNED, WITH_BODY, Parts, Reader, Signed, address_of, problems, refuse_cross_site
+from codehub.api.dependencies import SIGNED, WITH_BODY, Parts, Reader, Signed, address_of, problems, refuse_cross_site
 from codehub.api.rendering import answer, moment, user_json
 from codehub.api.schemas import BrowserSession, PasswordChange, Proof, SessionList, SessionShown, SignIn
 from codehub.domain.credentials import SESSION_COOKIE

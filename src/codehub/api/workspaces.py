@@ -1,4 +1,7 @@
-"""Workspaces: list, create, show, change, delete. A wish is accepted (202) and carried out by the controller."""
+"""Workspaces: list, create, show, change, delete. A wish is accepted (202) and carried out by the controller.
+
+What workspaces can be made from, and who holds the running slots: what one asks before creating.
+"""
 
 from dataclasses import replace
 from typing import Annotated, Any
@@ -7,10 +10,11 @@ from uuid import UUID
 from fastapi import APIRouter, Header, Query
 from starlette.responses import Response
 
-from codehub.api import cursors, schemas
-from codehub.api.deps import (
+from codehub.api import pagination, schemas
+from codehub.api.dependencies import (
     SIGNED,
     WITH_BODY,
+    ApiParts,
     Cursor,
     Limit,
     Parts,
@@ -21,9 +25,8 @@ from codehub.api.deps import (
     also,
     problems,
 )
-from codehub.api.parts import ApiParts
 from codehub.api.rendering import answer, settled, workspace_json
-from codehub.api.schemas import LedgerEntry, Page, WorkspaceChange
+from codehub.api.schemas import LedgerEntry, LimitsShown, Page, SlotHolder, TemplateList, TemplateShown, WorkspaceChange
 from codehub.domain.audit import AuditAction
 from codehub.domain.errors import Invalid
 from codehub.domain.identity import Caller, Scope
@@ -74,12 +77,12 @@ async def workspace_page(parts: ApiParts, sought: Sought, kind: str, limit: int,
 async def workspaces_of(
     parts: ApiParts, sought: Sought, kind: str, limit: int, cursor: str | None
 ) -> tuple[list[dict[str, Any]], str | None]:
-    after = cursors.position_read(kind, cursor)
+    after = pagination.position_read(kind, cursor)
     found = await parts.views.page(sought, limit + 1, after)
     following = None
     if len(found) > limit:
         last = found[limit - 1].workspace
-        following = cursors.position_written(kind, Position(last.created_at, last.id))
+        following = pagination.position_written(kind, Position(last.created_at, last.id))
     return [shown(parts, owned) for owned in found[:limit]], following
 
 
@@ -190,9 +193,9 @@ async def list_workspace_events(
     """What happened, newest first: each wish and operation with who and why."""
     owned = await Reading(parts.views).one(caller, workspace_id, deleted=True)
     await parts.looks.noted(caller, owned, AuditAction.READ_EVENTS)
-    before = cursors.number_read("events", cursor)
+    before = pagination.number_read("events", cursor)
     found = await parts.views.entries(workspace_id, limit + 1, before)
-    following = cursors.written("events", str(found[limit - 1][0])) if len(found) > limit else None
+    following = pagination.written("events", str(found[limit - 1][0])) if len(found) > limit else None
     return Page(items=[LedgerEntry.model_validate(entry) for _, entry in found[:limit]], next_cursor=following)
 
 
@@ -202,3 +205,35 @@ def shown(parts: ApiParts, owned: Owned) -> dict[str, Any]:
 
 async def visible(parts: ApiParts, caller: Caller, workspace_id: UUID, scope: Scope, *, deleted: bool = False) -> Owned:
     return await Reading(parts.views).one(caller, workspace_id, scope, deleted=deleted)
+
+
+@router.get("/templates", operation_id="listTemplates", responses=problems(*SIGNED))
+async def list_templates(parts: Parts, _caller: Reader) -> TemplateList:
+    enabled = [template for template in await parts.templates.all() if template.disabled_at is None]
+    return TemplateList(items=[TemplateShown.model_validate(template) for template in enabled])
+
+
+@router.get("/limits", operation_id="showLimits", responses=problems(*SIGNED))
+async def show_limits(parts: Parts, caller: Reader) -> LimitsShown:
+    """A slot is held while a container exists or one is wanted: these are the ones that hold yours."""
+    standing = await parts.slots.of(caller.user)
+    holders = [
+        SlotHolder(
+            id=ws.id,
+            name=ws.name,
+            phase=ws.phase,
+            desired_state=ws.desired_state,
+            operation=ws.operation,
+            since=ws.phase_changed_at,
+        )
+        for ws in standing.holders
+    ]
+    return LimitsShown(
+        max_running=standing.max_running,
+        running=len(holders),
+        is_own=standing.is_own,
+        holders=holders,
+        max_running_global=standing.max_running_global,
+        running_global=standing.running_global,
+        undo_seconds=int(parts.site.undo.total_seconds()),
+    )

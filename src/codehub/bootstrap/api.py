@@ -10,9 +10,9 @@ from codehub.adapters.object_store.contents import ObjectContents
 from codehub.adapters.oidc import HttpOpenIdProvider, OpenIdClient
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.app import create_app
-from codehub.api.parts import ApiParts, Check, Site
-from codehub.bootstrap.places import archive_url
-from codehub.bootstrap.rules import limits, retention, tuning
+from codehub.api.dependencies import ApiParts, Check, Site
+from codehub.bootstrap.paths import archive_url
+from codehub.bootstrap.policies import limits, retention, tuning
 from codehub.bootstrap.services import Services, identity
 from codehub.dashboard.files import dashboard
 from codehub.domain.addresses import has_own_host

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from codehub.adapters.system import SystemClock
-from codehub.bootstrap.rules import limits
+from codehub.bootstrap.policies import limits
 from codehub.bootstrap.services import Services, identity, open_services
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.access.addresses import Addresses

@@ -16,7 +16,7 @@ from codehub.adapters.ide import (
     ide_command,
     jupyterlab_command,
 )
-from codehub.bootstrap.places import ide_cache_dir
+from codehub.bootstrap.paths import ide_cache_dir
 from codehub.settings import Settings
 
 __all__ = ["IdeError", "InstalledIde", "Progress", "ide", "install_ide"]

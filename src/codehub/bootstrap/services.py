@@ -15,12 +15,12 @@ from codehub.adapters.process import ProcessRuntime
 from codehub.adapters.redis import RedisConnection
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.bootstrap.ide import ide
-from codehub.bootstrap.places import archive_url, open_archives, private_data_dir
-from codehub.bootstrap.rules import limits, session_rules, tuning
+from codehub.bootstrap.paths import archive_url, open_archives, private_data_dir
+from codehub.bootstrap.policies import limits, session_rules, tuning
+from codehub.bootstrap.runtimes import Housing, docker_runtime, jobs, processes
 from codehub.coordinator.gc_report import Survey
 from codehub.coordinator.process import Coordinator, Outside, survey
 from codehub.coordinator.retention_runner import Records
-from codehub.housing import Housing, docker_runtime, jobs, processes
 from codehub.job.store_address import parse_store
 from codehub.ports.collector import CollectorView
 from codehub.ports.stores import Leader

@@ -40,7 +40,7 @@ async def settings_spelt(_settings: "Settings") -> Finding:
 
 
 async def data_directory(settings: "Settings") -> Finding:
-    from codehub.bootstrap.places import data_dir
+    from codehub.bootstrap.paths import data_dir
 
     directory = data_dir(settings)
     if not directory.is_dir():
@@ -53,7 +53,7 @@ async def data_directory(settings: "Settings") -> Finding:
 
 
 async def disk(settings: "Settings") -> Finding:
-    from codehub.bootstrap.places import data_dir
+    from codehub.bootstrap.paths import data_dir
 
     place = data_dir(settings)
     place = next(path for path in (place, *place.parents) if path.exists())
@@ -77,7 +77,7 @@ async def open_files(_settings: "Settings") -> Finding:
 
 async def postgresql(settings: "Settings") -> Finding:
     from codehub.bootstrap.databases import SchemaMismatch
-    from codehub.operating import check_schema, open_database
+    from codehub.bootstrap.operator import check_schema, open_database
 
     async with open_database(settings) as database:
         try:
@@ -96,7 +96,7 @@ async def postgresql(settings: "Settings") -> Finding:
 
 
 async def redis(settings: "Settings") -> Finding:
-    from codehub.operating import open_redis
+    from codehub.bootstrap.operator import open_redis
 
     async with open_redis(settings) as connection:
         try:
@@ -111,7 +111,7 @@ async def redis(settings: "Settings") -> Finding:
 async def archive_store(settings: "Settings") -> Finding:
     from uuid import uuid4
 
-    from codehub.bootstrap.places import open_archives
+    from codehub.bootstrap.paths import open_archives
     from codehub.domain.judge import ArchiveState
 
     advice = "Correct CODEHUB_ARCHIVE_URL, CODEHUB_S3_ENDPOINT or AWS_*; it must let us read, write, delete and list."
@@ -147,7 +147,7 @@ async def backends(settings: "Settings") -> Finding:
 
 
 async def engine(settings: "Settings") -> Finding:
-    from codehub.housing import engine_of, why_not_docker
+    from codehub.bootstrap.runtimes import engine_of, why_not_docker
 
     if settings.runtime != "docker":
         return ok("engine", "not needed: workspaces are processes (CODEHUB_RUNTIME)")
@@ -162,9 +162,9 @@ async def engine(settings: "Settings") -> Finding:
 
 
 async def walls(settings: "Settings") -> Finding:
+    from codehub.bootstrap.operator import open_database
+    from codehub.bootstrap.runtimes import isolation_disturbances, walls_missing
     from codehub.bootstrap.services import install_id
-    from codehub.housing import isolation_disturbances, walls_missing
-    from codehub.operating import open_database
 
     if settings.runtime != "docker":
         return ok("walls", "not needed: workspaces are processes (CODEHUB_RUNTIME)")
@@ -187,9 +187,9 @@ async def walls(settings: "Settings") -> Finding:
 
 
 async def disk_limits(settings: "Settings") -> Finding:
+    from codehub.bootstrap.operator import open_database
+    from codehub.bootstrap.runtimes import why_no_disk_limits
     from codehub.bootstrap.services import install_id
-    from codehub.housing import why_no_disk_limits
-    from codehub.operating import open_database
 
     async with open_database(settings) as database:
         install = await install_id(settings, database)
@@ -208,8 +208,8 @@ async def disk_limits(settings: "Settings") -> Finding:
 
 
 async def sandbox(settings: "Settings") -> Finding:
-    from codehub.housing import isolation
-    from codehub.operating import find_confinement
+    from codehub.bootstrap.operator import find_confinement
+    from codehub.bootstrap.runtimes import isolation
 
     if settings.runtime != "process":
         return ok("sandbox", "not needed: workspaces are containers")
@@ -218,8 +218,8 @@ async def sandbox(settings: "Settings") -> Finding:
 
 
 async def ide(settings: "Settings") -> Finding:
-    from codehub.bootstrap.places import ide_cache_dir
-    from codehub.operating import installed_ide
+    from codehub.bootstrap.operator import installed_ide
+    from codehub.bootstrap.paths import ide_cache_dir
 
     if settings.runtime != "process":
         return ok("ide", "not needed: it is in the workspaces' image")
@@ -237,8 +237,8 @@ async def ide(settings: "Settings") -> Finding:
 
 
 async def leader(settings: "Settings") -> Finding:
+    from codehub.bootstrap.operator import open_database
     from codehub.bootstrap.services import leader_of
-    from codehub.operating import open_database
 
     async with open_database(settings) as database:
         try:

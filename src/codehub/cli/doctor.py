@@ -88,8 +88,8 @@ async def _made(table_of_checks: "dict[str, Check]", settings: "Settings", tell:
 
 
 async def _probed(settings: "Settings", findings: list[Finding], tell: Tell) -> None:
+    from codehub.bootstrap.operator import probe
     from codehub.bootstrap.services import open_services
-    from codehub.operating import probe
 
     needed = {"postgresql", "redis", "archives", "controller"}
     if broken := [f.name for f in findings if f.verdict is Verdict.FAIL and f.name in needed]:

@@ -11,7 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from codehub.cli.status_server import Status
-    from codehub.coordinator.readiness import Readiness
+    from codehub.coordinator.process import Readiness
     from codehub.settings import Settings
 
 

@@ -36,8 +36,8 @@ async def stop_everything(directory: Path) -> None:
         await _stop(settings)
         return
     from codehub.bootstrap.databases import embedded_databases
+    from codehub.bootstrap.runtimes import begun_with
     from codehub.bootstrap.schema import migrate as bring_up
-    from codehub.housing import begun_with
 
     async with embedded_databases(directory) as databases:
         await bring_up(databases.addresses["database_url"])

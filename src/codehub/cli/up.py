@@ -49,10 +49,10 @@ def up(
     Examples: `codehub up` · `codehub up --port 9000 --data-dir /srv/codehub` · `codehub up --runtime process` ·
     `codehub up --stop-all`
     """
-    from codehub.bootstrap import places
+    from codehub.bootstrap import paths
     from codehub.bootstrap.databases import embedded_databases
+    from codehub.bootstrap.runtimes import keep_to
     from codehub.bootstrap.schema import migrate as bring_up
-    from codehub.housing import keep_to
     from codehub.settings import load_settings
 
     given: dict[str, object] = {} if data_dir is None else {"data_dir": data_dir}
@@ -65,7 +65,7 @@ def up(
     if runtime is not None:
         given["runtime"] = runtime
     settings = load_settings(database_url="postgresql://ours", redis_url="unix://ours", **given)
-    directory = places.data_dir(settings)
+    directory = paths.data_dir(settings)
     if stop_all:
         from codehub.cli.stop_all import stop_everything
         from codehub.settings import SettingsError
@@ -96,11 +96,11 @@ def up(
 
 async def _runtime(settings: "Settings", asked: str | None) -> str:
     """And why, in one line."""
-    from codehub.bootstrap import places
-    from codehub.housing import choose_runtime
+    from codehub.bootstrap import paths
+    from codehub.bootstrap.runtimes import choose_runtime
 
     asked = asked or os.environ.get("CODEHUB_RUNTIME") or None
-    chosen, why = await choose_runtime(settings, asked, places.data_dir(settings))
+    chosen, why = await choose_runtime(settings, asked, paths.data_dir(settings))
     print(f"{why[0].upper()}{why[1:]}.", flush=True)
     return chosen
 
@@ -153,7 +153,7 @@ async def _serve(settings: "Settings", place: Mapping[str, object], databases: "
 
 async def _isolated(services: "Services") -> None:
     """Says what keeps workspaces apart; refuses to start if nothing does and several people have accounts."""
-    from codehub.housing import isolation
+    from codehub.bootstrap.runtimes import isolation
     from codehub.usecases.users import refuse_shared_start
 
     if services.settings.runtime == "process":

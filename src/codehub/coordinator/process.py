@@ -2,6 +2,12 @@
 
 Nothing dies silently: a component that ends is restarted with back-off and the log says why. Losing the term ends
 all of its work at once; everything of a term is built anew for the next.
+
+Whether a coordinator does its job, for whoever probes its status address: a standby does, a leader while it sees.
+
+The leader listens whether workspaces are still isolated from each other and from the platform.
+
+The runtime looks and puts right; here the admins are told: at once of each disorder, and once of one that lasts.
 """
 
 import asyncio
@@ -14,33 +20,31 @@ from uuid import UUID
 
 import structlog
 
-from codehub.coordinator.backends import Backends
-from codehub.coordinator.breaker import BackendNotices, Breaker
+from codehub.coordinator.backend_identity import AGAIN_SECONDS, Recognition, campaign
+from codehub.coordinator.backends import BackendNotices, Backends, Breaker
 from codehub.coordinator.event_listener import EventListener, WakeListener
 from codehub.coordinator.executor import Executor
 from codehub.coordinator.gc_report import CollectorReport, Survey
 from codehub.coordinator.gc_runner import GcRunner
-from codehub.coordinator.isolation_watch import IsolationWatch
 from codehub.coordinator.observer import Observer
 from codehub.coordinator.queue import WorkQueue
-from codehub.coordinator.readiness import Readiness
-from codehub.coordinator.recognition import AGAIN_SECONDS, Recognition, campaign
 from codehub.coordinator.reconciler import Reconciler
 from codehub.coordinator.retention_runner import Records, RetentionRunner
 from codehub.coordinator.ttl_runner import TtlRunner
 from codehub.coordinator.tuning import Tuning
-from codehub.domain.errors import AnotherWorld, CodeHubError, Stale
+from codehub.domain.errors import AnotherWorld, BackendError, CodeHubError, Stale, Unreachable
 from codehub.ports.accounts import Templates
 from codehub.ports.archives import Archives
 from codehub.ports.collector import CollectorMarks, CollectorView
 from codehub.ports.jobs import Jobs
-from codehub.ports.runtime import Runtime
+from codehub.ports.runtime import IsolationReport, Runtime
 from codehub.ports.signals import Activity, Bus, ChangeFeed, Clock, Ids, Notifier
 from codehub.ports.stores import Actor, Leadership, Term, WorkspaceSpecs, WorkspaceStatuses, Worlds
 from codehub.telemetry import (
     COMPONENT_RESTARTS,
     EPOCH,
     IS_LEADER,
+    ISOLATION_DISTURBED,
     LAST_GOOD_PASS,
     PASS_SECONDS,
     QUEUE_DEPTH,
@@ -50,6 +54,55 @@ from codehub.telemetry import (
     Metrics,
 )
 from codehub.usecases.workspace_commands import Wishes
+
+RESTORED = "the isolation of workspaces was broken and has been restored"
+BROKEN = "workspaces are not isolated: none is started"
+
+
+class IsolationWatch:
+    def __init__(self, runtime: Runtime, notifier: Notifier, metrics: Metrics) -> None:
+        self._runtime = runtime
+        self._notifier = notifier
+        self._metrics = metrics
+        self._told = ""
+
+    async def run(self) -> None:
+        """Until it fails: then whoever supervises runs it again. A runtime that is silent is told of elsewhere."""
+        try:
+            async for report in self._runtime.watch_isolation():
+                await self._tell(report)
+        except Unreachable:
+            raise
+        except BackendError as error:
+            await self._tell(IsolationReport(str(error), holds=False))
+            raise
+
+    async def _tell(self, report: IsolationReport) -> None:
+        if not report.holds and report.message == self._told:
+            return
+        self._told = "" if report.holds else report.message
+        subject = RESTORED if report.holds else BROKEN
+        self._metrics.add(ISOLATION_DISTURBED, holds=str(report.holds).lower())
+        await self._notifier.notify(subject, {"details": report.message})
+
+
+STALE_PASS_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """`pass_age`: seconds since the last pass that saw everything; None before the first."""
+
+    leads: bool
+    epoch: int | None
+    pass_age: float | None
+    queued: int
+
+    @property
+    def is_ready(self) -> bool:
+        """A standby is: it is doing its job. A leader is while its last good pass is recent."""
+        return not self.leads or (self.pass_age is not None and self.pass_age < STALE_PASS_SECONDS)
+
 
 log = structlog.get_logger()
 

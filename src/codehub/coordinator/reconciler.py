@@ -2,6 +2,8 @@
 
 Recorded before acted, always; acted outside transactions; each later write is guarded by the operation's id and the
 term's epoch, and one that finds nothing of ours (Stale) is dropped. The loop around it owns time, tries and logs.
+
+The controller's metrics, read off the difference of two rows, as the ledger is.
 """
 
 from dataclasses import dataclass, replace
@@ -11,7 +13,6 @@ from uuid import UUID
 
 from codehub.coordinator.backends import Backends
 from codehub.coordinator.executor import Executor, Step
-from codehub.coordinator.measures import count_change
 from codehub.coordinator.observer import Observer
 from codehub.domain import naming, operations
 from codehub.domain.errors import REASONS, BackendError, JobInterrupted, Unreachable
@@ -39,7 +40,31 @@ from codehub.domain.plan import (
 from codehub.domain.workspace import Operation, Phase, RecoverAction, Workspace
 from codehub.ports.signals import Clock, Ids, Notifier
 from codehub.ports.stores import WorkspaceSpecs, WorkspaceStatuses
-from codehub.telemetry import Metrics
+from codehub.telemetry import (
+    OPERATION_SECONDS,
+    OPERATIONS_COMPLETED,
+    OPERATIONS_FAILED,
+    OPERATIONS_STARTED,
+    ROWS_WRITTEN,
+    TERMINAL_ERRORS,
+    Metrics,
+)
+
+
+def count_change(metrics: Metrics, before: Workspace, after: Workspace, now: datetime) -> None:
+    metrics.add(ROWS_WRITTEN)
+    operation = before.operation.value.lower()
+    if after.operation is not before.operation and after.operation is not Operation.NONE:
+        metrics.add(OPERATIONS_STARTED, operation=after.operation.value.lower())
+    if after.error_info is not None and after.error_info != before.error_info:
+        metrics.add(OPERATIONS_FAILED, operation=operation, reason=after.error_info.reason.value)
+    elif before.operation is not Operation.NONE and after.operation is Operation.NONE:
+        metrics.add(OPERATIONS_COMPLETED, operation=operation)
+        if before.op_started_at is not None:
+            metrics.observe(OPERATION_SECONDS, (now - before.op_started_at).total_seconds(), operation=operation)
+    if after.phase is Phase.ERROR and before.phase is not Phase.ERROR and after.error_reason is not None:
+        metrics.add(TERMINAL_ERRORS, reason=after.error_reason.value)
+
 
 SOON = 0.05
 PROBE = 0.25

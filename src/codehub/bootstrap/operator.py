@@ -21,7 +21,7 @@ from codehub.adapters.process import ProcessRuntime, port_thief
 from codehub.adapters.process.sandbox import find_confinement
 from codehub.adapters.redis import RedisConnection
 from codehub.adapters.system import RandomIds
-from codehub.bootstrap.places import archive_url, data_dir, ide_cache_dir
+from codehub.bootstrap.paths import archive_url, data_dir, ide_cache_dir
 from codehub.bootstrap.services import Services
 from codehub.domain.workspace import Workspace
 from codehub.job.store_address import parse_store

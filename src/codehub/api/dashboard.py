@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from codehub.api.deps import Parts, parts_of
+from codehub.api.dependencies import Parts, parts_of
 from codehub.api.errors import by_the_framework, problem
 
 router = APIRouter(include_in_schema=False)

@@ -14,14 +14,12 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from codehub.api import cursors
+from codehub.api import pagination
 from codehub.api.access_watch import lasting
-from codehub.api.deps import SIGNED, Cursor, Parts, Signed, WorkspaceId, problems
-from codehub.api.download import Download, Reader
-from codehub.api.parts import ApiParts
+from codehub.api.dependencies import SIGNED, ApiParts, Cursor, Parts, Signed, WorkspaceId, problems
+from codehub.api.downloads import Download, Listings, Reader
 from codehub.api.rendering import answer, moment
 from codehub.api.schemas import ArchiveList, ArchiveShown, Tree
-from codehub.api.under_way import Listings
 from codehub.api.workspaces import visible
 from codehub.domain.audit import AuditAction
 from codehub.domain.errors import Invalid
@@ -72,7 +70,7 @@ async def list_folder(
     owned = await visible(parts, caller, workspace_id, Scope.READ, deleted=True)
     inside = _path(request, path)
     place = _place(op_id, inside)
-    start = cursors.number_read(place, cursor) or 0
+    start = pagination.number_read(place, cursor) or 0
     browse = BrowseRestorePoints(parts.views, parts.contents)
     listings: Listings = request.app.state.listings
     with listings.one_more(caller.user.id):
@@ -91,7 +89,7 @@ async def list_folder(
         }
         for entry in listing.entries
     ]
-    following = cursors.written(place, str(start + limit)) if listing.has_more else None
+    following = pagination.written(place, str(start + limit)) if listing.has_more else None
     return answer({"path": _readable(inside), "entries": entries, "next_cursor": following})
 
 

@@ -1,11 +1,15 @@
 """Bytes of an archive on their way to somebody: counted, saved and never shown, and broken off when the right is lost.
 
 A broken connection is what tells a client that half is not the whole.
+
+What one person has under way in this process, counted: each reads an archive, and few may at a time.
 """
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import ClassVar
 from urllib.parse import quote
 from uuid import UUID
 
@@ -13,9 +17,41 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from codehub.api.access_watch import AccessWatch, StillAllowed
-from codehub.api.under_way import Downloads
-from codehub.domain.errors import Forbidden
+from codehub.domain.errors import Forbidden, LimitReached
 from codehub.ports.archives import Content, to_bytes
+
+
+class UnderWay:
+    most: ClassVar[int]
+    what: ClassVar[str]
+    code: ClassVar[str]
+
+    def __init__(self) -> None:
+        self._by_person: Counter[UUID] = Counter()
+
+    @contextmanager
+    def one_more(self, user_id: UUID) -> Iterator[None]:
+        if self._by_person[user_id] >= self.most:
+            message = f"You have {self.most} {self.what} under way. Try again when one of them is done."
+            raise LimitReached(message, code=self.code)
+        self._by_person[user_id] += 1
+        try:
+            yield
+        finally:
+            self._by_person[user_id] -= 1
+            self._by_person += Counter()  # forgets whoever has none
+
+
+class Downloads(UnderWay):
+    most = 4
+    what = "downloads"
+    code = "download_limit"
+
+
+class Listings(UnderWay):
+    most = 8
+    what = "listings of archives"
+    code = "listing_limit"
 
 
 class Reader:
