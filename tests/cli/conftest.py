@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from codehub.cli import waiting
+from codehub.cli import wait
 from tests.cli.hub import Hub, serving
 from tests.cli.terminal import Terminal
 
@@ -27,7 +27,7 @@ def hub() -> Iterator[Hub]:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Terminal:
-    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(wait, "LOOK_SECONDS", 0.02)
     return Terminal(monkeypatch, tmp_path)
 
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from codehub.cli.admin_fleet import bytes_of
+from codehub.cli.admin_workspaces import bytes_of
 from codehub.cli.exits import FAILED, USAGE
 from codehub.cli.failures import ClientFailed
 from codehub.domain.errors import ErrorInfo, ErrorReason

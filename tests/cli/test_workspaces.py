@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from codehub.adapters.memory.runtime import Container
-from codehub.cli import waiting
+from codehub.cli import wait
 from codehub.cli.exits import FAILED, INTERRUPTED, TIMED_OUT, UNREACHABLE, USAGE
 from codehub.cli.failures import ClientFailed
 from codehub.domain.errors import ErrorInfo, ErrorReason
@@ -215,11 +215,11 @@ def test_waiting_outlasts_a_short_silence(ann: Terminal, hub: Hub, monkeypatch: 
             found: dict[str, object] = json.loads(ann.done("ws", "show", "demo", "--json"))
             return found
 
-    assert waiting.wait_until_settled(Unsteady(), asked, 5)["phase"] == "STANDBY"  # type: ignore[arg-type]
-    monkeypatch.setattr(waiting, "SILENCE_SECONDS", 0.0)
+    assert wait.wait_until_settled(Unsteady(), asked, 5)["phase"] == "STANDBY"  # type: ignore[arg-type]
+    monkeypatch.setattr(wait, "SILENCE_SECONDS", 0.0)
     tries = -1000
     with pytest.raises(ClientFailed, match="away"):
-        waiting.wait_until_settled(Unsteady(), asked, 5)  # type: ignore[arg-type]
+        wait.wait_until_settled(Unsteady(), asked, 5)  # type: ignore[arg-type]
 
 
 def test_deleted_is_what_is_gone_not_what_is_marked(ann: Terminal, hub: Hub) -> None:
@@ -232,7 +232,7 @@ def test_deleted_is_what_is_gone_not_what_is_marked(ann: Terminal, hub: Hub) -> 
         def get(self, path: str) -> dict[str, object]:
             return answers.pop(0)
 
-    assert waiting.wait_until_settled(Deleting(), asked, 5)["phase"] == "DELETED"  # type: ignore[arg-type]
+    assert wait.wait_until_settled(Deleting(), asked, 5)["phase"] == "DELETED"  # type: ignore[arg-type]
 
 
 def test_a_restore_is_not_over_before_it_began(ann: Terminal, hub: Hub) -> None:

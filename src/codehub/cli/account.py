@@ -6,8 +6,7 @@ import typer
 
 from codehub.cli import contexts, present
 from codehub.cli.client import Client, segment
-from codehub.cli.finding import chosen
-from codehub.cli.options import AsJson
+from codehub.cli.lookup import AsJson, chosen
 
 sessions = typer.Typer(
     no_args_is_help=True,

@@ -13,7 +13,7 @@ import typer
 
 from codehub.cli.exits import FAILED
 from codehub.cli.gc_report import gc_report
-from codehub.cli.options import AsJson
+from codehub.cli.lookup import AsJson
 from codehub.domain.gc_safety import WAIVABLE
 from codehub.domain.workspace import RecoverAction
 from codehub.ports.collector import REQUEST_LIVES_SECONDS
@@ -38,7 +38,7 @@ app = typer.Typer(
 
 def with_services(work: "Callable[[Services], Awaitable[T]]") -> T:
     from codehub.bootstrap.services import open_services
-    from codehub.cli.running import operators_settings
+    from codehub.cli.local_instance import operators_settings
 
     async def run() -> T:
         async with open_services(operators_settings()) as services:

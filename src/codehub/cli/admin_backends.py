@@ -6,7 +6,7 @@ import typer
 
 from codehub.cli.admin import with_services
 from codehub.cli.exits import FAILED
-from codehub.cli.options import AsJson, Yes
+from codehub.cli.lookup import AsJson, Yes
 from codehub.cli.present import as_json as print_json
 from codehub.cli.present import table
 from codehub.domain.backend_identity import Backend

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from codehub.cli.options import AsJson
+from codehub.cli.lookup import AsJson
 from codehub.cli.present import size
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ async def _settings(*, new_cluster: bool) -> "AsyncIterator[Settings]":
     """The environment's database; else that of a `codehub up` that runs here; else its PostgreSQL is run for this."""
     from codehub.bootstrap.operator import embedded_database
     from codehub.bootstrap.paths import data_dir
-    from codehub.cli.running import operators_settings
+    from codehub.cli.local_instance import operators_settings
     from codehub.settings import SettingsError, load_settings
 
     # Redis plays no part in this, and a job that makes backups is often given none.

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from codehub.cli.exits import FAILED
-from codehub.cli.options import AsJson
+from codehub.cli.lookup import AsJson
 from codehub.cli.present import as_json as print_json
 from codehub.cli.present import table
 from codehub.usecases.findings import Finding, Verdict, fail, failed
@@ -54,7 +54,7 @@ def doctor(
 
 async def _examine(*, probe: bool, quiet: bool) -> list[Finding]:
     from codehub.cli import checks
-    from codehub.cli.running import operators_settings
+    from codehub.cli.local_instance import operators_settings
     from codehub.settings import SettingsError, load_settings
 
     def tell(finding: Finding) -> None:

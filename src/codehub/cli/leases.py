@@ -16,8 +16,7 @@ from codehub.cli import contexts, present
 from codehub.cli.client import Client, Json
 from codehub.cli.exits import USAGE
 from codehub.cli.failures import ClientFailed
-from codehub.cli.finding import find
-from codehub.cli.options import AsJson, Which
+from codehub.cli.lookup import AsJson, Which, find
 
 RENEW_SECONDS = 60.0
 HORIZON_SECONDS = 300

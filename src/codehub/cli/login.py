@@ -12,7 +12,7 @@ from codehub.cli.client import Client, Json, segment
 from codehub.cli.contexts import Context, Contexts
 from codehub.cli.exits import USAGE
 from codehub.cli.failures import ClientFailed
-from codehub.cli.options import AsJson
+from codehub.cli.lookup import AsJson
 
 context_app = typer.Typer(
     no_args_is_help=True,

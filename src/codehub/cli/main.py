@@ -9,8 +9,8 @@ from codehub.cli import (
     account,
     admin,
     admin_backends,
-    admin_fleet,
-    admin_people,
+    admin_users,
+    admin_workspaces,
     backup,
     doctor,
     first_admin,
@@ -71,8 +71,8 @@ login.register(app)
 account.register(app)
 app.add_typer(workspaces.app, name="ws")
 app.add_typer(tokens.app, name="token")
-admin_people.register(admin.app)
-admin_fleet.register(admin.app)
+admin_users.register(admin.app)
+admin_workspaces.register(admin.app)
 app.add_typer(admin.app, name="admin")
 app.add_typer(ide.app, name="ide")
 job.register(app)

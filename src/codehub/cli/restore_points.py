@@ -17,9 +17,8 @@ from codehub.cli import contexts, present
 from codehub.cli.client import Client, Json, copy, segment
 from codehub.cli.exits import USAGE
 from codehub.cli.failures import ClientFailed
-from codehub.cli.finding import find
-from codehub.cli.options import PATIENCE, AsJson, Timeout, Wait, Which
-from codehub.cli.waiting import finish
+from codehub.cli.lookup import PATIENCE, AsJson, Timeout, Wait, Which, find
+from codehub.cli.wait import finish
 
 ENTRIES = 1000
 """Of a folder, with one request; the most that there may be."""

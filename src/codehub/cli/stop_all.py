@@ -27,7 +27,7 @@ async def running(services: "Services") -> list[str]:
 
 async def stop_everything(directory: Path) -> None:
     from codehub.bootstrap.services import start_logging
-    from codehub.cli.running import of_running
+    from codehub.cli.local_instance import of_running
     from codehub.settings import load_settings
 
     settings = of_running(directory)

@@ -6,9 +6,8 @@ import typer
 
 from codehub.cli import contexts, present
 from codehub.cli.client import Client
-from codehub.cli.finding import chosen
 from codehub.cli.login import own_password
-from codehub.cli.options import AsJson
+from codehub.cli.lookup import AsJson, chosen
 
 app = typer.Typer(
     no_args_is_help=True,

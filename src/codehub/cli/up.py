@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from codehub.cli.running import announced
+from codehub.cli.local_instance import announced
 from codehub.cli.serve import until_signalled
 
 if TYPE_CHECKING:

@@ -8,10 +8,9 @@ from codehub.cli import contexts, present
 from codehub.cli.client import Client, Json
 from codehub.cli.exits import USAGE
 from codehub.cli.failures import ClientFailed
-from codehub.cli.finding import find
 from codehub.cli.leases import seconds_of
-from codehub.cli.options import PATIENCE, AsJson, Timeout, Wait, Which, Yes
-from codehub.cli.waiting import finish
+from codehub.cli.lookup import PATIENCE, AsJson, Timeout, Wait, Which, Yes, find
+from codehub.cli.wait import finish
 
 NEVER, DEFAULT = "never", "default"
 Ttl = Annotated[str | None, typer.Option(metavar="TIME", help="Such as 45m or 8h; never; default: the installation's.")]

@@ -7,13 +7,23 @@ from uuid import uuid4
 
 import typer
 
-from codehub.cli import contexts, leases, present, restore_points, stories, workspace_settings
+from codehub.cli import contexts, events, leases, present, restore_points, workspace_settings
 from codehub.cli.client import Client, Json
 from codehub.cli.exits import FAILED, USAGE
 from codehub.cli.failures import ClientFailed
-from codehub.cli.finding import deleted_workspaces, find, find_deleted
-from codehub.cli.options import PATIENCE, AsJson, Timeout, Wait, Which, WhichDeleted, Yes
-from codehub.cli.waiting import finish, wait_until_settled
+from codehub.cli.lookup import (
+    PATIENCE,
+    AsJson,
+    Timeout,
+    Wait,
+    Which,
+    WhichDeleted,
+    Yes,
+    deleted_workspaces,
+    find,
+    find_deleted,
+)
+from codehub.cli.wait import finish, wait_until_settled
 from codehub.cli.workspace_settings import Ttl, ttl_of
 from codehub.domain.workspace import RecoverAction
 
@@ -315,7 +325,7 @@ def open_workspace(
         present.note("No browser could be opened; open the address above.")
 
 
-stories.register(app)
+events.register(app)
 restore_points.register(app)
 leases.register(app)
 workspace_settings.register(app)

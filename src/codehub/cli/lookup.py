@@ -1,8 +1,14 @@
-"""Which one is meant: by name, by id, or by the beginning of an id that only one has."""
+"""Which one is meant: by name, by id, or by the beginning of an id that only one has.
+
+The options that many verbs share, so that they read and complete alike everywhere.
+"""
 
 import shlex
 from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated
 from uuid import UUID
+
+import typer
 
 from codehub.cli import contexts
 from codehub.cli.client import Client, Json
@@ -96,3 +102,14 @@ def _completed(incomplete: str, known: Callable[[Client], Iterable[Json]]) -> li
             return [ws["name"] for ws in known(client) if ws["name"].startswith(incomplete)]
     except Exception:  # noqa: BLE001 - whatever it is, the person is only typing
         return []
+
+
+PATIENCE = 1800.0
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print data for programs.")]
+Wait = Annotated[bool, typer.Option("--wait", "-w", help="Stay until it is done, and show progress.")]
+Timeout = Annotated[float, typer.Option(metavar="SECONDS", min=0, help="How long to wait at most.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+_WHICH = {"metavar": "WORKSPACE", "help": "Name, id or beginning of an id."}
+Which = Annotated[str, typer.Argument(autocompletion=names, **_WHICH)]
+WhichDeleted = Annotated[str, typer.Argument(autocompletion=deleted_names, **_WHICH)]

@@ -9,8 +9,7 @@ from codehub.cli import contexts, present
 from codehub.cli.client import Client, Json, segment
 from codehub.cli.exits import USAGE
 from codehub.cli.failures import ClientFailed
-from codehub.cli.finding import chosen
-from codehub.cli.options import AsJson, Yes
+from codehub.cli.lookup import AsJson, Yes, chosen
 from codehub.domain.errors import ErrorReason
 from codehub.domain.workspace import Phase, RecoverAction
 

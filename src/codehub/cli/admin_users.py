@@ -12,9 +12,8 @@ from codehub.cli import contexts, present
 from codehub.cli.client import Client, Json
 from codehub.cli.exits import FAILED, USAGE
 from codehub.cli.failures import ClientFailed
-from codehub.cli.finding import chosen
 from codehub.cli.login import own_password
-from codehub.cli.options import AsJson
+from codehub.cli.lookup import AsJson, chosen
 from codehub.domain.identity import Role
 
 users = typer.Typer(

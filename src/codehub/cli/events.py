@@ -6,8 +6,7 @@ import typer
 
 from codehub.cli import contexts, present
 from codehub.cli.client import Client
-from codehub.cli.finding import find, whole_id
-from codehub.cli.options import AsJson, Which
+from codehub.cli.lookup import AsJson, Which, find, whole_id
 
 
 def register(app: typer.Typer) -> None:
