@@ -22,19 +22,19 @@ from codehub.adapters.memory import (
     MemoryRuntime,
 )
 from codehub.adapters.system import RandomIds, SystemClock
-from codehub.domain.admission import Limits as Admission
+from codehub.domain.admission import RunningLimits as Admission
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.accounts import NewUser
 from codehub.ports.runtime import Endpoint, Inside
 from codehub.ports.stores import Actor
 from codehub.proxy.access.addresses import Addresses
 from codehub.proxy.access.session_cache import VISIT_COOKIE
-from codehub.proxy.app import DoorParts, FrontDoor
-from codehub.proxy.http.limits import Limits
+from codehub.proxy.app import ProxyApp, ProxyParts
+from codehub.proxy.http.limits import ProxyLimits
 from codehub.usecases.identity import Identity
-from codehub.usecases.revocations import Announcements
-from codehub.usecases.workspace_access import Entrance, Visitor
-from codehub.usecases.workspace_commands import RunningSlots, Wishes
+from codehub.usecases.revocations import Revocations
+from codehub.usecases.workspace_access import Visitor, WorkspaceAccess
+from codehub.usecases.workspace_commands import RunningSlots, WorkspaceCommands
 
 PEOPLE = 8
 ACTOR = Actor("bench")
@@ -59,11 +59,13 @@ class Town:
         self.database, self.bus = MemoryDatabase(), MemoryBus()
         self.people = MemoryDirectory(self.database.world.people)
         accounts, audit = self.people.accounts(), self.people.audit()
-        tries, announcements = self.people.sign_in_tries(), Announcements(self.bus)
+        tries, announcements = self.people.sign_in_tries(), Revocations(self.bus)
         identity = Identity(accounts, tries, audit, MemoryPasswords(), announcements, RandomIds())
         views, limits = self.database.views(), Admission()
-        wishes, slots = Wishes(self.database.specs(), limits), RunningSlots(views, limits)
-        self.entrance = Entrance(identity, self.people.tickets(), self.people.visits(), views, wishes, slots, audit)
+        wishes, slots = WorkspaceCommands(self.database.specs(), limits), RunningSlots(views, limits)
+        self.entrance = WorkspaceAccess(
+            identity, self.people.tickets(), self.people.visits(), views, wishes, slots, audit
+        )
 
     async def settle(self, name: str) -> tuple[str, str]:
         """(the host of a workspace, the cookie of its owner's visit)"""
@@ -87,8 +89,8 @@ class Town:
         assert entered is not None
         return f"{name}.localhost:8000", f"{VISIT_COOKIE}={entered[1]}"
 
-    def door(self, upstream: int, ide: Endpoint | None = None) -> FrontDoor:
-        parts = DoorParts(
+    def door(self, upstream: int, ide: Endpoint | None = None) -> ProxyApp:
+        parts = ProxyParts(
             entrance=self.entrance,
             views=self.database.views(),
             runtime=OneUpstream(ide or Endpoint(host="127.0.0.1", port=upstream)),
@@ -100,7 +102,7 @@ class Town:
             api=Endpoint(host="127.0.0.1", port=upstream),
             by_path=True,
         )
-        return FrontDoor(parts, Limits(per_target=8192))
+        return ProxyApp(parts, ProxyLimits(per_target=8192))
 
 
 async def serve(upstream: int, ide: Endpoint | None) -> None:

@@ -11,17 +11,19 @@ import time
 from uuid import UUID
 
 from codehub.adapters.postgres import PostgresDatabase
-from codehub.domain.admission import Limits
+from codehub.domain.admission import RunningLimits
 from codehub.domain.workspace import Desired
 from codehub.ports.stores import Actor
-from codehub.usecases.workspace_commands import Wishes
+from codehub.usecases.workspace_commands import WorkspaceCommands
 
 CONNECTIONS = 10
 
 
 async def wish(url: str, rate: float) -> None:
     async with await PostgresDatabase.open(url, pool_size=CONNECTIONS) as database:
-        wishes = Wishes(database.specs(), Limits(max_running_per_user=10**6, max_running_global=10**6))
+        wishes = WorkspaceCommands(
+            database.specs(), RunningLimits(max_running_per_user=10**6, max_running_global=10**6)
+        )
         async with database.sessions.reading() as connection:
             waiting: list[UUID] = [r["id"] for r in await connection.fetch("SELECT id FROM workspaces ORDER BY name")]
         at_once = asyncio.Semaphore(CONNECTIONS)

@@ -27,14 +27,14 @@ from sqlalchemy import make_url
 
 from bench._fleet import Fleet, insert, pending
 from codehub.adapters.embedded import embedded_postgres, embedded_redis
-from codehub.adapters.memory import MemoryArchives, MemoryJobs, MemoryNotifier, MemoryRuntime, Wire
+from codehub.adapters.memory import MemoryArchives, MemoryJobs, MemoryNotifier, MemoryRuntime, Network
 from codehub.adapters.postgres import PostgresDatabase
 from codehub.adapters.postgres.connections import plain_address
 from codehub.adapters.postgres.migration import migrate
 from codehub.adapters.redis import RedisConnection
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.coordinator.observer import PassReport
-from codehub.coordinator.process import Coordinator, Outside, Reign
+from codehub.coordinator.process import Coordinator, Dependencies, LeaderTerm
 from codehub.coordinator.tuning import Tuning
 from codehub.telemetry import Metrics, configure_logging
 
@@ -105,7 +105,7 @@ class Results:
     wishes: list[WishRow] = field(default_factory=list)
 
 
-class FirstEffects(Wire):
+class FirstEffects(Network):
     """Notes when each workspace was first touched."""
 
     def __init__(self) -> None:
@@ -133,12 +133,12 @@ class Servers:
         return url
 
     @asynccontextmanager
-    async def outside(self, url: str, runtime: MemoryRuntime, archives: MemoryArchives) -> AsyncIterator[Outside]:
+    async def outside(self, url: str, runtime: MemoryRuntime, archives: MemoryArchives) -> AsyncIterator[Dependencies]:
         async with AsyncExitStack() as stack:
             database = await stack.enter_async_context(await PostgresDatabase.open(url))
             redis = RedisConnection.open(self.redis_url)
             stack.push_async_callback(redis.close)
-            yield Outside(
+            yield Dependencies(
                 leadership=database.leadership(SystemClock()),
                 statuses=database.statuses,
                 specs=database.specs(),
@@ -191,15 +191,15 @@ async def measure_passes(servers: Servers, sizes: list[int], rounds: int) -> lis
     return found
 
 
-async def pass_rows(outside: Outside, size: int, rounds: int) -> tuple[PassRow, PassRow]:
+async def pass_rows(outside: Dependencies, size: int, rounds: int) -> tuple[PassRow, PassRow]:
     term = await outside.leadership.campaign("bench")
     try:
         last: PassReport | None = None
-        reign = Reign(term, outside, Tuning())
+        reign = LeaderTerm(term, outside, Tuning())
 
         async def first_pass() -> None:
             nonlocal last, reign
-            reign = Reign(term, outside, Tuning())
+            reign = LeaderTerm(term, outside, Tuning())
             last = await reign.observer.full_pass()
 
         async def steady_pass() -> None:

@@ -16,8 +16,8 @@ from uuid import uuid4
 
 import pytest
 
-from codehub.adapters.docker import DockerRuntime, Engine, Site
-from codehub.adapters.docker.network_isolation import Walls
+from codehub.adapters.docker import DockerRuntime, DockerSite, Engine
+from codehub.adapters.docker.network_isolation import NetworkIsolation
 from codehub.bootstrap.runtimes import engine_of
 from codehub.domain.naming import INSTALL_LABEL
 from codehub.settings import load_settings
@@ -56,13 +56,13 @@ def why_not() -> str | None:
 class DockerHouse:
     """A network with its walls. `site()`: another installation on it."""
 
-    here: Site
+    here: DockerSite
 
-    def site(self, image: str = TOY_IMAGE) -> Site:
+    def site(self, image: str = TOY_IMAGE) -> DockerSite:
         return replace(self.here, install_id=f"test-{uuid4().hex[:12]}", workspace_image=image)
 
-    def runtime(self, engine: Engine, site: Site, grace_seconds: int = 1) -> DockerRuntime:
-        standing = Walls(engine, self.here, ours=False)
+    def runtime(self, engine: Engine, site: DockerSite, grace_seconds: int = 1) -> DockerRuntime:
+        standing = NetworkIsolation(engine, self.here, ours=False)
         return DockerRuntime(engine, site, walls=standing, grace_seconds=grace_seconds)
 
 
@@ -73,7 +73,7 @@ def docker_house(service_loop: ServiceLoop) -> Iterator[DockerHouse]:
         pytest.skip(reason)
     _build_toys()
     name = f"codehub-test-{os.getpid()}"
-    here = Site(name, TOY_IMAGE, CODEHUB_IMAGE, name)
+    here = DockerSite(name, TOY_IMAGE, CODEHUB_IMAGE, name)
     service_loop.run(_walls(here, up=True))
     yield DockerHouse(here)
     service_loop.run(_walls(here, up=False))
@@ -100,10 +100,10 @@ async def sweep(engine: Engine, install_id: str) -> None:
         await engine.delete_volume(volume["Name"])
 
 
-async def _walls(site: Site, *, up: bool) -> None:
+async def _walls(site: DockerSite, *, up: bool) -> None:
     engine = engine_here()
     try:
-        walls = Walls(engine, site)
+        walls = NetworkIsolation(engine, site)
         await (walls.stand() if up else walls.take_down())
     finally:
         await engine.close()

@@ -20,28 +20,28 @@ from codehub.adapters.memory import (
     MemoryDirectory,
     MemoryPasswords,
     MemoryRuntime,
-    Wire,
+    Network,
 )
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.app import create_app
-from codehub.api.dependencies import ApiParts, Check, Site
+from codehub.api.dependencies import ApiParts, ReadinessCheck, SiteInfo
 from codehub.coordinator.gc_report import Survey
-from codehub.domain.admission import Limits
+from codehub.domain.admission import RunningLimits
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.gc_rules import Retention
-from codehub.domain.gc_safety import Envelope
+from codehub.domain.gc_safety import GcSafety
 from codehub.domain.identity import ALL_SCOPES, Caller, Role, Scope
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.workspace import Workspace
 from codehub.ports.accounts import NewUser
 from codehub.ports.stores import Actor
 from codehub.telemetry import Metrics
-from codehub.usecases.authorization import Looks
+from codehub.usecases.authorization import AccessAudit
 from codehub.usecases.identity import Identity, Tokens
 from codehub.usecases.lifecycle import Lifecycles
-from codehub.usecases.revocations import Announcements
-from codehub.usecases.users import People
-from codehub.usecases.workspace_commands import Creation, RunningSlots, Wishes
+from codehub.usecases.revocations import Revocations
+from codehub.usecases.users import Users
+from codehub.usecases.workspace_commands import Creation, RunningSlots, WorkspaceCommands
 
 ORIGIN = "http://hub.test"
 PASSWORD = "correct horse battery"
@@ -55,11 +55,11 @@ class Worlds:
     bus: MemoryBus
     archives: MemoryArchives
     runtime: MemoryRuntime
-    wire: Wire
+    wire: Network
 
     @classmethod
-    def fresh(cls, wire: Wire | None = None) -> "Worlds":
-        wire = wire or Wire()
+    def fresh(cls, wire: Network | None = None) -> "Worlds":
+        wire = wire or Network()
         return cls(
             MemoryDatabase(wire=wire), MemoryBus(wire=wire), MemoryArchives(wire=wire), MemoryRuntime(wire=wire), wire
         )
@@ -69,16 +69,16 @@ async def reported(survey: Survey) -> dict[str, Any]:
     return (await survey.report()).to_json()
 
 
-def parts_on(worlds: Worlds, limits: Limits | None = None, site: Site | None = None) -> ApiParts:
+def parts_on(worlds: Worlds, limits: RunningLimits | None = None, site: SiteInfo | None = None) -> ApiParts:
     database, bus, ids = worlds.database, worlds.bus, RandomIds()
     people = MemoryDirectory(database.world.people, worlds.wire)
-    accounts, passwords, announcements = people.accounts(), MemoryPasswords(), Announcements(bus)
-    limits = limits or Limits()
-    wishes, views = Wishes(database.specs(), limits), database.views()
-    survey = Survey(database.collector(), worlds.archives, worlds.runtime, Retention(), Envelope(), "test")
+    accounts, passwords, announcements = people.accounts(), MemoryPasswords(), Revocations(bus)
+    limits = limits or RunningLimits()
+    wishes, views = WorkspaceCommands(database.specs(), limits), database.views()
+    survey = Survey(database.collector(), worlds.archives, worlds.runtime, Retention(), GcSafety(), "test")
     return ApiParts(
         identity=Identity(accounts, people.sign_in_tries(), people.audit(), passwords, announcements, ids),
-        people=People(accounts, passwords, announcements, ids),
+        people=Users(accounts, passwords, announcements, ids),
         tokens=Tokens(accounts, announcements, ids),
         oidc=None,
         wishes=wishes,
@@ -90,15 +90,18 @@ def parts_on(worlds: Worlds, limits: Limits | None = None, site: Site | None = N
         templates=people.templates(),
         tickets=people.tickets(),
         audit=people.audit(),
-        looks=Looks(people.audit(), SystemClock()),
+        looks=AccessAudit(people.audit(), SystemClock()),
         collector=database.collector(),
         runtime=worlds.runtime,
         bus=bus,
         metrics=Metrics(),
         leader=database.leadership(SystemClock()).leader,
         gc_report=lambda: reported(survey),
-        checks={"postgresql": Check(views.now, required=True), "archives": Check(worlds.archives.inventory)},
-        site=site or Site(),
+        checks={
+            "postgresql": ReadinessCheck(views.now, required=True),
+            "archives": ReadinessCheck(worlds.archives.inventory),
+        },
+        site=site or SiteInfo(),
     )
 
 
@@ -119,7 +122,9 @@ class Person:
 
 
 class MemorySite:
-    def __init__(self, worlds: Worlds | None = None, limits: Limits | None = None, site: Site | None = None) -> None:
+    def __init__(
+        self, worlds: Worlds | None = None, limits: RunningLimits | None = None, site: SiteInfo | None = None
+    ) -> None:
         self.worlds = worlds or Worlds.fresh()
         self.parts = parts_on(self.worlds, limits, site)
         self.app: FastAPI = create_app(self.parts)
@@ -170,7 +175,7 @@ class MemorySite:
 
 @asynccontextmanager
 async def memory_site(
-    worlds: Worlds | None = None, limits: Limits | None = None, site: Site | None = None
+    worlds: Worlds | None = None, limits: RunningLimits | None = None, site: SiteInfo | None = None
 ) -> AsyncIterator[MemorySite]:
     opened = MemorySite(worlds, limits, site)
     try:

@@ -11,7 +11,7 @@ import pytest
 
 from codehub.adapters.system import SystemClock
 from codehub.api.schemas import Workspace as Shape
-from codehub.domain.admission import Limits
+from codehub.domain.admission import RunningLimits
 from codehub.domain.workspace import Desired, Operation, Phase, Progress
 from tests.api.site import MemorySite, Person, Worlds, memory_site
 from tests.rows import NOW, OP_ID, broken
@@ -341,7 +341,7 @@ async def test_many_at_once_never_exceed_the_limit(site: MemorySite, ann: Person
 
 
 async def test_the_whole_installation_has_a_limit_too() -> None:
-    async with memory_site(limits=Limits(5, 2)) as site:
+    async with memory_site(limits=RunningLimits(5, 2)) as site:
         ann, bob = await site.person("ann"), await site.person("bob")
         await ann.create("one")
         await bob.create("two")
@@ -350,7 +350,7 @@ async def test_the_whole_installation_has_a_limit_too() -> None:
 
 
 async def test_a_person_has_so_many_workspaces_and_the_deleted_do_not_count() -> None:
-    async with memory_site(limits=Limits(max_workspaces_per_user=3)) as site:
+    async with memory_site(limits=RunningLimits(max_workspaces_per_user=3)) as site:
         ann, bob = await site.person("ann"), await site.person("bob")
         asked = [{"name": f"w{number}", "desired_state": "STANDBY"} for number in range(10)]
         answers = await asyncio.gather(*(ann.http.post("/api/v1/workspaces", json=body) for body in asked))
@@ -367,7 +367,7 @@ async def test_a_person_has_so_many_workspaces_and_the_deleted_do_not_count() ->
 
 
 async def test_a_create_sent_again_at_the_limit_is_still_the_same_one() -> None:
-    async with memory_site(limits=Limits(max_workspaces_per_user=1)) as small:
+    async with memory_site(limits=RunningLimits(max_workspaces_per_user=1)) as small:
         ann = await small.person("ann")
         body, headers = {"name": "one"}, {"Idempotency-Key": "k"}
         first = await ann.http.post("/api/v1/workspaces", json=body, headers=headers)
@@ -376,7 +376,7 @@ async def test_a_create_sent_again_at_the_limit_is_still_the_same_one() -> None:
 
 
 async def test_no_limit_of_workspaces_is_none() -> None:
-    async with memory_site(limits=Limits(max_workspaces_per_user=0)) as site:
+    async with memory_site(limits=RunningLimits(max_workspaces_per_user=0)) as site:
         ann = await site.person("ann")
         for number in range(3):
             await ann.create(f"w{number}", desired_state="STANDBY")

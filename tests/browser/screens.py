@@ -18,7 +18,7 @@ from playwright.async_api import Page
 from codehub.domain.errors import ErrorReason
 from codehub.domain.history import Minute
 from codehub.domain.identity import Role
-from codehub.domain.ledger import Entry, Kind
+from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.naming import archive_key
 from codehub.domain.workspace import Desired, Operation, Phase
 from codehub.ports.archives import StoredObject
@@ -55,18 +55,18 @@ async def play(stage: Stage) -> Cast:
     )
     stage.told(
         running,
-        (9_000, "ann", Kind.CREATED, None, Desired.RUNNING, "", "web-shop"),
-        (8_999, "controller", Kind.OPERATION_BEGAN, Operation.NONE, Operation.PROVISIONING, "", ""),
-        (8_998, "controller", Kind.PHASE, Phase.PENDING, Phase.STANDBY, "", ""),
-        (8_997, "controller", Kind.PHASE, Phase.STANDBY, Phase.RUNNING, "", ""),
-        (1_300, "ttl", Kind.WISH, Desired.RUNNING, Desired.STANDBY, "idle", ""),
-        (1_299, "controller", Kind.OPERATION_BEGAN, Operation.NONE, Operation.STOPPING, "", ""),
-        (1_298, "controller", Kind.OPERATION_ENDED, Operation.STOPPING, Operation.NONE, "", ""),
-        (1_298, "controller", Kind.PHASE, Phase.RUNNING, Phase.STANDBY, "", ""),
-        (121, "ann", Kind.WISH, Desired.STANDBY, Desired.RUNNING, "asked", ""),
-        (121, "controller", Kind.OPERATION_BEGAN, Operation.NONE, Operation.STARTING, "", ""),
-        (120.9, "controller", Kind.OPERATION_ENDED, Operation.STARTING, Operation.NONE, "", ""),
-        (120.9, "controller", Kind.PHASE, Phase.STANDBY, Phase.RUNNING, "", ""),
+        (9_000, "ann", LedgerKind.CREATED, None, Desired.RUNNING, "", "web-shop"),
+        (8_999, "controller", LedgerKind.OPERATION_BEGAN, Operation.NONE, Operation.PROVISIONING, "", ""),
+        (8_998, "controller", LedgerKind.PHASE, Phase.PENDING, Phase.STANDBY, "", ""),
+        (8_997, "controller", LedgerKind.PHASE, Phase.STANDBY, Phase.RUNNING, "", ""),
+        (1_300, "ttl", LedgerKind.WISH, Desired.RUNNING, Desired.STANDBY, "idle", ""),
+        (1_299, "controller", LedgerKind.OPERATION_BEGAN, Operation.NONE, Operation.STOPPING, "", ""),
+        (1_298, "controller", LedgerKind.OPERATION_ENDED, Operation.STOPPING, Operation.NONE, "", ""),
+        (1_298, "controller", LedgerKind.PHASE, Phase.RUNNING, Phase.STANDBY, "", ""),
+        (121, "ann", LedgerKind.WISH, Desired.STANDBY, Desired.RUNNING, "asked", ""),
+        (121, "controller", LedgerKind.OPERATION_BEGAN, Operation.NONE, Operation.STARTING, "", ""),
+        (120.9, "controller", LedgerKind.OPERATION_ENDED, Operation.STARTING, Operation.NONE, "", ""),
+        (120.9, "controller", LedgerKind.PHASE, Phase.STANDBY, Phase.RUNNING, "", ""),
     )
     stage.put(
         "ann",
@@ -124,11 +124,11 @@ def _busy_day(stage: Stage) -> None:
         took, lasted = random.triangular(2, 14, 3), random.uniform(20, 110)
         ended = max(began - lasted, 1)
         for minutes, kind, before, after in (
-            (began + took / 60, Kind.OPERATION_BEGAN, Operation.NONE, Operation.STARTING),
-            (began, Kind.PHASE, Phase.STANDBY, Phase.RUNNING),
-            (ended, Kind.PHASE, Phase.RUNNING, Phase.STANDBY),
+            (began + took / 60, LedgerKind.OPERATION_BEGAN, Operation.NONE, Operation.STARTING),
+            (began, LedgerKind.PHASE, Phase.STANDBY, Phase.RUNNING),
+            (ended, LedgerKind.PHASE, Phase.RUNNING, Phase.STANDBY),
         ):
-            ledger.append(Entry(stage.ago(minutes=minutes), key, "controller", kind, before, after, "", None, ""))
+            ledger.append(LedgerEntry(stage.ago(minutes=minutes), key, "controller", kind, before, after, "", None, ""))
     ledger.sort(key=lambda entry: entry.at)
     swing = 1.0
     for minute in range(1, 24 * 60):

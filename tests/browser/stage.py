@@ -21,12 +21,12 @@ from codehub.api.app import create_app
 from codehub.api.server import bound, serve
 from codehub.coordinator.event_listener import EventListener
 from codehub.dashboard.files import dashboard
-from codehub.domain.admission import Limits
+from codehub.domain.admission import RunningLimits
 from codehub.domain.errors import ErrorInfo, ErrorReason
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import Role
 from codehub.domain.judge import ArchiveState
-from codehub.domain.ledger import Entry, Kind
+from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.naming import archive_key, slug_from
 from codehub.domain.workspace import (
     NO_ARCHIVE,
@@ -130,14 +130,14 @@ class Stage:
         now = self.worlds.database.world.rows[row.id]
         return self.worlds.database.world.put(now, replace(now, **fields), "controller", "test")
 
-    def told(self, row: Workspace, *story: tuple[float, str, Kind, object, object, str, str]) -> None:
+    def told(self, row: Workspace, *story: tuple[float, str, LedgerKind, object, object, str, str]) -> None:
         """(minutes ago, actor, kind, before, after, reason, message), oldest first; replaces what is there."""
         ledger = self.worlds.database.world.ledger
         ledger[:] = [entry for entry in ledger if entry.workspace_id != row.id]
         for minutes, actor, kind, before, after, reason, message in story:
             old = None if before is None else str(before)
             new = None if after is None else str(after)
-            ledger.append(Entry(self.ago(minutes=minutes), row.id, actor, kind, old, new, reason, None, message))
+            ledger.append(LedgerEntry(self.ago(minutes=minutes), row.id, actor, kind, old, new, reason, None, message))
 
     def point(self, row: Workspace, days: float, size: int, files: int, *, present: bool = False) -> UUID:
         op_id, at = uuid4(), self.ago(days=days)
@@ -189,7 +189,7 @@ def archiving(done: int, total: int, files: int) -> dict[str, Any]:
 @asynccontextmanager
 async def staged(browser: Browser) -> AsyncIterator[Stage]:
     worlds = Worlds.fresh()
-    parts = replace(parts_on(worlds, Limits(max_running_per_user=3)), pages=dashboard())
+    parts = replace(parts_on(worlds, RunningLimits(max_running_per_user=3)), pages=dashboard())
     app = create_app(parts)
     listening = bound("127.0.0.1", 0)
     up = asyncio.Event()

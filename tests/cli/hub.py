@@ -14,12 +14,12 @@ from uuid import uuid4
 
 from codehub.adapters.memory import MemoryActivity, MemoryJobs, MemoryNotifier
 from codehub.adapters.memory.archives import StoredArchive, StoredEntry
-from codehub.adapters.memory.jobs import JobWorld
+from codehub.adapters.memory.jobs import JobsState
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.server import bound, serve
-from codehub.coordinator.process import Coordinator, Outside
+from codehub.coordinator.process import Coordinator, Dependencies
 from codehub.coordinator.tuning import Tuning
-from codehub.domain.admission import Limits
+from codehub.domain.admission import RunningLimits
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import Role
 from codehub.domain.workspace import Workspace
@@ -37,7 +37,7 @@ class Hub:
     site: MemorySite
     url: str
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: RunningLimits | None = None) -> None:
         self._limits = limits
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="hub", daemon=True)
@@ -87,7 +87,7 @@ class Hub:
     async def _coordinate(self) -> None:
         worlds, clock = self.site.worlds, SystemClock()
         database, runtime, archives = worlds.database, worlds.runtime, worlds.archives
-        outside = Outside(
+        outside = Dependencies(
             leadership=database.leadership(clock),
             statuses=database.statuses,
             specs=database.specs(),
@@ -99,7 +99,7 @@ class Hub:
             bus=worlds.bus,
             activity=MemoryActivity(worlds.bus.world, worlds.wire),
             runtime=runtime,
-            jobs=MemoryJobs(runtime, archives, JobWorld(runtime.world, archives.world, clock), worlds.wire),
+            jobs=MemoryJobs(runtime, archives, JobsState(runtime.world, archives.world, clock), worlds.wire),
             archives=archives,
             notifier=MemoryNotifier(),
             clock=clock,
@@ -143,7 +143,7 @@ class Hub:
 
 
 @contextmanager
-def serving(limits: Limits | None = None) -> Iterator[Hub]:
+def serving(limits: RunningLimits | None = None) -> Iterator[Hub]:
     hub = Hub(limits)
     try:
         hub.open()

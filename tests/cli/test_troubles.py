@@ -6,7 +6,7 @@ import pytest
 
 from codehub.cli import client
 from codehub.cli.exits import FAILED, UNREACHABLE
-from codehub.domain.admission import Limits
+from codehub.domain.admission import RunningLimits
 from tests.cli.hub import Hub, serving
 from tests.cli.strange_servers import answering, http
 from tests.cli.terminal import Terminal
@@ -104,7 +104,7 @@ def test_one_field_is_said_once(ann: Terminal) -> None:
 
 
 def test_a_limit_says_who_holds_the_slots(terminal: Terminal) -> None:
-    with serving(Limits(2, 10)) as hub:
+    with serving(RunningLimits(2, 10)) as hub:
         terminal.set(CODEHUB_URL=hub.url, CODEHUB_TOKEN=hub.token())
         for name in ("one", "two"):
             terminal.done("ws", "create", name)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from codehub.domain.admission import Limits, Slots, admit
+from codehub.domain.admission import RunningLimits, Slots, admit
 from codehub.domain.errors import ErrorReason, Refused
 from codehub.domain.gc_rules import Thing, ThingKind
 from codehub.domain.workspace import (
@@ -30,7 +30,7 @@ from tests.contracts.databases import Database, Decide, RealClock, fresh, restor
 from tests.rows import NOW, error_info
 
 FAR = datetime(2099, 1, 1, tzinfo=UTC)
-LIMITS = Limits(max_running_per_user=2, max_running_global=3)
+LIMITS = RunningLimits(max_running_per_user=2, max_running_global=3)
 NAMES = ("demo", "Demo", "other", "OTHER", "third")
 SLUGS = tuple(f"slug-{n}" for n in range(12))
 

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Protocol
 from uuid import UUID
 
-from codehub.adapters.docker import DockerJobs, DockerRuntime, Engine, Site
+from codehub.adapters.docker import DockerJobs, DockerRuntime, DockerSite, Engine
 from codehub.adapters.docker.jobs import PROGRAM as JOB_PROGRAM
 from codehub.adapters.docker.jobs import job_store
 from codehub.adapters.memory import MemoryArchives, MemoryJobs, MemoryRuntime
-from codehub.adapters.memory.archives import ArchiveWorld
-from codehub.adapters.memory.jobs import JobWorld
-from codehub.adapters.memory.runtime import RuntimeWorld
+from codehub.adapters.memory.archives import ArchivesState
+from codehub.adapters.memory.jobs import JobsState
+from codehub.adapters.memory.runtime import RuntimeState
 from codehub.adapters.object_store.archives import ObjectArchives
 from codehub.adapters.process import ProcessJobs, ProcessRuntime
 from codehub.adapters.process.jobs import PROGRAM
@@ -70,10 +70,10 @@ class Place(Protocol):
 
 class MemoryPlace:
     def __init__(self) -> None:
-        self.world = RuntimeWorld()
-        self._archives = ArchiveWorld()
+        self.world = RuntimeState()
+        self._archives = ArchivesState()
         first = MemoryJobs(self.runtime(), self.archives())
-        self._jobs: JobWorld = first.world
+        self._jobs: JobsState = first.world
         self._first = first
 
     def runtime(self) -> MemoryRuntime:
@@ -191,7 +191,7 @@ class ProcessPlace:
 class DockerPlace:
     """Each view has an engine's connection of its own, as each coordinator has."""
 
-    def __init__(self, house: DockerHouse, directory: Path, site: Site | None = None) -> None:
+    def __init__(self, house: DockerHouse, directory: Path, site: DockerSite | None = None) -> None:
         self.house = house
         self.site = site or house.site()
         self._store = directory / "archives"
@@ -203,14 +203,14 @@ class DockerPlace:
         self._engines.append(engine_here())
         return self._engines[-1]
 
-    def runtime(self, site: Site | None = None, grace_seconds: int = 1) -> DockerRuntime:
+    def runtime(self, site: DockerSite | None = None, grace_seconds: int = 1) -> DockerRuntime:
         self._runtimes.append(self.house.runtime(self.engine(), site or self.site, grace_seconds))
         return self._runtimes[-1]
 
     def archives(self) -> ObjectArchives:
         return self._archives
 
-    def jobs(self, *program: str, site: Site | None = None) -> DockerJobs:
+    def jobs(self, *program: str, site: DockerSite | None = None) -> DockerJobs:
         store = job_store(self._store.as_uri(), os.environ)
         return DockerJobs(self.runtime(site), store, program=program or JOB_PROGRAM)
 

@@ -11,7 +11,7 @@ import obstore
 import pytest
 
 from codehub.adapters.memory import MemoryArchives
-from codehub.adapters.memory.archives import ArchiveWorld, StoredArchive
+from codehub.adapters.memory.archives import ArchivesState, StoredArchive
 from codehub.adapters.object_store.archives import ObjectArchives
 from codehub.domain.errors import Unreachable
 from codehub.domain.judge import ArchiveState
@@ -40,7 +40,7 @@ class Store(Protocol):
 
 class MemoryStore:
     def __init__(self) -> None:
-        self.world = ArchiveWorld()
+        self.world = ArchivesState()
         self.archives: Archives = MemoryArchives(self.world)
 
     def begin(self, key: str) -> None:

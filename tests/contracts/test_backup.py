@@ -21,7 +21,7 @@ import zstandard
 
 from codehub.adapters.backup import MANIFEST, back_up, checked_manifest, inspect, restore, settings_of
 from codehub.adapters.memory import MemoryArchives, MemoryRuntime
-from codehub.adapters.memory.archives import ArchiveWorld, StoredArchive
+from codehub.adapters.memory.archives import ArchivesState, StoredArchive
 from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch
 from codehub.adapters.postgres.backup import LEFT_OUT, Copying, Sink, Table
 from codehub.adapters.postgres.migration import migrate
@@ -29,7 +29,7 @@ from codehub.coordinator.gc_report import Survey
 from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import Refused, Stale
 from codehub.domain.gc_rules import Retention
-from codehub.domain.gc_safety import Envelope
+from codehub.domain.gc_safety import GcSafety
 from codehub.domain.identity import Scope
 from codehub.domain.workspace import Desired, Workspace
 from codehub.ports.accounts import NewToken, SessionRules, Ticket
@@ -388,11 +388,11 @@ async def test_what_is_newer_than_the_backup_is_not_swept(
     """An archive made after the backup is unknown to the restored database, and the collector refuses to judge."""
     async with await PostgresDatabase.open(other_url) as other:
         await restore(other, other_url, backed_up, replace_all=False)
-        world = ArchiveWorld()
+        world = ArchivesState()
         later = datetime.now(UTC) + timedelta(hours=1.5)
         known = (await other.collector().read()).workspaces[0].id
         world.objects[f"{known}/{uuid4()}/home.tar.zst"] = StoredArchive((1,), later, committed=True)
-        survey = Survey(other.collector(), MemoryArchives(world), MemoryRuntime(), Retention(), Envelope(), "test")
+        survey = Survey(other.collector(), MemoryArchives(world), MemoryRuntime(), Retention(), GcSafety(), "test")
         report = await survey.report()
         assert len(report.candidates) == 1
         assert {"ledger-behind", "restored"} <= {refusal.check for refusal in report.refusals}

@@ -12,13 +12,13 @@ import pytest
 from codehub.adapters.memory import MemoryDatabase
 from codehub.adapters.postgres import PostgresDatabase
 from codehub.domain import naming, operations
-from codehub.domain.admission import Limits
+from codehub.domain.admission import RunningLimits
 from codehub.domain.errors import BackendError, Conflict, Stale
 from codehub.domain.gc_rules import RestorePoint, Thing, ThingKind
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.collector import REQUEST_LIVES_SECONDS
 from codehub.ports.stores import Actor
-from codehub.usecases.workspace_commands import Wishes
+from codehub.usecases.workspace_commands import WorkspaceCommands
 from tests.contracts.databases import ANN, Database, epoch_of, new_term, restore_point, setting, stored
 from tests.contracts.patience import eventually
 from tests.contracts.test_schema import ask
@@ -239,8 +239,8 @@ async def test_a_request_that_nobody_took_in_time_is_void(
 # ── the purge ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def wishes(database: Database) -> Wishes:
-    return Wishes(database.specs(), Limits())
+def wishes(database: Database) -> WorkspaceCommands:
+    return WorkspaceCommands(database.specs(), RunningLimits())
 
 
 async def test_a_purge_closes_the_way_back(database: Database) -> None:

@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from codehub.adapters.memory import MemoryContents
-from codehub.adapters.memory.archives import ArchiveWorld, StoredArchive, StoredEntry
+from codehub.adapters.memory.archives import ArchivesState, StoredArchive, StoredEntry
 from codehub.adapters.object_store.archives import ObjectArchives
 from codehub.adapters.object_store.contents import ObjectContents
 from codehub.domain.errors import BackendError, ErrorReason, Invalid, NotFound
@@ -24,7 +24,7 @@ from codehub.domain.naming import archive_key
 from codehub.job.archive import ArchiveRequest, archive
 from codehub.job.progress import Progress
 from codehub.job.store import open_store
-from codehub.ports.archives import ArchiveContents, Content, Entry, EntryKind, to_bytes, to_name
+from codehub.ports.archives import ArchiveContents, ArchiveEntry, Content, EntryKind, to_bytes, to_name
 from tests.contracts.s3 import BUCKET, credentials, rclone
 
 PREFIX = "team-a/homes-"
@@ -85,7 +85,7 @@ class Store(Protocol):
 
 class MemoryStore:
     def __init__(self) -> None:
-        self.world = ArchiveWorld()
+        self.world = ArchivesState()
         self.contents: ArchiveContents = MemoryContents(self.world)
 
     async def put(self, key: str, home: Home) -> None:
@@ -235,11 +235,11 @@ async def test_a_listing_shows_what_is_directly_inside_folders_first(store: Stor
     inside = await store.contents.tree(key, "a")
     assert inside.path == "a"
     assert inside.entries == (
-        Entry("inner", EntryKind.FOLDER, 0, 0o700, MTIME),
-        Entry("empty", EntryKind.FILE, 0, 0o640, MTIME),
-        Entry("notes.txt", EntryKind.FILE, 6, 0o600, MTIME),
-        Entry("out", EntryKind.LINK, 0, 0o777, MTIME, "/etc/passwd"),
-        Entry("pipe", EntryKind.FIFO, 0, 0o600, MTIME),
+        ArchiveEntry("inner", EntryKind.FOLDER, 0, 0o700, MTIME),
+        ArchiveEntry("empty", EntryKind.FILE, 0, 0o640, MTIME),
+        ArchiveEntry("notes.txt", EntryKind.FILE, 6, 0o600, MTIME),
+        ArchiveEntry("out", EntryKind.LINK, 0, 0o777, MTIME, "/etc/passwd"),
+        ArchiveEntry("pipe", EntryKind.FIFO, 0, 0o600, MTIME),
     )
     [large] = (await store.contents.tree(key, "a/inner")).entries
     assert (large.name, large.size) == ("large.bin", len(LARGE))

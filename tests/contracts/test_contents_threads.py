@@ -13,7 +13,7 @@ import pytest
 from codehub.adapters.object_store.contents import ObjectContents
 from codehub.adapters.object_store.extract import Gone, threaded
 from codehub.adapters.object_store.index import ArchiveIndex, Children, IndexBuilder
-from codehub.adapters.object_store.index_cache import Allowance, IndexShelf
+from codehub.adapters.object_store.index_cache import Allowance, IndexCache
 from codehub.domain.errors import Unreachable
 from codehub.job.errors import JobFailed
 from codehub.job.tar_format import DIRECTORY, HARD_LINK, REGULAR, Member
@@ -244,12 +244,12 @@ def bytes_of(*entries: int) -> int:
 
 async def test_the_shelf_keeps_the_last_used_within_its_bound() -> None:
     maker = Maker()
-    shelf = IndexShelf(maker, bytes_of(4000, 5000) + (3 << 20), most_at_once=4)
+    shelf = IndexCache(maker, bytes_of(4000, 5000) + (3 << 20), most_at_once=4)
     for key in ("4000", "5000", "4000", "2000", "5000"):
         assert len(await shelf.get(key, turn="ann")) == int(key)
         assert shelf.memory.taken <= shelf.memory.most
     assert shelf.memory.taken == bytes_of(4000, 5000, 2000), "there was room for all"
-    smaller = IndexShelf(maker, bytes_of(6000) * 2, most_at_once=4)  # half of it for the one that is made
+    smaller = IndexCache(maker, bytes_of(6000) * 2, most_at_once=4)  # half of it for the one that is made
     maker.made.clear()
     for key in ("4000", "5000", "4000", "2000", "5000"):
         assert len(await smaller.get(key, turn="ann")) == int(key)
@@ -259,7 +259,7 @@ async def test_the_shelf_keeps_the_last_used_within_its_bound() -> None:
 
 async def test_one_that_is_larger_than_half_of_the_memory_is_refused_and_costs_nothing() -> None:
     maker = Maker()
-    shelf = IndexShelf(maker, bytes_of(4000) * 3, most_at_once=4)
+    shelf = IndexCache(maker, bytes_of(4000) * 3, most_at_once=4)
     with pytest.raises(JobFailed, match="too many files to browse"):
         await shelf.get("9000", turn="ann")
     assert shelf.memory.taken == 0
@@ -268,7 +268,7 @@ async def test_one_that_is_larger_than_half_of_the_memory_is_refused_and_costs_n
 
 async def test_what_is_still_read_counts_until_its_reader_is_done() -> None:
     maker = Maker()
-    shelf = IndexShelf(maker, bytes_of(4000) * 2 + 100, most_at_once=4)
+    shelf = IndexCache(maker, bytes_of(4000) * 2 + 100, most_at_once=4)
     reading = [await shelf.get("4000", turn="ann")]
     shelf.forget("4000")
     assert shelf.memory.taken == bytes_of(4000)
@@ -279,7 +279,7 @@ async def test_what_is_still_read_counts_until_its_reader_is_done() -> None:
 
 async def test_a_failure_is_told_to_all_who_wait_and_not_kept() -> None:
     maker = Maker()
-    shelf = IndexShelf(maker, most_bytes=1 << 20, most_at_once=4)
+    shelf = IndexCache(maker, most_bytes=1 << 20, most_at_once=4)
     outcomes = await asyncio.gather(*(shelf.get("broken", turn="ann") for _ in range(3)), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [Unreachable] * 3
     with pytest.raises(Unreachable):
@@ -290,7 +290,7 @@ async def test_a_failure_is_told_to_all_who_wait_and_not_kept() -> None:
 async def test_it_is_made_while_anybody_waits_and_no_longer() -> None:
     maker = Maker()
     maker.let.clear()
-    shelf = IndexShelf(maker, most_bytes=1 << 20, most_at_once=4)
+    shelf = IndexCache(maker, most_bytes=1 << 20, most_at_once=4)
     first, second = (asyncio.create_task(shelf.get("7", turn="ann")) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
@@ -319,7 +319,7 @@ async def test_only_so_many_are_made_at_once() -> None:
         finally:
             running -= 1
 
-    shelf = IndexShelf(make, most_bytes=1 << 20, most_at_once=2)
+    shelf = IndexCache(make, most_bytes=1 << 20, most_at_once=2)
     asked = [asyncio.create_task(shelf.get(str(number), turn=str(number))) for number in range(1, 8)]
     for _ in range(20):
         await asyncio.sleep(0)
@@ -338,7 +338,7 @@ async def test_one_owner_takes_one_place_only() -> None:
         await let.wait()
         return index_of(1)
 
-    shelf = IndexShelf(make, most_bytes=1 << 20, most_at_once=4)
+    shelf = IndexCache(make, most_bytes=1 << 20, most_at_once=4)
     greedy = [f"homes/greedy-{number}/op/home.tar.zst" for number in range(4)]
     greedy += [f"homes/greedy-0/op-{number}/home.tar.zst" for number in range(2)]
     asked = [asyncio.create_task(shelf.get(key, turn="greedy")) for key in greedy]

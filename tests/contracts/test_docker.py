@@ -9,11 +9,11 @@ from uuid import UUID, uuid4
 import pytest
 
 from codehub.adapters.docker import DockerRuntime, Engine, payloads
-from codehub.adapters.docker.orphans import Leftovers
+from codehub.adapters.docker.orphans import Orphans
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.naming import INSTALL_LABEL, archive_key, container_name, job_name, volume_name
 from codehub.ports.jobs import JobKind, JobSpec, JobState
-from codehub.ports.runtime import ContainerSpec, Share
+from codehub.ports.runtime import ContainerSpec, Resources
 from tests.contracts.patience import eventually
 from tests.contracts.places import DockerPlace
 from tests.docker_engine import DockerHouse
@@ -37,7 +37,7 @@ def runtime(place: DockerPlace) -> DockerRuntime:
 async def spec(runtime: DockerRuntime) -> ContainerSpec:
     key = uuid4()
     await runtime.create_volume(key, volume_name(key, 1))
-    return ContainerSpec(key, volume_name(key, 1), "", {}, Share(memory_bytes=64 << 20))
+    return ContainerSpec(key, volume_name(key, 1), "", {}, Resources(memory_bytes=64 << 20))
 
 
 async def payload_of(runtime: DockerRuntime, spec: ContainerSpec) -> payloads.Payload:
@@ -111,7 +111,7 @@ async def test_more_processors_than_there_are_limit_nothing(runtime: DockerRunti
     """A template from a larger machine, or our own default on a smaller one: the engine refuses it, we do not."""
     there = (await runtime.capacity()).cpu
     assert there is not None
-    generous = ContainerSpec(spec.workspace_id, spec.volume, "", {}, Share(cpu=1000.0, memory_bytes=64 << 20))
+    generous = ContainerSpec(spec.workspace_id, spec.volume, "", {}, Resources(cpu=1000.0, memory_bytes=64 << 20))
     await runtime.start_container(generous)
     found = await runtime.engine.container(container_name(spec.workspace_id))
     assert found is not None
@@ -139,7 +139,7 @@ async def test_what_somebody_who_was_killed_left_behind_is_removed_and_nothing_e
     await runtime.start_container(spec)
     busy = await docker.containers.create(payloads.walls(site, "sleep 60"), name=f"codehub-walls-{uuid4().hex[:8]}")
     await busy.start()
-    leftovers = Leftovers(engine, site, patience=1.0)
+    leftovers = Orphans(engine, site, patience=1.0)
     assert await leftovers.remove() == 0, "what is young may be waited for"
     await asyncio.sleep(1.0)
     assert await leftovers.remove() == 5
@@ -156,7 +156,7 @@ async def test_a_job_that_was_begun_is_no_leftover(
     jobs, op_id = place.jobs(), uuid4()
     key = archive_key("", spec.workspace_id, op_id)
     await jobs.start(JobSpec(spec.workspace_id, op_id, JobKind.ARCHIVE, spec.volume, key))
-    leftovers = Leftovers(runtime.engine, runtime.site, patience=0.0)
+    leftovers = Orphans(runtime.engine, runtime.site, patience=0.0)
     assert await leftovers.remove() == 0
 
     async def ended() -> bool:

@@ -16,7 +16,7 @@ from codehub.adapters.docker import engine as engine_module
 from codehub.adapters.docker.engine import doing
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable
 from codehub.domain.naming import volume_name
-from codehub.ports.runtime import ContainerSpec, Share
+from codehub.ports.runtime import ContainerSpec, Resources
 from tests.contracts.places import DockerPlace
 from tests.docker_engine import DockerHouse
 from tests.faulty_proxy import Break, BreakingProxy, breaking
@@ -86,7 +86,7 @@ def effects(runtime: DockerRuntime) -> dict[str, Callable[[], Awaitable[object]]
     """In an order in which each can be done once those before it were."""
     key = uuid4()
     volume = volume_name(key, 1)
-    spec = ContainerSpec(key, volume, "", {}, Share(memory_bytes=64 << 20))
+    spec = ContainerSpec(key, volume, "", {}, Resources(memory_bytes=64 << 20))
     return {
         "create the volume": lambda: runtime.create_volume(key, volume),
         "start": lambda: runtime.start_container(spec),

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from codehub.adapters.object_store.contents import ObjectContents
 from codehub.job.errors import ExitCode
 from codehub.job.volume import opened, remove_tree
-from codehub.ports.archives import ArchiveContents, Entry, EntryKind, to_bytes, to_name
+from codehub.ports.archives import ArchiveContents, ArchiveEntry, EntryKind, to_bytes, to_name
 from tests.contracts.s3 import BUCKET, credentials, rclone
 from tests.job.jobs import Desk
 from tests.job.test_round_trip import build, trees
@@ -45,8 +45,8 @@ def desk(request: pytest.FixtureRequest) -> Iterator[Desk]:
             yield desk
 
 
-async def walked(contents: ArchiveContents, key: str) -> dict[bytes, Entry]:
-    found: dict[bytes, Entry] = {}
+async def walked(contents: ArchiveContents, key: str) -> dict[bytes, ArchiveEntry]:
+    found: dict[bytes, ArchiveEntry] = {}
     folders = [""]
     while folders:
         folder = folders.pop()

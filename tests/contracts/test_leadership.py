@@ -14,8 +14,8 @@ import asyncpg
 import pytest
 from sqlalchemy import make_url
 
-from codehub.adapters.memory import Fault, FaultyWire, MemoryDatabase
-from codehub.adapters.memory.database import DatabaseWorld
+from codehub.adapters.memory import Fault, FaultyNetwork, MemoryDatabase
+from codehub.adapters.memory.database import DatabaseState
 from codehub.adapters.memory.fault_injection import Mishap
 from codehub.adapters.postgres import PostgresDatabase
 from codehub.adapters.postgres import statements as sql
@@ -45,11 +45,11 @@ class MemoryArena:
 
     def __init__(self) -> None:
         self.clock: Clock = RealClock(self.speed)
-        self._world = DatabaseWorld(now=lambda: DAY_ONE + timedelta(seconds=self.clock.monotonic()))
+        self._world = DatabaseState(now=lambda: DAY_ONE + timedelta(seconds=self.clock.monotonic()))
 
     async def contender(self) -> Contender:
         fault: list[Fault | None] = [None]
-        wire = FaultyWire(self.clock, lambda _name: fault[0])
+        wire = FaultyNetwork(self.clock, lambda _name: fault[0])
         database = MemoryDatabase(self._world, wire)
 
         def suffer(mishap: Mishap, seconds: float = 0.0) -> Callable[[], None]:

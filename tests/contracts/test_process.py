@@ -22,7 +22,7 @@ from codehub.adapters.process import ProcessRuntime, volumes
 from codehub.adapters.process.locks import holder
 from codehub.adapters.process.shim import RECORD, clear
 from codehub.adapters.process.table import stragglers
-from codehub.adapters.process.volumes import Identity
+from codehub.adapters.process.volumes import DirectoryIdentity
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.naming import archive_key, volume_name
 from codehub.job import volume
@@ -333,7 +333,7 @@ async def test_two_installations_in_one_directory_are_two_worlds(place: ProcessP
 
 def test_processes_that_begin_at_once_agree_on_one_identity(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as threads:
-        found = set(threads.map(lambda _: Identity(tmp_path, "here").read(), range(64)))
+        found = set(threads.map(lambda _: DirectoryIdentity(tmp_path, "here").read(), range(64)))
     assert len(found) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["identity"]
 

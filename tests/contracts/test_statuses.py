@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from codehub.domain.errors import ErrorReason, Stale
-from codehub.domain.ledger import Kind
+from codehub.domain.ledger import LedgerKind
 from codehub.domain.transitions import GIVES_UP_VOLUME
 from codehub.domain.workspace import (
     Condition,
@@ -196,11 +196,11 @@ async def test_record_is_explained_by_the_controller(database: Database) -> None
     await statuses.record(running, replace(running, operation=Operation.NONE, op_started_at=None, phase=Phase.STANDBY))
     entries = [(e.kind, e.actor, e.before, e.after, e.op_id) for e in await database.ledger().entries(row.id)]
     assert entries == [
-        (Kind.PHASE, "controller", "PENDING", "STANDBY", OP_ID),
-        (Kind.OPERATION_ENDED, "controller", "PROVISIONING", "NONE", OP_ID),
-        (Kind.OPERATION_BEGAN, "controller", "NONE", "PROVISIONING", OP_ID),
-        (Kind.WISH, "ann", "PENDING", "RUNNING", None),
-        (Kind.CREATED, "ann", None, "PENDING", None),
+        (LedgerKind.PHASE, "controller", "PENDING", "STANDBY", OP_ID),
+        (LedgerKind.OPERATION_ENDED, "controller", "PROVISIONING", "NONE", OP_ID),
+        (LedgerKind.OPERATION_BEGAN, "controller", "NONE", "PROVISIONING", OP_ID),
+        (LedgerKind.WISH, "ann", "PENDING", "RUNNING", None),
+        (LedgerKind.CREATED, "ann", None, "PENDING", None),
     ]
 
 
@@ -232,7 +232,7 @@ async def test_observations_are_written_and_explained(database: Database) -> Non
         assert found is not None
         assert found == replace(after, version=found.version, updated_at=found.updated_at)
     [entry, _created] = await database.ledger().entries(rows[0].id)
-    assert (entry.kind, entry.after) == (Kind.PHASE, "STANDBY")
+    assert (entry.kind, entry.after) == (LedgerKind.PHASE, "STANDBY")
     assert await database.statuses(0).record_observations([]) == 0
 
 

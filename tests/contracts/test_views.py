@@ -9,9 +9,9 @@ import pytest
 
 from codehub.adapters.memory import MemoryDatabase, MemoryDirectory
 from codehub.adapters.postgres import PostgresDatabase
-from codehub.domain.admission import Limits, Slots, admit
+from codehub.domain.admission import RunningLimits, Slots, admit
 from codehub.domain.errors import ErrorReason, LimitReached
-from codehub.domain.ledger import Kind
+from codehub.domain.ledger import LedgerKind
 from codehub.domain.template import Template
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.accounts import Accounts, NewUser, Templates
@@ -155,7 +155,7 @@ async def test_a_decision_sees_the_owner_s_own_limit(database: Database, account
     ann = await accounts.create_user(NewUser(uuid4(), "ann", max_running=1), Actor("test"))
 
     def running(row: Workspace, others: Slots, _now: datetime) -> Workspace:
-        admit(others, Limits(5, 100))
+        admit(others, RunningLimits(5, 100))
         return replace(row, desired_state=Desired.RUNNING)
 
     await database.specs().create(fresh(owner_id=ann.owner_id), running, ANN)
@@ -176,9 +176,11 @@ async def test_the_ledger_in_pages_and_by_kind(database: Database, views: Worksp
     newest, older = (await views.entries(row.id, 1))[0], await views.entries(row.id, 9, before=None)
     assert newest[1].after == "RUNNING"
     rest = await views.entries(row.id, 9, before=newest[0])
-    assert [entry.kind for _, entry in rest] == [Kind.WISH, Kind.CREATED]
+    assert [entry.kind for _, entry in rest] == [LedgerKind.WISH, LedgerKind.CREATED]
     assert older == [newest, *rest]
-    assert [entry.kind for _, entry in await views.entries(row.id, 9, kinds=[Kind.CREATED])] == [Kind.CREATED]
+    assert [entry.kind for _, entry in await views.entries(row.id, 9, kinds=[LedgerKind.CREATED])] == [
+        LedgerKind.CREATED
+    ]
 
 
 async def test_restore_points_and_leases(database: Database, views: WorkspaceViews) -> None:
@@ -208,8 +210,8 @@ async def test_a_day_holds_what_its_history_is_made_from(database: Database, vie
     day = await views.day()
     assert day.running == 1
     assert [(found.kind, found.before, found.after) for found in day.happenings] == [
-        (Kind.OPERATION_BEGAN, "NONE", "STARTING"),
-        (Kind.PHASE, "PENDING", "RUNNING"),
+        (LedgerKind.OPERATION_BEGAN, "NONE", "STARTING"),
+        (LedgerKind.PHASE, "PENDING", "RUNNING"),
     ]
     assert [found.workspace_id for found in day.happenings] == [row.id, row.id]
     assert day.archived == []

@@ -20,7 +20,7 @@ from codehub.coordinator.tuning import Tuning
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.judge import ArchiveState, ContainerSeen, Facts, judge
-from codehub.domain.ledger import Entry, Kind
+from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.plan import Policy
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction, Workspace
 from codehub.ports.jobs import JobState
@@ -34,12 +34,12 @@ MINE, NEIGHBOUR = UUID(int=1), UUID(int=2)
 BYTES = (11, 12, 13, 14)
 NEVER = 10**9
 FOLDS = {
-    Kind.PHASE: "phase",
-    Kind.OPERATION_BEGAN: "operation",
-    Kind.OPERATION_ENDED: "operation",
-    Kind.CREATED: "wish",
-    Kind.WISH: "wish",
-    Kind.ARCHIVE: "archive",
+    LedgerKind.PHASE: "phase",
+    LedgerKind.OPERATION_BEGAN: "operation",
+    LedgerKind.OPERATION_ENDED: "operation",
+    LedgerKind.CREATED: "wish",
+    LedgerKind.WISH: "wish",
+    LedgerKind.ARCHIVE: "archive",
 }
 CONVERGED_WITHIN = 90.0
 TUNING = Tuning(
@@ -116,7 +116,7 @@ class Setting:
     at: float
     epoch: int
     rows: Mapping[UUID, Workspace]
-    ledger: list[Entry]
+    ledger: list[LedgerEntry]
     points: Mapping[UUID, list[RestorePoint]]
     containers: Mapping[UUID, Container]
     volumes: Mapping[str, Volume]
@@ -337,7 +337,7 @@ class Performance:
             "archive": row.archive_key,
         }
         assert told == wanted, "the ledger does not explain the row"
-        began = [e.after for e in entries[self._told :] if e.kind is Kind.OPERATION_BEGAN]
+        began = [e.after for e in entries[self._told :] if e.kind is LedgerKind.OPERATION_BEGAN]
         assert began == list(self._scene.operations), "not these operations, once each"
 
     def _neighbour_is_unharmed(self) -> None:

@@ -19,12 +19,12 @@ from codehub.domain import naming
 from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import Conflict, Stale, Unreachable
 from codehub.domain.gc_rules import Retention, ThingKind
-from codehub.domain.gc_safety import Envelope
+from codehub.domain.gc_safety import GcSafety
 from codehub.domain.judge import ArchiveState
 from codehub.domain.workspace import Desired, HomeContext, Operation, Phase, Workspace
 from codehub.ports.archives import StoredObject
 from codehub.ports.collector import Restored
-from codehub.ports.stores import Remembered
+from codehub.ports.stores import BackendRecord
 from tests.coordinator.workshop import ANSWER_LOST, FAILS, PERSON, Workshop, began, in_virtual_time, now
 from tests.rows import (
     KEY,
@@ -378,7 +378,7 @@ async def test_a_volume_past_the_safe_point_goes_only_if_its_archive_can_be_read
 
 @in_virtual_time
 async def test_no_more_than_the_cap_goes_in_one_run_and_the_rest_in_the_next() -> None:
-    shop = await Workshop.open(replace(TUNING, envelope=Envelope(per_run=2)))
+    shop = await Workshop.open(replace(TUNING, envelope=GcSafety(per_run=2)))
     shop.place(archived(), archives={KEY: (1,)})
     for number in range(3):
         stray(shop, naming.archive_key("", WORKSPACE_ID, UUID(int=number)))
@@ -505,7 +505,7 @@ def old_database(shop: Workshop) -> None:
 def owned_by(shop: Workshop, owner: str) -> None:
     """And adopted so."""
     shop.worlds.archives.owner = owner
-    shop.worlds.database.worlds[Backend.ARCHIVES] = Remembered(owner, now())
+    shop.worlds.database.worlds[Backend.ARCHIVES] = BackendRecord(owner, now())
 
 
 def another_s_store(shop: Workshop) -> None:

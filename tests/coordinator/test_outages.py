@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from codehub.adapters.memory import Fault, FaultyWire
+from codehub.adapters.memory import Fault, FaultyNetwork
 from codehub.adapters.memory.fault_injection import BREAKS, Mishap
 from codehub.coordinator.tuning import Tuning
 from codehub.domain import naming
@@ -110,11 +110,11 @@ async def test_an_outage_inside_a_storage_job_burns_no_try(row: Workspace, way: 
     """The coordinator reaches the store all the while: only the job's own transfers break."""
     shop = await Workshop.open()
     shop.place(row, volume=HOME if row.home_store_key else None, archives={KEY: HOME} if row.archive_key else None)
-    shop.worlds.jobs.store = FaultyWire(shop.clock, lambda _name: Fault(way))
+    shop.worlds.jobs.store = FaultyNetwork(shop.clock, lambda _name: Fault(way))
     for _ in range(300):
         await asyncio.sleep(await shop.reconcile() or 1.0)
         assert (shop.row.phase is Phase.ERROR, shop.row.error_count) == (False, 0)
-    shop.worlds.jobs.store = FaultyWire(shop.clock, lambda _name: None)
+    shop.worlds.jobs.store = FaultyNetwork(shop.clock, lambda _name: None)
     await asyncio.sleep(20)
     await shop.converge()
     assert shop.row.phase.value == row.desired_state.value
@@ -129,12 +129,12 @@ async def test_the_deadline_of_a_storage_job_stands_still_while_the_store_is_out
     """Each job hangs for longer than half of the deadline before it says that the store is out."""
     shop = await Workshop.open(Tuning(policy=Policy(deadlines={Operation.ARCHIVING: 100})))
     shop.place(with_home(desired_state=Desired.ARCHIVED), volume=HOME)
-    shop.worlds.jobs.store = FaultyWire(shop.clock, lambda _name: Fault(Mishap.HANG), timeout=60)
+    shop.worlds.jobs.store = FaultyNetwork(shop.clock, lambda _name: Fault(Mishap.HANG), timeout=60)
     end = asyncio.get_running_loop().time() + 1000
     while asyncio.get_running_loop().time() < end:
         await asyncio.sleep(await shop.reconcile() or 1.0)
         assert shop.row.phase is Phase.STANDBY, shop.row.error_info
-    shop.worlds.jobs.store = FaultyWire(shop.clock, lambda _name: None)
+    shop.worlds.jobs.store = FaultyNetwork(shop.clock, lambda _name: None)
     await turn_until(shop, lambda row: row.phase is Phase.ARCHIVED)
 
 
@@ -203,7 +203,7 @@ async def test_an_archive_that_was_mended_is_taken_when_a_person_says_so() -> No
     assert shop.row.phase is Phase.RUNNING
 
 
-class WrongOnce(FaultyWire):
+class WrongOnce(FaultyNetwork):
     """The first reading comes back wrong, and every other as it should."""
 
     read = False

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from codehub.adapters.memory import MemoryBus
-from codehub.adapters.memory.fault_injection import Wire
+from codehub.adapters.memory.fault_injection import Network
 from codehub.coordinator.process import Coordinator
 from codehub.coordinator.tuning import Tuning
 from codehub.domain.workspace import Desired, Operation, Phase
@@ -111,7 +111,7 @@ async def test_the_database_may_be_away_when_it_starts() -> None:
     assert await it.reaches(ID, "RUNNING", 10)
 
 
-class Crashing(Wire):
+class Crashing(Network):
     """The named call meets a bug of ours, for a while."""
 
     def __init__(self, name: str, times: int, about: UUID | None = None) -> None:

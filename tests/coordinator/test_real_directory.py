@@ -8,9 +8,9 @@ import pytest
 
 from codehub.adapters.memory import MemoryArchives, MemoryDatabase, MemoryJobs, MemoryRuntime
 from codehub.adapters.object_store.archives import ObjectArchives
-from codehub.coordinator.backend_identity import Recognition
+from codehub.coordinator.backend_identity import BackendIdentityCheck
 from codehub.coordinator.backends import Backends, Breaker
-from codehub.domain.errors import AnotherWorld
+from codehub.domain.errors import WrongBackend
 from codehub.domain.judge import ArchiveState
 from codehub.telemetry import Metrics
 from tests.contracts.databases import RealClock
@@ -30,7 +30,7 @@ async def backends(archives: ObjectArchives) -> Backends:
     clock, metrics, runtime, database = RealClock(), Metrics(), MemoryRuntime(), MemoryDatabase()
     term = await database.leadership(clock).campaign("me")
     breakers = {name: Breaker(name, clock, metrics) for name in ("runtime", "jobs", "archives")}
-    recognition = Recognition(database.worlds(), term.epoch, clock, "this", PREFIX)
+    recognition = BackendIdentityCheck(database.worlds(), term.epoch, clock, "this", PREFIX)
     jobs = MemoryJobs(runtime, MemoryArchives())
     return Backends(runtime, jobs, archives, term, clock, breakers, recognition)
 
@@ -50,7 +50,7 @@ async def test_of_an_unmounted_directory_nothing_is_believed_and_nothing_is_put_
         outside.create_empty_archive(WORKSPACE_ID, PREFIX + OTHER_KEY),
         outside.recognise_all(),
     ):
-        with pytest.raises(AnotherWorld, match="Is its disk mounted"):
+        with pytest.raises(WrongBackend, match="Is its disk mounted"):
             await ask
     assert list(mount.iterdir()) == []
     mount.rmdir()
@@ -60,5 +60,5 @@ async def test_of_an_unmounted_directory_nothing_is_believed_and_nothing_is_put_
             try:
                 assert await outside.look(key) is ArchiveState.READABLE
                 break
-            except AnotherWorld:
+            except WrongBackend:
                 await asyncio.sleep(0.2)

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 import pytest
 
 from codehub.adapters.memory import MemoryDatabase
-from codehub.adapters.memory.runtime import RuntimeWorld
+from codehub.adapters.memory.runtime import RuntimeState
 from codehub.coordinator.tuning import Tuning
 from codehub.domain.backend_identity import Backend
-from codehub.domain.errors import AnotherWorld, CircuitOpen, Unreachable
+from codehub.domain.errors import CircuitOpen, Unreachable, WrongBackend
 from codehub.domain.workspace import Desired, Phase
 from tests.coordinator.test_gc_runner import collector
 from tests.coordinator.workshop import ANSWER_LOST, FAILS, PERSON, ScriptedWire, Workshop, in_virtual_time
@@ -134,7 +134,7 @@ async def test_a_store_unmounted_below_a_running_job_keeps_the_volume() -> None:
 async def test_no_empty_archive_is_made_in_an_unmounted_store() -> None:
     shop = await Workshop.open()
     with unmounted(shop):
-        with pytest.raises(AnotherWorld, match="without the mark codehub-owner"):
+        with pytest.raises(WrongBackend, match="without the mark codehub-owner"):
             await shop.backends.create_empty_archive(WORKSPACE_ID, KEY)
         assert shop.worlds.archives.objects == {}
 
@@ -146,7 +146,7 @@ async def test_the_first_leader_claims_the_store_and_the_next_ones_only_look() -
     await shop.term.resign()
     shop.worlds.archives.owner = None
     await shop.take_office()
-    with pytest.raises(AnotherWorld):
+    with pytest.raises(WrongBackend):
         await shop.backends.recognise_all()
     assert "archives.claim" not in shop.wire.calls
     assert shop.worlds.archives.owner is None
@@ -206,7 +206,7 @@ async def test_a_world_that_changes_after_a_silence_is_looked_at_first() -> None
     shop.wire.faults.clear()
     with elsewhere(shop):
         shop.wire.calls.clear()
-        with pytest.raises(AnotherWorld):
+        with pytest.raises(WrongBackend):
             await shop.backends.create_volume(WORKSPACE_ID, VOLUME)
         assert shop.wire.calls == ["runtime.identity", "db.worlds"]
 
@@ -214,7 +214,7 @@ async def test_a_world_that_changes_after_a_silence_is_looked_at_first() -> None
 @in_virtual_time
 async def test_nothing_is_collected_in_another_world() -> None:
     shop = await Workshop.open()
-    with elsewhere(shop), pytest.raises(AnotherWorld, match="the runtime is not the one that holds"):
+    with elsewhere(shop), pytest.raises(WrongBackend, match="the runtime is not the one that holds"):
         await collector(shop).run()
 
 
@@ -234,7 +234,7 @@ async def test_a_refusal_is_not_asked_for_again_at_once() -> None:
 async def test_what_an_operator_forgets_is_adopted_anew_within_the_term() -> None:
     shop = await Workshop.open()
     with elsewhere(shop):
-        with pytest.raises(AnotherWorld, match="codehub admin backends --forget runtime"):
+        with pytest.raises(WrongBackend, match="codehub admin backends --forget runtime"):
             await shop.backends.volumes()
         assert await MemoryDatabase(shop.worlds.database).worlds().forget(Backend.RUNTIME)
         await asyncio.sleep(WAIT)
@@ -257,7 +257,7 @@ async def test_an_adoption_whose_answer_is_lost_is_made_once() -> None:
 # ── who leads ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def start(it: Stage, name: str, runtime: RuntimeWorld | None = None) -> ScriptedWire:
+def start(it: Stage, name: str, runtime: RuntimeState | None = None) -> ScriptedWire:
     wire = ScriptedWire(VirtualClock())
     right = it.worlds.runtime
     it.worlds.runtime = runtime or right
@@ -276,7 +276,7 @@ async def test_a_coordinator_in_another_world_does_not_lead() -> None:
     start(it, "right")
     row = await it.create(Desired.RUNNING)
     assert await it.reaches(row.id, "RUNNING")
-    wrong = start(it, "wrong", RuntimeWorld())
+    wrong = start(it, "wrong", RuntimeState())
     await asyncio.sleep(60)
     await it.kill("right")
     await asyncio.sleep(60)
@@ -292,7 +292,7 @@ async def test_one_that_stood_by_while_its_mount_was_lost_lets_another_lead() ->
     it = Stage(Worlds.fresh(), Tuning(workers=2))
     start(it, "a")
     assert await it.until(lambda: bool(it.worlds.database.worlds), 10)
-    own = RuntimeWorld(identity=it.worlds.runtime.identity)
+    own = RuntimeState(identity=it.worlds.runtime.identity)
     start(it, "b", own)
     await asyncio.sleep(10)
     own.identity = "another"

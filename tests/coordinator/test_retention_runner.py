@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from codehub.adapters.memory import MemoryDatabase, MemoryDirectory
-from codehub.coordinator.process import Reign
+from codehub.coordinator.process import LeaderTerm
 from codehub.coordinator.retention_runner import RecordAges, Records, RetentionRunner
 from codehub.coordinator.tuning import Tuning
 from codehub.domain.errors import Stale
@@ -87,7 +87,7 @@ async def test_a_term_that_is_over_forgets_nothing() -> None:
 async def test_a_reign_sweeps_by_itself_however_short_it_is(interval: float) -> None:
     shop = await shop_with_old_records()
     tuning = Tuning(retention_interval=interval, ages=RecordAges(ledger=HOUR))
-    reign = Reign(shop.term, replace(shop.outside, records=records(shop)), tuning)
+    reign = LeaderTerm(shop.term, replace(shop.outside, records=records(shop)), tuning)
     shop.worlds.database.people.now = lambda: now() + timedelta(days=1)
     running = asyncio.create_task(reign.run())
     await asyncio.sleep(15.0)

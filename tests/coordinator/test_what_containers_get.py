@@ -7,7 +7,7 @@ from codehub.domain.errors import ErrorReason
 from codehub.domain.template import Template
 from codehub.domain.workspace import Desired, Phase, RecoverAction
 from codehub.ports.accounts import Templates
-from codehub.ports.runtime import ContainerSpec, Share
+from codehub.ports.runtime import ContainerSpec, Resources
 from codehub.ports.stores import Actor
 from tests.coordinator.workshop import PERSON, Workshop, in_virtual_time
 from tests.rows import NOW, WORKSPACE_ID, with_home, workspace
@@ -35,7 +35,7 @@ async def test_its_templates_variables_and_share() -> None:
     )
     spec = await started(shop)
     assert spec.env == {"A": "1", "CODEHUB_GIT_URL": "https://example.com/x.git"}
-    assert spec.share == Share(0.5, 7, 8, 9)
+    assert spec.share == Resources(0.5, 7, 8, 9)
 
 
 @in_virtual_time
@@ -63,14 +63,14 @@ async def test_of_a_template_that_is_gone_nothing() -> None:
     await shop.take_office()
     directory.world.templates.clear()
     spec = await started(shop)
-    assert (spec.env, spec.share) == ({"CODEHUB_GIT_URL": "https://example.com/x.git"}, Share())
+    assert (spec.env, spec.share) == ({"CODEHUB_GIT_URL": "https://example.com/x.git"}, Resources())
     assert spec.image_ref == shop.row.image_ref == "", "the image that it had"
 
 
 @in_virtual_time
 async def test_without_templates_its_image_alone() -> None:
     spec = await started(await Workshop.open())
-    assert spec.share == Share()
+    assert spec.share == Resources()
 
 
 async def with_templates() -> tuple[Workshop, Templates]:

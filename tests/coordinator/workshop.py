@@ -13,7 +13,7 @@ from uuid import UUID
 
 from codehub.adapters.memory import (
     Fault,
-    FaultyWire,
+    FaultyNetwork,
     MemoryActivity,
     MemoryArchives,
     MemoryBus,
@@ -27,18 +27,18 @@ from codehub.adapters.memory.fault_injection import Mishap
 from codehub.adapters.memory.runtime import Container, Volume
 from codehub.coordinator.backends import Backends
 from codehub.coordinator.observer import Observer
-from codehub.coordinator.process import Outside, Reign
+from codehub.coordinator.process import Dependencies, LeaderTerm
 from codehub.coordinator.queue import WorkQueue
 from codehub.coordinator.reconciler import Reconciler
 from codehub.coordinator.tuning import Tuning
 from codehub.domain import naming
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.judge import ArchiveState, ContainerSeen, Facts, judge
-from codehub.domain.ledger import Entry, Kind
+from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.workspace import Workspace
 from codehub.ports.stores import Actor, Term
 from codehub.telemetry import Metrics
-from codehub.usecases.workspace_commands import Wishes
+from codehub.usecases.workspace_commands import WorkspaceCommands
 from tests.rows import LONG_AGO, NOW, VOLUME, WORKSPACE_ID
 from tests.simulation.stage import SeededIds, Worlds
 from tests.simulation.virtual_time import VirtualClock, run
@@ -63,7 +63,7 @@ def now() -> datetime:
     return NOW + timedelta(seconds=asyncio.get_running_loop().time())
 
 
-class ScriptedWire(FaultyWire):
+class ScriptedWire(FaultyNetwork):
     """`faults` holds by a call's name or its backend's; `meanwhile` happens once, just before that call."""
 
     def __init__(self, clock: VirtualClock) -> None:
@@ -80,16 +80,18 @@ class ScriptedWire(FaultyWire):
         return await super().call(name, effect, about)
 
 
-def began(key: str) -> Entry:
+def began(key: str) -> LedgerEntry:
     """The ledger's word that the making of an archive began, long ago."""
     name = naming.stored_name("", key)
     assert name is not None
-    return Entry(LONG_AGO, name.workspace_id, "me", Kind.OPERATION_BEGAN, "NONE", "ARCHIVING", "", name.op_id, "")
+    return LedgerEntry(
+        LONG_AGO, name.workspace_id, "me", LedgerKind.OPERATION_BEGAN, "NONE", "ARCHIVING", "", name.op_id, ""
+    )
 
 
 class Workshop:
     term: Term
-    reign: Reign
+    reign: LeaderTerm
     queue: WorkQueue
     observer: Observer
     reconciler: Reconciler
@@ -104,7 +106,7 @@ class Workshop:
         self.notifier = MemoryNotifier()
         self.metrics = Metrics()
         self.outside = self._outside()
-        self.wishes = Wishes(MemoryDatabase(self.worlds.database).specs(), self.tuning.limits)
+        self.wishes = WorkspaceCommands(MemoryDatabase(self.worlds.database).specs(), self.tuning.limits)
 
     @classmethod
     async def open(cls, tuning: Tuning | None = None) -> "Workshop":
@@ -117,17 +119,17 @@ class Workshop:
 
     async def take_office(self) -> None:
         self.term = await self.outside.leadership.campaign("me")
-        self.reign = Reign(self.term, self.outside, self.tuning)
+        self.reign = LeaderTerm(self.term, self.outside, self.tuning)
         self.queue, self.observer = self.reign.queue, self.reign.observer
         self.reconciler = self.reign._reconciler
         self.backends = self.reconciler._backends
         self.wire.calls.clear()
 
-    def _outside(self) -> Outside:
+    def _outside(self) -> Dependencies:
         worlds, wire = self.worlds, self.wire
         database, runtime = MemoryDatabase(worlds.database, wire), MemoryRuntime(worlds.runtime, wire)
         archives = MemoryArchives(worlds.archives, wire)
-        return Outside(
+        return Dependencies(
             leadership=database.leadership(self.clock),
             statuses=database.statuses,
             specs=database.specs(),

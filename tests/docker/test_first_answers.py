@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import UUID, uuid4
 
-from codehub.adapters.docker.readiness_probe import FirstAnswers
+from codehub.adapters.docker.readiness_probe import ReadinessProbe
 from codehub.domain.errors import Unreachable
 from codehub.ports.runtime import Endpoint
 from tests.api.real_site import free_port
@@ -28,7 +28,7 @@ async def test_it_is_told_when_it_answers_and_not_before() -> None:
     async def endpoint(_: UUID) -> Endpoint:
         return Endpoint(host="127.0.0.1", port=port)
 
-    answers = FirstAnswers(endpoint)
+    answers = ReadinessProbe(endpoint)
     answers.watch(key)
     answers.watch(key)  # started again meanwhile: still one
     await asyncio.sleep(0.1)
@@ -44,7 +44,7 @@ async def test_an_engine_that_is_away_is_no_answer() -> None:
     async def endpoint(_: UUID) -> Endpoint:
         raise Unreachable("away")
 
-    answers = FirstAnswers(endpoint)
+    answers = ReadinessProbe(endpoint)
     answers.watch(uuid4())
     await asyncio.sleep(0.05)
     assert answers.heard.empty()
@@ -55,7 +55,7 @@ async def test_those_that_are_watched_for_end_with_the_runtime() -> None:
     async def endpoint(_: UUID) -> Endpoint:
         return Endpoint(host="127.0.0.1", port=free_port())
 
-    answers = FirstAnswers(endpoint)
+    answers = ReadinessProbe(endpoint)
     for _ in range(3):
         answers.watch(uuid4())
     await asyncio.sleep(0.05)

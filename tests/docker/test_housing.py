@@ -15,7 +15,7 @@ from codehub.bootstrap.runtimes import (
     keep_to,
     processes,
 )
-from codehub.ports.runtime import Share
+from codehub.ports.runtime import Resources
 from codehub.settings import Settings, SettingsError, load_settings
 
 NOWHERE = "unix:///nowhere/docker.sock"
@@ -64,7 +64,7 @@ def test_the_site_is_what_the_settings_say() -> None:
     site = docker_site(given, "0123456789abcdef")
     assert site.network == "codehub-0123456789ab"
     assert site.reachable == ("10.1.0.0/16", "10.2.0.0/16")
-    assert site.share == Share(cpu=1.0, memory_bytes=2 << 30, pids=99)
+    assert site.share == Resources(cpu=1.0, memory_bytes=2 << 30, pids=99)
     assert (site.workspace_image, site.codehub_image) == ("codehub-workspace:latest", "codehub:latest")
 
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 from uuid import UUID
 
 from codehub.adapters.docker.payloads import (
+    DockerSite,
     JobStore,
     Launch,
-    Site,
     agent_filling,
     agent_volume,
     agent_volume_name,
@@ -19,10 +19,10 @@ from codehub.adapters.docker.payloads import (
     workspace,
 )
 from codehub.ports.jobs import JobKind, JobSpec, StoreOwner
-from codehub.ports.runtime import ContainerSpec, Share
+from codehub.ports.runtime import ContainerSpec, Resources
 
 KEY, OP = UUID("11111111-2222-3333-4444-555555555555"), UUID("99999999-8888-7777-6666-555555555555")
-SITE = Site("here", "ide:1", "codehub:1", "codehub-net")
+SITE = DockerSite("here", "ide:1", "codehub:1", "codehub-net")
 GIB, MIB = 1 << 30, 1 << 20
 HOME_MOUNT = {
     "Type": "volume",
@@ -53,7 +53,7 @@ CONFINED = {
 
 
 def test_a_workspace() -> None:
-    share = Share(cpu=0.5, memory_bytes=GIB, pids=100)
+    share = Resources(cpu=0.5, memory_bytes=GIB, pids=100)
     spec = ContainerSpec(
         KEY, "ws-home", "theirs:2", {"B": "2", "A": "1", "HOME": "/elsewhere", "CODEHUB_AGENT_KEY": "00"}, share
     )

@@ -13,13 +13,13 @@ from uuid import UUID
 import pytest
 from aiohttp import web
 
-from codehub.adapters.docker import DockerRuntime, Engine, Site
+from codehub.adapters.docker import DockerRuntime, DockerSite, Engine
 from codehub.adapters.docker.volume_quota import why_not
 from codehub.domain.errors import BackendError
 
 KEY = UUID("11111111-2222-3333-4444-555555555555")
 HOME = f"ws-{KEY}-home"
-SITE = Site("here", "ide:1", "codehub:1", "codehub-net")
+SITE = DockerSite("here", "ide:1", "codehub:1", "codehub-net")
 WITHOUT_QUOTAS = (400, "quota size requested but no quota support")
 TOO_OLD = (400, 'invalid option: "size"')
 BROKEN = (500, "read-only file system")

@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 
 from codehub.domain.gc_rules import ThingKind
-from codehub.domain.gc_safety import NEVER_WAIVED, WAIVABLE, Check, Count, Envelope, Forgotten, Inventory, refusals
+from codehub.domain.gc_safety import (
+    NEVER_WAIVED,
+    WAIVABLE,
+    Count,
+    Forgotten,
+    GcSafety,
+    Inventory,
+    SafetyCheck,
+    refusals,
+)
 from tests.rows import LONG_AGO, NOW
 
 USUAL = Inventory(
@@ -20,19 +29,19 @@ USUAL = Inventory(
     owner="this",
 )
 EMPTY = {"newest_ledger_at": None, "oldest_workspace_at": None}
-ALARMS: dict[Check, dict[str, Any]] = {
-    Check.DATABASE_EMPTY: EMPTY,
-    Check.FOREIGN_INSTALL: {"owner": "that"},
-    Check.DATABASE_YOUNGER: {"oldest_object_at": LONG_AGO - timedelta(seconds=1)},
-    Check.LEDGER_BEHIND: {"newest_ledger_at": NOW - timedelta(hours=1, seconds=1)},
-    Check.DATABASE_OLDER: {"forgotten": Forgotten(unknown=("ws-x-home",))},
-    Check.RESTORED: {"backup_at": LONG_AGO, "newer_than_backup": 1},
-    Check.TOO_MANY: {"counts": {ThingKind.OBJECT: Count(100, 21)}},
+ALARMS: dict[SafetyCheck, dict[str, Any]] = {
+    SafetyCheck.DATABASE_EMPTY: EMPTY,
+    SafetyCheck.FOREIGN_INSTALL: {"owner": "that"},
+    SafetyCheck.DATABASE_YOUNGER: {"oldest_object_at": LONG_AGO - timedelta(seconds=1)},
+    SafetyCheck.LEDGER_BEHIND: {"newest_ledger_at": NOW - timedelta(hours=1, seconds=1)},
+    SafetyCheck.DATABASE_OLDER: {"forgotten": Forgotten(unknown=("ws-x-home",))},
+    SafetyCheck.RESTORED: {"backup_at": LONG_AGO, "newer_than_backup": 1},
+    SafetyCheck.TOO_MANY: {"counts": {ThingKind.OBJECT: Count(100, 21)}},
 }
 
 
-def alarms(waived: tuple[str, ...] = (), envelope: Envelope | None = None, **danger: Any) -> list[Check]:
-    return [refusal.check for refusal in refusals(replace(USUAL, **danger), envelope or Envelope(), waived)]
+def alarms(waived: tuple[str, ...] = (), envelope: GcSafety | None = None, **danger: Any) -> list[SafetyCheck]:
+    return [refusal.check for refusal in refusals(replace(USUAL, **danger), envelope or GcSafety(), waived)]
 
 
 def test_an_ordinary_sweep_is_let_through() -> None:
@@ -42,29 +51,29 @@ def test_an_ordinary_sweep_is_let_through() -> None:
     assert alarms(backup_at=LONG_AGO) == []
 
 
-@pytest.mark.parametrize("check", Check)
-def test_a_sweep_that_looks_catastrophic_is_refused_by_name(check: Check) -> None:
+@pytest.mark.parametrize("check", SafetyCheck)
+def test_a_sweep_that_looks_catastrophic_is_refused_by_name(check: SafetyCheck) -> None:
     assert alarms(**ALARMS[check]) == [check]
-    [refusal] = refusals(replace(USUAL, **ALARMS[check]), Envelope())
+    [refusal] = refusals(replace(USUAL, **ALARMS[check]), GcSafety())
     assert len(refusal.sentence.split()) > 8
 
 
-@pytest.mark.parametrize("check", Check)
-def test_a_person_may_waive_a_check_by_its_name_alone(check: Check) -> None:
-    others = tuple(other for other in Check if other is not check)
+@pytest.mark.parametrize("check", SafetyCheck)
+def test_a_person_may_waive_a_check_by_its_name_alone(check: SafetyCheck) -> None:
+    others = tuple(other for other in SafetyCheck if other is not check)
     assert alarms(others, **ALARMS[check]) == [check]
     assert alarms((check,), **ALARMS[check]) == ([check] if check in NEVER_WAIVED else [])
     assert (check in WAIVABLE) is (check not in NEVER_WAIVED)
 
 
 def test_an_empty_database_and_a_foreign_store_are_never_waived() -> None:
-    assert {Check.DATABASE_EMPTY, Check.FOREIGN_INSTALL} == NEVER_WAIVED
+    assert {SafetyCheck.DATABASE_EMPTY, SafetyCheck.FOREIGN_INSTALL} == NEVER_WAIVED
 
 
 def test_all_reasons_are_named_at_once() -> None:
     assert set(alarms(owner="that", newest_ledger_at=NOW - timedelta(days=1))) == {
-        Check.FOREIGN_INSTALL,
-        Check.LEDGER_BEHIND,
+        SafetyCheck.FOREIGN_INSTALL,
+        SafetyCheck.LEDGER_BEHIND,
     }
 
 
@@ -79,13 +88,13 @@ def test_a_fifth_and_more_than_ten_of_one_kind_is_too_many(
     """However much there is of the other kinds."""
     others = {other: Count(10_000, 0) for other in ThingKind if other is not kind}
     found = alarms(counts={**others, kind: Count(existing, unwanted)})
-    assert found == ([Check.TOO_MANY] if refused else [])
+    assert found == ([SafetyCheck.TOO_MANY] if refused else [])
 
 
 def test_clocks_that_differ_by_less_than_the_skew_alarm_nobody() -> None:
-    tolerant = Envelope(skew=timedelta(hours=2))
+    tolerant = GcSafety(skew=timedelta(hours=2))
     assert alarms(envelope=tolerant, oldest_object_at=LONG_AGO - timedelta(hours=2)) == []
-    assert alarms(envelope=tolerant, oldest_object_at=LONG_AGO - timedelta(hours=3)) == [Check.DATABASE_YOUNGER]
+    assert alarms(envelope=tolerant, oldest_object_at=LONG_AGO - timedelta(hours=3)) == [SafetyCheck.DATABASE_YOUNGER]
 
 
 @pytest.mark.parametrize("danger", [EMPTY, {"owner": "that"}])

@@ -6,14 +6,14 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from codehub.ports.runtime import Endpoint
-from codehub.proxy.access.verdicts import Cap, Failure, Forward, Respond, Verdict
-from codehub.proxy.http.limits import Limits
+from codehub.proxy.access.verdicts import Cap, Forward, Respond, UpstreamFailure, Verdict
+from codehub.proxy.http.limits import ProxyLimits
 from codehub.proxy.http.parser import RequestHead
 from codehub.proxy.http.responses import plain_crowded, plain_failure
 from codehub.proxy.http.trusted_proxies import Network
 from codehub.proxy.server import ProxyServer
 
-LIMITS = Limits(tick=0.05, pool_idle_seconds=60.0, unrepeatable_idle_seconds=60.0)
+LIMITS = ProxyLimits(tick=0.05, pool_idle_seconds=60.0, unrepeatable_idle_seconds=60.0)
 PATIENCE = 60.0
 T = TypeVar("T")
 
@@ -26,14 +26,14 @@ class ToldGate:
         self.verdicts: dict[bytes, Callable[[], Verdict]] = {}
         self.asked: list[RequestHead] = []
         self.routes = (forward.route,)
-        self.failures: list[Failure] = []
+        self.failures: list[UpstreamFailure] = []
 
     def decide(self, head: RequestHead) -> Verdict:
         self.asked.append(head)
         told = self.verdicts.get(head.target)
         return told() if told else self.forward
 
-    def failed(self, head: RequestHead, forward: Forward, failure: Failure) -> Respond:
+    def failed(self, head: RequestHead, forward: Forward, failure: UpstreamFailure) -> Respond:
         self.failures.append(failure)
         return plain_failure(failure)
 
@@ -42,7 +42,7 @@ class ToldGate:
 
 
 class Door:
-    def __init__(self, endpoint: Endpoint, limits: Limits = LIMITS, forward: Forward | None = None) -> None:
+    def __init__(self, endpoint: Endpoint, limits: ProxyLimits = LIMITS, forward: Forward | None = None) -> None:
         self.gate = ToldGate(forward or Forward(endpoint))
         self.limits = limits
         self.forwarders: tuple[Network, ...] = ()

@@ -11,11 +11,11 @@ from typing import Any, Self
 
 from codehub.domain.access import doorway
 from codehub.domain.workspace import Desired, Phase
-from codehub.proxy.access.verdicts import Cap, Failure, Forward, Respond, Verdict, Wait
-from codehub.proxy.http.limits import Limits
+from codehub.proxy.access.verdicts import Cap, Forward, Pending, Respond, UpstreamFailure, Verdict
+from codehub.proxy.http.limits import ProxyLimits
 from codehub.proxy.http.parser import RequestHead
 from codehub.proxy.http.responses import date_line, problem, serialised
-from codehub.proxy.pages.models import View, view_of
+from codehub.proxy.pages.models import PageModel, view_of
 from codehub.proxy.pages.render import answer, asset, sign_in_page, state
 from codehub.proxy.pages.texts import Language, language
 from codehub.proxy.server import ProxyServer
@@ -23,7 +23,7 @@ from tests import rows
 from tests.proxy.doors import eventually
 from tests.proxy.workspaces import Seen, Workspace
 
-Tell = Callable[[Language], View]
+Tell = Callable[[Language], PageModel]
 Wake = Callable[[str | None], tuple[int, Tell]]
 """Given which workspace is to give way; says the answer's status and what it tells."""
 SignIn = Callable[[dict[str, Any]], Respond]
@@ -66,7 +66,7 @@ class Front:
         await self._server.drain(0.0, 0.0)
 
     async def come_back(self) -> None:
-        self._server = ProxyServer(self, Limits(tick=0.05))
+        self._server = ProxyServer(self, ProxyLimits(tick=0.05))
         self.port = await self._server.listen("127.0.0.1", self.port)
 
     @property
@@ -103,12 +103,12 @@ class Front:
 
     def _reserved(self, head: RequestHead, name: bytes, query: bytes, spoken: Language) -> Verdict:
         if name == b"state":
-            return Wait(self._state(query.removeprefix(b"seen=").decode(), spoken))
+            return Pending(self._state(query.removeprefix(b"seen=").decode(), spoken))
         if name == b"wake":
             return self._wake(head, query, spoken)
         return asset(name) or problem(404, "There is no such asset.")
 
-    def failed(self, head: RequestHead, forward: Forward, failure: Failure) -> Respond:
+    def failed(self, head: RequestHead, forward: Forward, failure: UpstreamFailure) -> Respond:
         raise NotImplementedError
 
     def crowded(self, head: RequestHead, cap: Cap) -> Respond:
@@ -120,7 +120,7 @@ class Front:
             await self._changed.wait()
         return state(self._tell(spoken))
 
-    def _tell(self, spoken: Language) -> View:
+    def _tell(self, spoken: Language) -> PageModel:
         if self.tell is not None:
             return self.tell(spoken)
         return RUNNING

@@ -21,10 +21,10 @@ from codehub.adapters.memory import (
     MemoryPasswords,
     MemoryRuntime,
 )
-from codehub.adapters.memory.fault_injection import Fault, FaultyWire, Mishap
+from codehub.adapters.memory.fault_injection import Fault, FaultyNetwork, Mishap
 from codehub.adapters.memory.runtime import Container
 from codehub.adapters.system import RandomIds, SystemClock
-from codehub.domain.admission import Limits
+from codehub.domain.admission import RunningLimits
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.identity import ALL_SCOPES, Caller, Role, Scope, User
 from codehub.domain.workspace import Desired, Phase, Workspace
@@ -32,13 +32,13 @@ from codehub.ports.accounts import NewUser, Ticket
 from codehub.ports.stores import Actor
 from codehub.proxy.access.addresses import Addresses
 from codehub.proxy.access.session_cache import VISIT_COOKIE
-from codehub.proxy.app import DoorParts, FrontDoor
-from codehub.proxy.http.limits import Limits as DoorLimits
+from codehub.proxy.app import ProxyApp, ProxyParts
+from codehub.proxy.http.limits import ProxyLimits as DoorLimits
 from codehub.proxy.http.trusted_proxies import Network
 from codehub.usecases.identity import Identity, Tokens, digest, new_session_token
-from codehub.usecases.revocations import Announcements
-from codehub.usecases.workspace_access import Entrance
-from codehub.usecases.workspace_commands import NewWorkspace, RunningSlots, Wishes
+from codehub.usecases.revocations import Revocations
+from codehub.usecases.workspace_access import WorkspaceAccess
+from codehub.usecases.workspace_commands import NewWorkspace, RunningSlots, WorkspaceCommands
 from tests.proxy.doors import LIMITS, Raw
 from tests.proxy.workspaces import Workspace as Server
 
@@ -80,11 +80,11 @@ class Hub:
     bus: MemoryBus
     runtime: MemoryRuntime
     activity: MemoryActivity
-    entrance: Entrance
+    entrance: WorkspaceAccess
     tokens: Tokens
     ide: Server
     api: Server
-    door: FrontDoor
+    door: ProxyApp
     http: httpx.AsyncClient
     port: int
     opened: list[Raw] = field(default_factory=list)
@@ -240,7 +240,7 @@ async def handshake_and_echo(reader: asyncio.StreamReader, writer: asyncio.Strea
 
 @asynccontextmanager
 async def hub_on(
-    limits: Limits | None = None,
+    limits: RunningLimits | None = None,
     *,
     workspace_url: str = f"http://{{slug}}.{BASE}/",
     public_url: str | None = f"http://{PLATFORM}",
@@ -250,24 +250,24 @@ async def hub_on(
     forwarders: tuple[Network, ...] = (),
 ) -> AsyncIterator[Hub]:
     outages = Outages()
-    wire = FaultyWire(SystemClock(), outages.choose)
+    wire = FaultyNetwork(SystemClock(), outages.choose)
     database, bus, runtime = MemoryDatabase(wire=wire), MemoryBus(wire=wire), MemoryRuntime(wire=wire)
     people, activity = MemoryDirectory(database.world.people, wire), MemoryActivity(wire=wire)
-    announcements, ids, limits = Announcements(bus), RandomIds(), limits or Limits()
+    announcements, ids, limits = Revocations(bus), RandomIds(), limits or RunningLimits()
     identity = Identity(
         people.accounts(), people.sign_in_tries(), people.audit(), MemoryPasswords(), announcements, ids
     )
-    entrance = Entrance(
+    entrance = WorkspaceAccess(
         identity,
         people.tickets(),
         people.visits(),
         database.views(),
-        Wishes(database.specs(), limits),
+        WorkspaceCommands(database.specs(), limits),
         RunningSlots(database.views(), limits),
         people.audit(),
     )
     async with Server() as ide, Server() as api:
-        parts = DoorParts(
+        parts = ProxyParts(
             entrance=entrance,
             views=database.views(),
             runtime=runtime,
@@ -280,7 +280,7 @@ async def hub_on(
             by_path=by_path,
             forwarders=forwarders,
         )
-        door = FrontDoor(parts, door_limits)
+        door = ProxyApp(parts, door_limits)
         running = asyncio.ensure_future(door.run())
         await door.hears(10)
         port = await door.server.listen("127.0.0.1", port)

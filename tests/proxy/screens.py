@@ -17,7 +17,7 @@ from playwright.async_api import Browser
 from codehub.domain.access import doorway
 from codehub.domain.errors import ErrorReason
 from codehub.domain.workspace import Condition, Conditions, Desired, Operation, Phase, Progress, Workspace
-from codehub.proxy.access.verdicts import Failure
+from codehub.proxy.access.verdicts import UpstreamFailure
 from codehub.proxy.pages.models import (
     failure_view,
     limit_view,
@@ -89,7 +89,7 @@ def pages() -> Iterator[Tell | None]:
     yield partial(signed_out, sign_in="/signin")
     yield not_found
     yield partial(no_listener, 3000, "blog")
-    yield lambda language: failure_view(Failure.UNREACHABLE, language, "blog")
+    yield lambda language: failure_view(UpstreamFailure.UNREACHABLE, language, "blog")
     yield of(
         rows.busy(rows.with_home(phase=Phase.RUNNING, desired_state=Desired.STANDBY, name="blog"), Operation.STOPPING)
     )

@@ -14,7 +14,7 @@ import pytest
 
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.proxy.access.session_cache import VISIT_COOKIE
-from codehub.proxy.access.verdicts import Forward, Wait
+from codehub.proxy.access.verdicts import Forward, Pending
 from tests.proxy.doors import LIMITS, Door, Raw, get, status
 from tests.proxy.hub import PLATFORM, Hub, hub_on
 from tests.proxy.workspaces import Seen, Workspace
@@ -65,7 +65,7 @@ async def test_a_body_arrives_whichever_way_it_meets_its_connection(
                 await asyncio.sleep(0.002)
                 return forward
 
-            door.gate.verdicts[b"/waited"] = lambda: Wait(later())
+            door.gate.verdicts[b"/waited"] = lambda: Pending(later())
             for downstream_kept, waited, chunked, together in product(YES_AND_NO, repeat=4):
                 way = f"{upstream_kept=} {downstream_kept=} {waited=} {chunked=} {together=}"
                 line, sent = framed(body, chunked=chunked)

@@ -15,8 +15,8 @@ from codehub.domain.workspace import Workspace as Row
 from codehub.proxy import server as server_module
 from codehub.proxy.access.session_cache import VISIT_COOKIE
 from codehub.proxy.access.verdicts import Cap, Forward, Respond
-from codehub.proxy.http.downstream import Client
-from codehub.proxy.http.limits import SPARE_DESCRIPTORS, Limits, Tally, limits_within
+from codehub.proxy.http.downstream import Downstream
+from codehub.proxy.http.limits import SPARE_DESCRIPTORS, ConnectionCounter, ProxyLimits, limits_within
 from codehub.proxy.http.parser import RequestHead
 from codehub.proxy.http.trusted_proxies import networks
 from codehub.proxy.server import ProxyServer
@@ -52,14 +52,14 @@ def capped(workspace: Workspace, *, holder: object = None, **limits: float) -> D
 
 
 def test_a_tally_keeps_only_who_has_some() -> None:
-    tally = Tally(2)
+    tally = ConnectionCounter(2)
     assert [tally.add("a"), tally.add("a"), tally.add("a"), tally.add("b")] == [True, True, False, True]
     tally.drop("a")
     assert tally.add("a")
     for key in "aab":
         tally.drop(key)
     assert len(tally) == 0
-    boundless = Tally(0)
+    boundless = ConnectionCounter(0)
     assert all(boundless.add("a") for _ in range(100))
 
 
@@ -76,9 +76,9 @@ def test_a_tally_keeps_only_who_has_some() -> None:
 def test_caps_follow_what_a_process_may_open(
     descriptors: int, per_address: int | None, connections: int, of_one: int
 ) -> None:
-    limits = limits_within(descriptors, per_address, 1000, Limits().response_seconds)
+    limits = limits_within(descriptors, per_address, 1000, ProxyLimits().response_seconds)
     assert (limits.connections, limits.per_address, limits.per_person) == (connections, of_one, 1000)
-    assert replace(limits, connections=20_000, per_address=0, per_person=0) == Limits()
+    assert replace(limits, connections=20_000, per_address=0, per_person=0) == ProxyLimits()
 
 
 # ── all, and those of one address ────────────────────────────────────────────────────────────────────────────────────
@@ -186,7 +186,7 @@ async def test_who_comes_over_a_unix_socket_is_nobody_s_count(workspace: Workspa
         for _ in range(3):
             ours, theirs = socket.socketpair()
             ours.setblocking(False)
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: Client(door.server), ours)
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: Downstream(door.server), ours)
             raws.append(raw := Raw(*await asyncio.open_unix_connection(sock=theirs)))
             raw.write(get())
             assert status((await raw.answer())[0]) == 200

@@ -14,8 +14,8 @@ import pytest
 
 from bench._proxy_doors import running
 from bench._proxy_load import SITES
-from codehub.proxy.http.downstream import Client
-from codehub.proxy.websocket.relay import Relay, RelayEnd
+from codehub.proxy.http.downstream import Downstream
+from codehub.proxy.websocket.relay import RelayEnd, WebSocketRelay
 from tests.proxy.doors import Door, eventually, get, patient
 from tests.proxy.test_websocket import OFFER, SWITCH, echo, upgraded
 from tests.proxy.workspaces import OK, Workspace
@@ -72,7 +72,9 @@ async def test_nothing_is_left_after_churn(door: Door, workspace: Workspace) -> 
         await eventually(lambda: door.server.connections == 0)
         await eventually(lambda: workspace.open == door.server.kept_connections)
         await eventually(lambda: descriptors() <= before + 2 * door.server.kept_connections)
-        assert [type(each) for each in gc.get_objects() if isinstance(each, Client | Relay | RelayEnd)] == []
+        assert [
+            type(each) for each in gc.get_objects() if isinstance(each, Downstream | WebSocketRelay | RelayEnd)
+        ] == []
     finally:
         gc.enable()
 

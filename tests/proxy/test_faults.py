@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from codehub.ports.runtime import Endpoint
-from codehub.proxy.access.verdicts import Failure, Forward, Respond, Wait
-from codehub.proxy.http.limits import Limits
+from codehub.proxy.access.verdicts import Forward, Pending, Respond, UpstreamFailure
+from codehub.proxy.http.limits import ProxyLimits
 from codehub.proxy.http.parser import RequestHead
 from tests.proxy.doors import LIMITS, Door, Raw, ToldGate, eventually, get, patient, status
 from tests.proxy.workspaces import OK, Workspace
@@ -79,7 +79,7 @@ async def test_garbage_is_a_bad_gateway(door: Door, workspace: Workspace, case: 
 async def test_a_workspace_that_closes_at_once_is_told_of(door: Door, workspace: Workspace) -> None:
     workspace.handler = saying(b"")
     assert status(await door.ask(get())) == 502
-    assert door.gate.failures == [Failure.CLOSED_EARLY]
+    assert door.gate.failures == [UpstreamFailure.CLOSED_EARLY]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ async def test_nobody_listens(door: Door, workspace: Workspace) -> None:
     await workspace.stop_listening()
     answer = await door.ask(get())
     assert status(answer) == 502
-    assert door.gate.failures == [Failure.UNREACHABLE]
+    assert door.gate.failures == [UpstreamFailure.UNREACHABLE]
 
 
 async def test_an_endpoint_that_names_nothing_is_unreachable() -> None:
@@ -199,12 +199,12 @@ async def test_an_endpoint_that_names_nothing_is_unreachable() -> None:
 async def test_an_endpoint_that_cannot_even_be_tried_is_unreachable() -> None:
     async with Door(Endpoint(host="a" * 300, port=80)) as door:
         assert status(await door.ask(get())) == 502
-        assert door.gate.failures == [Failure.UNREACHABLE]
+        assert door.gate.failures == [UpstreamFailure.UNREACHABLE]
 
 
 async def test_a_gate_that_cannot_explain_a_failure_leaves_it_to_us(workspace: Workspace) -> None:
     class Speechless(ToldGate):
-        def failed(self, head: RequestHead, forward: Forward, failure: Failure) -> Respond:
+        def failed(self, head: RequestHead, forward: Forward, failure: UpstreamFailure) -> Respond:
             raise RuntimeError("no words")
 
     workspace.handler = saying(b"")
@@ -284,7 +284,7 @@ async def test_an_answer_that_stops_coming(workspace: Workspace) -> None:
 
 async def test_a_gate_that_never_decides(workspace: Workspace) -> None:
     async with hurried(workspace, wait_seconds=0.2) as door:
-        door.gate.verdicts[b"/"] = lambda: Wait(asyncio.Event().wait())  # type: ignore[arg-type]
+        door.gate.verdicts[b"/"] = lambda: Pending(asyncio.Event().wait())  # type: ignore[arg-type]
         raw = await door.connect()
         raw.write(get())
         assert status(await raw.head()) == 504
@@ -312,7 +312,7 @@ async def test_a_refused_client_that_sends_on_is_ended(workspace: Workspace) -> 
 
 
 @asynccontextmanager
-async def busy(workspace: Workspace, limits: Limits) -> AsyncIterator[tuple[Door, Raw, asyncio.Event]]:
+async def busy(workspace: Workspace, limits: ProxyLimits) -> AsyncIterator[tuple[Door, Raw, asyncio.Event]]:
     """One request holds the only connection there may be, until the event is set."""
     go_on = asyncio.Event()
 
@@ -349,7 +349,7 @@ async def test_who_waits_too_long_is_told_that_it_is_busy(workspace: Workspace) 
         raw = await door.connect()
         raw.write(get())
         assert status(await raw.head()) == 503
-        assert door.gate.failures == [Failure.BUSY]
+        assert door.gate.failures == [UpstreamFailure.BUSY]
         raw.close()
         go_on.set()
         assert (await first.answer())[1] == b"ok"
@@ -399,7 +399,7 @@ async def test_no_link_leads_to_another_s_socket(tmp_path: Path) -> None:
         assert status(await door.ask(get())) == 502
         link.unlink()
         assert status(await door.ask(get())) == 502
-        assert door.gate.failures == [Failure.UNREACHABLE] * 3
+        assert door.gate.failures == [UpstreamFailure.UNREACHABLE] * 3
     assert reached == []
     server.close()
 

@@ -16,9 +16,9 @@ from codehub.api.dependencies import address_of
 from codehub.api.server import bound, bound_privately, serve
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.access.verdicts import Forward
-from codehub.proxy.http.downstream import Client
+from codehub.proxy.http.downstream import Downstream
 from codehub.proxy.http.parser import RequestFields, parse_request
-from codehub.proxy.http.trusted_proxies import Forwarders, household, networks, peer_address
+from codehub.proxy.http.trusted_proxies import TrustedProxies, household, networks, peer_address
 from codehub.proxy.server import ProxyServer
 from tests.api.site import memory_site
 from tests.proxy.doors import Door, Raw, get, patient
@@ -32,7 +32,7 @@ def fields(*lines: str) -> RequestFields:
 
 
 def caller(said: str, peer: str = "10.0.0.1") -> str:
-    return Forwarders(BEFORE_US).word(peer.encode(), fields(f"X-Forwarded-For: {said}")).peer.decode()
+    return TrustedProxies(BEFORE_US).word(peer.encode(), fields(f"X-Forwarded-For: {said}")).peer.decode()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_an_endless_chain_is_not_followed() -> None:
 
 def test_the_lines_of_a_chain_are_one() -> None:
     said = fields("X-Forwarded-For: 6.6.6.6", "x-forwarded-FOR: 203.0.113.9", "X-Forwarded-For: 10.0.0.2")
-    assert Forwarders(BEFORE_US).word(b"10.0.0.1", said).peer == b"203.0.113.9"
+    assert TrustedProxies(BEFORE_US).word(b"10.0.0.1", said).peer == b"203.0.113.9"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_the_lines_of_a_chain_are_one() -> None:
     ],
 )
 def test_the_scheme_is_one_or_it_is_ours(said: list[str], scheme: str) -> None:
-    forwarded = Forwarders(BEFORE_US, b"https").word(
+    forwarded = TrustedProxies(BEFORE_US, b"https").word(
         b"10.0.0.1", fields(*(f"X-Forwarded-Proto: {one}" for one in said))
     )
     assert f"X-Forwarded-Proto: {scheme}\r\n".encode() in forwarded.lines(b"w.localhost")
@@ -125,7 +125,7 @@ def test_the_scheme_is_one_or_it_is_ours(said: list[str], scheme: str) -> None:
 
 def test_what_is_heard_once_is_not_another_s_word() -> None:
     """Two proxies, or two clients of one, are told apart however often they speak."""
-    forwarders = Forwarders(BEFORE_US)
+    forwarders = TrustedProxies(BEFORE_US)
     for _ in range(2):
         assert forwarders.word(b"10.0.0.1", fields()).peer == b"10.0.0.1"
         assert forwarders.word(b"10.0.0.2", fields()).peer == b"10.0.0.2"
@@ -135,12 +135,12 @@ def test_what_is_heard_once_is_not_another_s_word() -> None:
 
 
 def test_who_is_named() -> None:
-    forwarders = Forwarders(BEFORE_US)
+    forwarders = TrustedProxies(BEFORE_US)
     assert [forwarders.include(peer) for peer in (b"10.9.9.9", b"127.0.0.1", b"fd00::1", b"::ffff:10.0.0.1")] == [
         True
     ] * 4
     assert [forwarders.include(peer) for peer in (b"11.0.0.1", b"127.0.0.2", b"::1", b"unknown", b"")] == [False] * 5
-    assert not Forwarders().include(b"127.0.0.1")
+    assert not TrustedProxies().include(b"127.0.0.1")
 
 
 def test_a_peer_has_one_spelling() -> None:
@@ -228,7 +228,7 @@ async def test_nobody_named_comes_over_a_unix_socket(workspace: Workspace) -> No
     async with behind(workspace, "0.0.0.0/0, ::/0") as door:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: Client(door.server), ours)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: Downstream(door.server), ours)
         raw = Raw(*await asyncio.open_unix_connection(sock=theirs))
         raw.write(get("/", *SAID))
         await raw.answer()

@@ -7,11 +7,11 @@ import json
 import pytest
 
 from bench._proxy_server import Town
-from codehub.adapters.memory import Fault, FaultyWire
+from codehub.adapters.memory import Fault, FaultyNetwork
 from codehub.adapters.memory.fault_injection import Mishap
 from codehub.adapters.system import SystemClock
 from codehub.proxy import app
-from codehub.proxy.workers import Census
+from codehub.proxy.workers import WorkerMetrics
 from codehub.telemetry import Metrics
 from codehub.usecases.identity import digest
 from tests.proxy.doors import Raw, eventually, get, patient, status
@@ -45,7 +45,7 @@ async def test_who_left_unheard_is_shown_out(
         raws.append(raw)
 
     whole = town.bus._wire
-    town.bus._wire = FaultyWire(SystemClock(), lambda _name: Fault(Mishap.FAIL))
+    town.bus._wire = FaultyNetwork(SystemClock(), lambda _name: Fault(Mishap.FAIL))
     town.bus.world.sever()
     secret = sites[0][1].partition("=")[2]
     del town.people.world.visits[digest(secret)]
@@ -132,7 +132,7 @@ def told(connections: int, sockets: int, served: int) -> bytes:
 
 def test_a_worker_that_is_gone_has_nothing_open() -> None:
     metrics = Metrics()
-    census = Census(metrics, lambda: None)
+    census = WorkerMetrics(metrics, lambda: None)
 
     def value(name: str, **labels: str) -> float | None:
         return metrics.registry.get_sample_value(name, labels)

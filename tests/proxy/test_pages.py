@@ -9,9 +9,9 @@ import pytest
 
 from codehub.domain.access import doorway
 from codehub.domain.workspace import Desired, Operation, Phase, Progress, Workspace
-from codehub.proxy.access.verdicts import Failure, Respond
+from codehub.proxy.access.verdicts import Respond, UpstreamFailure
 from codehub.proxy.pages.models import (
-    View,
+    PageModel,
     failure_view,
     limit_view,
     no_listener,
@@ -51,7 +51,7 @@ def row(**changes: object) -> Workspace:
     return rows.with_home(name=NASTY, **changes)
 
 
-def shown(workspace: Workspace) -> View:
+def shown(workspace: Workspace) -> PageModel:
     return view_of(workspace, doorway(workspace), Language.ENGLISH, wakes=False, public_url="https://hub.example")
 
 
@@ -72,7 +72,7 @@ VIEWS = {
     "limit": limit_view(
         row(), [rows.workspace(id=UUID(int=1), name=NASTY, desired_state=Desired.RUNNING)], Language.ENGLISH
     ),
-    "unreachable": failure_view(Failure.UNREACHABLE, Language.ENGLISH, NASTY),
+    "unreachable": failure_view(UpstreamFailure.UNREACHABLE, Language.ENGLISH, NASTY),
     "no_listener": no_listener(3000, NASTY, Language.ENGLISH),
     "signed_out": signed_out(Language.ENGLISH, f"/signin?next={NASTY}"),
     "not_found": not_found(Language.ENGLISH),

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from codehub.proxy.access.verdicts import Forward, Respond, Wait
+from codehub.proxy.access.verdicts import Forward, Pending, Respond
 from tests.proxy.doors import LIMITS, Door, eventually, get, patient, status
 from tests.proxy.workspaces import OK, Seen, Workspace
 
@@ -233,7 +233,7 @@ async def test_the_gate_may_answer_later(door: Door, workspace: Workspace) -> No
         await asyncio.sleep(0.05)
         return door.gate.forward
 
-    door.gate.verdicts[b"/later"] = lambda: Wait(later())
+    door.gate.verdicts[b"/later"] = lambda: Pending(later())
     raw = await door.connect()
     raw.write(get("/later", "Content-Length: 3", method="POST") + b"abc" + get("/next"))
     assert status((await raw.answer())[0]) == 200
@@ -254,7 +254,7 @@ async def test_what_the_gate_waits_for_is_cancelled_when_the_client_leaves(works
         return Respond(200)
 
     async with Door(workspace.endpoint, replace(LIMITS, half_closed_seconds=0.1)) as door:
-        door.gate.verdicts[b"/"] = lambda: Wait(endless())
+        door.gate.verdicts[b"/"] = lambda: Pending(endless())
         raw = await door.connect()
         raw.write(get())
         await patient(began.wait())
@@ -270,7 +270,7 @@ async def test_a_gate_that_breaks_is_an_error_of_ours_not_an_open_door(door: Doo
         raise RuntimeError("no")
 
     door.gate.verdicts[b"/now"] = broken
-    door.gate.verdicts[b"/later"] = lambda: Wait(broken_later())
+    door.gate.verdicts[b"/later"] = lambda: Pending(broken_later())
     for path in ("/now", "/later"):
         assert status(await door.ask(get(path))) == 500
     assert workspace.seen == []

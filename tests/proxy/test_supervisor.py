@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from codehub.proxy.workers import Supervisor
+from codehub.proxy.workers import WorkerSupervisor
 from tests.proxy.doors import Raw, eventually, get
 
 pytestmark = pytest.mark.system
@@ -24,9 +24,9 @@ def latch(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def supervised(latch: Path, count: int = 2) -> AsyncIterator[Supervisor]:
+async def supervised(latch: Path, count: int = 2) -> AsyncIterator[WorkerSupervisor]:
     command = [sys.executable, "-m", "tests.proxy.worker_program", str(latch)]
-    supervisor = Supervisor(command, count, "127.0.0.1", 0)
+    supervisor = WorkerSupervisor(command, count, "127.0.0.1", 0)
     running = asyncio.create_task(supervisor.run())
     try:
         await eventually(lambda: len(supervisor.pids) == count)
@@ -39,11 +39,11 @@ async def supervised(latch: Path, count: int = 2) -> AsyncIterator[Supervisor]:
         assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
-async def connect(supervisor: Supervisor) -> Raw:
+async def connect(supervisor: WorkerSupervisor) -> Raw:
     return Raw(*await asyncio.open_connection("127.0.0.1", supervisor.port))
 
 
-async def ask(supervisor: Supervisor, path: str = "/") -> int:
+async def ask(supervisor: WorkerSupervisor, path: str = "/") -> int:
     raw = await connect(supervisor)
     raw.write(get(path))
     _, body = await raw.answer()

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from codehub.api.server import KEEP_ALIVE_SECONDS
-from codehub.proxy.access.verdicts import Failure, Wait
-from codehub.proxy.http.limits import Limits
+from codehub.proxy.access.verdicts import Pending, UpstreamFailure
+from codehub.proxy.http.limits import ProxyLimits
 from tests.proxy.doors import LIMITS, Door, eventually, get, patient, status
 from tests.proxy.test_faults import one_answer_then_close_on_the_next
 from tests.proxy.workspaces import Workspace
@@ -81,7 +81,7 @@ async def test_what_is_ended_before_it_is_answered_is_told_so(door: Door, worksp
     head, _ = await raw.answer()
     assert status(head) == 502
     assert (b"Connection: close" in head) is (body == b"half")
-    assert door.gate.failures == [Failure.CLOSED_EARLY]
+    assert door.gate.failures == [UpstreamFailure.CLOSED_EARLY]
     raw.close()
     await eventually(lambda: workspace.open == 0 and door.server.connections == 0)
 
@@ -92,7 +92,7 @@ async def test_what_is_not_answered_when_the_time_for_it_is_over_is_told_so(door
         await reader.read()
 
     workspace.handler = never
-    door.gate.verdicts[b"/later"] = lambda: Wait(asyncio.Event().wait())  # type: ignore[arg-type]
+    door.gate.verdicts[b"/later"] = lambda: Pending(asyncio.Event().wait())  # type: ignore[arg-type]
     sent, waiting = await door.connect(), await door.connect()
     sent.write(get(method="POST"))
     waiting.write(get("/later"))
@@ -117,10 +117,10 @@ async def test_a_body_sent_into_a_stale_connection_is_answered(
     await raw.answer()
     raw.write(get("/", "Content-Length: 4", method=method) + (b"body" if at_once else b""))
     assert status(await raw.head()) == 502
-    assert door.gate.failures == [Failure.CLOSED_EARLY]
+    assert door.gate.failures == [UpstreamFailure.CLOSED_EARLY]
     raw.close()
 
 
 def test_the_api_keeps_connections_for_longer_than_the_door_does() -> None:
-    limits = Limits()
+    limits = ProxyLimits()
     assert limits.pool_idle_seconds + 2 * limits.tick < KEEP_ALIVE_SECONDS / 2

@@ -22,12 +22,12 @@ from codehub.domain.workspace import (
     RecoverAction,
     Workspace,
 )
-from codehub.proxy.access.verdicts import Failure
+from codehub.proxy.access.verdicts import UpstreamFailure
 from codehub.proxy.pages.models import (
     Emblem,
-    Kind,
+    PageKind,
+    PageModel,
     Reached,
-    View,
     failure_view,
     limit_view,
     making_room,
@@ -47,11 +47,11 @@ SITE = "https://hub.example"
 UNKNOWN = Condition(None, "Unknown")
 
 
-def told(row: Workspace, language: Language = ENGLISH, *, wakes: bool = False) -> View:
+def told(row: Workspace, language: Language = ENGLISH, *, wakes: bool = False) -> PageModel:
     return view_of(row, doorway(row), language, wakes=wakes, public_url=SITE)
 
 
-def sensible(view: View) -> None:
+def sensible(view: PageModel) -> None:
     """What holds for every view."""
     said = [view.title, view.text, view.detail, view.report, *(step.label for step in view.steps)]
     said += [action.label for action in view.actions] + ([view.progress.text] if view.progress else [])
@@ -60,7 +60,7 @@ def sensible(view: View) -> None:
     assert [text for text in said if RAW.search(text)] == []
     assert all(action.label and action.id for action in view.actions)
     assert len({action.id for action in view.actions}) == len(view.actions)
-    assert sum(action.kind is Kind.PRIMARY for action in view.actions) <= 1
+    assert sum(action.kind is PageKind.PRIMARY for action in view.actions) <= 1
     assert view.progress is None or view.progress.fraction is None or 0 <= view.progress.fraction <= 1
     assert not (view.wakes and view.settled)
     assert view.to_json()["title"] == view.title
@@ -149,7 +149,7 @@ def coming_up(row: Workspace, **changes: object) -> Workspace:
     return replace(row, desired_state=Desired.RUNNING, **changes)  # type: ignore[arg-type]
 
 
-def reached(view: View) -> list[Reached]:
+def reached(view: PageModel) -> list[Reached]:
     return [step.reached for step in view.steps]
 
 
@@ -290,7 +290,7 @@ def test_limit_sees_who_is_leaving() -> None:
 
 @pytest.mark.parametrize("language", Language)
 def test_failures_have_views(language: Language) -> None:
-    for failure in Failure:
+    for failure in UpstreamFailure:
         for name in ("demo", ""):
             view = failure_view(failure, language, name)
             sensible(view)

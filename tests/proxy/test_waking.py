@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from codehub.domain.admission import Limits
+from codehub.domain.admission import RunningLimits
 from codehub.domain.errors import ErrorReason
-from codehub.domain.ledger import Kind
+from codehub.domain.ledger import LedgerKind
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.accounts import Ticket
 from codehub.proxy.access.session_cache import VISIT_COOKIE
@@ -48,7 +48,7 @@ async def test_many_tabs_are_one_start(hub: Hub) -> None:
     answers = await asyncio.gather(*(hub.wake(demo, ann) for _ in range(20)))
     assert {answer.status_code for answer in answers} == {202}
     entries = await hub.database.views().entries(demo.id, 100)
-    assert sum(entry.after == "RUNNING" for _, entry in entries if entry.kind is Kind.WISH) == 1
+    assert sum(entry.after == "RUNNING" for _, entry in entries if entry.kind is LedgerKind.WISH) == 1
 
 
 async def test_a_token_wakes_it_without_a_page(hub: Hub) -> None:
@@ -190,7 +190,7 @@ async def test_an_error_is_not_woken_away(hub: Hub) -> None:
     told = await hub.wake(demo, ann)
     assert told.json()["name"] == "error"
     entries = await hub.database.views().entries(demo.id, 100)
-    assert sum(entry.kind is Kind.WISH for _, entry in entries) <= 1
+    assert sum(entry.kind is LedgerKind.WISH for _, entry in entries) <= 1
 
 
 # ── waiting ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -213,7 +213,7 @@ async def test_the_page_hears_of_each_change(hub: Hub) -> None:
 
 
 async def test_at_the_limit_another_may_give_way() -> None:
-    async with hub_on(Limits(max_running_per_user=1)) as hub:
+    async with hub_on(RunningLimits(max_running_per_user=1)) as hub:
         ann = await hub.person()
         runs = await hub.workspace(ann, name="runs")
         demo = await hub.workspace(ann, Phase.STANDBY)
@@ -230,9 +230,9 @@ async def test_at_the_limit_another_may_give_way() -> None:
 
 
 @pytest.mark.parametrize(
-    "limits", [Limits(max_running_per_user=1), Limits(max_running_global=1)], ids=["own", "installation"]
+    "limits", [RunningLimits(max_running_per_user=1), RunningLimits(max_running_global=1)], ids=["own", "installation"]
 )
-async def test_beyond_the_limit_the_first_page_says_so_and_lists_what_runs(limits: Limits) -> None:
+async def test_beyond_the_limit_the_first_page_says_so_and_lists_what_runs(limits: RunningLimits) -> None:
     async with hub_on(limits) as hub:
         ann = await hub.person()
         runs = await hub.workspace(ann, name="runs")
@@ -251,7 +251,7 @@ async def test_beyond_the_limit_the_first_page_says_so_and_lists_what_runs(limit
 
 async def test_what_holds_its_own_place_is_not_beyond_the_limit() -> None:
     """It is stopping: its container counts still, and is its own."""
-    async with hub_on(Limits(max_running_per_user=1, max_running_global=1)) as hub:
+    async with hub_on(RunningLimits(max_running_per_user=1, max_running_global=1)) as hub:
         ann = await hub.person()
         demo = await hub.workspace(ann, desired_state=Desired.STANDBY, operation=Operation.STOPPING)
         page = await hub.get(demo, "/", ann, {**DIRECT, **BY_A_PERSON})
@@ -260,7 +260,7 @@ async def test_what_holds_its_own_place_is_not_beyond_the_limit() -> None:
 
 
 async def test_only_one_s_own_gives_way() -> None:
-    async with hub_on(Limits(max_running_per_user=1)) as hub:
+    async with hub_on(RunningLimits(max_running_per_user=1)) as hub:
         ann, bob = await hub.person(), await hub.person("bob")
         theirs = await hub.workspace(bob, name="theirs")
         demo = await hub.workspace(ann, Phase.STANDBY)

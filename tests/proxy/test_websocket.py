@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from codehub.proxy.access.verdicts import Failure, Forward
+from codehub.proxy.access.verdicts import Forward, UpstreamFailure
 from tests.proxy.doors import LIMITS, Door, Raw, eventually, get, patient, status
 from tests.proxy.workspaces import Workspace
 
@@ -100,7 +100,7 @@ async def test_a_switch_nobody_asked_for_is_garbage(door: Door, workspace: Works
     raw.write(get("/", *offer))
     assert status((await raw.answer())[0]) == 502
     raw.close()
-    assert door.gate.failures == [Failure.GARBAGE]
+    assert door.gate.failures == [UpstreamFailure.GARBAGE]
 
 
 class Watching:

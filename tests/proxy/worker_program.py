@@ -7,7 +7,7 @@ from pathlib import Path
 
 import uvloop
 
-from codehub.proxy.access.verdicts import Cap, Failure, Forward, Respond, Verdict, Wait
+from codehub.proxy.access.verdicts import Cap, Forward, Pending, Respond, UpstreamFailure, Verdict
 from codehub.proxy.http.parser import RequestHead
 from codehub.proxy.http.responses import plain_crowded, plain_failure
 from codehub.proxy.server import ProxyServer
@@ -23,9 +23,9 @@ class PidGate:
     def decide(self, head: RequestHead) -> Verdict:
         if head.target == b"/die":
             os._exit(3)
-        return Wait(self._later()) if head.target == b"/later" else self._now()
+        return Pending(self._later()) if head.target == b"/later" else self._now()
 
-    def failed(self, head: RequestHead, forward: Forward, failure: Failure) -> Respond:
+    def failed(self, head: RequestHead, forward: Forward, failure: UpstreamFailure) -> Respond:
         return plain_failure(failure)
 
     def crowded(self, head: RequestHead, cap: Cap) -> Respond:

@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from codehub.adapters.object_store.index import ArchiveIndex, IndexBuilder
-from codehub.adapters.object_store.index_cache import Allowance, IndexShelf
+from codehub.adapters.object_store.index_cache import Allowance, IndexCache
 from codehub.domain.errors import Unreachable
 from codehub.job.errors import JobFailed
 from codehub.job.tar_format import DIRECTORY, HARD_LINK, REGULAR, SYMLINK, Member
@@ -74,7 +74,7 @@ async def test_many_large_archives_at_once_stay_within_the_memory() -> None:
         except (Unreachable, JobFailed) as error:
             return type(error)
 
-    shelf = IndexShelf(make, MEMORY, most_at_once=4)
+    shelf = IndexCache(make, MEMORY, most_at_once=4)
     outcomes = await asyncio.gather(*(looked(str(number)) for number in range(12)))
     assert taken
     assert max(taken) <= MEMORY
@@ -89,7 +89,7 @@ async def test_an_archive_of_countless_entries_is_refused_before_it_has_taken_mu
     async def make(_key: str, allowance: Allowance) -> ArchiveIndex:
         return built(10_000_000, 8, allowance)
 
-    shelf = IndexShelf(make, MEMORY, most_at_once=4)
+    shelf = IndexCache(make, MEMORY, most_at_once=4)
     with pytest.raises(JobFailed, match="too many files to browse"):
         await shelf.get("endless", turn="mallory")
     assert shelf.memory.taken == 0

@@ -15,12 +15,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from codehub.adapters.docker import DockerRuntime, Engine, Site, firewall, payloads
-from codehub.adapters.docker.network_isolation import Walls
+from codehub.adapters.docker import DockerRuntime, DockerSite, Engine, firewall, payloads
+from codehub.adapters.docker.network_isolation import NetworkIsolation
 from codehub.domain.errors import HeldBack
 from codehub.domain.naming import INSTALL_LABEL, volume_name
 from codehub.domain.workspace import Desired, Phase
-from codehub.ports.runtime import ContainerSpec, Share
+from codehub.ports.runtime import ContainerSpec, Resources
 from tests.contracts.patience import eventually
 from tests.docker_engine import TOY_IMAGE, WORKSPACE_IMAGE, DockerHouse, sweep
 from tests.system.conftest import witnessed_database, witnessed_template
@@ -95,7 +95,7 @@ async def site(
         yield site, key
 
 
-async def reload_firewall(walls: Walls) -> None:
+async def reload_firewall(walls: NetworkIsolation) -> None:
     """All that is ours is gone, as if the machine's firewall had been loaded anew."""
     await walls._run(firewall.take_down(walls._site.bridge))
 
@@ -132,21 +132,21 @@ async def test_rules_that_are_deleted_are_put_back_and_who_slipped_through_is_cu
 
 
 @pytest.fixture
-async def own(docker_house: DockerHouse, engine: Engine) -> AsyncIterator[Walls]:
+async def own(docker_house: DockerHouse, engine: Engine) -> AsyncIterator[NetworkIsolation]:
     site = docker_house.site()
-    walls = Walls(engine, replace(site, network=f"codehub-{site.install_id}"))
+    walls = NetworkIsolation(engine, replace(site, network=f"codehub-{site.install_id}"))
     yield walls
     await sweep(engine, site.install_id)
     await walls.take_down()
 
 
-async def test_nothing_starts_while_the_rules_cannot_be_put_up(own: Walls, engine: Engine) -> None:
+async def test_nothing_starts_while_the_rules_cannot_be_put_up(own: NetworkIsolation, engine: Engine) -> None:
     """Here the packet filter refuses one of them."""
-    refusing = Walls(engine, replace(own._site, reachable=("300.1.2.3/8",)))
+    refusing = NetworkIsolation(engine, replace(own._site, reachable=("300.1.2.3/8",)))
     runtime = DockerRuntime(engine, refusing._site, walls=refusing)
     key = uuid4()
     await runtime.create_volume(key, volume_name(key, 1))
-    spec = ContainerSpec(key, volume_name(key, 1), "", {}, Share(memory_bytes=64 << 20))
+    spec = ContainerSpec(key, volume_name(key, 1), "", {}, Resources(memory_bytes=64 << 20))
     for _ in range(2):
         with pytest.raises(HeldBack, match=r"workspaces are not isolated .*300\.1\.2\.3"):
             await runtime.start_container(spec)
@@ -156,7 +156,7 @@ async def test_nothing_starts_while_the_rules_cannot_be_put_up(own: Walls, engin
     assert set(await runtime.containers()) == {key}
 
 
-async def test_a_word_that_is_old_does_not_count(own: Walls, engine: Engine) -> None:
+async def test_a_word_that_is_old_does_not_count(own: NetworkIsolation, engine: Engine) -> None:
     """The monitor stands still: what it said before it did is not believed, and another takes its place."""
     await own.stand()
     docker = await engine.docker()
@@ -165,20 +165,20 @@ async def test_a_word_that_is_old_does_not_count(own: Walls, engine: Engine) -> 
     await monitor.pause()
     await own._run(firewall.take_down(own._site.bridge))
     assert await own.missing() != ""
-    later = Walls(engine, own._site)
+    later = NetworkIsolation(engine, own._site)
     await later.stand()
     assert await own.missing() == ""
     assert (await monitor.show())["Id"] != before
 
 
-async def test_several_at_once_make_one_network_and_one_monitor(own: Walls, engine: Engine) -> None:
+async def test_several_at_once_make_one_network_and_one_monitor(own: NetworkIsolation, engine: Engine) -> None:
     """A leader that begins and a doctor that looks, say."""
-    others = [Walls(engine, own._site) for _ in range(4)]
+    others = [NetworkIsolation(engine, own._site) for _ in range(4)]
     await asyncio.gather(*(walls.stand() for walls in others))
     assert await own.missing() == ""
 
 
-async def test_what_was_disturbed_can_be_asked_for_later(own: Walls) -> None:
+async def test_what_was_disturbed_can_be_asked_for_later(own: NetworkIsolation) -> None:
     await own.stand()
     assert await own.disturbances() == []
     await own._run(f'for tables in iptables-nft iptables-legacy; do "$tables" -F {own._site.bridge}-HOST; done; true')
@@ -190,7 +190,7 @@ async def test_what_was_disturbed_can_be_asked_for_later(own: Walls) -> None:
     assert await own.missing() == ""
 
 
-async def test_the_monitor_ends_with_the_network(own: Walls, engine: Engine) -> None:
+async def test_the_monitor_ends_with_the_network(own: NetworkIsolation, engine: Engine) -> None:
     """So nothing of an installation that was removed runs on for ever."""
     await own.stand()
     docker = await engine.docker()
@@ -212,7 +212,7 @@ async def test_a_whole_firewall_that_is_loaded_anew_is_survived(reload: str, doc
         pytest.skip("dockerd, unshare, nsenter, ip or mkfs.ext4 is not there")
     with own_engine() as lonely:
         engine = Engine(lonely.host)
-        walls = Walls(engine, Site("reloaded", TOY_IMAGE, TOY_IMAGE, "codehub-reloaded"))
+        walls = NetworkIsolation(engine, DockerSite("reloaded", TOY_IMAGE, TOY_IMAGE, "codehub-reloaded"))
         try:
             await walls.stand()
             subprocess.run([*lonely.enter, "sh", "-c", reload], check=True)
@@ -233,7 +233,7 @@ async def reached(runtime: DockerRuntime, spec: ContainerSpec, host: str, port: 
 
 
 async def test_what_the_operator_names_on_the_same_machine_is_reached_and_nothing_beside_it(
-    own: Walls, engine: Engine
+    own: NetworkIsolation, engine: Engine
 ) -> None:
     """A git server that listens on the machine, and one in another container: by its published port and by its own
     address. The ports beside them, and a network that holds them all, open nothing."""
@@ -263,9 +263,9 @@ async def test_what_the_operator_names_on_the_same_machine_is_reached_and_nothin
         )
         for reachable, open_to in ((wide, []), ((*wide, *exact), places)):
             site = replace(own._site, reachable=reachable)
-            runtime = DockerRuntime(engine, site, walls=Walls(engine, site))
+            runtime = DockerRuntime(engine, site, walls=NetworkIsolation(engine, site))
             await runtime.create_volume(key, volume_name(key, 1))
-            spec = ContainerSpec(key, volume_name(key, 1), WORKSPACE_IMAGE, {}, Share(memory_bytes=256 << 20))
+            spec = ContainerSpec(key, volume_name(key, 1), WORKSPACE_IMAGE, {}, Resources(memory_bytes=256 << 20))
             tried = [*places, (gateway, beside.port), (address, 3001)]
             assert [place for place in tried if await reached(runtime, spec, *place)] == open_to, reachable
 

@@ -12,8 +12,8 @@ import pytest
 import uvloop
 
 from codehub.domain.credentials import SESSION_COOKIE
-from codehub.proxy.access.verdicts import Forward, Wait
-from codehub.proxy.http.limits import Limits
+from codehub.proxy.access.verdicts import Forward, Pending
+from codehub.proxy.http.limits import ProxyLimits
 from codehub.proxy.http.trusted_proxies import networks
 from tests.proxy.doors import LIMITS, Door, Raw, eventually, get, status
 from tests.proxy.hub import PLATFORM, Hub, hub_on
@@ -39,7 +39,7 @@ async def workspace() -> AsyncIterator[Workspace]:
 
 @pytest.fixture
 async def hub() -> AsyncIterator[Hub]:
-    async with hub_on(door_limits=replace(Limits(), tick=0.05)) as opened:
+    async with hub_on(door_limits=replace(ProxyLimits(), tick=0.05)) as opened:
         yield opened
 
 
@@ -174,7 +174,7 @@ async def everybody_is_served_again(hub: Hub) -> None:
 
 async def test_another_address_has_a_share_of_its_own() -> None:
     """Behind a proxy that is believed, each caller is the address that the proxy names."""
-    limits = replace(Limits(), tick=0.05)
+    limits = replace(ProxyLimits(), tick=0.05)
     async with hub_on(door_limits=limits, forwarders=networks("127.0.0.1")) as hub:
         slow = get("/slow", "X-Forwarded-For: 198.51.100.7", host=PLATFORM)
         async with slow_api(hub, b"/slow"), sockets(hub, SOCKETS, slow):
@@ -205,8 +205,8 @@ async def test_callers_whom_nobody_knows_are_looked_up_few_at_a_time(workspace: 
     door = Door(workspace.endpoint, replace(LIMITS, undecided_per_address=8, half_closed_seconds=0.1))
     door.forwarders = networks("127.0.0.1")
     async with door:
-        door.gate.verdicts[b"/"] = lambda: Wait(look(door))
-        door.gate.verdicts[b"/known"] = lambda: Wait(look(door), proven=True)
+        door.gate.verdicts[b"/"] = lambda: Pending(look(door))
+        door.gate.verdicts[b"/known"] = lambda: Pending(look(door), proven=True)
         raws = [await door.connect() for _ in range(40)]
         for raw in raws:
             raw.write(get("/", "X-Forwarded-For: 198.51.100.7"))
@@ -228,7 +228,7 @@ async def test_callers_whom_nobody_knows_are_looked_up_few_at_a_time(workspace: 
 
 async def test_who_waits_too_long_for_a_decision_is_told(workspace: Workspace) -> None:
     async with Door(workspace.endpoint, replace(LIMITS, undecided_per_address=1, wait_seconds=0.2)) as door:
-        door.gate.verdicts[b"/"] = lambda: Wait(asyncio.Event().wait())  # type: ignore[arg-type]
+        door.gate.verdicts[b"/"] = lambda: Pending(asyncio.Event().wait())  # type: ignore[arg-type]
         raws = [await door.connect() for _ in range(2)]
         for raw in raws:
             raw.write(get())

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import pytest
 import uvloop
 
-from codehub.proxy.access.verdicts import Failure, Tap
+from codehub.proxy.access.verdicts import Tap, UpstreamFailure
 from codehub.proxy.http.upstream import MOST_INTERIM
 from codehub.proxy.presence.tap import AppPresence, IdePresence
 from codehub.proxy.websocket.frames import MOST_FRAMES, FrameReader
@@ -39,7 +39,7 @@ async def test_a_flood_of_interim_answers_is_garbage(workspace: Workspace, count
         while status(head) == 103:
             head = await raw.head()
         assert status(head) == 502
-        assert door.gate.failures == [Failure.GARBAGE]
+        assert door.gate.failures == [UpstreamFailure.GARBAGE]
         raw.close()
 
 

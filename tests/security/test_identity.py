@@ -14,7 +14,7 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codehub.adapters.memory import FaultyWire, MemoryDirectory
+from codehub.adapters.memory import FaultyNetwork, MemoryDirectory
 from codehub.adapters.memory.fault_injection import Fault, Mishap
 from codehub.adapters.passwords import Argon2Passwords
 from codehub.adapters.system import SystemClock
@@ -109,7 +109,7 @@ async def test_unknown_disabled_and_passwordless_users_get_the_same_work_and_ans
     def note(name: str) -> None:
         calls.append(name)
 
-    watched = MemoryDirectory(desk.world, FaultyWire(SystemClock(), note))
+    watched = MemoryDirectory(desk.world, FaultyNetwork(SystemClock(), note))
     identity = replace(desk.identity, accounts=watched.accounts(), tries=watched.sign_in_tries(), audit=watched.audit())
     seen = []
     for username, password in (
@@ -202,7 +202,7 @@ async def test_no_secret_is_logged_or_audited_or_published(desk: FrontDesk) -> N
         url, cookie = await desk.oidc.start()
         params = desk.provider.approve(url, "s", "carl")
         carl = await desk.oidc.finish(params, cookie, ADDRESS, AGENT)
-        desk.bus._wire = FaultyWire(SystemClock(), lambda _name: Fault(Mishap.FAIL))
+        desk.bus._wire = FaultyNetwork(SystemClock(), lambda _name: Fault(Mishap.FAIL))
         await desk.identity.sign_out(admin)
     said = lines.getvalue() + repr(events)
     assert "nobody was told" in said, "the capture works"

@@ -18,7 +18,7 @@ from codehub.adapters.process.sandbox import find_confinement
 from codehub.bootstrap.operator import front_door_taken
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec
-from codehub.proxy.workers import Supervisor
+from codehub.proxy.workers import WorkerSupervisor
 from tests.contracts.patience import eventually
 from tests.contracts.places import READABLE
 
@@ -61,7 +61,7 @@ async def workspace(runtime: ProcessRuntime) -> ContainerSpec:
 async def front_door(latch: Path, workers: int) -> AsyncIterator[int]:
     """Its port."""
     command = [sys.executable, "-m", "tests.proxy.worker_program", str(latch)]
-    supervisor = Supervisor(command, workers, "127.0.0.1", 0)
+    supervisor = WorkerSupervisor(command, workers, "127.0.0.1", 0)
     running = asyncio.create_task(supervisor.run())
 
     async def serves() -> bool:
@@ -114,7 +114,7 @@ async def test_whoever_was_quicker_keeps_the_front_door_from_starting(tmp_path: 
             quicker.bind((taken, 0))
             quicker.listen()
             with pytest.raises(OSError, match="in use"):
-                Supervisor(["true"], 1, "127.0.0.1", quicker.getsockname()[1])
+                WorkerSupervisor(["true"], 1, "127.0.0.1", quicker.getsockname()[1])
 
 
 READS = """

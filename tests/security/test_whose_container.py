@@ -13,11 +13,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from codehub.adapters.docker import DockerRuntime, Engine, Site, payloads
-from codehub.adapters.docker.network_isolation import Walls
+from codehub.adapters.docker import DockerRuntime, DockerSite, Engine, payloads
+from codehub.adapters.docker.network_isolation import NetworkIsolation
 from codehub.agent.handshake import HELLO_BYTES, KEY_BYTES
 from codehub.domain.naming import volume_name
-from codehub.ports.runtime import ContainerSpec, Endpoint, Inside, Share
+from codehub.ports.runtime import ContainerSpec, Endpoint, Inside, Resources
 from codehub.proxy.access.verdicts import Forward
 from tests.agent.agents import a_server, an_agent
 from tests.contracts.patience import eventually
@@ -33,7 +33,7 @@ STALE = 8
 
 
 @asynccontextmanager
-async def one_address(engine: Engine, site: Site) -> AsyncIterator[None]:
+async def one_address(engine: Engine, site: DockerSite) -> AsyncIterator[None]:
     """A network that has room for a single container: each that starts there gets the address of the one before."""
     docker = await engine.docker()
     subnet = f"10.{random.randrange(100, 250)}.{random.randrange(250)}.{4 * random.randrange(60)}/30"
@@ -88,7 +88,7 @@ async def live(runtime: DockerRuntime, crowd: Crowd) -> tuple[str, list[str]]:
     key = uuid4()
     await runtime.create_volume(key, volume_name(key, 1))
     before = crowd.stale()
-    await runtime.start_container(ContainerSpec(key, volume_name(key, 1), "", {}, Share(memory_bytes=64 << 20)))
+    await runtime.start_container(ContainerSpec(key, volume_name(key, 1), "", {}, Resources(memory_bytes=64 << 20)))
     await eventually(lambda: runtime.answers(key), 60)
     endpoint = await runtime.endpoint(key)
     assert endpoint is not None
@@ -111,7 +111,7 @@ async def test_containers_exchange_one_address_and_no_request_reaches_another_s(
     engine = engine_here()
     site = docker_house.site()
     site = replace(site, network=site.install_id)
-    runtime = DockerRuntime(engine, site, walls=Walls(engine, site, ours=False), grace_seconds=1)
+    runtime = DockerRuntime(engine, site, walls=NetworkIsolation(engine, site, ours=False), grace_seconds=1)
     try:
         async with one_address(engine, site), Door(Endpoint(host="127.0.0.1", port=1)) as door:
             crowd = Crowd(door)

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from codehub.domain.addresses import local_path, platform_path
-from codehub.domain.admission import Limits
+from codehub.domain.admission import RunningLimits
 from codehub.domain.identity import Role
 from codehub.domain.workspace import Desired, Phase
 from tests.proxy.hub import BASE, DIRECT, Hub, hub_on
@@ -127,7 +127,7 @@ async def test_a_workspace_clears_nobody_s_cookies_and_names_no_other_server(hub
 
 async def test_a_page_that_an_admin_visits_neither_lists_nor_stops_what_the_admin_runs() -> None:
     """Bob's tab is open in an admin's browser when his workspace sleeps: its script asks our own desk on its host."""
-    async with hub_on(Limits(max_running_per_user=1)) as hub:
+    async with hub_on(RunningLimits(max_running_per_user=1)) as hub:
         bob, root = await hub.person("bob"), await hub.person("root", Role.ADMIN)
         admins = await hub.workspace(root, name="secret-project")
         bobs, trap = await hub.workspace(bob, name="bobs-other"), await hub.workspace(bob, Phase.STANDBY, name="trap")

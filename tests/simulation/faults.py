@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TypeVar, cast
 from uuid import UUID
 
-from codehub.adapters.memory import Fault, FaultyWire
+from codehub.adapters.memory import Fault, FaultyNetwork
 from codehub.adapters.memory.fault_injection import BREAKS, Mishap
 from codehub.domain.errors import Unreachable
 from tests.simulation.oracle import Oracle
@@ -103,7 +103,7 @@ def any_outage(rng: random.Random) -> Outage:
     return Outage(BREAKS, rng.choice((0.5, 0.8)))
 
 
-class StoreWire(FaultyWire):
+class StoreWire(FaultyNetwork):
     """The storage jobs' own way to the object store: what breaks for the coordinators breaks for them, uploads are
     forgotten, and what is read comes back wrong now and then."""
 
@@ -131,7 +131,7 @@ class StoreWire(FaultyWire):
         return Fault(way) if way is not None else None
 
 
-class FrontWire(FaultyWire):
+class FrontWire(FaultyNetwork):
     """The API's way to the database. It is never instant, so two wishes can meet between a check and its write."""
 
     def __init__(self, seed: int, weather: Weather, clock: VirtualClock) -> None:
@@ -163,7 +163,7 @@ def _moment(name: str, about: UUID | None) -> Moment:
     return Moment.WRITE if name.startswith("db.") and name not in READS else Moment.OTHER
 
 
-class MachineWire(FaultyWire):
+class MachineWire(FaultyNetwork):
     """One coordinator's connections: it can be stalled, cut off or dead, and the oracle hears every effect."""
 
     def __init__(self, holder: str, seed: int, weather: Weather, oracle: Oracle, clock: VirtualClock) -> None:

@@ -12,7 +12,7 @@ from codehub.adapters.memory.runtime import Container, Volume
 from codehub.domain import naming
 from codehub.domain.errors import ErrorReason
 from codehub.domain.judge import ArchiveState
-from codehub.domain.ledger import Entry, Kind
+from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.workspace import Phase
 from codehub.ports.signals import Change, Channel
 from tests.simulation.faults import MachineWire, Moment, StoreWire, Weather, any_outage
@@ -267,7 +267,7 @@ class Mischief:
         owner = rng.choice([nobody, *self._stage.ids()])
         op_id = UUID(int=rng.getrandbits(128), version=4)
         worlds.database.ledger.append(
-            Entry(world_now(), owner, "coordinator", Kind.ATTEMPT_FAILED, None, None, "", op_id, "cut off")
+            LedgerEntry(world_now(), owner, "coordinator", LedgerKind.ATTEMPT_FAILED, None, None, "", op_id, "cut off")
         )
         worlds.archives.objects[naming.archive_key("", owner, op_id)] = StoredArchive((0,), world_now())
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from uuid import UUID
 
-from codehub.adapters.memory.archives import ArchiveWorld
-from codehub.adapters.memory.database import DatabaseWorld
-from codehub.adapters.memory.jobs import JobWorld
-from codehub.adapters.memory.runtime import RuntimeWorld, Volume
+from codehub.adapters.memory.archives import ArchivesState
+from codehub.adapters.memory.database import DatabaseState
+from codehub.adapters.memory.jobs import JobsState
+from codehub.adapters.memory.runtime import RuntimeState, Volume
 from codehub.domain.gc_rules import Retention
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.workspace import Operation, Workspace
@@ -67,10 +67,10 @@ class Home:
 
 @dataclass
 class Watched:
-    database: DatabaseWorld
-    runtime: RuntimeWorld
-    archives: ArchiveWorld
-    jobs: JobWorld
+    database: DatabaseState
+    runtime: RuntimeState
+    archives: ArchivesState
+    jobs: JobsState
 
 
 class Oracle:

@@ -15,19 +15,19 @@ from codehub.adapters.memory import (
     MemoryJobs,
     MemoryNotifier,
     MemoryRuntime,
-    Wire,
+    Network,
 )
-from codehub.adapters.memory.archives import ArchiveWorld
-from codehub.adapters.memory.database import DatabaseWorld
-from codehub.adapters.memory.jobs import JobWorld
-from codehub.adapters.memory.runtime import RuntimeWorld
-from codehub.adapters.memory.signals import SignalWorld
-from codehub.coordinator.process import Coordinator, Outside
+from codehub.adapters.memory.archives import ArchivesState
+from codehub.adapters.memory.database import DatabaseState
+from codehub.adapters.memory.jobs import JobsState
+from codehub.adapters.memory.runtime import RuntimeState
+from codehub.adapters.memory.signals import SignalsState
+from codehub.coordinator.process import Coordinator, Dependencies
 from codehub.coordinator.tuning import Tuning
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.stores import Actor
 from codehub.telemetry import Metrics
-from codehub.usecases.workspace_commands import NewWorkspace, Wishes
+from codehub.usecases.workspace_commands import NewWorkspace, WorkspaceCommands
 from tests.simulation.virtual_time import VirtualClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -52,19 +52,19 @@ class SeededIds:
 
 @dataclass
 class Worlds:
-    database: DatabaseWorld
-    runtime: RuntimeWorld
-    archives: ArchiveWorld
-    jobs: JobWorld
-    signals: SignalWorld
+    database: DatabaseState
+    runtime: RuntimeState
+    archives: ArchivesState
+    jobs: JobsState
+    signals: SignalsState
 
     @classmethod
     def fresh(cls, *, boot_seconds: float = 0.0, job_seconds: float = 0.0) -> "Worlds":
-        database = DatabaseWorld(now=world_now)
-        runtime = RuntimeWorld(now=lambda: asyncio.get_running_loop().time(), boot_seconds=boot_seconds)
-        archives = ArchiveWorld(now=world_now)
-        jobs = JobWorld(runtime, archives, VirtualClock(), step_seconds=job_seconds)
-        return cls(database, runtime, archives, jobs, SignalWorld())
+        database = DatabaseState(now=world_now)
+        runtime = RuntimeState(now=lambda: asyncio.get_running_loop().time(), boot_seconds=boot_seconds)
+        archives = ArchivesState(now=world_now)
+        jobs = JobsState(runtime, archives, VirtualClock(), step_seconds=job_seconds)
+        return cls(database, runtime, archives, jobs, SignalsState())
 
 
 @dataclass
@@ -81,22 +81,22 @@ class Stage:
     worlds: Worlds
     tuning: Tuning
     seed: int = 0
-    front: Wire | None = None
+    front: Network | None = None
     starts: int = 0
     casts: dict[str, Cast] = field(default_factory=dict)
     bygone: set[UUID] = field(default_factory=set)
 
-    def wishes(self) -> Wishes:
-        return Wishes(MemoryDatabase(self.worlds.database, self.front).specs(), self.tuning.limits)
+    def wishes(self) -> WorkspaceCommands:
+        return WorkspaceCommands(MemoryDatabase(self.worlds.database, self.front).specs(), self.tuning.limits)
 
-    def start(self, holder: str, wire: Wire | None = None, clock: VirtualClock | None = None) -> Cast:
+    def start(self, holder: str, wire: Network | None = None, clock: VirtualClock | None = None) -> Cast:
         self.starts += 1
-        worlds, wire, clock = self.worlds, wire or Wire(), clock or VirtualClock()
+        worlds, wire, clock = self.worlds, wire or Network(), clock or VirtualClock()
         database = MemoryDatabase(worlds.database, wire)
         runtime = MemoryRuntime(worlds.runtime, wire)
         archives = MemoryArchives(worlds.archives, wire)
         notifier = MemoryNotifier()
-        outside = Outside(
+        outside = Dependencies(
             leadership=database.leadership(clock),
             statuses=database.statuses,
             specs=database.specs(),

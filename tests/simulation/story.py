@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from codehub.coordinator.tuning import Tuning
-from codehub.domain.admission import Limits
+from codehub.domain.admission import RunningLimits
 from codehub.domain.gc_rules import Retention
-from codehub.domain.gc_safety import Envelope
+from codehub.domain.gc_safety import GcSafety
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.plan import Policy
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
@@ -192,8 +192,8 @@ def _tuning(temper: Temper) -> Tuning:
         call_seconds=20,
         workers=3,
         policy=Policy(deadlines=DEADLINES),
-        limits=Limits(temper.limit, 100),
+        limits=RunningLimits(temper.limit, 100),
         idle=IdlePolicy(standby_ttl=temper.standby_ttl, archive_ttl=temper.archive_ttl, flush_seconds=5),
         retention=Retention(restore_points=2, undo_seconds=temper.undo, grace_seconds=temper.grace),
-        envelope=Envelope(most_count=1000),
+        envelope=GcSafety(most_count=1000),
     )

@@ -31,7 +31,7 @@ from codehub.bootstrap.services import Services, open_services
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.stores import Actor
 from codehub.settings import load_settings
-from codehub.usecases.workspace_commands import NewWorkspace, Wishes
+from codehub.usecases.workspace_commands import NewWorkspace, WorkspaceCommands
 from tests.contracts.patience import eventually
 from tests.job.trees import Snapshot, snapshot
 from tests.system import gated_ide, witness
@@ -181,7 +181,7 @@ class Deployment:
     # ── wishes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def wishes(self) -> Wishes:
+    def wishes(self) -> WorkspaceCommands:
         return self.services.wishes
 
     async def create(self, desired: Desired, template: str = "default", image_ref: str = "") -> UUID:

@@ -12,8 +12,8 @@ from uuid import uuid4
 
 import asyncpg
 
-from codehub.adapters.docker import Site
-from codehub.adapters.docker.network_isolation import Walls
+from codehub.adapters.docker import DockerSite
+from codehub.adapters.docker.network_isolation import NetworkIsolation
 from codehub.domain.naming import WORKSPACE_LABEL
 from codehub.job.compress import decompressed
 from tests.api.real_site import free_port
@@ -122,7 +122,9 @@ async def _cleared(install: str) -> None:
     engine = engine_here()
     try:
         await sweep(engine, install)
-        await Walls(engine, Site(install, WORKSPACE_IMAGE, CODEHUB_IMAGE, f"codehub-{install[:12]}")).take_down()
+        await NetworkIsolation(
+            engine, DockerSite(install, WORKSPACE_IMAGE, CODEHUB_IMAGE, f"codehub-{install[:12]}")
+        ).take_down()
     finally:
         await engine.close()
 

@@ -21,12 +21,12 @@ from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.accounts import NewUser
 from codehub.ports.stores import Actor
 from codehub.usecases.identity import Tokens
-from codehub.usecases.users import People
+from codehub.usecases.users import Users
 from codehub.usecases.workspace_commands import NewWorkspace
 from tests.api.real_site import Process, RealSite, free_port, real_site
 from tests.contracts.patience import eventually
 from tests.system import talking_ide
-from tests.system.websockets import PATIENCE, Answer, Browser, Cut, WebSocket, Wire, hang_up
+from tests.system.websockets import PATIENCE, Answer, Browser, Cut, Network, WebSocket, hang_up
 
 MANY = 1000
 
@@ -60,7 +60,7 @@ class Door:
 
     async def ask(self, host: str, path: str, **headers: str) -> Answer:
         """On a connection of its own."""
-        wire = await Wire.open(self.port)
+        wire = await Network.open(self.port)
         try:
             wire.send(host, path, {name.replace("_", "-"): value for name, value in headers.items()})
             return await wire.answer()
@@ -68,7 +68,7 @@ class Door:
             wire.close()
 
     async def metrics(self) -> dict[str, float]:
-        wire = await Wire.open(self.status_port)
+        wire = await Network.open(self.status_port)
         wire.send("status", "/metrics", {"Connection": "close"})
         _, headers = await wire.head()
         body = await wire.reader.read()
@@ -162,9 +162,9 @@ class FrontDoors:
         return Tokens(who.accounts, who.announcements, who.ids)
 
     @property
-    def people(self) -> People:
+    def people(self) -> Users:
         who = identity(self.site.services)
-        return People(who.accounts, who.passwords, who.announcements, who.ids)
+        return Users(who.accounts, who.passwords, who.announcements, who.ids)
 
     async def sign_out(self, person: Person) -> None:
         await identity(self.site.services).sign_out(person.caller)

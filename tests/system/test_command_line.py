@@ -24,10 +24,10 @@ import pytest
 from codehub.adapters.postgres import PostgresDatabase
 from codehub.adapters.postgres.migration import migrate
 from codehub.cli.exits import FAILED, INTERRUPTED, SCHEMA, UNREACHABLE, USAGE
-from codehub.domain.admission import Limits
+from codehub.domain.admission import RunningLimits
 from codehub.domain.backend_identity import Backend
 from codehub.domain.workspace import Desired, Operation, Phase
-from codehub.usecases.workspace_commands import NewWorkspace, Wishes
+from codehub.usecases.workspace_commands import NewWorkspace, WorkspaceCommands
 from tests.api.real_site import free_port
 from tests.contracts.patience import eventually
 from tests.system import gated_ide
@@ -297,7 +297,9 @@ async def test_gc_in_earnest_needs_a_leader(elsewhere: dict[str, str], fresh_dat
 
 async def new_workspace(database: PostgresDatabase, desired: Desired) -> UUID:
     key = uuid4()
-    await Wishes(database.specs(), Limits()).create(NewWorkspace("demo", "ann", desired), key, ANN, datetime.now(UTC))
+    await WorkspaceCommands(database.specs(), RunningLimits()).create(
+        NewWorkspace("demo", "ann", desired), key, ANN, datetime.now(UTC)
+    )
     return key
 
 
@@ -358,7 +360,7 @@ async def test_up_and_up_again(data_dir: Path) -> None:
             await reaches(database, key, Phase.RUNNING)
             assert codehub("admin", "leader", **addresses).returncode == 0
             assert ides(data_dir) == [ide]
-            await Wishes(database.specs(), Limits()).want(key, Desired.STANDBY, ANN)
+            await WorkspaceCommands(database.specs(), RunningLimits()).want(key, Desired.STANDBY, ANN)
             await reaches(database, key, Phase.STANDBY)
         assert running.ended(signal.SIGTERM) == 0
     assert those_of(data_dir) == []

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from codehub.domain.ledger import Kind
+from codehub.domain.ledger import LedgerKind
 from codehub.domain.workspace import Desired, Phase
 from tests.conftest import Tell
 from tests.contracts.patience import eventually
@@ -48,7 +48,7 @@ async def running(site: DockerDeployment, count: int) -> list[UUID]:
 
 async def errors(site: DockerDeployment, key: UUID) -> list[str]:
     entries = await site.services.database.ledger().entries(key, 1000)
-    return [entry.message for entry in entries if entry.kind is Kind.PHASE and entry.after == Phase.ERROR.value]
+    return [entry.message for entry in entries if entry.kind is LedgerKind.PHASE and entry.after == Phase.ERROR.value]
 
 
 async def test_the_engine_is_restarted(fragile: tuple[DockerDeployment, OwnEngine]) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from codehub.adapters.docker import Engine, Site
-from codehub.adapters.docker.network_isolation import Walls
+from codehub.adapters.docker import DockerSite, Engine
+from codehub.adapters.docker.network_isolation import NetworkIsolation
 from codehub.domain.naming import INSTALL_LABEL
 from tests.browser.door.chromium import launched
 from tests.browser.door.visitor import Visitor, runs, until
@@ -37,7 +37,7 @@ async def site(docker_house: DockerHouse, engine: Engine) -> AsyncIterator[Compo
         for install in await installations(engine) - before:
             await sweep(engine, install)
             network = f"codehub-{install[:12]}"
-            await Walls(engine, Site(install, WORKSPACE_IMAGE, CODEHUB_IMAGE, network)).take_down()
+            await NetworkIsolation(engine, DockerSite(install, WORKSPACE_IMAGE, CODEHUB_IMAGE, network)).take_down()
 
 
 async def installations(engine: Engine) -> set[str]:

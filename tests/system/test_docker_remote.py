@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from codehub.adapters.docker import Engine
-from codehub.adapters.docker.events import Hints
+from codehub.adapters.docker.events import EngineEvents
 from codehub.domain.errors import Unreachable
 from codehub.domain.naming import volume_name
 from tests.contracts.patience import eventually
@@ -134,13 +134,13 @@ async def test_after_a_gap_the_events_go_on_where_they_were_left(docker_house: D
     first, missed = uuid4(), uuid4()
     heard: list[UUID] = []
 
-    async def listen(hints: Hints) -> None:
+    async def listen(hints: EngineEvents) -> None:
         async for key in hints.listen():
             heard.append(key)  # noqa: PERF401 - one by one, as they come
 
     async with served() as (host, talks):
         far = Engine(host)
-        hints = Hints(far, site.install_id)
+        hints = EngineEvents(far, site.install_id)
         listening = asyncio.create_task(listen(hints))
         try:
             await asyncio.sleep(0.5)

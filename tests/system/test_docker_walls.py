@@ -15,24 +15,24 @@ import pytest_asyncio
 
 from codehub.adapters.docker import DockerRuntime
 from codehub.adapters.docker.firewall import NEVER, PRIVATE
-from codehub.adapters.docker.network_isolation import Walls
+from codehub.adapters.docker.network_isolation import NetworkIsolation
 from codehub.adapters.docker.payloads import PORT
 from codehub.domain.naming import container_name, volume_name
-from codehub.ports.runtime import ContainerSpec, Share
+from codehub.ports.runtime import ContainerSpec, Resources
 from tests.contracts.patience import eventually
 from tests.docker_engine import WORKSPACE_IMAGE, DockerHouse, engine_here, sweep
 from tests.proxy.doors import Door
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
-SHARE = Share(cpu=1.0, memory_bytes=256 << 20, pids=100)
+SHARE = Resources(cpu=1.0, memory_bytes=256 << 20, pids=100)
 CONNECT = 'timeout 3 bash -c "</dev/tcp/$0/$1"'
 
 
 class Neighbourhood:
     """Two workspaces beside each other, with the image that people get."""
 
-    def __init__(self, runtime: DockerRuntime, walls: Walls) -> None:
+    def __init__(self, runtime: DockerRuntime, walls: NetworkIsolation) -> None:
         self.runtime = runtime
         self.walls = walls
         self.mine, self.theirs = uuid4(), uuid4()
@@ -69,7 +69,7 @@ class Neighbourhood:
 async def here(docker_house: DockerHouse) -> AsyncIterator[Neighbourhood]:
     engine, site = engine_here(), docker_house.site(WORKSPACE_IMAGE)
     runtime = docker_house.runtime(engine, site)
-    place = Neighbourhood(runtime, Walls(engine, docker_house.here))
+    place = Neighbourhood(runtime, NetworkIsolation(engine, docker_house.here))
     try:
         await place.settle()
         yield place

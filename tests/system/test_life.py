@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from codehub.domain.errors import ErrorReason
-from codehub.domain.ledger import Kind
+from codehub.domain.ledger import LedgerKind
 from codehub.domain.workspace import Desired, Phase, RecoverAction
 from tests.job.trees import assert_same
 from tests.system.deployment import ANN, CODEHUB, Deployment, deployed
@@ -72,15 +72,15 @@ async def test_a_whole_life(witnessed_database: str, fresh_redis: str) -> None:
 
         entries = await site.services.database.ledger().entries(key, 1000)
         assert {
-            Kind.CREATED,
-            Kind.WISH,
-            Kind.PHASE,
-            Kind.ARCHIVE,
-            Kind.RESTORE_ASKED,
-            Kind.DELETED,
-            Kind.UNDELETED,
+            LedgerKind.CREATED,
+            LedgerKind.WISH,
+            LedgerKind.PHASE,
+            LedgerKind.ARCHIVE,
+            LedgerKind.RESTORE_ASKED,
+            LedgerKind.DELETED,
+            LedgerKind.UNDELETED,
         } <= {entry.kind for entry in entries}
-        phases = [(entry.before, entry.after) for entry in reversed(entries) if entry.kind is Kind.PHASE]
+        phases = [(entry.before, entry.after) for entry in reversed(entries) if entry.kind is LedgerKind.PHASE]
         assert all(before == earlier for (_, earlier), (before, _) in pairwise(phases))
         await site.only_leaders_wrote()
 

@@ -17,7 +17,7 @@ from sqlalchemy import make_url
 
 from codehub.adapters.embedded import EmbeddedServer, embedded_postgres, embedded_redis
 from codehub.adapters.postgres.migration import migrate
-from codehub.domain.ledger import Kind
+from codehub.domain.ledger import LedgerKind
 from codehub.domain.workspace import Desired, Operation, Phase
 from tests.contracts.patience import eventually
 from tests.job.trees import Snapshot, assert_same
@@ -44,7 +44,7 @@ async def test_the_storage_job_is_killed(witnessed_database: str, fresh_redis: s
             job.kill()
             await site.settled(key, Phase(wish.value))
         assert_same(home, await site.kept(key))
-        failed = [e for e in await site.services.database.ledger().entries(key) if e.kind is Kind.ATTEMPT_FAILED]
+        failed = [e for e in await site.services.database.ledger().entries(key) if e.kind is LedgerKind.ATTEMPT_FAILED]
         assert [entry.after for entry in failed] == ["ActionFailed", "ActionFailed"]
         assert all("SIGKILL" in entry.message for entry in failed)
 

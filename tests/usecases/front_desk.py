@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from codehub.adapters.memory import MemoryBus, MemoryDirectory, MemoryPasswords, MemoryProvider, PeopleWorld
+from codehub.adapters.memory import AccountTables, MemoryBus, MemoryDirectory, MemoryPasswords, MemoryProvider
 from codehub.adapters.system import RandomIds
 from codehub.domain.identity import Caller, Role
 from codehub.ports.accounts import AuditEntry, SessionRules
 from codehub.usecases.identity import Identity, Tokens
 from codehub.usecases.oidc import Oidc
-from codehub.usecases.revocations import AUTH_CHANNEL, Announcements
-from codehub.usecases.users import People
+from codehub.usecases.revocations import AUTH_CHANNEL, Revocations
+from codehub.usecases.users import Users
 
 RULES = SessionRules(idle_seconds=3600, absolute_seconds=12 * 3600)
 ADDRESS = "192.0.2.10"
@@ -39,10 +39,10 @@ class FrontDesk:
     bus: MemoryBus = field(default_factory=MemoryBus)
 
     def __post_init__(self) -> None:
-        self.world = PeopleWorld(now=self.clock)
+        self.world = AccountTables(now=self.clock)
         self.directory = MemoryDirectory(self.world)
         accounts, ids = self.directory.accounts(), RandomIds()
-        announcements = Announcements(self.bus)
+        announcements = Revocations(self.bus)
         self.identity = Identity(
             accounts,
             self.directory.sign_in_tries(),
@@ -53,7 +53,7 @@ class FrontDesk:
             RULES,
         )
         self.tokens = Tokens(accounts, announcements, ids)
-        self.people = People(accounts, self.passwords, announcements, ids)
+        self.people = Users(accounts, self.passwords, announcements, ids)
         self.oidc = Oidc(self.provider, self.directory.provider_sign_ins(), self.identity)
         self.heard: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
         self.bus.world.listeners.setdefault(AUTH_CHANNEL, []).append(self.heard)

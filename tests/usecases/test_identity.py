@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from codehub.adapters.memory import FaultyWire, MemoryBus, MemoryPasswords
+from codehub.adapters.memory import FaultyNetwork, MemoryBus, MemoryPasswords
 from codehub.adapters.memory.fault_injection import Fault, Mishap
 from codehub.adapters.system import SystemClock
 from codehub.domain.credentials import LONGEST_WAIT_SECONDS, PACE_ANYWHERE_SECONDS, TRIES_PER_ACCOUNT_ANYWHERE
@@ -186,7 +186,7 @@ async def test_a_session_is_revoked_by_its_owner_only(desk: FrontDesk, admin: Ca
 
 async def test_a_bus_that_is_down_does_not_keep_anybody_signed_in(desk: FrontDesk, admin: Caller) -> None:
     caller, _password, secret = await desk.member(admin)
-    desk.bus._wire = FaultyWire(SystemClock(), lambda _name: Fault(Mishap.FAIL))
+    desk.bus._wire = FaultyNetwork(SystemClock(), lambda _name: Fault(Mishap.FAIL))
     assert isinstance(desk.bus, MemoryBus)
     await desk.identity.sign_out(caller)
     with pytest.raises(Unauthenticated):

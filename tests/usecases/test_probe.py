@@ -12,7 +12,17 @@ from codehub.adapters.memory import MemoryArchives, MemoryDatabase, MemoryRuntim
 from codehub.coordinator.tuning import Tuning
 from codehub.domain.workspace import Workspace
 from codehub.usecases.findings import Finding, Verdict, failed
-from codehub.usecases.probe import BEYOND, CAN_TRY, CONNECTS, FRONT_DOOR, OWNER, POWERS, REACHES, Probe, Surroundings
+from codehub.usecases.probe import (
+    BEYOND,
+    CAN_TRY,
+    CONNECTS,
+    FRONT_DOOR,
+    OWNER,
+    POWERS,
+    REACHES,
+    Probe,
+    ProbeEnvironment,
+)
 from tests.coordinator.workshop import in_virtual_time
 from tests.simulation.stage import SeededIds, Stage, Worlds
 
@@ -54,7 +64,7 @@ class House:
             ids=SeededIds(5),
             inside=self.inside,
             home_of=lambda ws: f"/homes/{ws.home_store_key}",
-            surroundings=Surroundings(
+            surroundings=ProbeEnvironment(
                 {"/data/password": "the passwords"}, self.isolates, self.walled, {("gateway", 5432): "the database"}
             ),
             patience_seconds=patience,

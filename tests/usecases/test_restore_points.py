@@ -13,7 +13,7 @@ import pytest
 
 from codehub.adapters.memory import MemoryArchives, MemoryContents, MemoryDatabase, MemoryRuntime
 from codehub.adapters.memory.archives import StoredArchive, StoredEntry
-from codehub.adapters.memory.fault_injection import Wire
+from codehub.adapters.memory.fault_injection import Network
 from codehub.adapters.object_store.contents import ObjectContents
 from codehub.domain.errors import BackendError, ErrorReason, Forbidden, NotFound
 from codehub.domain.gc_rules import RestorePoint
@@ -155,7 +155,7 @@ async def test_an_object_that_is_gone_is_told_as_such() -> None:
     assert refusal.value.reason is ErrorReason.ARCHIVE_ACCESS_ERROR
 
 
-class SlowWire(Wire):
+class SlowWire(Network):
     """Nothing is answered until it is let; `asked` counts."""
 
     def __init__(self) -> None:

@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 
 from codehub.domain.workspace import Desired, RecoverAction, Workspace
-from codehub.usecases.workspace_commands import Wishes
+from codehub.usecases.workspace_commands import WorkspaceCommands
 from tests.coordinator.workshop import PERSON, Workshop, in_virtual_time, now
 from tests.rows import KEY, NOW, WORKSPACE_ID, archived, broken, with_home
 
-Wish = Callable[[Wishes], Awaitable[Workspace]]
+Wish = Callable[[WorkspaceCommands], Awaitable[Workspace]]
 
 WISHES: dict[str, tuple[Workspace, Wish, str]] = {
     "recover": (

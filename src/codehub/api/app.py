@@ -27,7 +27,7 @@ from codehub.api.dependencies import ApiParts
 from codehub.api.downloads import Downloads, Listings
 from codehub.api.errors import add_error_handlers
 from codehub.api.event_topics import EventHub
-from codehub.api.middleware import Surroundings
+from codehub.api.middleware import RequestMiddleware
 from codehub.api.rendering import workspace_json
 from codehub.api.schemas import Problem
 
@@ -73,7 +73,7 @@ def create_app(parts: ApiParts) -> FastAPI:
     app.state.downloads, app.state.listings = Downloads(), Listings()
     add_error_handlers(app)
     app.add_exception_handler(404, dashboard.nothing_there)
-    app.add_middleware(Surroundings, metrics=parts.metrics)
+    app.add_middleware(RequestMiddleware, metrics=parts.metrics)
     return app
 
 

@@ -31,16 +31,16 @@ from codehub.ports.signals import Bus
 from codehub.ports.stores import Leader
 from codehub.ports.views import WorkspaceViews
 from codehub.telemetry import Metrics
-from codehub.usecases.authorization import Looks
+from codehub.usecases.authorization import AccessAudit
 from codehub.usecases.identity import Identity, Tokens
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.oidc import Oidc
-from codehub.usecases.users import People
-from codehub.usecases.workspace_commands import Creation, RunningSlots, Wishes
+from codehub.usecases.users import Users
+from codehub.usecases.workspace_commands import Creation, RunningSlots, WorkspaceCommands
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class SiteInfo:
     """How we are reached. `public_url` None: whatever host the request names. `workspace_url`: a pattern with `{slug}`
     or `{id}`. `undo`: how long what was deleted can be brought back. Other times in seconds."""
 
@@ -61,7 +61,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ReadinessCheck:
     """One dependency. `required`: without it the API is of no use."""
 
     ask: Callable[[], Awaitable[object]]
@@ -84,10 +84,10 @@ class Pages(Protocol):
 @dataclass(frozen=True, slots=True)
 class ApiParts:
     identity: Identity
-    people: People
+    people: Users
     tokens: Tokens
     oidc: Oidc | None
-    wishes: Wishes
+    wishes: WorkspaceCommands
     creation: Creation
     lifecycles: Lifecycles
     slots: RunningSlots
@@ -96,15 +96,15 @@ class ApiParts:
     templates: Templates
     tickets: Tickets
     audit: Audit
-    looks: Looks
+    looks: AccessAudit
     collector: CollectorView
     runtime: Runtime
     bus: Bus
     metrics: Metrics
     leader: Callable[[], Awaitable[Leader | None]]
     gc_report: Callable[[], Awaitable[Mapping[str, object]]]
-    checks: Mapping[str, Check] = field(default_factory=dict)
-    site: Site = field(default_factory=Site)
+    checks: Mapping[str, ReadinessCheck] = field(default_factory=dict)
+    site: SiteInfo = field(default_factory=SiteInfo)
     pages: Pages | None = None
 
 

@@ -21,7 +21,7 @@ from codehub.domain.errors import Forbidden, LimitReached
 from codehub.ports.archives import Content, to_bytes
 
 
-class UnderWay:
+class ConcurrencyLimit:
     most: ClassVar[int]
     what: ClassVar[str]
     code: ClassVar[str]
@@ -42,13 +42,13 @@ class UnderWay:
             self._by_person += Counter()  # forgets whoever has none
 
 
-class Downloads(UnderWay):
+class Downloads(ConcurrencyLimit):
     most = 4
     what = "downloads"
     code = "download_limit"
 
 
-class Listings(UnderWay):
+class Listings(ConcurrencyLimit):
     most = 8
     what = "listings of archives"
     code = "listing_limit"

@@ -13,7 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import JSONResponse, Response
 
 from codehub.api.admin_schemas import CheckShown, Readiness
-from codehub.api.dependencies import SIGNED, ApiParts, Check, Parts, Reader, problems
+from codehub.api.dependencies import SIGNED, ApiParts, Parts, Reader, ReadinessCheck, problems
 from codehub.domain.errors import CodeHubError, Forbidden
 from codehub.domain.identity import Role
 
@@ -33,7 +33,7 @@ async def is_alive() -> dict[str, bool]:
 )
 async def is_ready(parts: Parts) -> Response:
     checks = await asyncio.gather(*(_checked(parts, name, check) for name, check in parts.checks.items()))
-    leads = await _checked(parts, "controller", Check(lambda: _leader(parts)))
+    leads = await _checked(parts, "controller", ReadinessCheck(lambda: _leader(parts)))
     ready = all(check.ok for check in checks if check.required)
     age = await _age(parts) if leads.ok else None
     told = Readiness(ready=ready, checks=[*checks, leads], controller_age_seconds=age)
@@ -55,7 +55,7 @@ async def read_metrics(parts: Parts, caller: Reader) -> Response:
     return Response(generate_latest(parts.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-async def _checked(parts: ApiParts, name: str, check: Check) -> CheckShown:
+async def _checked(parts: ApiParts, name: str, check: ReadinessCheck) -> CheckShown:
     began, detail = time.monotonic(), ""
     try:
         async with asyncio.timeout(parts.site.check_patience):

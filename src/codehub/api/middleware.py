@@ -33,7 +33,7 @@ CAREFUL: Final = {
 }
 
 
-class Surroundings:
+class RequestMiddleware:
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics

@@ -35,7 +35,7 @@ from codehub.domain.workspace import Desired, Phase
 from codehub.ports.views import Owned, Position, Sought
 from codehub.usecases.authorization import Reading
 from codehub.usecases.identity import actor_of
-from codehub.usecases.workspace_commands import Edit, NewWorkspace
+from codehub.usecases.workspace_commands import NewWorkspace, WorkspaceEdit
 
 router = APIRouter(tags=["workspaces"])
 
@@ -140,7 +140,7 @@ async def show_workspace(parts: Parts, caller: Signed, workspace_id: WorkspaceId
 async def change_workspace(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body: WorkspaceChange) -> Response:
     """All of it or nothing. A new name keeps the address."""
     owned = await Reading(parts.views).one(caller, workspace_id, Scope.WRITE)
-    edit = Edit(await _fields(parts, body), body.desired_state, body.if_idle, body.discard_home)
+    edit = WorkspaceEdit(await _fields(parts, body), body.desired_state, body.if_idle, body.discard_home)
     if body.template is not None:
         owned = replace(owned, template_image=(await parts.creation.template(body.template)).image_ref)
     row = await parts.wishes.edit(workspace_id, edit, actor_of(caller))

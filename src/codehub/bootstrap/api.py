@@ -10,18 +10,18 @@ from codehub.adapters.object_store.contents import ObjectContents
 from codehub.adapters.oidc import HttpOpenIdProvider, OpenIdClient
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.app import create_app
-from codehub.api.dependencies import ApiParts, Check, Site
+from codehub.api.dependencies import ApiParts, ReadinessCheck, SiteInfo
 from codehub.bootstrap.paths import archive_url
 from codehub.bootstrap.policies import limits, retention, tuning
 from codehub.bootstrap.services import Services, identity
 from codehub.dashboard.files import dashboard
 from codehub.domain.addresses import has_own_host
 from codehub.settings import Settings
-from codehub.usecases.authorization import Looks
+from codehub.usecases.authorization import AccessAudit
 from codehub.usecases.identity import Tokens
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.oidc import Oidc
-from codehub.usecases.users import People
+from codehub.usecases.users import Users
 from codehub.usecases.workspace_commands import Creation, RunningSlots
 
 NOBODY = UUID(int=0)
@@ -46,7 +46,7 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
     probe = f"{settings.archive_prefix}readiness"
     return ApiParts(
         identity=who,
-        people=People(accounts, passwords, announcements, ids, services.runtime.isolates),
+        people=Users(accounts, passwords, announcements, ids, services.runtime.isolates),
         tokens=Tokens(accounts, announcements, ids),
         oidc=Oidc(
             provider,
@@ -67,7 +67,7 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
         templates=templates,
         tickets=database.tickets(),
         audit=database.audit(),
-        looks=Looks(database.audit(), SystemClock()),
+        looks=AccessAudit(database.audit(), SystemClock()),
         collector=services.collector,
         runtime=services.runtime,
         bus=bus,
@@ -75,12 +75,12 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
         leader=services.leader,
         gc_report=services.garbage,
         checks={
-            "postgresql": Check(views.now, required=True),
-            "redis": Check(lambda: bus.publish("codehub:readiness", {})),
-            "archives": Check(lambda: services.archives.look(probe)),
-            "runtime": Check(lambda: services.runtime.containers([NOBODY])),
+            "postgresql": ReadinessCheck(views.now, required=True),
+            "redis": ReadinessCheck(lambda: bus.publish("codehub:readiness", {})),
+            "archives": ReadinessCheck(lambda: services.archives.look(probe)),
+            "runtime": ReadinessCheck(lambda: services.runtime.containers([NOBODY])),
         },
-        site=Site(
+        site=SiteInfo(
             settings.public_url,
             settings.workspace_url,
             settings.runtime,

@@ -10,18 +10,18 @@ from codehub.bootstrap.services import Services, identity, open_services
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.access.addresses import Addresses
 from codehub.proxy.access_log import AccessLog
-from codehub.proxy.app import AT_FIRST_SECONDS, DoorParts, FrontDoor
-from codehub.proxy.http.limits import Limits, limits_within
+from codehub.proxy.app import AT_FIRST_SECONDS, ProxyApp, ProxyParts
+from codehub.proxy.http.limits import ProxyLimits, limits_within
 from codehub.proxy.http.trusted_proxies import networks
 from codehub.proxy.workers import serve_worker
 from codehub.settings import Settings, SettingsError
-from codehub.usecases.workspace_access import Entrance
+from codehub.usecases.workspace_access import WorkspaceAccess
 from codehub.usecases.workspace_commands import RunningSlots
 
 
-def door_parts(services: Services) -> DoorParts:
+def door_parts(services: Services) -> ProxyParts:
     settings, database, views = services.settings, services.database, services.database.views()
-    entrance = Entrance(
+    entrance = WorkspaceAccess(
         identity(services),
         database.tickets(),
         database.visits(),
@@ -31,7 +31,7 @@ def door_parts(services: Services) -> DoorParts:
         database.audit(),
     )
     issuer = urlsplit(settings.oidc_issuer).hostname if settings.oidc_issuer else None
-    return DoorParts(
+    return ProxyParts(
         entrance=entrance,
         views=views,
         runtime=services.runtime,
@@ -79,7 +79,7 @@ def api_endpoint(settings: Settings) -> Endpoint:
     return Endpoint(host=host, port=int(port))
 
 
-def door_limits(settings: Settings) -> Limits:
+def door_limits(settings: Settings) -> ProxyLimits:
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return limits_within(
         descriptors,
@@ -92,7 +92,7 @@ def door_limits(settings: Settings) -> Limits:
 async def serve_door(settings: Settings) -> None:
     """One worker of the front door, on the socket that its supervisor gave it."""
     async with open_services(settings) as services:
-        door = FrontDoor(door_parts(services), door_limits(settings))
+        door = ProxyApp(door_parts(services), door_limits(settings))
 
         async def serve() -> None:
             await door.hears(AT_FIRST_SECONDS)

@@ -27,7 +27,7 @@ from codehub.domain.workspace import Workspace
 from codehub.job.store_address import parse_store
 from codehub.ports.runtime import ContainerSpec
 from codehub.settings import Settings, SettingsError, environment_name
-from codehub.usecases.probe import Probe, StepFailed, Surroundings
+from codehub.usecases.probe import Probe, ProbeEnvironment, StepFailed
 
 THIEF_SECONDS = 3.0
 
@@ -94,7 +94,7 @@ async def _said_at(host: str, port: int) -> bytes:
         return b""
 
 
-async def surroundings(services: Services) -> Surroundings:
+async def surroundings(services: Services) -> ProbeEnvironment:
     runtime, settings = services.runtime, services.settings
     hidden = secret_places(data_dir(settings))
     kept, _ = parse_store(archive_url(settings))
@@ -107,10 +107,12 @@ async def surroundings(services: Services) -> Surroundings:
     if socket_path := database_socket(settings):
         hidden[socket_path] = "the database's socket"
     if not isinstance(runtime, DockerRuntime):
-        return Surroundings(hidden, await runtime.isolates())
+        return ProbeEnvironment(hidden, await runtime.isolates())
     hidden |= {"/var/run/docker.sock": "the Docker engine", "/run/docker.sock": "the Docker engine"}
     gateway = await runtime.walls.gateway()
-    return Surroundings(hidden, await runtime.isolates(), walled=True, addresses=platform_addresses(settings, gateway))
+    return ProbeEnvironment(
+        hidden, await runtime.isolates(), walled=True, addresses=platform_addresses(settings, gateway)
+    )
 
 
 def platform_addresses(settings: Settings, gateway: str) -> dict[tuple[str, int], str]:

@@ -2,9 +2,9 @@
 
 from codehub.coordinator.retention_runner import RecordAges
 from codehub.coordinator.tuning import Tuning
-from codehub.domain.admission import Limits
+from codehub.domain.admission import RunningLimits
 from codehub.domain.gc_rules import Retention
-from codehub.domain.gc_safety import Envelope
+from codehub.domain.gc_safety import GcSafety
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.plan import Policy
 from codehub.domain.workspace import Operation
@@ -18,8 +18,8 @@ def session_rules(settings: Settings) -> SessionRules:
     )
 
 
-def limits(settings: Settings) -> Limits:
-    return Limits(settings.max_running_per_user, settings.max_running_global, settings.max_workspaces_per_user)
+def limits(settings: Settings) -> RunningLimits:
+    return RunningLimits(settings.max_running_per_user, settings.max_running_global, settings.max_workspaces_per_user)
 
 
 def retention(settings: Settings) -> Retention:
@@ -63,5 +63,5 @@ def tuning(settings: Settings) -> Tuning:
             settings.retention_idempotency_seconds,
             session_rules(settings),
         ),
-        envelope=Envelope(per_run=settings.gc_most_per_run),
+        envelope=GcSafety(per_run=settings.gc_most_per_run),
     )

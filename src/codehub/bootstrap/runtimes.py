@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from codehub.adapters.docker import DockerJobs, DockerRuntime, Engine, Site, volume_quota
+from codehub.adapters.docker import DockerJobs, DockerRuntime, DockerSite, Engine, volume_quota
 from codehub.adapters.docker.jobs import job_store
-from codehub.adapters.docker.network_isolation import Walls
+from codehub.adapters.docker.network_isolation import NetworkIsolation
 from codehub.adapters.process import ProcessJobs, ProcessRuntime
 from codehub.adapters.process.sandbox import Confinement
 from codehub.domain.errors import BackendError, CodeHubError
 from codehub.ports.jobs import Jobs
-from codehub.ports.runtime import Share
+from codehub.ports.runtime import Resources
 from codehub.settings import Settings, SettingsError
 
 Housing = ProcessRuntime | DockerRuntime
@@ -31,13 +31,13 @@ def engine_of(settings: Settings) -> Engine:
     return Engine(host, place if secured else None)
 
 
-def docker_site(settings: Settings, install: str) -> Site:
-    return Site(
+def docker_site(settings: Settings, install: str) -> DockerSite:
+    return DockerSite(
         install_id=install,
         workspace_image=settings.workspace_image,
         codehub_image=settings.codehub_image,
         network=settings.docker_network or f"codehub-{install[:12]}",
-        share=Share(
+        share=Resources(
             cpu=settings.workspace_cpu, memory_bytes=settings.workspace_memory_bytes, pids=settings.workspace_pids
         ),
         job_network=settings.docker_job_network,
@@ -48,7 +48,7 @@ def docker_site(settings: Settings, install: str) -> Site:
 @asynccontextmanager
 async def docker_runtime(settings: Settings, install: str) -> AsyncIterator[DockerRuntime]:
     engine, site = engine_of(settings), docker_site(settings, install)
-    runtime = DockerRuntime(engine, site, walls=Walls(engine, site, ours=settings.docker_walls == "ours"))
+    runtime = DockerRuntime(engine, site, walls=NetworkIsolation(engine, site, ours=settings.docker_walls == "ours"))
     try:
         yield runtime
     finally:

@@ -19,7 +19,7 @@ from codehub.bootstrap.paths import archive_url, open_archives, private_data_dir
 from codehub.bootstrap.policies import limits, session_rules, tuning
 from codehub.bootstrap.runtimes import Housing, docker_runtime, jobs, processes
 from codehub.coordinator.gc_report import Survey
-from codehub.coordinator.process import Coordinator, Outside, survey
+from codehub.coordinator.process import Coordinator, Dependencies, survey
 from codehub.coordinator.retention_runner import Records
 from codehub.job.store_address import parse_store
 from codehub.ports.collector import CollectorView
@@ -27,8 +27,8 @@ from codehub.ports.stores import Leader
 from codehub.settings import Settings
 from codehub.telemetry import Metrics, configure_logging
 from codehub.usecases.identity import Identity
-from codehub.usecases.revocations import Announcements
-from codehub.usecases.workspace_commands import Wishes
+from codehub.usecases.revocations import Revocations
+from codehub.usecases.workspace_commands import WorkspaceCommands
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Services:
     install: str
 
     @property
-    def wishes(self) -> Wishes:
-        return Wishes(self.database.specs(), limits(self.settings))
+    def wishes(self) -> WorkspaceCommands:
+        return WorkspaceCommands(self.database.specs(), limits(self.settings))
 
     @property
     def processes(self) -> ProcessRuntime:
@@ -72,11 +72,11 @@ class Services:
     def coordinator(self, holder: str | None = None) -> Coordinator:
         return Coordinator(holder or f"{socket.gethostname()}:{os.getpid()}", self._outside(), tuning(self.settings))
 
-    def _outside(self) -> Outside:
+    def _outside(self) -> Dependencies:
         settings, clock = self.settings, SystemClock()
         webhook = settings.webhook_url
         admins = WebhookNotifier(webhook.get_secret_value(), self.metrics) if webhook else LogNotifier()
-        return Outside(
+        return Dependencies(
             leadership=self.database.leadership(clock),
             statuses=self.database.statuses,
             specs=self.database.specs(),
@@ -141,7 +141,7 @@ async def leader_of(database: PostgresDatabase) -> Leader | None:
 
 
 def identity(services: Services) -> Identity:
-    database, announcements = services.database, Announcements(services.redis.bus())
+    database, announcements = services.database, Revocations(services.redis.bus())
     tries, audit = database.sign_in_tries(), database.audit()
     rules = session_rules(services.settings)
     return Identity(database.accounts(), tries, audit, Argon2Passwords(), announcements, RandomIds(), rules)

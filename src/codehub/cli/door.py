@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from codehub.proxy.workers import Supervisor
+    from codehub.proxy.workers import WorkerSupervisor
     from codehub.telemetry import Metrics
 
 WORKER = (sys.executable, "-c", "from codehub.cli.main import main; main()", "proxy-worker")
@@ -26,9 +26,9 @@ def supervised(
     metrics: "Metrics",
     environment: Mapping[str, str] | None = None,
     ready: Callable[[], None] | None = None,
-) -> "Supervisor":
+) -> "WorkerSupervisor":
     """`ready`: told once, when the first of them serves."""
-    from codehub.proxy.workers import Census, Supervisor
+    from codehub.proxy.workers import WorkerMetrics, WorkerSupervisor
 
-    census = Census(metrics, ready or (lambda: None))
-    return Supervisor(WORKER, workers, host, port, environment=environment, news=census)
+    census = WorkerMetrics(metrics, ready or (lambda: None))
+    return WorkerSupervisor(WORKER, workers, host, port, environment=environment, news=census)

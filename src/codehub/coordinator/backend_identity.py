@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import structlog
 
 from codehub.domain.backend_identity import Backend, stranger
-from codehub.domain.errors import AnotherWorld, BackendError
+from codehub.domain.errors import BackendError, WrongBackend
 from codehub.ports.runtime import Runtime
 from codehub.ports.signals import Clock
-from codehub.ports.stores import Leadership, Term, Worlds
+from codehub.ports.stores import BackendIdentities, Leadership, Term
 
 log = structlog.get_logger()
 
@@ -33,10 +33,10 @@ class Acquaintance:
 
 
 @dataclass(slots=True)
-class Recognition:
+class BackendIdentityCheck:
     """One term's. `install` is what a store is marked with that nobody has claimed yet, under `prefix`."""
 
-    worlds: Worlds
+    worlds: BackendIdentities
     epoch: int
     clock: Clock
     install: str
@@ -55,10 +55,10 @@ class Recognition:
         identify: Callable[[], Awaitable[str | None]],
         claim: Callable[[], Awaitable[str]],
     ) -> str:
-        """Its identity; AnotherWorld if it is not ours. `claim` gives one to a backend that has none."""
+        """Its identity; WrongBackend if it is not ours. `claim` gives one to a backend that has none."""
         known = self.known[backend]
         if self.clock.monotonic() - known.refused_at < AGAIN_SECONDS:
-            raise AnotherWorld(known.why)
+            raise WrongBackend(known.why)
         found = await identify()
         if found is None or found != known.identity:
             await self._compare(backend, known, found, claim)
@@ -79,12 +79,12 @@ class Recognition:
             known.sure, known.refused_at = False, self.clock.monotonic()
             known.why = stranger(backend, expected, found)
             log.error("another world", backend=backend.value, why=known.why)
-            raise AnotherWorld(known.why)
+            raise WrongBackend(known.why)
         known.identity = expected
 
 
-async def campaign(leadership: Leadership, holder: str, worlds: Worlds, runtime: Runtime) -> Term:
-    """AnotherWorld if the runtime is not the remembered one, so that somebody leads who has it. Looked at again when
+async def campaign(leadership: Leadership, holder: str, worlds: BackendIdentities, runtime: Runtime) -> Term:
+    """WrongBackend if the runtime is not the remembered one, so that somebody leads who has it. Looked at again when
     the turn comes: that may be weeks later."""
     await _refuse_another_world(worlds, runtime)
     term = await leadership.campaign(holder)
@@ -96,7 +96,7 @@ async def campaign(leadership: Leadership, holder: str, worlds: Worlds, runtime:
     return term
 
 
-async def _refuse_another_world(worlds: Worlds, runtime: Runtime) -> None:
+async def _refuse_another_world(worlds: BackendIdentities, runtime: Runtime) -> None:
     """One that does not answer may be the right one."""
     remembered = (await worlds.remembered()).get(Backend.RUNTIME)
     if remembered is None:
@@ -107,4 +107,4 @@ async def _refuse_another_world(worlds: Worlds, runtime: Runtime) -> None:
     except (BackendError, TimeoutError):
         return
     if found != remembered.identity:
-        raise AnotherWorld(stranger(Backend.RUNTIME, remembered.identity, found))
+        raise WrongBackend(stranger(Backend.RUNTIME, remembered.identity, found))

@@ -2,7 +2,7 @@
 question whether we still lead. A woken old leader touches nothing.
 
 A backend is believed while it is the one that the database remembers: asked before its first use in a term and after
-a silence, with each whole list, and before an absence is believed. Another one's answer is none (AnotherWorld).
+a silence, with each whole list, and before an absence is believed. Another one's answer is none (WrongBackend).
 
 Remembers when each workspace was last acted on, so that a look begun before that is not believed.
 
@@ -18,9 +18,9 @@ from uuid import UUID
 
 import structlog
 
-from codehub.coordinator.backend_identity import Recognition
+from codehub.coordinator.backend_identity import BackendIdentityCheck
 from codehub.domain.backend_identity import Backend
-from codehub.domain.errors import AnotherWorld, BackendError, CircuitOpen, Stale, Unreachable
+from codehub.domain.errors import BackendError, CircuitOpen, Stale, Unreachable, WrongBackend
 from codehub.domain.judge import ArchiveState, ContainerSeen
 from codehub.domain.naming import owner_key
 from codehub.ports.archives import Archives
@@ -137,7 +137,7 @@ class Backends:
         term: Term,
         clock: Clock,
         breakers: Mapping[str, Breaker],
-        recognition: Recognition,
+        recognition: BackendIdentityCheck,
         call_seconds: float = CALL_SECONDS,
     ) -> None:
         self._runtime = runtime
@@ -247,7 +247,7 @@ class Backends:
                 lambda: self._call(backend.value, lambda: self._identity(backend)),
                 lambda: self._call(backend.value, lambda: self._archives.claim(self._recognition.install)),
             )
-        except AnotherWorld as error:
+        except WrongBackend as error:
             error.context["endpoint"] = self._endpoints[backend.value]
             raise
 

@@ -19,9 +19,9 @@ from codehub.domain.template import Template
 from codehub.domain.workspace import NO_VOLUME, Operation, Progress, Workspace
 from codehub.ports.accounts import Templates
 from codehub.ports.jobs import JobKind, JobResult, JobSeen, JobSpec, JobState
-from codehub.ports.runtime import ContainerSpec, Share
+from codehub.ports.runtime import ContainerSpec, Resources
 from codehub.ports.stores import Actor, WorkspaceStatuses
-from codehub.usecases.workspace_commands import Wishes
+from codehub.usecases.workspace_commands import WorkspaceCommands
 
 STARTED = Progress(step="started")
 
@@ -33,7 +33,7 @@ class Executor:
         self,
         backends: Backends,
         statuses: WorkspaceStatuses,
-        wishes: Wishes,
+        wishes: WorkspaceCommands,
         robot: Actor,
         policy: Policy,
         templates: Templates | None = None,
@@ -141,10 +141,10 @@ class Step:
         """Image, variables and limits are the template's of today, also of one that nothing new is made from: what an
         admin mends is there at the next start. Without a template it keeps its image."""
         template = await self._template()
-        share, env, image_ref = Share(), {}, self.row.image_ref
+        share, env, image_ref = Resources(), {}, self.row.image_ref
         if template is not None:
             image_ref = template.image_ref
-            share = Share(template.cpu, template.memory_bytes, template.disk_bytes, template.pids)
+            share = Resources(template.cpu, template.memory_bytes, template.disk_bytes, template.pids)
             env = dict(template.env)
         if self.row.git_url:
             env["CODEHUB_GIT_URL"] = self.row.git_url

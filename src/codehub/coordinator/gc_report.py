@@ -12,7 +12,7 @@ from uuid import UUID
 
 from codehub.domain import naming
 from codehub.domain.gc_rules import Retention, Thing, ThingKind, Why, forgotten, garbage, undo_is_over
-from codehub.domain.gc_safety import Count, Envelope, Forgotten, Inventory, Refusal, refusals
+from codehub.domain.gc_safety import Count, Forgotten, GcSafety, Inventory, Refusal, refusals
 from codehub.domain.workspace import Operation, Workspace
 from codehub.ports.archives import Archives, StoredObject
 from codehub.ports.collector import CollectorData, CollectorView, Mark, Restored
@@ -96,7 +96,7 @@ class Survey:
         archives: Archives,
         runtime: Runtime,
         retention: Retention,
-        envelope: Envelope,
+        envelope: GcSafety,
         install: str,
     ) -> None:
         self._view = view

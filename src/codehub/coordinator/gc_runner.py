@@ -18,14 +18,14 @@ from codehub.coordinator.gc_report import Candidate, CollectorReport, Survey
 from codehub.coordinator.queue import WorkQueue
 from codehub.domain.errors import BackendError, Unreachable, VolumeInUse
 from codehub.domain.gc_rules import Retention, Thing, ThingKind, may_sweep, undo_is_over
-from codehub.domain.gc_safety import Envelope, Refusal, doubts_the_database
+from codehub.domain.gc_safety import GcSafety, Refusal, doubts_the_database
 from codehub.domain.judge import ArchiveState
 from codehub.domain.workspace import Workspace
 from codehub.ports.collector import CollectorMarks
 from codehub.ports.signals import Notifier
 from codehub.ports.stores import Actor
 from codehub.telemetry import GC_GARBAGE, GC_REFUSALS, GC_RUNS, GC_SWEPT, Metrics
-from codehub.usecases.workspace_commands import Wishes
+from codehub.usecases.workspace_commands import WorkspaceCommands
 
 log = structlog.get_logger()
 
@@ -40,12 +40,12 @@ class GcRunner:
         marks: CollectorMarks,
         backends: Backends,
         queue: WorkQueue,
-        wishes: Wishes,
+        wishes: WorkspaceCommands,
         robot: Actor,
         notifier: Notifier,
         metrics: Metrics,
         retention: Retention,
-        envelope: Envelope,
+        envelope: GcSafety,
     ) -> None:
         self._survey = survey
         self._marks = marks

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Snapshot:
     """One look at the runtime, at those `asked` for (all, if empty). None = it did not answer."""
 
     begun: float
@@ -47,7 +47,7 @@ class Sight:
             return None
         return self.containers.get(workspace_id), self.volumes.get(workspace_id)
 
-    def moved_since(self, earlier: "Sight | None") -> Sequence[UUID] | None:
+    def moved_since(self, earlier: "Snapshot | None") -> Sequence[UUID] | None:
         """Whose container or volumes differ between two looks at all. None = it may be anybody's."""
         containers = _differing(earlier.containers, self.containers) if earlier else None
         volumes = _differing(earlier.volumes, self.volumes) if earlier else None
@@ -94,8 +94,8 @@ class Observer:
         self._listed_at = float("-inf")
         self._hinted: dict[UUID, float] = {}
         self._settled: dict[UUID, object] = {}
-        self._seen: Sight | None = None
-        self._active: Sight | None = None
+        self._seen: Snapshot | None = None
+        self._active: Snapshot | None = None
         self._glances: dict[UUID, object] = {}
         self.last_pass_at = float("-inf")
 
@@ -155,12 +155,12 @@ class Observer:
         self._hinted = {key: at for key, at in self._hinted.items() if now - at < FRESH_SECONDS}
         self._hinted[workspace_id] = now
 
-    def _usable(self, sight: Sight, workspace_id: UUID) -> bool:
+    def _usable(self, sight: Snapshot, workspace_id: UUID) -> bool:
         fresh = self._clock.monotonic() - sight.begun < FRESH_SECONDS
         since = max(self._backends.acted_at(workspace_id), self._hinted.get(workspace_id, float("-inf")))
         return fresh and sight.begun > since and workspace_id in sight.asked
 
-    async def _facts(self, ws: Workspace, sight: Sight) -> Facts:
+    async def _facts(self, ws: Workspace, sight: Snapshot) -> Facts:
         facts = sight.facts(ws, await self._archive(ws))
         seen = facts.container
         if seen is None or not seen.running or seen.instance == ws.home.ready_instance:
@@ -182,7 +182,7 @@ class Observer:
             self._inventory.add(ws.archive_key)
         return state
 
-    async def _look(self, ids: Collection[UUID] | None) -> Sight:
+    async def _look(self, ids: Collection[UUID] | None) -> Snapshot:
         begun = self._clock.monotonic()
         try:
             volumes: Mapping[UUID, Mapping[str, str]] | None = await self._backends.volumes(ids)
@@ -192,7 +192,7 @@ class Observer:
             containers: Mapping[UUID, ContainerSeen] | None = await self._backends.containers(ids)
         except Unreachable:
             containers = None
-        return Sight(begun, frozenset(ids or ()), containers, volumes)
+        return Snapshot(begun, frozenset(ids or ()), containers, volumes)
 
     async def _refresh_inventory(self) -> None:
         if self._inventory is not None and self._clock.monotonic() - self._listed_at < self._inventory_seconds:
@@ -211,7 +211,7 @@ class Observer:
         self._settled = {key: version for key, version in self._settled.items() if key in versions}
         return [key for key, version in versions.items() if self._settled.get(key) != version]
 
-    def _unsettle_moved(self, sight: Sight) -> None:
+    def _unsettle_moved(self, sight: Snapshot) -> None:
         moved = sight.moved_since(self._seen)
         self._seen = sight
         if moved is None:
@@ -223,7 +223,7 @@ class Observer:
     def _assess(
         self,
         rows: Sequence[Workspace],
-        sight: Sight,
+        sight: Snapshot,
         versions: Mapping[UUID, object],
         now: datetime,
     ) -> tuple[list[tuple[Workspace, Workspace]], list[UUID]]:

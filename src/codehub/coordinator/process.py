@@ -20,7 +20,7 @@ from uuid import UUID
 
 import structlog
 
-from codehub.coordinator.backend_identity import AGAIN_SECONDS, Recognition, campaign
+from codehub.coordinator.backend_identity import AGAIN_SECONDS, BackendIdentityCheck, campaign
 from codehub.coordinator.backends import BackendNotices, Backends, Breaker
 from codehub.coordinator.event_listener import EventListener, WakeListener
 from codehub.coordinator.executor import Executor
@@ -32,14 +32,14 @@ from codehub.coordinator.reconciler import Reconciler
 from codehub.coordinator.retention_runner import Records, RetentionRunner
 from codehub.coordinator.ttl_runner import TtlRunner
 from codehub.coordinator.tuning import Tuning
-from codehub.domain.errors import AnotherWorld, BackendError, CodeHubError, Stale, Unreachable
+from codehub.domain.errors import BackendError, CodeHubError, Stale, Unreachable, WrongBackend
 from codehub.ports.accounts import Templates
 from codehub.ports.archives import Archives
 from codehub.ports.collector import CollectorMarks, CollectorView
 from codehub.ports.jobs import Jobs
 from codehub.ports.runtime import IsolationReport, Runtime
 from codehub.ports.signals import Activity, Bus, ChangeFeed, Clock, Ids, Notifier
-from codehub.ports.stores import Actor, Leadership, Term, WorkspaceSpecs, WorkspaceStatuses, Worlds
+from codehub.ports.stores import Actor, BackendIdentities, Leadership, Term, WorkspaceSpecs, WorkspaceStatuses
 from codehub.telemetry import (
     COMPONENT_RESTARTS,
     EPOCH,
@@ -53,7 +53,7 @@ from codehub.telemetry import (
     STALE_WRITES,
     Metrics,
 )
-from codehub.usecases.workspace_commands import Wishes
+from codehub.usecases.workspace_commands import WorkspaceCommands
 
 RESTORED = "the isolation of workspaces was broken and has been restored"
 BROKEN = "workspaces are not isolated: none is started"
@@ -114,7 +114,7 @@ LEFTOVERS_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class Dependencies:
     """Every port the coordinator needs; the composition root fills it."""
 
     leadership: Leadership
@@ -122,7 +122,7 @@ class Outside:
     specs: WorkspaceSpecs
     collector: CollectorView
     marks: Callable[[int], CollectorMarks]
-    worlds: Worlds
+    worlds: BackendIdentities
     install: str
     feed: ChangeFeed
     bus: Bus
@@ -141,11 +141,11 @@ class Outside:
 
 
 class Coordinator:
-    def __init__(self, holder: str, outside: Outside, tuning: Tuning) -> None:
+    def __init__(self, holder: str, outside: Dependencies, tuning: Tuning) -> None:
         self._holder = holder
         self._outside = outside
         self._tuning = tuning
-        self._reign: Reign | None = None
+        self._reign: LeaderTerm | None = None
 
     async def run(self) -> None:
         """Campaign and lead, until cancelled."""
@@ -154,7 +154,7 @@ class Coordinator:
                 term = await campaign(
                     self._outside.leadership, self._holder, self._outside.worlds, self._outside.runtime
                 )
-            except AnotherWorld as error:
+            except WrongBackend as error:
                 log.error("does not campaign", holder=self._holder, why=str(error))  # noqa: TRY400 - no bug of ours
                 await self._outside.clock.sleep(AGAIN_SECONDS)
             except CodeHubError as error:
@@ -168,7 +168,7 @@ class Coordinator:
         metrics.set(IS_LEADER, 1)
         metrics.set(EPOCH, term.epoch)
         log.info("leading", epoch=term.epoch, holder=self._holder)
-        self._reign = Reign(term, self._outside, self._tuning)
+        self._reign = LeaderTerm(term, self._outside, self._tuning)
         try:
             await self._reign.run()
         finally:
@@ -183,10 +183,10 @@ class Coordinator:
         return self._reign.readiness()
 
 
-class Reign:
+class LeaderTerm:
     """All that runs during one term."""
 
-    def __init__(self, term: Term, outside: Outside, tuning: Tuning) -> None:
+    def __init__(self, term: Term, outside: Dependencies, tuning: Tuning) -> None:
         self._term = term
         self._outside = outside
         self._tuning = tuning
@@ -195,13 +195,15 @@ class Reign:
         self._metrics = outside.metrics
         robot = Actor("coordinator", term.epoch)
         self._statuses = outside.statuses(term.epoch)
-        wishes = Wishes(outside.specs, tuning.limits)
+        wishes = WorkspaceCommands(outside.specs, tuning.limits)
         self._notices = BackendNotices(outside.notifier)
         breakers = {
             name: Breaker(name, clock, outside.metrics, self._notices.changed)
             for name in ("runtime", "jobs", "archives")
         }
-        recognition = Recognition(outside.worlds, term.epoch, clock, outside.install, tuning.policy.archive_prefix)
+        recognition = BackendIdentityCheck(
+            outside.worlds, term.epoch, clock, outside.install, tuning.policy.archive_prefix
+        )
         ports = outside.runtime, outside.jobs, outside.archives
         backends = Backends(*ports, term, clock, breakers, recognition, tuning.call_seconds)
         self.queue = WorkQueue(clock)
@@ -421,7 +423,7 @@ def _first(interval: float) -> float:
     return min(interval / 10, PEACE_SECONDS)
 
 
-def survey(outside: Outside, tuning: Tuning) -> Survey:
+def survey(outside: Dependencies, tuning: Tuning) -> Survey:
     reach = timedelta(seconds=tuning.ages.ledger) if tuning.ages.ledger else None
     envelope = replace(tuning.envelope, ledger_reach=reach)
     return Survey(outside.collector, outside.archives, outside.runtime, tuning.retention, envelope, outside.install)

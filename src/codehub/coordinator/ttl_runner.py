@@ -14,7 +14,7 @@ from codehub.domain.workspace import Workspace
 from codehub.ports.signals import Activity, Bus
 from codehub.ports.stores import Actor, WorkspaceSpecs
 from codehub.telemetry import ACTIVITY_DRAINED, TTL_HELD, TTL_STOPS, Metrics
-from codehub.usecases.workspace_commands import Wishes
+from codehub.usecases.workspace_commands import WorkspaceCommands
 
 log = structlog.get_logger()
 
@@ -23,7 +23,7 @@ class TtlRunner:
     def __init__(
         self,
         specs: WorkspaceSpecs,
-        wishes: Wishes,
+        wishes: WorkspaceCommands,
         activity: Activity,
         bus: Bus,
         robot: Actor,

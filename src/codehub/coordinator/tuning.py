@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from codehub.coordinator.retention_runner import RecordAges
-from codehub.domain.admission import Limits
+from codehub.domain.admission import RunningLimits
 from codehub.domain.gc_rules import Retention
-from codehub.domain.gc_safety import Envelope
+from codehub.domain.gc_safety import GcSafety
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.plan import Policy
 
@@ -28,7 +28,7 @@ class Tuning:
     wake_prefix: str = "codehub:wake:"
     policy: Policy = field(default_factory=Policy)
     idle: IdlePolicy = field(default_factory=IdlePolicy)
-    limits: Limits = field(default_factory=Limits)
+    limits: RunningLimits = field(default_factory=RunningLimits)
     retention: Retention = field(default_factory=Retention)
     ages: RecordAges = field(default_factory=RecordAges)
-    envelope: Envelope = field(default_factory=Envelope)
+    envelope: GcSafety = field(default_factory=GcSafety)

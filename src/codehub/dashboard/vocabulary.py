@@ -11,9 +11,9 @@ from codehub.domain.access import Door, doorway_of_phase
 from codehub.domain.audit import AuditAction
 from codehub.domain.errors import REASONS, ErrorReason
 from codehub.domain.gc_rules import ThingKind, Why
-from codehub.domain.gc_safety import WAIVABLE, Check
+from codehub.domain.gc_safety import WAIVABLE, SafetyCheck
 from codehub.domain.identity import Scope
-from codehub.domain.ledger import Kind
+from codehub.domain.ledger import LedgerKind
 from codehub.domain.transitions import OPERATIONS, RUNS_A_JOB, TABLE, transition
 from codehub.domain.workspace import CONDITION_NAMES, LEVEL, Desired, Operation, Phase, RecoverAction
 
@@ -162,9 +162,9 @@ def states() -> dict[str, Any]:
         },
         "RECOVERIES": {action.value: _recovery(action) for action in RecoverAction},
         "CONDITIONS": {name: {"label": CONDITION_WORDS[name]} for name in CONDITION_NAMES},
-        "KINDS": [kind.value for kind in Kind],
+        "KINDS": [kind.value for kind in LedgerKind],
         "GARBAGE": {why.name.lower(): why.value for why in Why},
-        "REFUSALS": [check.value for check in Check],
+        "REFUSALS": [check.value for check in SafetyCheck],
         "WAIVABLE": [check.value for check in WAIVABLE],
         "AUDIT": {action.value: AUDIT_WORDS[action] for action in AuditAction},
         "THINGS": [kind.value for kind in ThingKind],

@@ -12,7 +12,7 @@ from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RunningLimits:
     max_running_per_user: int = 2
     max_running_global: int = 100
     max_workspaces_per_user: int = 100
@@ -48,7 +48,7 @@ def overtaken(planned: Workspace, after: Workspace, now: Workspace) -> bool:
     return begins and now.desired_state is not planned.desired_state
 
 
-def admit_another(others: Slots, limits: Limits) -> None:
+def admit_another(others: Slots, limits: RunningLimits) -> None:
     """Raise LimitReached unless the owner may have one more workspace, running or not."""
     if 0 < limits.max_workspaces_per_user <= others.owned:
         message = (
@@ -58,7 +58,7 @@ def admit_another(others: Slots, limits: Limits) -> None:
         raise LimitReached(message, code="workspace_limit")
 
 
-def admit(others: Slots, limits: Limits) -> None:
+def admit(others: Slots, limits: RunningLimits) -> None:
     """Raise LimitReached unless one more may run. `others` does not count the workspace that asks."""
     limit = limits.max_running_per_user if others.my_limit is None else others.my_limit
     if limit == 0:

@@ -15,7 +15,7 @@ CodeHubError
 │   ├── Unreachable    it did not answer: the truth is unknown
 │   │   ├── JobInterrupted  a storage job could not reach the store, or ended with its engine
 │   │   └── CircuitOpen  we did not even ask
-│   │       └── AnotherWorld  it is not the one that holds our homes or archives
+│   │       └── WrongBackend  it is not the one that holds our homes or archives
 │   ├── HeldBack       not begun: something must be in order first, and is looked at again
 │   ├── VolumeInUse    a container still holds the volume
 │   └── JobConflict    a job of another operation still runs
@@ -264,7 +264,7 @@ class CircuitOpen(Unreachable):
     """Asked nobody: the breaker is open."""
 
 
-class AnotherWorld(CircuitOpen):
+class WrongBackend(CircuitOpen):
     """Whatever it answers is not about us."""
 
 

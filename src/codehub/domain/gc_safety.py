@@ -12,7 +12,7 @@ from enum import StrEnum
 from codehub.domain.gc_rules import ThingKind
 
 
-class Check(StrEnum):
+class SafetyCheck(StrEnum):
     DATABASE_EMPTY = "database-empty"
     FOREIGN_INSTALL = "foreign-install"
     DATABASE_YOUNGER = "database-younger"
@@ -22,12 +22,12 @@ class Check(StrEnum):
     TOO_MANY = "too-many"
 
 
-NEVER_WAIVED = frozenset({Check.DATABASE_EMPTY, Check.FOREIGN_INSTALL})
-WAIVABLE = tuple(check for check in Check if check not in NEVER_WAIVED)
+NEVER_WAIVED = frozenset({SafetyCheck.DATABASE_EMPTY, SafetyCheck.FOREIGN_INSTALL})
+WAIVABLE = tuple(check for check in SafetyCheck if check not in NEVER_WAIVED)
 
 
 @dataclass(frozen=True, slots=True)
-class Envelope:
+class GcSafety:
     """How much one run may take; `skew` is how far the store's clock may be from the database's, `ledger_reach` how far
     back the ledger goes; None is for ever."""
 
@@ -76,11 +76,11 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    check: Check
+    check: SafetyCheck
     sentence: str
 
 
-def refusals(inventory: Inventory, envelope: Envelope, waived: Collection[str] = ()) -> tuple[Refusal, ...]:
+def refusals(inventory: Inventory, envelope: GcSafety, waived: Collection[str] = ()) -> tuple[Refusal, ...]:
     """Every reason not to sweep, without those that a person waived."""
     if not any(count.existing for count in inventory.counts.values()):
         return ()
@@ -99,14 +99,14 @@ def refusals(inventory: Inventory, envelope: Envelope, waived: Collection[str] =
 
 def doubts_the_database(found: Collection[Refusal]) -> bool:
     """Then nothing is even marked: what is garbage is not known."""
-    return any(refusal.check is not Check.TOO_MANY for refusal in found)
+    return any(refusal.check is not SafetyCheck.TOO_MANY for refusal in found)
 
 
 def _foreign(inventory: Inventory) -> Refusal | None:
     if inventory.owner is None or inventory.owner == inventory.install:
         return None
     return Refusal(
-        Check.FOREIGN_INSTALL,
+        SafetyCheck.FOREIGN_INSTALL,
         f"the object store belongs to the installation {inventory.owner!r} and we are {inventory.install!r}; "
         "give each a bucket or an archive prefix of its own (if ours was renamed, remove the object codehub-owner, "
         "then `codehub admin backends --forget archives`)",
@@ -121,28 +121,28 @@ def _empty(inventory: Inventory) -> Refusal | None:
     if not _is_empty(inventory):
         return None
     return Refusal(
-        Check.DATABASE_EMPTY,
+        SafetyCheck.DATABASE_EMPTY,
         "the database knows no workspace although things of this installation exist; is this the right database?",
     )
 
 
-def _younger(inventory: Inventory, envelope: Envelope) -> Refusal | None:
+def _younger(inventory: Inventory, envelope: GcSafety) -> Refusal | None:
     oldest, first = inventory.oldest_object_at, inventory.oldest_workspace_at
     if oldest is None or first is None or oldest + envelope.skew >= first:
         return None
     return Refusal(
-        Check.DATABASE_YOUNGER,
+        SafetyCheck.DATABASE_YOUNGER,
         f"there are objects from {oldest:%Y-%m-%d %H:%M} and the first workspace is from {first:%Y-%m-%d %H:%M}; "
         "was the database made anew?",
     )
 
 
-def _behind(inventory: Inventory, envelope: Envelope) -> Refusal | None:
+def _behind(inventory: Inventory, envelope: GcSafety) -> Refusal | None:
     newest, ledger = inventory.newest_object_at, inventory.newest_ledger_at
     if newest is None or ledger is None or newest - ledger <= envelope.ledger_lag:
         return None
     return Refusal(
-        Check.LEDGER_BEHIND,
+        SafetyCheck.LEDGER_BEHIND,
         f"the newest object is from {newest:%Y-%m-%d %H:%M} and the newest ledger entry from {ledger:%Y-%m-%d %H:%M}; "
         "was the database restored from a backup?",
     )
@@ -160,7 +160,7 @@ def _older(inventory: Inventory) -> Refusal | None:
     if _is_empty(inventory) or not told:
         return None
     return Refusal(
-        Check.DATABASE_OLDER,
+        SafetyCheck.DATABASE_OLDER,
         f"the database is older than what is here ({'; '.join(told)}); was it brought back to an earlier time? "
         "Look at the dry run, save what is wanted, then waive this",
     )
@@ -171,20 +171,20 @@ def _restored(inventory: Inventory) -> Refusal | None:
     if inventory.backup_at is None or not inventory.newer_than_backup:
         return None
     return Refusal(
-        Check.RESTORED,
+        SafetyCheck.RESTORED,
         f"the database was restored from a backup of {inventory.backup_at:%Y-%m-%d %H:%M}, and "
         f"{inventory.newer_than_backup} things that it does not know may have been made since; "
         "look at the dry run, save what is wanted, then waive this once",
     )
 
 
-def _is_too_many(count: Count, envelope: Envelope) -> bool:
+def _is_too_many(count: Count, envelope: GcSafety) -> bool:
     return count.garbage > envelope.most_count and count.garbage > count.existing * envelope.most_share
 
 
 def _too_many(kind: ThingKind, count: Count) -> Refusal:
     share = count.garbage / count.existing
     return Refusal(
-        Check.TOO_MANY,
+        SafetyCheck.TOO_MANY,
         f"{count.garbage} of {count.existing} {kind}s ({share:.0%}) would be swept; look at the dry run first",
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from codehub.domain.ledger import Entry, Kind
+from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.workspace import Operation, Phase
 
 SPAN = timedelta(days=1)
@@ -34,13 +34,13 @@ class Day:
 
     now: datetime
     running: int
-    happenings: Sequence[Entry]
+    happenings: Sequence[LedgerEntry]
     archived: Sequence[tuple[datetime, int]]
     traffic: Sequence[Minute] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class HistoryPoint:
     """`at`: where it ends. `running`: then. The rest: within it; seconds are None without a start, `sockets`
     were open on average."""
 
@@ -55,7 +55,7 @@ class Step:
     sockets: float
 
 
-def history(day: Day) -> tuple[Step, ...]:
+def history(day: Day) -> tuple[HistoryPoint, ...]:
     count = SPAN // STEP
     ends = [day.now - STEP * (count - 1 - place) for place in range(count)]
     starts: list[list[float]] = [[] for _ in ends]
@@ -72,7 +72,7 @@ def history(day: Day) -> tuple[Step, ...]:
             passed[place].append(minute)
     running = _running(day, ends)
     return tuple(
-        Step(
+        HistoryPoint(
             at=end,
             running=running[place],
             starts=len(starts[place]),
@@ -93,14 +93,14 @@ def _place(ends: Sequence[datetime], at: datetime) -> int | None:
     return min(-((begin - at) // STEP) - 1, len(ends) - 1) if at > begin else None
 
 
-def _starts(happenings: Sequence[Entry]) -> list[tuple[datetime, float]]:
+def _starts(happenings: Sequence[LedgerEntry]) -> list[tuple[datetime, float]]:
     """When each start ended, and how long it took. One whose container did not come up ends otherwise."""
-    begun: dict[UUID, Entry] = {}
+    begun: dict[UUID, LedgerEntry] = {}
     found = []
     for entry in happenings:
-        if entry.kind is Kind.OPERATION_BEGAN and entry.after == Operation.STARTING:
+        if entry.kind is LedgerKind.OPERATION_BEGAN and entry.after == Operation.STARTING:
             begun[entry.workspace_id] = entry
-        elif entry.kind is Kind.PHASE and entry.after == Phase.RUNNING and entry.workspace_id in begun:
+        elif entry.kind is LedgerKind.PHASE and entry.after == Phase.RUNNING and entry.workspace_id in begun:
             first = begun.pop(entry.workspace_id)
             found.append((entry.at, (entry.at - first.at).total_seconds()))
     return found
@@ -108,7 +108,7 @@ def _starts(happenings: Sequence[Entry]) -> list[tuple[datetime, float]]:
 
 def _running(day: Day, ends: Sequence[datetime]) -> Mapping[int, int]:
     """Backwards from what runs now: whoever came up later did not run yet."""
-    changes = [entry for entry in day.happenings if entry.kind is Kind.PHASE]
+    changes = [entry for entry in day.happenings if entry.kind is LedgerKind.PHASE]
     counted, running = {}, day.running
     for place in reversed(range(len(ends))):
         while changes and changes[-1].at > ends[place]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from codehub.domain.idle import BECOMES, IdlePolicy, idle_deadline, idle_since, idle_ttl, warning_leads
-from codehub.domain.ledger import Entry, Kind
+from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 
 
@@ -46,12 +46,12 @@ class Lifecycle:
     last_stop: Cause | None
 
 
-TURNING_POINTS = (Kind.CREATED, Kind.WISH, Kind.PHASE)
+TURNING_POINTS = (LedgerKind.CREATED, LedgerKind.WISH, LedgerKind.PHASE)
 """The entries that `explain` reads."""
 
 
 def explain(
-    ws: Workspace, lease_until: datetime | None, story: Sequence[Entry], policy: IdlePolicy, now: datetime
+    ws: Workspace, lease_until: datetime | None, story: Sequence[LedgerEntry], policy: IdlePolicy, now: datetime
 ) -> Lifecycle:
     """`story`: the turning points, newest first."""
     obstacles = _obstacles(ws, lease_until, policy, now)
@@ -102,26 +102,30 @@ def _times(deadline: datetime, ttl: int, now: datetime) -> tuple[datetime, tuple
     return stops_at, ahead or (now,)
 
 
-def _why_up(story: Sequence[Entry]) -> Cause | None:
-    asked = (entry for entry in story if entry.kind in (Kind.WISH, Kind.CREATED) and entry.after == Desired.RUNNING)
+def _why_up(story: Sequence[LedgerEntry]) -> Cause | None:
+    asked = (
+        entry
+        for entry in story
+        if entry.kind in (LedgerKind.WISH, LedgerKind.CREATED) and entry.after == Desired.RUNNING
+    )
     return next((_cause(entry) for entry in asked), None)
 
 
-def _last_stop(story: Sequence[Entry]) -> Cause | None:
+def _last_stop(story: Sequence[LedgerEntry]) -> Cause | None:
     """The wish that ended the last run, or, without one, what was observed: a container that ended by itself."""
     ended = next(
-        (n for n, entry in enumerate(story) if entry.kind is Kind.PHASE and entry.before == Phase.RUNNING), None
+        (n for n, entry in enumerate(story) if entry.kind is LedgerKind.PHASE and entry.before == Phase.RUNNING), None
     )
     if ended is None:
         return None
     for entry in story[ended + 1 :]:
-        if entry.kind is Kind.PHASE and entry.after == Phase.RUNNING:
+        if entry.kind is LedgerKind.PHASE and entry.after == Phase.RUNNING:
             break
-        if entry.kind is Kind.WISH and entry.before == Desired.RUNNING:
+        if entry.kind is LedgerKind.WISH and entry.before == Desired.RUNNING:
             return _cause(entry)
     observed = story[ended]
     return Cause(observed.reason or "container_ended", observed.actor, observed.at)
 
 
-def _cause(entry: Entry) -> Cause:
+def _cause(entry: LedgerEntry) -> Cause:
     return Cause(entry.reason or entry.kind.value, entry.actor, entry.at)

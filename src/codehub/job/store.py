@@ -29,7 +29,7 @@ from obstore.store import LocalStore, S3Store
 
 from codehub.job.compress import Lookahead
 from codehub.job.errors import ExitCode, JobFailed
-from codehub.job.store_address import Patience, more_patient, open_bucket, parse_store, translated
+from codehub.job.store_address import StoreTimeouts, more_patient, open_bucket, parse_store, translated
 from codehub.job.volume import start_writing, sync_file
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ UPLOAD_MEMORY = 40 << 20
 SLOWEST_UPLOAD = 100_000
 """Bytes a second of one part; slower is taken for none."""
 AN_ANSWER = timedelta(seconds=60)
-PATIENCE = Patience(
+PATIENCE = StoreTimeouts(
     # A large home may be read for hours; what must not happen is that nothing comes.
     request=timedelta(days=1),
     silence=AN_ANSWER,
@@ -226,7 +226,7 @@ def part_size(most_bytes: int) -> int:
     return max(SMALLEST_PART, -(-needed // (1 << 20)) << 20)
 
 
-def open_store(url: str, key: str, patience: Patience = PATIENCE) -> ArchiveStore:
+def open_store(url: str, key: str, patience: StoreTimeouts = PATIENCE) -> ArchiveStore:
     if not all(_KEY_PART.fullmatch(part) for part in key.split("/")):
         raise JobFailed(ExitCode.USAGE, "the key must be a relative path of plain names")
     try:

@@ -30,7 +30,7 @@ from codehub.job.errors import ExitCode, JobFailed
 
 
 @dataclass(frozen=True)
-class Patience:
+class StoreTimeouts:
     """`request`: for a whole answer, however large; `silence`: while nothing comes; None sets no limit of its own."""
 
     request: timedelta
@@ -58,7 +58,7 @@ def more_patient(store: S3Store, silence: timedelta) -> S3Store:
     return S3Store(config=store.config, client_options=waiting, retry_config=store.retry_config)
 
 
-def open_bucket(bucket: str, patience: Patience) -> S3Store:
+def open_bucket(bucket: str, patience: StoreTimeouts) -> S3Store:
     endpoint = os.environ.get("CODEHUB_S3_ENDPOINT")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
     address: S3Config = {"endpoint": endpoint} if endpoint else {}

@@ -70,7 +70,7 @@ class EntryKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ArchiveEntry:
     """`size`: how many bytes `content` gives of a file; 0 of all else. `target`: where a symbolic link points."""
 
     name: str
@@ -87,7 +87,7 @@ class Listing:
     after these."""
 
     path: str
-    entries: tuple[Entry, ...]
+    entries: tuple[ArchiveEntry, ...]
     has_more: bool = False
 
 
@@ -142,14 +142,14 @@ def not_there(path: str) -> NotFound:
     return NotFound(f"There is no {shown(path)} in this restore point.")
 
 
-def must_be_folder(path: str, entry: Entry) -> None:
+def must_be_folder(path: str, entry: ArchiveEntry) -> None:
     if entry.kind is EntryKind.FILE:
         raise Invalid(f"{shown(path)} is a file, not a folder. Download it instead.")
     if entry.kind is not EntryKind.FOLDER:
         raise Invalid(f"{shown(path)} is {_what(entry)}, not a folder.")
 
 
-def must_have_bytes(path: str, entry: Entry) -> None:
+def must_have_bytes(path: str, entry: ArchiveEntry) -> None:
     if entry.kind not in (EntryKind.FILE, EntryKind.FOLDER):
         raise Invalid(f"{shown(path)} is {_what(entry)} and has no content of its own.")
 
@@ -158,5 +158,5 @@ def folder_content(name: str, chunks: AsyncIterator[bytes]) -> Content:
     return Content(f"{name or 'home'}.tar", None, chunks)
 
 
-def _what(entry: Entry) -> str:
+def _what(entry: ArchiveEntry) -> str:
     return f"a link to {shown(entry.target or '')}" if entry.kind is EntryKind.LINK else f"a {entry.kind}"

@@ -13,7 +13,7 @@ from codehub.domain.judge import ContainerSeen
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Resources:
     """How much of the machine a workspace may take, as its template says; None is the runtime's own. A runtime that
     cannot limit something does not."""
 
@@ -22,8 +22,8 @@ class Share:
     disk_bytes: int | None = None
     pids: int | None = None
 
-    def filled(self, own: "Share") -> "Share":
-        return Share(
+    def filled(self, own: "Resources") -> "Resources":
+        return Resources(
             self.cpu or own.cpu,
             self.memory_bytes or own.memory_bytes,
             self.disk_bytes or own.disk_bytes,
@@ -39,7 +39,7 @@ class ContainerSpec:
     volume: str
     image_ref: str
     env: Mapping[str, str] = field(default_factory=dict)
-    share: Share = Share()
+    share: Resources = Resources()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class Runtime(Protocol):
         and put right, and each disorder is told. Raises if nobody can look."""
         ...
 
-    async def capacity(self) -> Share:
+    async def capacity(self) -> Resources:
         """The most that one workspace could be given; None is as much as one likes. Raises Unreachable."""
         ...
 

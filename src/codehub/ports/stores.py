@@ -19,7 +19,7 @@ from uuid import UUID
 from codehub.domain.admission import Slots
 from codehub.domain.backend_identity import Backend
 from codehub.domain.gc_rules import RestorePoint
-from codehub.domain.ledger import Entry
+from codehub.domain.ledger import LedgerEntry
 from codehub.domain.workspace import Workspace
 
 DEPOSE_AFTER = timedelta(seconds=4)
@@ -139,7 +139,7 @@ how far the database knows the story."""
 
 
 class Ledger(Protocol):
-    async def entries(self, workspace_id: UUID, limit: int = 100) -> Sequence[Entry]:
+    async def entries(self, workspace_id: UUID, limit: int = 100) -> Sequence[LedgerEntry]:
         """Newest first."""
         ...
 
@@ -197,13 +197,13 @@ class Traffic(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class BackendRecord:
     identity: str
     since: datetime
 
 
-class Worlds(Protocol):
-    async def remembered(self) -> Mapping[Backend, Remembered]: ...
+class BackendIdentities(Protocol):
+    async def remembered(self) -> Mapping[Backend, BackendRecord]: ...
 
     async def adopt(self, backend: Backend, identity: str, epoch: int) -> str:
         """Remember that one, if none is remembered; the one that now is. Stale once that term is over."""

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.history import Day
-from codehub.domain.ledger import Entry, Kind
+from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.workspace import Phase, Workspace
 
 
@@ -76,8 +76,8 @@ class WorkspaceViews(Protocol):
         ...
 
     async def entries(
-        self, workspace_id: UUID, limit: int, before: int | None = None, kinds: Collection[Kind] | None = None
-    ) -> Sequence[tuple[int, Entry]]:
+        self, workspace_id: UUID, limit: int, before: int | None = None, kinds: Collection[LedgerKind] | None = None
+    ) -> Sequence[tuple[int, LedgerEntry]]:
         """The ledger newest first, each entry with its number; only those before that number."""
         ...
 

@@ -12,18 +12,18 @@ from codehub.ports.signals import Activity, Bus, Clock
 from codehub.ports.stores import Traffic
 from codehub.ports.views import WorkspaceViews
 from codehub.proxy.access.addresses import Addresses
-from codehub.proxy.access.authorizer import Doorkeeper, Label
-from codehub.proxy.access.endpoints import Handover, Reception
-from codehub.proxy.access.session_cache import Credential, Visitors
+from codehub.proxy.access.authorizer import Authorizer, Label
+from codehub.proxy.access.endpoints import ReservedEndpoints, SignInRedirect
+from codehub.proxy.access.session_cache import Credential, SessionCache
 from codehub.proxy.access.verdicts import Forward
-from codehub.proxy.access.workspace_cache import Directory, Entry
+from codehub.proxy.access.workspace_cache import CachedWorkspace, WorkspaceCache
 from codehub.proxy.access_log import AccessLog
-from codehub.proxy.http.limits import Limits
+from codehub.proxy.http.limits import ProxyLimits
 from codehub.proxy.http.trusted_proxies import Network
 from codehub.proxy.presence.activity import Activities
 from codehub.proxy.server import ProxyServer
 from codehub.proxy.traffic import TrafficCount
-from codehub.usecases.workspace_access import Entrance, Visitor
+from codehub.usecases.workspace_access import Visitor, WorkspaceAccess
 
 TICK_SECONDS: Final = 0.5
 RECHECK_SECONDS: Final = 60.0
@@ -37,10 +37,10 @@ SIGNED_OUT: Final = 1008
 
 
 @dataclass(frozen=True, slots=True)
-class DoorParts:
+class ProxyParts:
     """What the front door is made from. `by_path`: workspaces are served below `/w/` of the platform's host too."""
 
-    entrance: Entrance
+    entrance: WorkspaceAccess
     views: WorkspaceViews
     runtime: Runtime
     bus: Bus
@@ -58,14 +58,14 @@ class DoorParts:
     """The proxies before us that are believed on who asks."""
 
 
-class FrontDoor:
-    def __init__(self, parts: DoorParts, limits: Limits | None = None) -> None:
-        directory = Directory(parts.views, parts.runtime, parts.bus, f"{parts.sse_prefix}*", self._shut)
-        visitors = Visitors(parts.entrance, parts.bus, self._show_out)
+class ProxyApp:
+    def __init__(self, parts: ProxyParts, limits: ProxyLimits | None = None) -> None:
+        directory = WorkspaceCache(parts.views, parts.runtime, parts.bus, f"{parts.sse_prefix}*", self._shut)
+        visitors = SessionCache(parts.entrance, parts.bus, self._show_out)
         self.activities = Activities(parts.activity, parts.views, parts.clock, parts.flush_seconds)
-        reception = Reception(parts.entrance, directory, visitors, parts.addresses, self._now)
-        handover = Handover(parts.entrance, directory, visitors, parts.addresses, self._now, parts.provider)
-        self.doorkeeper = Doorkeeper(
+        reception = ReservedEndpoints(parts.entrance, directory, visitors, parts.addresses, self._now)
+        handover = SignInRedirect(parts.entrance, directory, visitors, parts.addresses, self._now, parts.provider)
+        self.doorkeeper = Authorizer(
             reception,
             handover,
             parts.runtime,
@@ -138,7 +138,7 @@ class FrontDoor:
             if any(map(gone, labels)):
                 self._end(gone, SIGNED_OUT)
 
-    def _shut(self, entry: Entry) -> None:
+    def _shut(self, entry: CachedWorkspace) -> None:
         self._end(lambda label: label.entry is entry)
 
     def _show_out(self, gone: Callable[[Visitor], bool]) -> None:

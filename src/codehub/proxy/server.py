@@ -19,22 +19,22 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from codehub.ports.runtime import Endpoint
-from codehub.proxy.access.verdicts import Cap, Failure, Forward, Respond, Route, Verdict
+from codehub.proxy.access.verdicts import Cap, Forward, Respond, Route, UpstreamFailure, Verdict
 from codehub.proxy.access_log import AccessLog
-from codehub.proxy.http.downstream import UNDECIDED, Client
-from codehub.proxy.http.limits import Limits, Share, Tally
-from codehub.proxy.http.parser import Refused, RequestHead, parse_request
+from codehub.proxy.http.downstream import UNDECIDED, Downstream
+from codehub.proxy.http.limits import ConnectionCounter, ProxyLimits, Share
+from codehub.proxy.http.parser import BadMessage, RequestHead, parse_request
 from codehub.proxy.http.pool import Pool
 from codehub.proxy.http.responses import date_line, plain_crowded, plain_failure, serialised
 from codehub.proxy.http.sockets import BACKLOG, listener
-from codehub.proxy.http.trusted_proxies import Forwarders, Network
+from codehub.proxy.http.trusted_proxies import Network, TrustedProxies
 from codehub.proxy.http.upstream import Upstream
-from codehub.proxy.websocket.relay import Relay
+from codehub.proxy.websocket.relay import WebSocketRelay
 
 MOST_AT_ONCE: Final = 256
 
 
-class TurnedAway(asyncio.Protocol):
+class OverloadedConnection(asyncio.Protocol):
     __slots__ = ("_answered", "_cap", "_held", "_server", "_timer", "_transport")
 
     def __init__(self, server: "ProxyServer", transport: asyncio.Transport, cap: Cap) -> None:
@@ -58,7 +58,7 @@ class TurnedAway(asyncio.Protocol):
             return
         try:
             head = parse_request(self._held[:end], limits.header_lines)
-        except Refused:
+        except BadMessage:
             self._answer(plain_crowded(self._cap))
             return
         answer = self._server.crowded(head, self._cap)
@@ -101,7 +101,7 @@ class _Upgraded(NamedTuple):
     holder: object
 
 
-class Gate(Protocol):
+class RequestAuthorizer(Protocol):
     @property
     def routes(self) -> Sequence[Route]:
         """Those of its verdicts, to be counted."""
@@ -109,7 +109,7 @@ class Gate(Protocol):
 
     def decide(self, head: RequestHead) -> Verdict: ...
 
-    def failed(self, head: RequestHead, forward: Forward, failure: Failure) -> Respond:
+    def failed(self, head: RequestHead, forward: Forward, failure: UpstreamFailure) -> Respond:
         """What the client is told when nothing of an answer has been sent yet."""
         ...
 
@@ -121,8 +121,8 @@ class Gate(Protocol):
 class ProxyServer:
     def __init__(
         self,
-        gate: Gate,
-        limits: Limits | None = None,
+        gate: RequestAuthorizer,
+        limits: ProxyLimits | None = None,
         *,
         scheme: str = "http",
         access: AccessLog | None = None,
@@ -134,25 +134,28 @@ class ProxyServer:
         self.own_answers = Route("door")
         """What we answered ourselves."""
         self._decide = gate.decide
-        self.limits = limits or Limits()
+        self.limits = limits or ProxyLimits()
         self.scheme = scheme.encode()
-        self.forwarders = Forwarders(forwarders, self.scheme)
+        self.forwarders = TrustedProxies(forwarders, self.scheme)
         self.draining = False
         self.now = 0.0
         self.date = b""
-        self._clients: set[Client] = set()
-        self._relays: dict[Relay, _Upgraded] = {}
-        self._bounded: dict[Relay, float] = {}
+        self._clients: set[Downstream] = set()
+        self._relays: dict[WebSocketRelay, _Upgraded] = {}
+        self._bounded: dict[WebSocketRelay, float] = {}
         """Relays that are half-closed or stalled, and until when they may be."""
-        self._addresses, self._people = Tally(self.limits.per_address), Tally(self.limits.per_person)
-        self.held = Tally(self.limits.held_per_address)
+        self._addresses, self._people = (
+            ConnectionCounter(self.limits.per_address),
+            ConnectionCounter(self.limits.per_person),
+        )
+        self.held = ConnectionCounter(self.limits.held_per_address)
         """Bytes held for each address that has not signed in."""
         self.undecided = Share(self.limits.undecided_per_address, self.limits.connections)
         """Of the gate's attention: for each address whose callers it does not know yet."""
         target = self.limits.per_target
         self.strangers, self.members = Share(target // 8, target // 2), Share(target // 4, target - target // 8)
         """Of the platform's connections: for each address and all that have not signed in, for each person and all."""
-        self._leaving: set[TurnedAway] = set()
+        self._leaving: set[OverloadedConnection] = set()
         self.turned_away = dict.fromkeys(Cap, 0)
         """How many came beyond a cap."""
         self._pools: dict[tuple[Endpoint, object], Pool] = {}
@@ -171,7 +174,7 @@ class ProxyServer:
     async def listen_on(self, sock: socket.socket) -> int:
         self._tick()
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Client(self), sock=sock, backlog=BACKLOG)
+        server = await loop.create_server(lambda: Downstream(self), sock=sock, backlog=BACKLOG)
         self._listeners.append(server)
         return int(sock.getsockname()[1])
 
@@ -278,7 +281,7 @@ class ProxyServer:
 
     # ── what connections ask of it ───────────────────────────────────────────────────────────────────────────────────
 
-    def admit(self, client: Client, address: bytes | None) -> None:
+    def admit(self, client: Downstream, address: bytes | None) -> None:
         """Every client is counted, for its address too if it has one of its own; beyond a cap it is turned away."""
         if self.connections >= self.limits.connections:
             self._turn_away(client, Cap.ALL)
@@ -288,19 +291,19 @@ class ProxyServer:
             client.counted_as = address
             self._clients.add(client)
 
-    def _turn_away(self, client: Client, cap: Cap) -> None:
+    def _turn_away(self, client: Downstream, cap: Cap) -> None:
         self.turned_away[cap] += 1
         if len(self._leaving) >= MOST_AT_ONCE:
             client.transport.abort()
             return
-        leaving = TurnedAway(self, client.transport, cap)
+        leaving = OverloadedConnection(self, client.transport, cap)
         self._leaving.add(leaving)
         client.transport.set_protocol(leaving)
 
-    def saw_off(self, leaving: TurnedAway) -> None:
+    def saw_off(self, leaving: OverloadedConnection) -> None:
         self._leaving.discard(leaving)
 
-    def hold(self, client: Client, holder: object) -> bool:
+    def hold(self, client: Downstream, holder: object) -> bool:
         """From now on its connection is that person's. False: they have as many as they may."""
         if client.holder != holder:
             if not self._people.add(holder):
@@ -324,7 +327,7 @@ class ProxyServer:
             log.exception("gate failed", request_id=head.request_id.decode())
             return UNDECIDED
 
-    def explain(self, head: RequestHead, forward: Forward, failure: Failure) -> Respond:
+    def explain(self, head: RequestHead, forward: Forward, failure: UpstreamFailure) -> Respond:
         try:
             return self.gate.failed(head, forward, failure)
         except Exception:
@@ -345,7 +348,7 @@ class ProxyServer:
         if self.access is not None:
             self.access.note(head, forward, status)
 
-    def leave(self, client: Client) -> None:
+    def leave(self, client: Downstream) -> None:
         if client in self._clients:
             self._clients.remove(client)
             self._release(client.counted_as, client.holder)
@@ -366,23 +369,23 @@ class ProxyServer:
             self._emptied.set()
 
     def upgrade(
-        self, client: Client, upstream: Upstream, forward: Forward, from_client: bytes, from_upstream: bytes
+        self, client: Downstream, upstream: Upstream, forward: Forward, from_client: bytes, from_upstream: bytes
     ) -> None:
-        relay = Relay(forward, self, client.transport, upstream.transport)
+        relay = WebSocketRelay(forward, self, client.transport, upstream.transport)
         self._relays[relay] = _Upgraded(upstream.pool, client.counted_as, client.holder)
         self._clients.discard(client)
         relay.start(from_client, from_upstream, client_full=client.write_paused)
 
-    def relay_half_closed(self, relay: Relay) -> None:
+    def relay_half_closed(self, relay: WebSocketRelay) -> None:
         self._bounded[relay] = self.now + self.limits.half_closed_seconds
 
-    def relay_stalled(self, relay: Relay) -> None:
+    def relay_stalled(self, relay: WebSocketRelay) -> None:
         self._bounded[relay] = self.now + self.limits.body_idle_seconds
 
-    def relay_flows(self, relay: Relay) -> None:
+    def relay_flows(self, relay: WebSocketRelay) -> None:
         self._bounded.pop(relay, None)
 
-    def relay_gone(self, relay: Relay) -> None:
+    def relay_gone(self, relay: WebSocketRelay) -> None:
         self._bounded.pop(relay, None)
         upgraded = self._relays.pop(relay)
         upgraded.pool.gone(None)

@@ -39,7 +39,7 @@ def census(server: ProxyServer) -> bytes:
     return json.dumps(told).encode() + b"\n"
 
 
-class Census:
+class WorkerMetrics:
     """Counts only grow, whichever workers come and go."""
 
     def __init__(self, metrics: Metrics, ready: Callable[[], None]) -> None:
@@ -124,7 +124,7 @@ _LONGEST_PAUSE = 30.0
 _STEADY_SECONDS = 10.0
 
 
-class Supervisor:
+class WorkerSupervisor:
     def __init__(
         self,
         command: Sequence[str],

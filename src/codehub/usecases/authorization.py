@@ -64,7 +64,7 @@ _Look = tuple[str, UUID, AuditAction, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Looks:
+class AccessAudit:
     audit: Audit
     clock: Clock
     _told: "OrderedDict[_Look, float]" = field(default_factory=OrderedDict)

@@ -12,7 +12,7 @@ from codehub.domain.backend_identity import Backend, stranger
 from codehub.domain.errors import BackendError
 from codehub.ports.archives import Archives
 from codehub.ports.runtime import Runtime
-from codehub.ports.stores import Remembered, Worlds
+from codehub.ports.stores import BackendIdentities, BackendRecord
 
 
 class Verdict(StrEnum):
@@ -52,7 +52,7 @@ class BackendSeen:
     """`silence`: why it could not be asked. `found` is None for a store that nobody has marked."""
 
     backend: Backend
-    remembered: Remembered | None
+    remembered: BackendRecord | None
     found: str | None = None
     silence: str = ""
 
@@ -74,7 +74,7 @@ class BackendSeen:
         }
 
 
-async def backends_seen(worlds: Worlds, runtime: Runtime, archives: Archives) -> list[BackendSeen]:
+async def backends_seen(worlds: BackendIdentities, runtime: Runtime, archives: Archives) -> list[BackendSeen]:
     remembered = await worlds.remembered()
     return [
         await _seen(Backend.RUNTIME, remembered.get(Backend.RUNTIME), runtime.identity()),
@@ -82,7 +82,7 @@ async def backends_seen(worlds: Worlds, runtime: Runtime, archives: Archives) ->
     ]
 
 
-async def _seen(backend: Backend, known: Remembered | None, asked: Awaitable[str | None]) -> BackendSeen:
+async def _seen(backend: Backend, known: BackendRecord | None, asked: Awaitable[str | None]) -> BackendSeen:
     try:
         return BackendSeen(backend, known, await asked)
     except BackendError as error:

@@ -62,7 +62,7 @@ from codehub.ports.accounts import (
 )
 from codehub.ports.signals import Ids
 from codehub.ports.stores import Actor
-from codehub.usecases.revocations import Announcements
+from codehub.usecases.revocations import Revocations
 
 _BYTES = 32
 _LONGEST = 512
@@ -100,7 +100,7 @@ class Identity:
     tries: SignInTries
     audit: Audit
     passwords: Passwords
-    announcements: Announcements
+    announcements: Revocations
     ids: Ids
     rules: SessionRules = A_MONTH
 
@@ -276,7 +276,7 @@ def _sign_in_keys(username: str, address: str) -> tuple[TryKey, TryKey, TryKey]:
 @dataclass(frozen=True, slots=True)
 class Tokens:
     accounts: Accounts
-    announcements: Announcements
+    announcements: Revocations
     ids: Ids
 
     async def create(

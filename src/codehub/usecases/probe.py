@@ -19,7 +19,7 @@ from codehub.ports.signals import Ids
 from codehub.ports.stores import Actor
 from codehub.ports.views import WorkspaceViews
 from codehub.usecases.findings import Finding, fail, ok, warn
-from codehub.usecases.workspace_commands import NewWorkspace, Wishes
+from codehub.usecases.workspace_commands import NewWorkspace, WorkspaceCommands
 
 OWNER = "codehub-doctor"
 """Nobody's account: what it owns, no person sees."""
@@ -75,7 +75,7 @@ class StepFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ProbeEnvironment:
     """What a workspace must not reach. `hidden`: what each path is, for people. `isolates`: does the runtime promise
     it at all? `walled`: it also promises a network of their own and limits; `addresses`: what is where on it."""
 
@@ -87,14 +87,14 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    wishes: Wishes
+    wishes: WorkspaceCommands
     views: WorkspaceViews
     runtime: Runtime
     archives: Archives
     ids: Ids
     inside: Inside
     home_of: Callable[[Workspace], str]
-    surroundings: Surroundings
+    surroundings: ProbeEnvironment
     patience_seconds: float = 120.0
     takes_port: TakesPort | None = None
 

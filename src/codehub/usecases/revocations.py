@@ -19,7 +19,7 @@ log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Announcements:
+class Revocations:
     bus: Bus
 
     async def signed_out(self, user_id: UUID, session_ids: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from codehub.domain.identity import Caller, Role, Scope, User
 from codehub.ports.accounts import Accounts, NewUser, Passwords, UserDecision
 from codehub.ports.signals import Ids
 from codehub.usecases.identity import actor_of, new_password
-from codehub.usecases.revocations import Announcements
+from codehub.usecases.revocations import Revocations
 
 Isolates = Callable[[], Awaitable[bool]]
 """Are workspaces kept from each other and from CodeHub's own port?"""
@@ -57,10 +57,10 @@ MOST_RUNNING = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class People:
+class Users:
     accounts: Accounts
     passwords: Passwords
-    announcements: Announcements
+    announcements: Revocations
     ids: Ids
     isolates: Isolates = always
 

@@ -20,7 +20,7 @@ from codehub.domain.workspace import Desired, Workspace
 from codehub.ports.accounts import Audit, Ticket, Tickets, Visits
 from codehub.ports.views import Owned, WorkspaceViews
 from codehub.usecases.identity import Identity, actor_of, digest, new_session_token
-from codehub.usecases.workspace_commands import RunningSlots, Standing, Wishes
+from codehub.usecases.workspace_commands import RunningSlots, SlotUsage, WorkspaceCommands
 
 TICKET_SECONDS: Final = 60
 
@@ -71,12 +71,12 @@ class Visitor:
 
 
 @dataclass(frozen=True, slots=True)
-class Entrance:
+class WorkspaceAccess:
     identity: Identity
     tickets: Tickets
     visits: Visits
     views: WorkspaceViews
-    wishes: Wishes
+    wishes: WorkspaceCommands
     slots: RunningSlots
     audit: Audit
 
@@ -161,7 +161,7 @@ class Entrance:
             return workspace
         return await self.wishes.want(workspace_id, Desired.STANDBY, actor_of(visitor.caller), reason="gave_way")
 
-    async def standing(self, workspace: Workspace) -> Standing:
+    async def standing(self, workspace: Workspace) -> SlotUsage:
         """Of its owner: whoever starts it, it takes a place of theirs."""
         return await self.slots.of_owner(workspace.owner_id)
 

@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from codehub.domain.admission import Limits, Slots, admit, admit_another
+from codehub.domain.admission import RunningLimits, Slots, admit, admit_another
 from codehub.domain.errors import Conflict, Invalid, LimitReached, NotFound, Refused
 from codehub.domain.gc_rules import undo_is_over
 from codehub.domain.identity import Caller, Scope, User
@@ -53,7 +53,7 @@ class NewWorkspace:
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class WorkspaceEdit:
     """Only the named fields change, the wish with them or not at all. A new name keeps the slug: addresses that people
     know must not break."""
 
@@ -69,9 +69,9 @@ EDITABLE = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class WorkspaceCommands:
     specs: WorkspaceSpecs
-    limits: Limits
+    limits: RunningLimits
 
     async def create(self, new: NewWorkspace, workspace_id: UUID, actor: Actor, now: datetime) -> Workspace:
         name = checked_name(new.name)
@@ -116,10 +116,10 @@ class Wishes:
         discard_home: bool = False,
         reason: str = "asked",
     ) -> Workspace:
-        edit = Edit(desired_state=desired, if_idle=if_idle, discard_home=discard_home)
+        edit = WorkspaceEdit(desired_state=desired, if_idle=if_idle, discard_home=discard_home)
         return await self.edit(workspace_id, edit, actor, reason=reason)
 
-    async def edit(self, workspace_id: UUID, edit: Edit, actor: Actor, *, reason: str = "asked") -> Workspace:
+    async def edit(self, workspace_id: UUID, edit: WorkspaceEdit, actor: Actor, *, reason: str = "asked") -> Workspace:
         desired = edit.desired_state
         if desired is Desired.PENDING and not edit.discard_home:
             message = "PENDING gives up the home and its archive. Say discard_home if you mean it."
@@ -285,7 +285,7 @@ def _must_live(row: Workspace) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SlotUsage:
     """`is_own`: the limit is this person's own, not the installation's. The holders are the person's."""
 
     max_running: int
@@ -305,16 +305,16 @@ class Standing:
 @dataclass(frozen=True, slots=True)
 class RunningSlots:
     views: WorkspaceViews
-    limits: Limits
+    limits: RunningLimits
 
-    async def of(self, user: User) -> Standing:
+    async def of(self, user: User) -> SlotUsage:
         return await self.of_owner(user.owner_id)
 
-    async def of_owner(self, owner_id: str) -> Standing:
+    async def of_owner(self, owner_id: str) -> SlotUsage:
         """By the id that workspaces hold."""
         holders, total, own = await self.views.slots(owner_id)
         limit = self.limits.max_running_per_user if own is None else own
-        return Standing(limit, own is not None, holders, self.limits.max_running_global, total)
+        return SlotUsage(limit, own is not None, holders, self.limits.max_running_global, total)
 
 
 Render = Callable[[Owned], Mapping[str, Any]]
@@ -322,7 +322,7 @@ Render = Callable[[Owned], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    wishes: Wishes
+    wishes: WorkspaceCommands
     templates: Templates
     keys: IdempotencyKeys
     views: WorkspaceViews

@@ -7,7 +7,7 @@ engine puts the walls up by a container of CodeHub's own image, so a remote engi
 
 from codehub.adapters.docker.engine import Engine
 from codehub.adapters.docker.jobs import DockerJobs
-from codehub.adapters.docker.payloads import Site
+from codehub.adapters.docker.payloads import DockerSite
 from codehub.adapters.docker.runtime import DockerRuntime
 
-__all__ = ["DockerJobs", "DockerRuntime", "Engine", "Site"]
+__all__ = ["DockerJobs", "DockerRuntime", "DockerSite", "Engine"]

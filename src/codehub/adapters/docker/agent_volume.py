@@ -12,7 +12,7 @@ from aiodocker import DockerError
 
 from codehub.adapters.docker import payloads
 from codehub.adapters.docker.engine import Engine, doing
-from codehub.adapters.docker.payloads import ROLE_LABEL, Site
+from codehub.adapters.docker.payloads import ROLE_LABEL, DockerSite
 from codehub.domain.errors import BackendError
 from codehub.domain.naming import INSTALL_LABEL
 
@@ -20,7 +20,7 @@ _FILLING_SECONDS = 60.0
 
 
 class AgentVolume:
-    def __init__(self, engine: Engine, site: Site) -> None:
+    def __init__(self, engine: Engine, site: DockerSite) -> None:
         self._engine = engine
         self._site = site
         self._name: str | None = None

@@ -27,7 +27,7 @@ _FILTERS = json.dumps(
 _VOLUME = re.compile(r"ws-([0-9a-f-]{36})-home(-\d+)?")
 
 
-class Hints:
+class EngineEvents:
     def __init__(self, engine: Engine, install_id: str, answered: "asyncio.Queue[UUID] | None" = None) -> None:
         self._engine = engine
         self._install_id = install_id

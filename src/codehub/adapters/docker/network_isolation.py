@@ -16,7 +16,7 @@ from aiodocker import DockerError
 
 from codehub.adapters.docker import firewall, payloads
 from codehub.adapters.docker.engine import CONFLICT, NOT_FOUND, Engine, doing
-from codehub.adapters.docker.payloads import SPEC_LABEL, Site
+from codehub.adapters.docker.payloads import SPEC_LABEL, DockerSite
 from codehub.domain.errors import BackendError, HeldBack
 from codehub.domain.naming import INSTALL_LABEL
 from codehub.ports.runtime import IsolationReport
@@ -31,10 +31,10 @@ _LOOK_AGAIN_SECONDS = 0.2
 _ADVICE = "set CODEHUB_DOCKER_WALLS=operator if a firewall of your own keeps workspaces from your network"
 
 
-class Walls:
+class NetworkIsolation:
     """`ours=False`: the operator has a firewall of its own; only the network is made."""
 
-    def __init__(self, engine: Engine, site: Site, *, ours: bool = True) -> None:
+    def __init__(self, engine: Engine, site: DockerSite, *, ours: bool = True) -> None:
         self._engine = engine
         self._site = site
         self._ours = ours

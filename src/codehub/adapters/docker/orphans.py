@@ -12,7 +12,7 @@ from typing import NamedTuple
 import structlog
 
 from codehub.adapters.docker.engine import Engine, doing
-from codehub.adapters.docker.payloads import AGENT, JOB, PROBE, ROLE_LABEL, TRIAL, WALLS, Site
+from codehub.adapters.docker.payloads import AGENT, JOB, PROBE, ROLE_LABEL, TRIAL, WALLS, DockerSite
 from codehub.domain.naming import INSTALL_LABEL
 
 log = structlog.get_logger(__name__)
@@ -29,8 +29,8 @@ class _Helper(NamedTuple):
     state: str
 
 
-class Leftovers:
-    def __init__(self, engine: Engine, site: Site, patience: float = PATIENCE_SECONDS) -> None:
+class Orphans:
+    def __init__(self, engine: Engine, site: DockerSite, patience: float = PATIENCE_SECONDS) -> None:
         self._engine = engine
         self._site = site
         self._patience = patience

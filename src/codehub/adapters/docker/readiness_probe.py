@@ -60,7 +60,7 @@ _EAGER_SECONDS = 0.02
 _FOR_EACH_SECONDS = 0.005
 
 
-class FirstAnswers:
+class ReadinessProbe:
     """`endpoint`: where a workspace's IDE will answer. `heard`: those that did, in that order."""
 
     def __init__(self, endpoint: Callable[[UUID], Awaitable[Endpoint | None]]) -> None:

@@ -18,10 +18,10 @@ from aiodocker import DockerError
 from codehub.adapters.docker import payloads
 from codehub.adapters.docker.agent_volume import AgentVolume
 from codehub.adapters.docker.engine import CONFLICT, NOT_FOUND, Engine, doing
-from codehub.adapters.docker.events import Hints
+from codehub.adapters.docker.events import EngineEvents
 from codehub.adapters.docker.images import Pulls
-from codehub.adapters.docker.network_isolation import Walls
-from codehub.adapters.docker.orphans import Leftovers
+from codehub.adapters.docker.network_isolation import NetworkIsolation
+from codehub.adapters.docker.orphans import Orphans
 from codehub.adapters.docker.payloads import (
     JOB,
     MARK_LABEL,
@@ -31,17 +31,17 @@ from codehub.adapters.docker.payloads import (
     STRAY_LABEL,
     VOLUME_LABEL,
     WORKSPACE,
+    DockerSite,
     Launch,
     Payload,
-    Site,
 )
-from codehub.adapters.docker.readiness_probe import FirstAnswers, accepts, answers_http
+from codehub.adapters.docker.readiness_probe import ReadinessProbe, accepts, answers_http
 from codehub.adapters.docker.volume_quota import make_volume
 from codehub.agent.handshake import AGENT_PORT, KEY_BYTES
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
 from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL, container_name, job_name
-from codehub.ports.runtime import ContainerSpec, Endpoint, Inside, IsolationReport, Pulling, Share
+from codehub.ports.runtime import ContainerSpec, Endpoint, Inside, IsolationReport, Pulling, Resources
 
 _FEW = 50
 """Up to so many are looked up by name; above, all are listed: one question either way."""
@@ -65,16 +65,18 @@ _STARTED, _AGAIN = _Tried.STARTED, _Tried.AGAIN
 class DockerRuntime:
     name = "docker"
 
-    def __init__(self, engine: Engine, site: Site, *, walls: Walls | None = None, grace_seconds: int = 10) -> None:
+    def __init__(
+        self, engine: Engine, site: DockerSite, *, walls: NetworkIsolation | None = None, grace_seconds: int = 10
+    ) -> None:
         self.engine = engine
         self.site = site
-        self.walls = walls or Walls(engine, site)
+        self.walls = walls or NetworkIsolation(engine, site)
         self._agent = AgentVolume(engine, site)
         self._grace = grace_seconds
         self._pulls = Pulls(engine)
-        self._first_answers = FirstAnswers(self.endpoint)
-        self._hints = Hints(engine, site.install_id, self._first_answers.heard)
-        self._leftovers = Leftovers(engine, site)
+        self._first_answers = ReadinessProbe(self.endpoint)
+        self._hints = EngineEvents(engine, site.install_id, self._first_answers.heard)
+        self._leftovers = Orphans(engine, site)
         self._endings: dict[str, str] = {}
 
     async def close(self) -> None:
@@ -182,10 +184,10 @@ class DockerRuntime:
     def watch_isolation(self) -> AsyncIterator[IsolationReport]:
         return self.walls.watch()
 
-    async def capacity(self) -> Share:
+    async def capacity(self) -> Resources:
         """The engine refuses to give one container more processors than there are."""
         found = await self.engine.info()
-        return Share(cpu=float(found["NCPU"]), memory_bytes=int(found["MemTotal"]))
+        return Resources(cpu=float(found["NCPU"]), memory_bytes=int(found["MemTotal"]))
 
     async def remove_leftovers(self) -> int:
         return await self._leftovers.remove()
@@ -338,7 +340,7 @@ class DockerRuntime:
 
 
 async def listed_by_workspace(
-    engine: Engine, site: Site, role: str, ids: Collection[UUID] | None, name_of: Callable[[UUID], str]
+    engine: Engine, site: DockerSite, role: str, ids: Collection[UUID] | None, name_of: Callable[[UUID], str]
 ) -> dict[UUID, Mapping[str, Any]]:
     if ids is not None and not ids:
         return {}

@@ -4,19 +4,20 @@ State (a "world") is apart from the view on it, so that two coordinators can loo
 of its own that can fail, hang, lose answers, deliver late or twice.
 """
 
-from codehub.adapters.memory.account_tables import PeopleWorld
+from codehub.adapters.memory.account_tables import AccountTables
 from codehub.adapters.memory.accounts import MemoryDirectory
 from codehub.adapters.memory.archives import MemoryArchives, MemoryContents
 from codehub.adapters.memory.database import MemoryDatabase
-from codehub.adapters.memory.fault_injection import Fault, FaultyWire, Wire
+from codehub.adapters.memory.fault_injection import Fault, FaultyNetwork, Network
 from codehub.adapters.memory.jobs import MemoryJobs
 from codehub.adapters.memory.runtime import MemoryRuntime
 from codehub.adapters.memory.sign_in import MemoryPasswords, MemoryProvider
 from codehub.adapters.memory.signals import MemoryActivity, MemoryBus, MemoryNotifier
 
 __all__ = [
+    "AccountTables",
     "Fault",
-    "FaultyWire",
+    "FaultyNetwork",
     "MemoryActivity",
     "MemoryArchives",
     "MemoryBus",
@@ -28,6 +29,5 @@ __all__ = [
     "MemoryPasswords",
     "MemoryProvider",
     "MemoryRuntime",
-    "PeopleWorld",
-    "Wire",
+    "Network",
 ]

@@ -7,8 +7,8 @@ from itertools import count
 from typing import Any, TypeVar
 from uuid import UUID
 
-from codehub.adapters.memory.fault_injection import Wire
-from codehub.adapters.memory.leadership import LeadershipWorld
+from codehub.adapters.memory.fault_injection import Network
+from codehub.adapters.memory.leadership import LeadershipState
 from codehub.domain.errors import NotFound
 from codehub.domain.identity import ApiToken, Session, User
 from codehub.domain.template import Template
@@ -52,7 +52,7 @@ class StoredKey:
 
 
 @dataclass(slots=True)
-class PeopleWorld:
+class AccountTables:
     now: Callable[[], datetime] = _wall_clock
     users: dict[UUID, User] = field(default_factory=dict)
     password_hashes: dict[UUID, str] = field(default_factory=dict)
@@ -68,14 +68,14 @@ class PeopleWorld:
     audit_numbers: "count[int]" = field(default_factory=lambda: count(1))
     templates: dict[str, Template] = field(default_factory=dict)
     keys: dict[tuple[UUID, str], StoredKey] = field(default_factory=dict)
-    leadership: LeadershipWorld = field(default_factory=LeadershipWorld)
+    leadership: LeadershipState = field(default_factory=LeadershipState)
 
     def __post_init__(self) -> None:
         now = self.now()
         ours = Template("default", "The runtime's own image.", created_at=now, updated_at=now)
         self.templates.setdefault(ours.name, ours)
 
-    async def within(self, epoch: int | None, wire: Wire, name: str, work: Callable[[], T]) -> T:
+    async def within(self, epoch: int | None, wire: Network, name: str, work: Callable[[], T]) -> T:
         """A write; with `epoch`, one that the term's end refuses."""
         if epoch is None:
             return await wire.call(name, work)

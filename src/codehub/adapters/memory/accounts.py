@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 from uuid import UUID
 
-from codehub.adapters.memory.account_tables import PeopleWorld
-from codehub.adapters.memory.fault_injection import Wire
+from codehub.adapters.memory.account_tables import AccountTables
+from codehub.adapters.memory.fault_injection import Network
 from codehub.adapters.memory.records import MemoryAudit, MemoryIdempotencyKeys, MemoryTemplates
 from codehub.adapters.memory.sign_in import MemoryProviderSignIns, MemorySignInTries, MemoryTickets, MemoryVisits
 from codehub.domain.credentials import FAILURES_FADE_SECONDS
@@ -22,9 +22,9 @@ T = TypeVar("T")
 class MemoryDirectory:
     """Hands out what PostgresDatabase does, under the same names."""
 
-    def __init__(self, world: PeopleWorld | None = None, wire: Wire | None = None) -> None:
-        self.world = world or PeopleWorld()
-        self._wire = wire or Wire()
+    def __init__(self, world: AccountTables | None = None, wire: Network | None = None) -> None:
+        self.world = world or AccountTables()
+        self._wire = wire or Network()
 
     def accounts(self) -> "MemoryAccounts":
         return MemoryAccounts(self.world, self._wire)
@@ -52,7 +52,7 @@ class MemoryDirectory:
 
 
 class MemoryAccounts:
-    def __init__(self, world: PeopleWorld, wire: Wire) -> None:
+    def __init__(self, world: AccountTables, wire: Network) -> None:
         self._world = world
         self._wire = wire
 

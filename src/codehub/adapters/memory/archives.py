@@ -11,15 +11,15 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 from weakref import WeakValueDictionary
 
-from codehub.adapters.memory.fault_injection import Wire
+from codehub.adapters.memory.fault_injection import Network
 from codehub.domain.errors import BackendError, ErrorReason
 from codehub.domain.judge import ArchiveState
 from codehub.domain.naming import ARCHIVE_FILE, meta_key
 from codehub.job.compress import compressed
 from codehub.job.tar_format import DIRECTORY, END_OF_ARCHIVE, FIFO, REGULAR, SYMLINK, Member, encode, padded
 from codehub.ports.archives import (
+    ArchiveEntry,
     Content,
-    Entry,
     EntryKind,
     Listing,
     StoredObject,
@@ -62,7 +62,7 @@ class StoredArchive:
 
 
 @dataclass(slots=True)
-class ArchiveWorld:
+class ArchivesState:
     now: Callable[[], datetime] = lambda: datetime(2026, 1, 1, tzinfo=UTC)
     objects: dict[str, StoredArchive] = field(default_factory=dict)
     unfinished: dict[str, StoredObject] = field(default_factory=dict)
@@ -80,9 +80,9 @@ class ArchiveWorld:
 class MemoryArchives:
     name = "memory"
 
-    def __init__(self, world: ArchiveWorld | None = None, wire: Wire | None = None) -> None:
-        self.world = world or ArchiveWorld()
-        self._wire = wire or Wire()
+    def __init__(self, world: ArchivesState | None = None, wire: Network | None = None) -> None:
+        self.world = world or ArchivesState()
+        self._wire = wire or Network()
 
     async def inventory(self) -> Collection[str]:
         return await self._wire.call(
@@ -151,9 +151,9 @@ Home = Mapping[bytes, StoredEntry]
 
 
 class MemoryContents:
-    def __init__(self, world: ArchiveWorld | None = None, wire: Wire | None = None) -> None:
-        self.world = world or ArchiveWorld()
-        self._wire = wire or Wire()
+    def __init__(self, world: ArchivesState | None = None, wire: Network | None = None) -> None:
+        self.world = world or ArchivesState()
+        self._wire = wire or Network()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def tree(self, key: str, path: str, start: int = 0, most: int | None = None, *, owner: str = "") -> Listing:
@@ -218,8 +218,8 @@ def _parent(path: bytes) -> bytes:
     return path.rpartition(b"/")[0]
 
 
-def _entry(path: bytes, stored: StoredEntry) -> Entry:
-    return Entry(
+def _entry(path: bytes, stored: StoredEntry) -> ArchiveEntry:
+    return ArchiveEntry(
         name=to_name(path.rpartition(b"/")[2]),
         kind=stored.kind,
         size=len(stored.content),

@@ -13,34 +13,34 @@ from datetime import UTC, datetime
 from typing import TypeVar
 from uuid import UUID
 
-from codehub.adapters.memory.account_tables import PeopleWorld
-from codehub.adapters.memory.fault_injection import Wire
-from codehub.adapters.memory.leadership import LeadershipWorld, MemoryLeadership
-from codehub.adapters.memory.records import CollectorWorld, MemoryCollectorMarks, MemoryCollectorView, MemoryTraffic
+from codehub.adapters.memory.account_tables import AccountTables
+from codehub.adapters.memory.fault_injection import Network
+from codehub.adapters.memory.leadership import LeadershipState, MemoryLeadership
+from codehub.adapters.memory.records import CollectorState, MemoryCollectorMarks, MemoryCollectorView, MemoryTraffic
 from codehub.adapters.memory.views import MemoryLedger, MemoryViews
 from codehub.domain.admission import Slots, holds_slot, overtaken
 from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import Conflict, NotFound, Stale
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.history import Minute
-from codehub.domain.ledger import Entry, entries
+from codehub.domain.ledger import LedgerEntry, entries
 from codehub.domain.plan import wants_volume_gone
 from codehub.domain.workspace import SPEC_FIELDS, STATUS_FIELDS, Desired, Operation, Phase, Workspace
 from codehub.ports.signals import Change, Channel, Clock
-from codehub.ports.stores import Actor, Remembered, SpecDecision
+from codehub.ports.stores import Actor, BackendRecord, SpecDecision
 
 
-class MemoryWorlds:
-    def __init__(self, world: "DatabaseWorld", wire: Wire) -> None:
+class MemoryBackendIdentities:
+    def __init__(self, world: "DatabaseState", wire: Network) -> None:
         self._world = world
         self._wire = wire
 
-    async def remembered(self) -> Mapping[Backend, Remembered]:
+    async def remembered(self) -> Mapping[Backend, BackendRecord]:
         return await self._wire.call("db.worlds", lambda: dict(self._world.worlds))
 
     async def adopt(self, backend: Backend, identity: str, epoch: int) -> str:
         def write() -> str:
-            return self._world.worlds.setdefault(backend, Remembered(identity, self._world.now())).identity
+            return self._world.worlds.setdefault(backend, BackendRecord(identity, self._world.now())).identity
 
         with self._world.leadership.shared(epoch) as transaction:
             return await self._wire.call("db.adopt_world", lambda: transaction.commit(write))
@@ -57,17 +57,17 @@ def _wall_clock() -> datetime:
 
 
 @dataclass(slots=True)
-class DatabaseWorld:
+class DatabaseState:
     now: Callable[[], datetime] = _wall_clock
     rows: dict[UUID, Workspace] = field(default_factory=dict)
-    ledger: list[Entry] = field(default_factory=list)
+    ledger: list[LedgerEntry] = field(default_factory=list)
     points: dict[UUID, list[RestorePoint]] = field(default_factory=dict)
     leases: dict[UUID, dict[str, datetime]] = field(default_factory=dict)
     traffic: dict[datetime, Minute] = field(default_factory=dict)
-    worlds: dict[Backend, Remembered] = field(default_factory=dict)
-    people: PeopleWorld = field(default_factory=PeopleWorld)
-    leadership: LeadershipWorld = field(default_factory=LeadershipWorld)
-    collector: CollectorWorld = field(default_factory=CollectorWorld)
+    worlds: dict[Backend, BackendRecord] = field(default_factory=dict)
+    people: AccountTables = field(default_factory=AccountTables)
+    leadership: LeadershipState = field(default_factory=LeadershipState)
+    collector: CollectorState = field(default_factory=CollectorState)
     admission: asyncio.Lock = field(default_factory=asyncio.Lock)
     listeners: list[asyncio.Queue[Change | None]] = field(default_factory=list)
     row_writes: int = 0
@@ -136,9 +136,9 @@ def at_rest(ws: Workspace) -> bool:
 
 
 class MemoryDatabase:
-    def __init__(self, world: DatabaseWorld | None = None, wire: Wire | None = None) -> None:
-        self.world = world or DatabaseWorld()
-        self._wire = wire or Wire()
+    def __init__(self, world: DatabaseState | None = None, wire: Network | None = None) -> None:
+        self.world = world or DatabaseState()
+        self._wire = wire or Network()
 
     def specs(self) -> "MemorySpecs":
         return MemorySpecs(self.world, self._wire)
@@ -161,8 +161,8 @@ class MemoryDatabase:
     def traffic(self) -> MemoryTraffic:
         return MemoryTraffic(self.world.traffic, self.world.now, self._wire)
 
-    def worlds(self) -> MemoryWorlds:
-        return MemoryWorlds(self.world, self._wire)
+    def worlds(self) -> MemoryBackendIdentities:
+        return MemoryBackendIdentities(self.world, self._wire)
 
     def collector(self) -> MemoryCollectorView:
         return MemoryCollectorView(self.world, self._wire)
@@ -172,7 +172,7 @@ class MemoryDatabase:
 
 
 class _Fenced:
-    def __init__(self, world: DatabaseWorld, wire: Wire) -> None:
+    def __init__(self, world: DatabaseState, wire: Network) -> None:
         self._world = world
         self._wire = wire
 
@@ -300,7 +300,7 @@ class MemorySpecs(_Fenced):
 
 
 class MemoryStatuses(_Fenced):
-    def __init__(self, world: DatabaseWorld, wire: Wire, epoch: int) -> None:
+    def __init__(self, world: DatabaseState, wire: Network, epoch: int) -> None:
         super().__init__(world, wire)
         self.epoch = epoch
 
@@ -398,7 +398,7 @@ class MemoryStatuses(_Fenced):
 
 
 class MemoryChangeFeed:
-    def __init__(self, world: DatabaseWorld) -> None:
+    def __init__(self, world: DatabaseState) -> None:
         self._world = world
 
     async def changes(self, listening: Callable[[], None] | None = None) -> AsyncIterator[Change]:

@@ -47,13 +47,13 @@ class Fault:
     seconds: float = 0.0
 
 
-class Wire:
+class Network:
     async def call(self, name: str, effect: Callable[[], T], about: UUID | None = None) -> T:  # noqa: ARG002 - the bad wires use them
         """`about`: the workspace that an effect on the outside touches; None for everything else."""
         return effect()
 
 
-class FaultyWire(Wire):
+class FaultyNetwork(Network):
     """`choose` is asked before every call; None means that nothing goes wrong."""
 
     def __init__(self, clock: Clock, choose: Callable[[str], Fault | None], timeout: float = 10.0) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from codehub.adapters.memory.archives import ArchiveWorld, MemoryArchives, StoredArchive
-from codehub.adapters.memory.fault_injection import Wire
-from codehub.adapters.memory.runtime import MemoryRuntime, RuntimeWorld
+from codehub.adapters.memory.archives import ArchivesState, MemoryArchives, StoredArchive
+from codehub.adapters.memory.fault_injection import Network
+from codehub.adapters.memory.runtime import MemoryRuntime, RuntimeState
 from codehub.domain.errors import ErrorReason, JobConflict, Unreachable
 from codehub.domain.workspace import Progress
 from codehub.ports.jobs import JobKind, JobResult, JobSeen, JobSpec, JobState
@@ -30,18 +30,18 @@ class Job:
 
 
 @dataclass(slots=True)
-class JobWorld:
+class JobsState:
     """`steps` × `step_seconds` is how long a job takes; `failing` jobs end with that reason. `store` is the jobs' own
     way to the object store, which can break while the coordinator's does not."""
 
-    runtime: RuntimeWorld
-    archives: ArchiveWorld
+    runtime: RuntimeState
+    archives: ArchivesState
     clock: Clock
     steps: int = 2
     step_seconds: float = 0.0
     jobs: dict[UUID, Job] = field(default_factory=dict)
     failing: dict[UUID, ErrorReason] = field(default_factory=dict)
-    store: Wire = field(default_factory=Wire)
+    store: Network = field(default_factory=Network)
 
     def begin(self, spec: JobSpec) -> None:
         job = Job(spec)
@@ -161,11 +161,11 @@ class MemoryJobs:
         self,
         runtime: MemoryRuntime,
         archives: MemoryArchives,
-        world: JobWorld | None = None,
-        wire: Wire | None = None,
+        world: JobsState | None = None,
+        wire: Network | None = None,
     ) -> None:
-        self.world = world or JobWorld(runtime.world, archives.world, _RealClock())
-        self._wire = wire or Wire()
+        self.world = world or JobsState(runtime.world, archives.world, _RealClock())
+        self._wire = wire or Network()
 
     async def find(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, JobSeen]:
         return await self._wire.call(

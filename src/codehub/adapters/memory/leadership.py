@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
 
-from codehub.adapters.memory.fault_injection import Wire
+from codehub.adapters.memory.fault_injection import Network
 from codehub.domain.errors import Stale, Unreachable
 from codehub.ports.signals import Clock
 from codehub.ports.stores import DEPOSE_AFTER, Leader
@@ -35,7 +35,7 @@ class Transaction:
 
 
 @dataclass(slots=True)
-class LeadershipWorld:
+class LeadershipState:
     epoch: int = 0
     holder: str | None = None
     renewed_at: datetime | None = None
@@ -79,7 +79,7 @@ class LeadershipWorld:
 
 class MemoryTerm:
     def __init__(
-        self, world: LeadershipWorld, epoch: int, now: Callable[[], datetime], clock: Clock, wire: Wire
+        self, world: LeadershipState, epoch: int, now: Callable[[], datetime], clock: Clock, wire: Network
     ) -> None:
         self.epoch = epoch
         self._world = world
@@ -116,7 +116,7 @@ class MemoryTerm:
 
 
 class MemoryLeadership:
-    def __init__(self, world: LeadershipWorld, now: Callable[[], datetime], clock: Clock, wire: Wire) -> None:
+    def __init__(self, world: LeadershipState, now: Callable[[], datetime], clock: Clock, wire: Network) -> None:
         self._world = world
         self._now = now
         self._clock = clock

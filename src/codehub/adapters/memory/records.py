@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-from codehub.adapters.memory.account_tables import PeopleWorld, StoredKey
-from codehub.adapters.memory.fault_injection import Wire
+from codehub.adapters.memory.account_tables import AccountTables, StoredKey
+from codehub.adapters.memory.fault_injection import Network
 from codehub.domain.errors import Conflict
 from codehub.domain.gc_rules import Thing, ThingKind
 from codehub.domain.history import SPAN, Minute
@@ -24,11 +24,11 @@ from codehub.ports.collector import REQUEST_LIVES_SECONDS, CollectionRequest, Co
 from codehub.ports.stores import Actor
 
 if TYPE_CHECKING:
-    from codehub.adapters.memory.database import DatabaseWorld
+    from codehub.adapters.memory.database import DatabaseState
 
 
 class MemoryTemplates:
-    def __init__(self, world: PeopleWorld, wire: Wire) -> None:
+    def __init__(self, world: AccountTables, wire: Network) -> None:
         self._world = world
         self._wire = wire
 
@@ -60,7 +60,7 @@ class MemoryTemplates:
 
 
 class MemoryIdempotencyKeys:
-    def __init__(self, world: PeopleWorld, wire: Wire) -> None:
+    def __init__(self, world: AccountTables, wire: Network) -> None:
         self._world = world
         self._wire = wire
 
@@ -108,7 +108,7 @@ class MemoryIdempotencyKeys:
 
 
 class MemoryAudit:
-    def __init__(self, world: PeopleWorld, wire: Wire) -> None:
+    def __init__(self, world: AccountTables, wire: Network) -> None:
         self._world = world
         self._wire = wire
 
@@ -142,7 +142,7 @@ class MemoryAudit:
 
 
 class MemoryTraffic:
-    def __init__(self, minutes: dict[datetime, Minute], now: Callable[[], datetime], wire: Wire) -> None:
+    def __init__(self, minutes: dict[datetime, Minute], now: Callable[[], datetime], wire: Network) -> None:
         self._minutes = minutes
         self._now = now
         self._wire = wire
@@ -163,14 +163,14 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class CollectorWorld:
+class CollectorState:
     marks: dict[tuple[str, str], Mark] = field(default_factory=dict)
     requests: list[tuple[datetime, CollectionRequest]] = field(default_factory=list)
     restored: Restored | None = None
 
 
 class MemoryCollectorView:
-    def __init__(self, world: "DatabaseWorld", wire: Wire) -> None:
+    def __init__(self, world: "DatabaseState", wire: Network) -> None:
         self._world = world
         self._wire = wire
 
@@ -212,7 +212,7 @@ class MemoryCollectorView:
 
 
 class MemoryCollectorMarks:
-    def __init__(self, world: "DatabaseWorld", wire: Wire, epoch: int) -> None:
+    def __init__(self, world: "DatabaseState", wire: Network, epoch: int) -> None:
         self._world = world
         self._wire = wire
         self.epoch = epoch

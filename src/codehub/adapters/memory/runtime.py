@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
-from codehub.adapters.memory.fault_injection import Wire
+from codehub.adapters.memory.fault_injection import Network
 from codehub.domain.errors import BackendError, ErrorReason, HeldBack, VolumeInUse
 from codehub.domain.judge import ContainerSeen
-from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Share
+from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Resources
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Container:
 
 
 @dataclass(slots=True)
-class RuntimeWorld:
+class RuntimeState:
     """`boot_seconds`: how long a container takes to answer. `bad_images` cannot be pulled. `not_isolated`: why nothing
     may start. No two are the same."""
 
@@ -51,7 +51,7 @@ class RuntimeWorld:
     bad_images: set[str] = field(default_factory=set)
     pulling: set[str] = field(default_factory=set)
     not_isolated: str = ""
-    capacity: Share = field(default_factory=Share)
+    capacity: Resources = field(default_factory=Resources)
     leftovers: int = 0
     dies_after_start: set[UUID] = field(default_factory=set)
     started: int = 0
@@ -94,9 +94,9 @@ class RuntimeWorld:
 class MemoryRuntime:
     name = "memory"
 
-    def __init__(self, world: RuntimeWorld | None = None, wire: Wire | None = None) -> None:
-        self.world = world or RuntimeWorld()
-        self._wire = wire or Wire()
+    def __init__(self, world: RuntimeState | None = None, wire: Network | None = None) -> None:
+        self.world = world or RuntimeState()
+        self._wire = wire or Network()
 
     async def identity(self) -> str:
         return await self._wire.call("runtime.identity", lambda: self.world.identity)
@@ -213,7 +213,7 @@ class MemoryRuntime:
         finally:
             self.world.watchers.remove(watcher)
 
-    async def capacity(self) -> Share:
+    async def capacity(self) -> Resources:
         return await self._wire.call("runtime.capacity", lambda: self.world.capacity)
 
     async def remove_leftovers(self) -> int:

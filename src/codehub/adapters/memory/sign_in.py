@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from codehub.adapters.memory.account_tables import Failures, PeopleWorld, StoredTicket, StoredVisit
-from codehub.adapters.memory.fault_injection import Wire
+from codehub.adapters.memory.account_tables import AccountTables, Failures, StoredTicket, StoredVisit
+from codehub.adapters.memory.fault_injection import Network
 from codehub.domain.credentials import FAILURES_FADE_SECONDS, wait_seconds
 from codehub.domain.errors import NotFound, Unauthenticated
 from codehub.domain.identity import ALL_SCOPES
@@ -24,7 +24,7 @@ from codehub.ports.accounts import Identified, SessionRules, Ticket, TryKey, Vis
 
 
 class MemoryVisits:
-    def __init__(self, world: PeopleWorld, wire: Wire) -> None:
+    def __init__(self, world: AccountTables, wire: Network) -> None:
         self._world = world
         self._wire = wire
 
@@ -58,7 +58,7 @@ class MemoryVisits:
 
 
 class MemoryTickets:
-    def __init__(self, world: PeopleWorld, wire: Wire) -> None:
+    def __init__(self, world: AccountTables, wire: Network) -> None:
         self._world = world
         self._wire = wire
 
@@ -87,7 +87,7 @@ class MemoryTickets:
 
 
 class MemoryProviderSignIns:
-    def __init__(self, world: PeopleWorld, wire: Wire) -> None:
+    def __init__(self, world: AccountTables, wire: Network) -> None:
         self._world = world
         self._wire = wire
 
@@ -107,7 +107,7 @@ class MemoryProviderSignIns:
 
 
 class MemorySignInTries:
-    def __init__(self, world: PeopleWorld, wire: Wire) -> None:
+    def __init__(self, world: AccountTables, wire: Network) -> None:
         self._world = world
         self._wire = wire
 
@@ -175,7 +175,7 @@ class MemoryPasswords:
 @dataclass(slots=True)
 class MemoryProvider:
     issuer: str = "https://issuer.example"
-    wire: Wire = field(default_factory=Wire)
+    wire: Network = field(default_factory=Network)
     codes: dict[str, tuple[Identified, str, str]] = field(default_factory=dict)
 
     async def authorization_url(self, *, state: str, nonce: str, challenge: str, anew: bool = False) -> str:

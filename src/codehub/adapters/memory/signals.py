@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from codehub.adapters.memory.fault_injection import Wire
+from codehub.adapters.memory.fault_injection import Network
 from codehub.domain.errors import Unreachable
 
 
 @dataclass(slots=True)
-class SignalWorld:
+class SignalsState:
     listeners: dict[str, list[asyncio.Queue[Mapping[str, Any] | None]]] = field(default_factory=dict)
     activity: dict[UUID, datetime] = field(default_factory=dict)
 
@@ -23,9 +23,9 @@ class SignalWorld:
 
 
 class MemoryBus:
-    def __init__(self, world: SignalWorld | None = None, wire: Wire | None = None) -> None:
-        self.world = world or SignalWorld()
-        self._wire = wire or Wire()
+    def __init__(self, world: SignalsState | None = None, wire: Network | None = None) -> None:
+        self.world = world or SignalsState()
+        self._wire = wire or Network()
 
     async def publish(self, channel: str, message: Mapping[str, Any]) -> None:
         def send() -> None:
@@ -57,9 +57,9 @@ class MemoryBus:
 
 
 class MemoryActivity:
-    def __init__(self, world: SignalWorld | None = None, wire: Wire | None = None) -> None:
-        self.world = world or SignalWorld()
-        self._wire = wire or Wire()
+    def __init__(self, world: SignalsState | None = None, wire: Network | None = None) -> None:
+        self.world = world or SignalsState()
+        self._wire = wire or Network()
 
     async def record(self, seen: Mapping[UUID, datetime]) -> None:
         def keep_later() -> None:

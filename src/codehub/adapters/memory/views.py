@@ -6,21 +6,21 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from codehub.adapters.memory.fault_injection import Wire
+from codehub.adapters.memory.fault_injection import Network
 from codehub.domain.admission import holds_slot
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.history import SPAN, Day
-from codehub.domain.ledger import Entry, Kind
+from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.workspace import Operation, Phase, Workspace
 from codehub.ports.stores import KEPT_ENTRIES
 from codehub.ports.views import Owned, Position, Sought
 
 if TYPE_CHECKING:
-    from codehub.adapters.memory.database import DatabaseWorld
+    from codehub.adapters.memory.database import DatabaseState
 
 
 class MemoryViews:
-    def __init__(self, world: "DatabaseWorld", wire: Wire) -> None:
+    def __init__(self, world: "DatabaseState", wire: Network) -> None:
         self._world = world
         self._wire = wire
 
@@ -63,9 +63,9 @@ class MemoryViews:
         return await self._wire.call("views.slots", read)
 
     async def entries(
-        self, workspace_id: UUID, limit: int, before: int | None = None, kinds: Collection[Kind] | None = None
-    ) -> Sequence[tuple[int, Entry]]:
-        def read() -> list[tuple[int, Entry]]:
+        self, workspace_id: UUID, limit: int, before: int | None = None, kinds: Collection[LedgerKind] | None = None
+    ) -> Sequence[tuple[int, LedgerEntry]]:
+        def read() -> list[tuple[int, LedgerEntry]]:
             numbered = [
                 (number, entry)
                 for number, entry in enumerate(self._world.ledger, 1)
@@ -123,19 +123,19 @@ def _fits(row: Workspace, sought: Sought) -> bool:
     )
 
 
-def _tells_of_running(entry: Entry) -> bool:
-    if entry.kind is Kind.PHASE:
+def _tells_of_running(entry: LedgerEntry) -> bool:
+    if entry.kind is LedgerKind.PHASE:
         return Phase.RUNNING in (entry.before, entry.after)
-    return entry.kind is Kind.OPERATION_BEGAN and entry.after == Operation.STARTING
+    return entry.kind is LedgerKind.OPERATION_BEGAN and entry.after == Operation.STARTING
 
 
 class MemoryLedger:
-    def __init__(self, world: "DatabaseWorld", wire: Wire) -> None:
+    def __init__(self, world: "DatabaseState", wire: Network) -> None:
         self._world = world
         self._wire = wire
 
-    async def entries(self, workspace_id: UUID, limit: int = 100) -> Sequence[Entry]:
-        def read() -> list[Entry]:
+    async def entries(self, workspace_id: UUID, limit: int = 100) -> Sequence[LedgerEntry]:
+        def read() -> list[LedgerEntry]:
             mine = [entry for entry in self._world.ledger if entry.workspace_id == workspace_id]
             return mine[::-1][:limit]
 

@@ -25,7 +25,7 @@ from codehub.domain.naming import meta_key, owner_key
 from codehub.job.archive import empty_archive
 from codehub.job.errors import JobFailed
 from codehub.job.store import Meta, decode_meta, encode_meta
-from codehub.job.store_address import Patience, first_line, is_full, open_bucket, parse_store
+from codehub.job.store_address import StoreTimeouts, first_line, is_full, open_bucket, parse_store
 from codehub.job.volume import sync_file
 from codehub.ports.archives import StoredObject
 from codehub.ports.jobs import JobResult
@@ -38,7 +38,7 @@ T = TypeVar("T")
 _THREADS = 8
 _LIST_TAKES_LONGER = 20.0
 _ONE_REQUEST = timedelta(seconds=5)
-_PATIENCE = Patience(_ONE_REQUEST, silence=None, connect=_ONE_REQUEST, retries=1, retrying=timedelta(seconds=8))
+_PATIENCE = StoreTimeouts(_ONE_REQUEST, silence=None, connect=_ONE_REQUEST, retries=1, retrying=timedelta(seconds=8))
 _UNFINISHED = re.compile(r"#\d+$")
 """How obstore names the file of an upload into a directory until it is whole; its own listing leaves them out."""
 

@@ -12,13 +12,13 @@ from datetime import timedelta
 
 from codehub.adapters.object_store.extract import Gone, Marking, file_bytes, folder_tar, proven, threaded, whole
 from codehub.adapters.object_store.index import ArchiveIndex, IndexBuilder, expected_bytes
-from codehub.adapters.object_store.index_cache import Allowance, IndexShelf
+from codehub.adapters.object_store.index_cache import Allowance, IndexCache
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable
 from codehub.domain.naming import ARCHIVE_FILE
 from codehub.job.compress import Lookahead, decompressed
 from codehub.job.errors import JobFailed, outcome_of, refused
 from codehub.job.store import ArchiveStore, Meta, open_store
-from codehub.job.store_address import Patience, parse_store
+from codehub.job.store_address import StoreTimeouts, parse_store
 from codehub.job.tar_reader import TarReader
 from codehub.job.verify import MAY_BE_CORRUPTION, Hashed, believed, damage_or_wrong_answer
 from codehub.ports.archives import (
@@ -37,7 +37,7 @@ _LISTERS = 2
 """Threads beside those who wait for the store: what is in an index is listed while the store is silent, too."""
 _PASSES_AT_ONCE = 4
 _CHUNKS_AHEAD = 4
-_PATIENCE = Patience(
+_PATIENCE = StoreTimeouts(
     request=timedelta(days=1),
     silence=timedelta(seconds=15),
     connect=timedelta(seconds=5),
@@ -55,7 +55,7 @@ class ObjectContents:
         self._seconds = answer_seconds
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="contents")
         self._listers = ThreadPoolExecutor(_LISTERS, thread_name_prefix="contents-listing")
-        self.shelf = IndexShelf(self._index, index_bytes, _PASSES_AT_ONCE)
+        self.shelf = IndexCache(self._index, index_bytes, _PASSES_AT_ONCE)
 
     async def tree(self, key: str, path: str, start: int = 0, most: int | None = None, *, owner: str = "") -> Listing:
         index = await self.shelf.get(key, turn=owner)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from codehub.job.errors import refused, show
 from codehub.job.tar_format import DIRECTORY, FIFO, HARD_LINK, REGULAR, SYMLINK, Member
-from codehub.ports.archives import Entry, EntryKind, to_name
+from codehub.ports.archives import ArchiveEntry, EntryKind, to_name
 
 ENTRY_BYTES, FOLDER_BYTES = 51, 16
 """What the arrays below take for each, without names."""
@@ -131,10 +131,10 @@ class ArchiveIndex:
         """Where its content is: itself, or for a further name of a file the first one."""
         return self._targets[number] if self.kind(number) == HARD_LINK else number
 
-    def entry(self, number: int) -> Entry:
+    def entry(self, number: int) -> ArchiveEntry:
         holder = self.holder(number)
         kind = _KINDS[self.kind(holder)]
-        return Entry(
+        return ArchiveEntry(
             name=to_name(self.name(number)),
             kind=kind,
             size=self._sizes[holder],

@@ -109,7 +109,7 @@ class _Making:
     waiting: int = 0
 
 
-class IndexShelf:
+class IndexCache:
     def __init__(self, make: Make, most_bytes: int, most_at_once: int) -> None:
         self._make = make
         self.memory = IndexMemory(most_bytes)

@@ -84,7 +84,7 @@ AnyConnection: TypeAlias = "PoolConnectionProxy[asyncpg.Record] | asyncpg.Connec
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class DatabaseTimeouts:
     """Seconds until a silent database counts as unreachable."""
 
     connect: float = 5.0
@@ -97,13 +97,13 @@ def plain_address(url: str) -> str:
 
 
 class Sessions:
-    def __init__(self, url: str, pool: "asyncpg.Pool[asyncpg.Record]", patience: Patience) -> None:
+    def __init__(self, url: str, pool: "asyncpg.Pool[asyncpg.Record]", patience: DatabaseTimeouts) -> None:
         self._url = url
         self._pool = pool
         self._patience = patience
 
     @classmethod
-    async def open(cls, url: str, pool_size: int, patience: Patience) -> "Sessions":
+    async def open(cls, url: str, pool_size: int, patience: DatabaseTimeouts) -> "Sessions":
         """Connects nowhere yet: a database that is down is Unreachable when it is asked."""
         address = plain_address(url)
         with explained():
@@ -157,7 +157,7 @@ class Sessions:
 
     async def own(self, name: str, statement_seconds: float) -> OwnConnection:
         """A connection outside the pool. The caller closes it."""
-        patience = Patience(self._patience.connect, statement_seconds)
+        patience = DatabaseTimeouts(self._patience.connect, statement_seconds)
         with explained():
             return await asyncpg.connect(self._url, **_options(patience, f"codehub {name}"))
 
@@ -186,7 +186,7 @@ class _Options(TypedDict):
     server_settings: dict[str, str]
 
 
-def _options(patience: Patience, name: str) -> _Options:
+def _options(patience: DatabaseTimeouts, name: str) -> _Options:
     return {
         "timeout": patience.connect,
         # The server's own limit comes first: its answer says what took so long.

@@ -9,7 +9,7 @@ from codehub.adapters.postgres.accounts import PostgresAccounts
 from codehub.adapters.postgres.audit import PostgresAudit
 from codehub.adapters.postgres.change_feed import PostgresChangeFeed
 from codehub.adapters.postgres.collector import PostgresCollectorMarks, PostgresCollectorView
-from codehub.adapters.postgres.connections import Patience, Sessions
+from codehub.adapters.postgres.connections import DatabaseTimeouts, Sessions
 from codehub.adapters.postgres.leadership import PostgresLeadership
 from codehub.adapters.postgres.ledger import PostgresLedger
 from codehub.adapters.postgres.short_lived import (
@@ -19,7 +19,7 @@ from codehub.adapters.postgres.short_lived import (
     PostgresTickets,
     PostgresVisits,
 )
-from codehub.adapters.postgres.stores import PostgresSpecs, PostgresStatuses, PostgresWorlds
+from codehub.adapters.postgres.stores import PostgresBackendIdentities, PostgresSpecs, PostgresStatuses
 from codehub.adapters.postgres.templates import PostgresTemplates
 from codehub.adapters.postgres.views import PostgresTraffic, PostgresViews
 from codehub.ports.signals import Clock
@@ -30,9 +30,9 @@ class PostgresDatabase:
         self.sessions = sessions
 
     @classmethod
-    async def open(cls, url: str, *, pool_size: int = 10, patience: Patience | None = None) -> Self:
+    async def open(cls, url: str, *, pool_size: int = 10, patience: DatabaseTimeouts | None = None) -> Self:
         """Connects on first use. Call check_schema before anything else."""
-        return cls(await Sessions.open(url, pool_size, patience or Patience()))
+        return cls(await Sessions.open(url, pool_size, patience or DatabaseTimeouts()))
 
     async def close(self) -> None:
         await self.sessions.close()
@@ -72,8 +72,8 @@ class PostgresDatabase:
     def collector(self) -> PostgresCollectorView:
         return PostgresCollectorView(self.sessions)
 
-    def worlds(self) -> PostgresWorlds:
-        return PostgresWorlds(self.sessions)
+    def worlds(self) -> PostgresBackendIdentities:
+        return PostgresBackendIdentities(self.sessions)
 
     def accounts(self) -> PostgresAccounts:
         return PostgresAccounts(self.sessions)

@@ -23,7 +23,7 @@ from codehub.adapters.postgres.statements import column
 from codehub.domain.errors import ErrorInfo, ErrorReason
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import ALL_SCOPES, ApiToken, Role, Scope, Session, User
-from codehub.domain.ledger import Entry, Kind
+from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.template import Template
 from codehub.domain.workspace import (
     Conditions,
@@ -141,13 +141,13 @@ def restore_point_parameters(point: RestorePoint) -> tuple[object, ...]:
     )
 
 
-def entry(record: asyncpg.Record) -> Entry:
-    values = {**record, "kind": Kind(record["kind"])}
+def entry(record: asyncpg.Record) -> LedgerEntry:
+    values = {**record, "kind": LedgerKind(record["kind"])}
     values.pop("number", None)
-    return Entry(**values)
+    return LedgerEntry(**values)
 
 
-def entry_columns(entries: Sequence[Entry]) -> tuple[list[object], ...]:
+def entry_columns(entries: Sequence[LedgerEntry]) -> tuple[list[object], ...]:
     rows = [
         (
             e.at,

@@ -25,7 +25,7 @@ from codehub.domain.errors import NotFound, Stale
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.ledger import entries
 from codehub.domain.workspace import SPEC_FIELDS, STATUS_FIELDS, Workspace
-from codehub.ports.stores import Actor, Remembered, SpecDecision
+from codehub.ports.stores import Actor, BackendRecord, SpecDecision
 
 
 class PostgresSpecs:
@@ -214,14 +214,14 @@ def _changed_anywhere(pairs: Collection[tuple[Workspace, Workspace]]) -> list[st
     return [name for name in STATUS_FIELDS if name in changed]
 
 
-class PostgresWorlds:
+class PostgresBackendIdentities:
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
 
-    async def remembered(self) -> Mapping[Backend, Remembered]:
+    async def remembered(self) -> Mapping[Backend, BackendRecord]:
         async with self._sessions.reading() as connection:
             found = await connection.fetch(sql.WORLDS)
-        return {Backend(row["backend"]): Remembered(row["identity"], row["since"]) for row in found}
+        return {Backend(row["backend"]): BackendRecord(row["identity"], row["since"]) for row in found}
 
     async def adopt(self, backend: Backend, identity: str, epoch: int) -> str:
         async with self._sessions.writing(epoch) as connection:

@@ -17,7 +17,7 @@ from codehub.adapters.postgres.rows import readable
 from codehub.domain.admission import holds_slot
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.history import SPAN, Day, Minute
-from codehub.domain.ledger import Entry, Kind
+from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.naming import is_slug
 from codehub.domain.workspace import Workspace
 from codehub.ports.views import Owned, Position, Sought
@@ -62,8 +62,8 @@ class PostgresViews:
         return [row for row in holders if row.owner_id == owner_id], len(holders), own
 
     async def entries(
-        self, workspace_id: UUID, limit: int, before: int | None = None, kinds: Collection[Kind] | None = None
-    ) -> Sequence[tuple[int, Entry]]:
+        self, workspace_id: UUID, limit: int, before: int | None = None, kinds: Collection[LedgerKind] | None = None
+    ) -> Sequence[tuple[int, LedgerEntry]]:
         wanted = None if kinds is None else [kind.value for kind in kinds]
         async with self._sessions.reading() as connection:
             found = await connection.fetch(views.ENTRIES, workspace_id, before, wanted, limit)

@@ -30,11 +30,11 @@ from codehub.adapters.process.sandbox import (
     write_etc,
 )
 from codehub.adapters.process.sockets import Sockets, address_inside, answers_http, own_address
-from codehub.adapters.process.table import Command, Entry, ProcessTable, Unreadable
-from codehub.adapters.process.volumes import Identity, Volumes
+from codehub.adapters.process.table import Command, ProcessEntry, ProcessTable, Unreadable
+from codehub.adapters.process.volumes import DirectoryIdentity, Volumes
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
-from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Share
+from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Resources
 
 log = structlog.get_logger(__name__)
 
@@ -83,7 +83,7 @@ class ProcessRuntime:
         self._hidden = list(hidden)
         self._confinement: asyncio.Future[Confinement | None] | None = None
         self._unreadable: set[UUID] = set()
-        self._identity = Identity(root, install_id)
+        self._identity = DirectoryIdentity(root, install_id)
         self._sockets = Sockets(root)
         self.homes = Volumes(root, install_id)
         self._containers = ProcessTable(root / "containers", install_id, grace_seconds)
@@ -164,9 +164,9 @@ class ProcessRuntime:
         await asyncio.Event().wait()
         yield IsolationReport("", holds=True)
 
-    async def capacity(self) -> Share:
+    async def capacity(self) -> Resources:
         """A process is held to no limit."""
-        return Share()
+        return Resources()
 
     async def remove_leftovers(self) -> int:
         """What was left is the trash's, which is emptied by itself."""
@@ -221,11 +221,11 @@ class ProcessRuntime:
         return [
             key
             for key, entry in entries.items()
-            if isinstance(entry, Entry) and entry.running and wanted - set(_confined(entry))
+            if isinstance(entry, ProcessEntry) and entry.running and wanted - set(_confined(entry))
         ]
 
-    def _seen(self, workspace_id: UUID, entry: Entry | Unreadable) -> ContainerSeen:
-        if isinstance(entry, Entry):
+    def _seen(self, workspace_id: UUID, entry: ProcessEntry | Unreadable) -> ContainerSeen:
+        if isinstance(entry, ProcessEntry):
             self._unreadable.discard(workspace_id)
             volume = entry.labels.get(VOLUME_LABEL, "")
             return ContainerSeen(entry.instance, entry.running, volume, detail=_detail(entry))
@@ -251,7 +251,7 @@ class ProcessRuntime:
             self.homes.withdraw(name)
 
     @staticmethod
-    def _idle(stack: ExitStack, table: ProcessTable, workspace_id: UUID, name: str) -> Entry | None:
+    def _idle(stack: ExitStack, table: ProcessTable, workspace_id: UUID, name: str) -> ProcessEntry | None:
         try:
             return stack.enter_context(table.idle(workspace_id))
         except Busy:
@@ -347,15 +347,15 @@ async def _output_of(command: Command, seconds: float) -> tuple[int, str]:
     return process.returncode or 0, output.decode(errors="replace")
 
 
-def _state(entry: Entry | Unreadable | None) -> tuple[str, bool]:
-    return (entry.instance, entry.running) if isinstance(entry, Entry) else ("", False)
+def _state(entry: ProcessEntry | Unreadable | None) -> tuple[str, bool]:
+    return (entry.instance, entry.running) if isinstance(entry, ProcessEntry) else ("", False)
 
 
-def _confined(entry: Entry) -> list[str]:
+def _confined(entry: ProcessEntry) -> list[str]:
     return entry.labels.get(CONFINEMENT_LABEL, "").split()
 
 
-def _detail(entry: Entry) -> str:
+def _detail(entry: ProcessEntry) -> str:
     if entry.running:
         return ""
     last = entry.output().strip().splitlines()[-1:]

@@ -84,7 +84,7 @@ class Unreadable(BackendError):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ProcessEntry:
     workspace_id: UUID
     directory: Path
     pid: int
@@ -141,9 +141,9 @@ class ProcessTable:
         """The directory of its record, there or not."""
         return self._directory / str(workspace_id)
 
-    def list(self, ids: Collection[UUID] | None = None) -> dict[UUID, Entry | Unreadable]:
+    def list(self, ids: Collection[UUID] | None = None) -> dict[UUID, ProcessEntry | Unreadable]:
         """One that cannot be read spoils no look at the others."""
-        found: dict[UUID, Entry | Unreadable] = {}
+        found: dict[UUID, ProcessEntry | Unreadable] = {}
         for workspace_id in self._ids() if ids is None else ids:
             try:
                 entry = self.look(workspace_id)
@@ -154,7 +154,7 @@ class ProcessTable:
                     found[workspace_id] = entry
         return found
 
-    def look(self, workspace_id: UUID) -> Entry | None:
+    def look(self, workspace_id: UUID) -> ProcessEntry | None:
         """None for what is not there and for what another installation has there."""
         directory = self.entry(workspace_id)
         record = self._record(workspace_id)
@@ -168,7 +168,7 @@ class ProcessTable:
         # The record of one that was just replaced must not be believed to run: the pid tells them apart.
         running = holder(self.lock(workspace_id)) == record.pid
         exit_code = None if running else _exit_code(directory / shim.EXIT)
-        return Entry(
+        return ProcessEntry(
             workspace_id, directory, record.pid, record.instance, record.labels, record.sockets, running, exit_code
         )
 
@@ -201,7 +201,7 @@ class ProcessTable:
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
     @contextmanager
-    def idle(self, workspace_id: UUID) -> Iterator[Entry | None]:
+    def idle(self, workspace_id: UUID) -> Iterator[ProcessEntry | None]:
         """Nothing of this entry runs or begins inside the block; Busy if something does already."""
         lock = self.lock(workspace_id)
         with held(lock):
@@ -356,7 +356,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _remove(entry: Entry) -> None:
+def _remove(entry: ProcessEntry) -> None:
     """The record last: until then the entry is found, and whoever comes after us goes on with its removal."""
     try:
         if entry.sockets is not None:

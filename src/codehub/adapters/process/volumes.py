@@ -213,7 +213,7 @@ def _plain(name: str) -> str:
 _FILE = "identity"
 
 
-class Identity:
+class DirectoryIdentity:
     def __init__(self, root: Path, install_id: str) -> None:
         self._path = root / _FILE
         self._install_id = install_id

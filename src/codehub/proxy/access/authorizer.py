@@ -23,17 +23,24 @@ from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import CodeHubError
 from codehub.ports.runtime import Endpoint, Runtime
 from codehub.proxy.access.addresses import Addresses, Platform, WorkspaceHost, app_path, is_port_proxy
-from codehub.proxy.access.endpoints import ARRIVED_COOKIE, ARRIVED_ONCE, OPEN_PATH, Handover, Reception, way_in
-from codehub.proxy.access.session_cache import Credential, Visitors, cookie_value, credential_of
+from codehub.proxy.access.endpoints import (
+    ARRIVED_COOKIE,
+    ARRIVED_ONCE,
+    OPEN_PATH,
+    ReservedEndpoints,
+    SignInRedirect,
+    way_in,
+)
+from codehub.proxy.access.session_cache import Credential, SessionCache, cookie_value, credential_of
 from codehub.proxy.access.sibling_ports import WantedPorts, preflight, sharing_headers, sibling_origin
-from codehub.proxy.access.verdicts import Cap, Failure, Forward, Respond, Route, Verdict, Wait
-from codehub.proxy.access.workspace_cache import Directory, Entry, Pass
-from codehub.proxy.access.workspace_request import Call, accepts_pages, spoken
+from codehub.proxy.access.verdicts import Cap, Forward, Pending, Respond, Route, UpstreamFailure, Verdict
+from codehub.proxy.access.workspace_cache import CachedAuthorization, CachedWorkspace, WorkspaceCache
+from codehub.proxy.access.workspace_request import WorkspaceRequest, accepts_pages, spoken
 from codehub.proxy.http.parser import RequestHead
 from codehub.proxy.http.responses import plain_failure, problem, redirect
 from codehub.proxy.http.upstream import confirmation
 from codehub.proxy.pages.models import (
-    View,
+    PageModel,
     crowded_view,
     failure_view,
     no_listener,
@@ -47,7 +54,7 @@ from codehub.proxy.presence.tap import AppPresence, ide_tap
 from codehub.usecases.workspace_access import Visitor
 
 
-def is_foreign(call: Call, addresses: Addresses, slug: str) -> bool:
+def is_foreign(call: WorkspaceRequest, addresses: Addresses, slug: str) -> bool:
     """Not for callers with a token: that is sent on purpose."""
     fields = call.head.fields
     if fields.origin is not None:
@@ -62,7 +69,7 @@ def is_foreign(call: Call, addresses: Addresses, slug: str) -> bool:
     return fields.header(b"sec-fetch-dest") != b"document" and call.port is None
 
 
-def _is_ours(origin: bytes, call: Call, addresses: Addresses, slug: str) -> bool:
+def _is_ours(origin: bytes, call: WorkspaceRequest, addresses: Addresses, slug: str) -> bool:
     """The IDE's own origin alone may use the IDE; the ports of one workspace may use each other."""
     if call.port is not None and addresses.is_of(origin, slug, call.head.fields.host):
         return True
@@ -85,17 +92,17 @@ class Label:
 
     visitor: Visitor
     credential: Credential
-    entry: Entry
+    entry: CachedWorkspace
 
     def ids(self) -> dict[str, str]:
         return {"workspace": str(self.entry.workspace.id), "user": str(self.visitor.user.id)}
 
 
-class Doorkeeper:
+class Authorizer:
     def __init__(
         self,
-        reception: Reception,
-        handover: Handover,
+        reception: ReservedEndpoints,
+        handover: SignInRedirect,
         runtime: Runtime,
         activities: Activities,
         api: Endpoint,
@@ -107,8 +114,8 @@ class Doorkeeper:
         """Moved on by whoever ticks."""
         self._ide, self._port, self._platform_route = self.routes = Route("ide"), Route("port"), Route("api")
         self._addresses: Addresses = reception.addresses
-        self._directory: Directory = reception.directory
-        self._visitors: Visitors = reception.visitors
+        self._directory: WorkspaceCache = reception.directory
+        self._visitors: SessionCache = reception.visitors
         self._reception = reception
         self._handover = handover
         self._runtime = runtime
@@ -132,12 +139,12 @@ class Doorkeeper:
                 return given.forward
         place = self._addresses.place(head.fields.host)
         if isinstance(place, WorkspaceHost):
-            return self._workspace(Call(head, place.slug, place.port))
+            return self._workspace(WorkspaceRequest(head, place.slug, place.port))
         if isinstance(place, Platform):
             return self._platform(head)
         return problem(421, f"No site of this name is served here: {_shown(head.fields.host)}.", "unknown_host")
 
-    def _below_again(self, head: RequestHead, given: Pass) -> Forward:
+    def _below_again(self, head: RequestHead, given: CachedAuthorization) -> Forward:
         target = given.inner(head.target)
         self._activities.requested(given.entry, head.method, target, head.fields.body_length)
         return replace(given.forward, target=target)
@@ -162,7 +169,7 @@ class Doorkeeper:
             return self._api
         visitor = self._visitors.known(credential, self.now)
         if visitor is None:
-            return Wait(self._recognised(credential))
+            return Pending(self._recognised(credential))
         return replace(self._api, person=visitor.user.id)
 
     async def _recognised(self, credential: Credential) -> Forward:
@@ -185,11 +192,11 @@ class Doorkeeper:
         prefix = b"%b%b/" % (_BY_PATH, name)
         if not slash:
             return redirect(prefix.decode())
-        return self._workspace(Call(head, workspace_id, prefix=prefix))
+        return self._workspace(WorkspaceRequest(head, workspace_id, prefix=prefix))
 
     # ── who, and what for ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _workspace(self, call: Call) -> Verdict:
+    def _workspace(self, call: WorkspaceRequest) -> Verdict:
         name = call.reserved
         if name is not None:
             return self._reception.serve(call, name)
@@ -200,12 +207,14 @@ class Doorkeeper:
             return preflight(call, self._addresses) or self._nobody(call)
         visitor, entry = self._visitors.known(credential, self.now), self._directory.known(call.name)
         if visitor is None or entry is None or call.port is not None or self._is_unnoted(visitor, entry):
-            return Wait(self._look(call, credential), proven=visitor is not None)
+            return Pending(self._look(call, credential), proven=visitor is not None)
         if doorway(entry.workspace).door is not Door.FORWARD:
-            return Wait(self._look(call, credential), proven=True)
+            return Pending(self._look(call, credential), proven=True)
         return self._known(call, credential, visitor, entry) or self._admit(call, credential, visitor, entry)
 
-    def _known(self, call: Call, credential: Credential, visitor: Visitor, entry: Entry) -> Forward | None:
+    def _known(
+        self, call: WorkspaceRequest, credential: Credential, visitor: Visitor, entry: CachedWorkspace
+    ) -> Forward | None:
         """Let in before, with other headers: only where these come from is new."""
         kept = entry.admitted.get(credential)
         if kept is None or call.by_path or call.head.fields.upgrade:
@@ -217,14 +226,14 @@ class Doorkeeper:
             return None
         return self._passed(call, kept, entry, self._good_until(credential, visitor))
 
-    def _port_proxy(self, call: Call) -> Respond:
+    def _port_proxy(self, call: WorkspaceRequest) -> Respond:
         """A port has an origin of its own, so that what answers there cannot use the IDE."""
         port, path = app_path(call.target) or (0, "")
         if call.is_navigation and not call.by_path and 0 < port < 65536:
             return redirect(self._addresses.workspace_origin(WorkspaceHost(str(call.name), port)) + path)
         return problem(404, "A port of a workspace is at a host of its own, not below its IDE.", "not_found")
 
-    async def _look(self, call: Call, credential: Credential) -> Forward | Respond:
+    async def _look(self, call: WorkspaceRequest, credential: Credential) -> Forward | Respond:
         """What is announced while we look may be about this very visitor: then we look again."""
         while True:
             heard = self._visitors.announcements
@@ -232,7 +241,7 @@ class Doorkeeper:
             if isinstance(verdict, Respond) or heard == self._visitors.announcements:
                 return verdict
 
-    async def _look_once(self, call: Call, credential: Credential) -> Forward | Respond:
+    async def _look_once(self, call: WorkspaceRequest, credential: Credential) -> Forward | Respond:
         try:
             visitor = await self._visitors.find(credential, self.now)
             if visitor is None:
@@ -252,14 +261,14 @@ class Doorkeeper:
         except CodeHubError:
             return self._shown(call, unavailable(call.language))
 
-    def _is_unnoted(self, visitor: Visitor, entry: Entry) -> bool:
+    def _is_unnoted(self, visitor: Visitor, entry: CachedWorkspace) -> bool:
         """An admin, in somebody else's workspace, without a ticket that would have left a trace."""
         workspace = entry.workspace
         if visitor.workspace_id is not None or workspace.owner_id == visitor.user.owner_id:
             return False
         return visitor.owns(workspace) and self._noted.get((visitor.user.id, workspace.id), 0.0) <= self.now
 
-    def _nobody(self, call: Call) -> Respond:
+    def _nobody(self, call: WorkspaceRequest) -> Respond:
         """The same whether there is such a workspace or not."""
         page = sibling_origin(call, self._addresses)
         if page is not None and not call.is_navigation:
@@ -269,7 +278,7 @@ class Doorkeeper:
             return redirect(view.actions[0].link)
         return self._shown(call, view)
 
-    def _not_joined(self, call: Call, page: bytes) -> Respond:
+    def _not_joined(self, call: WorkspaceRequest, page: bytes) -> Respond:
         """A page of another port of the same workspace asks, and brings no cookie that counts here."""
         place = self._addresses.place(page.partition(b"://")[2])
         if isinstance(place, WorkspaceHost) and call.port is not None:
@@ -283,12 +292,14 @@ class Doorkeeper:
         )
         return replace(said, headers=(*said.headers, *sharing_headers(page)))
 
-    def _admit(self, call: Call, credential: Credential, visitor: Visitor, entry: Entry) -> Forward | Respond:
+    def _admit(
+        self, call: WorkspaceRequest, credential: Credential, visitor: Visitor, entry: CachedWorkspace
+    ) -> Forward | Respond:
         refused = self._refusal(call, visitor, entry)
         if refused is not None:
             return refused
         if entry.endpoint is None:
-            return self._shown(call, failure_view(Failure.UNREACHABLE, call.language, entry.workspace.name))
+            return self._shown(call, failure_view(UpstreamFailure.UNREACHABLE, call.language, entry.workspace.name))
         target = call.target
         forward = Forward(
             entry.endpoint,
@@ -307,16 +318,16 @@ class Doorkeeper:
             entry.admit(credential, forward)
         return self._passed(call, forward, entry, self._good_until(credential, visitor))
 
-    def _passed(self, call: Call, forward: Forward, entry: Entry, until: float) -> Forward:
+    def _passed(self, call: WorkspaceRequest, forward: Forward, entry: CachedWorkspace, until: float) -> Forward:
         if not call.from_elsewhere and until > self.now:
-            given = Pass(forward, entry, call.prefix, until)
+            given = CachedAuthorization(forward, entry, call.prefix, until)
             entry.give(given, self.now)
             call.head.fields.passport = given
         self._activities.requested(entry, call.head.method, call.target, call.head.fields.body_length)
         return forward
 
     async def _admit_to_port(
-        self, call: Call, credential: Credential, visitor: Visitor, entry: Entry, port: int
+        self, call: WorkspaceRequest, credential: Credential, visitor: Visitor, entry: CachedWorkspace, port: int
     ) -> Forward | Respond:
         """Asked anew each time: another may listen there by now."""
         wanted = self._wanted.take(entry.workspace.slug, port) if call.is_document else ()
@@ -346,12 +357,12 @@ class Doorkeeper:
     def _location(self, slug: str, port: int | None) -> Callable[[bytes], bytes]:
         return lambda location: self._addresses.public_location(location, slug, port)
 
-    def _may_enter(self, call: Call, visitor: Visitor, entry: Entry) -> bool:
+    def _may_enter(self, call: WorkspaceRequest, visitor: Visitor, entry: CachedWorkspace) -> bool:
         """By path, one's own alone: pages of another's within the platform's origin could act as an admin."""
         own = entry.workspace.owner_id == visitor.user.owner_id
         return visitor.may_enter(entry.workspace, call.port) and (own or not call.by_path)
 
-    def _refusal(self, call: Call, visitor: Visitor, entry: Entry | None) -> Respond | None:
+    def _refusal(self, call: WorkspaceRequest, visitor: Visitor, entry: CachedWorkspace | None) -> Respond | None:
         """None: go on to the workspace, if it runs."""
         if entry is None or not self._may_enter(call, visitor, entry):
             return self._missing(call)
@@ -360,7 +371,7 @@ class Doorkeeper:
             return sent
         return self._missing(call) if doorway(entry.workspace).door is Door.NOT_FOUND else None
 
-    def _sent_here(self, call: Call, entry: Entry) -> Respond | None:
+    def _sent_here(self, call: WorkspaceRequest, entry: CachedWorkspace) -> Respond | None:
         """By another site. None: by nobody, or by a link to a host where it does no harm."""
         slug = entry.workspace.slug
         if not call.with_token and is_foreign(call, self._addresses, slug):
@@ -376,7 +387,7 @@ class Doorkeeper:
             return redirect(own)
         return self._shown(call, own_address(entry.workspace.name, own, call.head.target.decode(), call.language))
 
-    async def _explained(self, call: Call, visitor: Visitor, entry: Entry) -> Respond:
+    async def _explained(self, call: WorkspaceRequest, visitor: Visitor, entry: CachedWorkspace) -> Respond:
         """It does not run: a page says so, and asks for the wake by itself if a person came to start it."""
         if call.head.fields.upgrade:
             # In plain words: a socket that is accepted and closed at once looks like a connection to the IDE, which
@@ -392,10 +403,10 @@ class Doorkeeper:
         said = self._shown(call, view)
         return replace(said, headers=(*said.headers, ARRIVED_ONCE)) if arrived else said
 
-    def _missing(self, call: Call) -> Respond:
+    def _missing(self, call: WorkspaceRequest) -> Respond:
         return self._shown(call, not_found(call.language, self._addresses.platform_origin()))
 
-    def _shown(self, call: Call, view: View) -> Respond:
+    def _shown(self, call: WorkspaceRequest, view: PageModel) -> Respond:
         return answer(view, call.head.fields.header(b"accept"), call.language, call.prefix)
 
     def _good_until(self, credential: Credential, visitor: Visitor) -> float:
@@ -405,10 +416,10 @@ class Doorkeeper:
 
     # ── what went wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def failed(self, head: RequestHead, forward: Forward, failure: Failure) -> Respond:
+    def failed(self, head: RequestHead, forward: Forward, failure: UpstreamFailure) -> Respond:
         if not isinstance(forward.label, Label):
             return plain_failure(failure)
-        call = Call(head, forward.label.entry.workspace.slug)
+        call = WorkspaceRequest(head, forward.label.entry.workspace.slug)
         return self._shown(call, failure_view(failure, call.language, forward.label.entry.workspace.name))
 
     def crowded(self, head: RequestHead, cap: Cap) -> Respond:

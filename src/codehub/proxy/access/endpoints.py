@@ -21,15 +21,15 @@ from codehub.domain.errors import CodeHubError, LimitReached, NotFound
 from codehub.domain.naming import is_slug
 from codehub.domain.workspace import Desired, Workspace
 from codehub.proxy.access.addresses import Addresses, WorkspaceHost
-from codehub.proxy.access.session_cache import JOINED_COOKIE, VISIT_COOKIE, Visitors, cookie_value, credential_of
+from codehub.proxy.access.session_cache import JOINED_COOKIE, VISIT_COOKIE, SessionCache, cookie_value, credential_of
 from codehub.proxy.access.sibling_ports import ports_in, sharing_headers, sibling_origin
-from codehub.proxy.access.verdicts import Forward, Header, Respond, Verdict, Wait
-from codehub.proxy.access.workspace_cache import Directory, Entry
-from codehub.proxy.access.workspace_request import Call, is_prefetch, spoken
+from codehub.proxy.access.verdicts import Forward, Header, Pending, Respond, Verdict
+from codehub.proxy.access.workspace_cache import CachedWorkspace, WorkspaceCache
+from codehub.proxy.access.workspace_request import WorkspaceRequest, is_prefetch, spoken
 from codehub.proxy.http.parser import RequestHead
 from codehub.proxy.http.responses import problem, redirect
 from codehub.proxy.pages.models import (
-    View,
+    PageModel,
     limit_view,
     making_room,
     no_cookie,
@@ -40,18 +40,18 @@ from codehub.proxy.pages.models import (
     view_of,
 )
 from codehub.proxy.pages.render import answer, asset, ports_page, sign_in_page, state
-from codehub.usecases.workspace_access import Entrance, Visitor
-from codehub.usecases.workspace_commands import Standing
+from codehub.usecases.workspace_access import Visitor, WorkspaceAccess
+from codehub.usecases.workspace_commands import SlotUsage
 
 RESERVED_PATH: Final = f"/{RESERVED}"
 OPEN_PATH: Final = "/open/"
 
 
 @dataclass(frozen=True, slots=True)
-class Handover:
-    entrance: Entrance
-    directory: Directory
-    visitors: Visitors
+class SignInRedirect:
+    entrance: WorkspaceAccess
+    directory: WorkspaceCache
+    visitors: SessionCache
     addresses: Addresses
     now: Callable[[], float]
     provider: str | None = None
@@ -62,12 +62,12 @@ class Handover:
 
     def serve(self, head: RequestHead) -> Verdict:
         slug = head.target.partition(b"?")[0][len(OPEN_PATH) :].decode("latin-1").rstrip("/")
-        call = Call(head, slug)
+        call = WorkspaceRequest(head, slug)
         if head.method != b"GET" or is_prefetch(head):
             return problem(405, "This address is followed, when somebody follows it.", "method_not_allowed")
-        return Wait(self._kindly(call))
+        return Pending(self._kindly(call))
 
-    async def _kindly(self, call: Call) -> Respond:
+    async def _kindly(self, call: WorkspaceRequest) -> Respond:
         site = self.addresses.platform_origin()
         try:
             return await self._hand_over(call)
@@ -77,7 +77,7 @@ class Handover:
             view = unavailable(call.language)
         return answer(view, call.head.fields.header(b"accept"), call.language)
 
-    async def _hand_over(self, call: Call) -> Respond:
+    async def _hand_over(self, call: WorkspaceRequest) -> Respond:
         slug, to = str(call.name), way_in(call.query.get("to"))
         port = call.query.get("port")
         if not is_slug(slug) or (port is not None and not (port.isdecimal() and 0 < int(port[:6]) < 65536)):
@@ -121,18 +121,18 @@ POLL_SECONDS: Final = 25.0
 NO_ROOM_STATUS: Final = 502
 """Of the page that a person gets; the wake itself is refused with 429."""
 
-Desk = Callable[[Call], Awaitable[Respond]]
+Desk = Callable[[WorkspaceRequest], Awaitable[Respond]]
 
 
 @dataclass(frozen=True, slots=True)
-class Reception:
-    entrance: Entrance
-    directory: Directory
-    visitors: Visitors
+class ReservedEndpoints:
+    entrance: WorkspaceAccess
+    directory: WorkspaceCache
+    visitors: SessionCache
     addresses: Addresses
     now: Callable[[], float]
 
-    def serve(self, call: Call, name: bytes) -> Verdict:
+    def serve(self, call: WorkspaceRequest, name: bytes) -> Verdict:
         found = asset(name, call.head.fields.header(b"if-none-match"))
         if found is not None:
             return found
@@ -148,9 +148,9 @@ class Reception:
         if desk is None or is_prefetch(call.head):
             return problem(404, "There is nothing of this name here.", "not_found")
         known = call.credential is not None and self.visitors.known(call.credential, self.now()) is not None
-        return Wait(self._kindly(desk, call), proven=known)
+        return Pending(self._kindly(desk, call), proven=known)
 
-    async def _kindly(self, desk: Desk, call: Call) -> Forward | Respond:
+    async def _kindly(self, desk: Desk, call: WorkspaceRequest) -> Forward | Respond:
         try:
             return await desk(call)
         except NotFound:
@@ -159,16 +159,16 @@ class Reception:
             view = unavailable(call.language)
         return self.shown(call, view)
 
-    def shown(self, call: Call, view: View) -> Respond:
+    def shown(self, call: WorkspaceRequest, view: PageModel) -> Respond:
         if call.reserved in (b"state", b"wake"):
             return state(view, view.status)
         return answer(view, call.head.fields.header(b"accept"), call.language, call.prefix)
 
-    def view_of(self, call: Call, workspace: Workspace, *, wakes: bool = False) -> View:
+    def view_of(self, call: WorkspaceRequest, workspace: Workspace, *, wakes: bool = False) -> PageModel:
         site = self.addresses.platform_origin()
         return view_of(workspace, doorway(workspace), call.language, wakes=wakes, public_url=site)
 
-    def signed_out(self, call: Call) -> View:
+    def signed_out(self, call: WorkspaceRequest) -> PageModel:
         to = way_in(call.target.decode("latin-1"))
         if call.by_path:
             back = f"/workspaces/{call.name}" if self.addresses.has_hosts else call.prefix.decode() + to[1:]
@@ -177,7 +177,7 @@ class Reception:
 
     # ── coming in ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def enter(self, call: Call) -> Respond:
+    async def enter(self, call: WorkspaceRequest) -> Respond:
         """A ticket becomes a cookie of this host alone."""
         to = way_in(call.query.get("to"))
         entered = await self.entrance.enter(call.query.get("ticket", ""))
@@ -191,13 +191,13 @@ class Reception:
             cookies.append(_cookie(ARRIVED_COOKIE, "1", ARRIVED_SECONDS))
         return redirect(f"{RESERVED_PATH}arrived?{urlencode({'to': to})}", tuple(cookies))
 
-    def _once_more(self, call: Call, to: str) -> Respond:
+    def _once_more(self, call: WorkspaceRequest, to: str) -> Respond:
         """A ticket that is used up is no reason to turn away who has come in with it before."""
         if cookie_value(call.head.fields, VISIT_COOKIE):
             return redirect(to)
         return redirect(self.addresses.platform_origin() + open_path(str(call.name), call.port, to))
 
-    async def arrived(self, call: Call) -> Respond:
+    async def arrived(self, call: WorkspaceRequest) -> Respond:
         """A browser that did not keep the cookie would be sent in circles: it is told instead."""
         if cookie_value(call.head.fields, VISIT_COOKIE):
             return redirect(way_in(call.query.get("to")))
@@ -205,7 +205,7 @@ class Reception:
 
     # ── other ports of the same workspace ────────────────────────────────────────────────────────────────────────────
 
-    async def ports(self, call: Call) -> Respond:
+    async def ports(self, call: WorkspaceRequest) -> Respond:
         """At a port's host: a page that joins the ports of `use`, and goes on to `to`."""
         found = await self._let_in(call)
         if found is None:
@@ -222,7 +222,7 @@ class Reception:
         to = way_in(call.query.get("to"))
         return ports_page(joins, to, call.language) if joins else redirect(to)
 
-    async def join(self, call: Call) -> Respond:
+    async def join(self, call: WorkspaceRequest) -> Respond:
         """A ticket, fetched by our page at another port's host, becomes a cookie for the pages of that site."""
         origin, entry = sibling_origin(call, self.addresses), await self.directory.find(call.name)
         entered = await self.entrance.enter(call.query.get("ticket", "")) if origin and entry else None
@@ -237,7 +237,7 @@ class Reception:
 
     # ── waiting and waking ───────────────────────────────────────────────────────────────────────────────────────────
 
-    async def tell(self, call: Call) -> Respond:
+    async def tell(self, call: WorkspaceRequest) -> Respond:
         """The view, as soon as it differs from what the page has seen."""
         found = await self._let_in(call)
         if found is None:
@@ -254,7 +254,7 @@ class Reception:
             except TimeoutError:
                 return state(view)
 
-    async def wake(self, call: Call) -> Respond:
+    async def wake(self, call: WorkspaceRequest) -> Respond:
         if not call.with_token and not self._from_our_page(call):
             return problem(403, "A workspace is started by its own page, or with a token.", "cross_site")
         found = await self._let_in(call)
@@ -270,14 +270,14 @@ class Reception:
             return state(view, view.status)
         return state(self.view_of(call, woken), 202)
 
-    async def no_room(self, call: Call, workspace: Workspace, visitor: Visitor) -> View | None:
+    async def no_room(self, call: WorkspaceRequest, workspace: Workspace, visitor: Visitor) -> PageModel | None:
         """What a person who comes to start it is told at once if the limit forbids it. None: there is room."""
         standing = await self.entrance.standing(workspace)
         if standing.has_room_for(workspace):
             return None
         return replace(_limit(call, workspace, visitor, standing), status=NO_ROOM_STATUS)
 
-    async def _make_room(self, call: Call, workspace: Workspace, visitor: Visitor, instead: str) -> Respond:
+    async def _make_room(self, call: WorkspaceRequest, workspace: Workspace, visitor: Visitor, instead: str) -> Respond:
         try:
             other = UUID(instead)
         except ValueError:
@@ -287,12 +287,12 @@ class Reception:
         gives_way = await self.entrance.give_way(visitor, other, workspace)
         return state(making_room(workspace, gives_way, call.language), 202)
 
-    def _from_our_page(self, call: Call) -> bool:
+    def _from_our_page(self, call: WorkspaceRequest) -> bool:
         fields = call.head.fields
         kind = (fields.header(b"content-type") or b"").partition(b";")[0].strip().lower()
         return kind == b"application/json" and self.addresses.is_own(fields.origin, fields.host)
 
-    async def _let_in(self, call: Call) -> tuple[Entry, Visitor] | None:
+    async def _let_in(self, call: WorkspaceRequest) -> tuple[CachedWorkspace, Visitor] | None:
         """None if nobody is signed in; NotFound unless the workspace is the visitor's."""
         credential = call.credential
         visitor = await self.visitors.find(credential, self.now()) if credential else None
@@ -304,7 +304,7 @@ class Reception:
         return entry, visitor
 
 
-def _limit(call: Call, workspace: Workspace, visitor: Visitor, standing: Standing) -> View:
+def _limit(call: WorkspaceRequest, workspace: Workspace, visitor: Visitor, standing: SlotUsage) -> PageModel:
     """Only its owner is shown what else of theirs runs: the pages of this host can read what an admin is told here."""
     if workspace.owner_id != visitor.user.owner_id:
         return owner_limit_view(workspace, call.language)

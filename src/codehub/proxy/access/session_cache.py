@@ -17,7 +17,7 @@ from codehub.domain.errors import Unreachable
 from codehub.ports.signals import Bus
 from codehub.proxy.http.parser import RequestFields
 from codehub.usecases.revocations import AUTH_CHANNEL
-from codehub.usecases.workspace_access import Entrance, Visitor
+from codehub.usecases.workspace_access import Visitor, WorkspaceAccess
 
 log = structlog.get_logger()
 
@@ -39,8 +39,8 @@ class _Known:
     until: float
 
 
-class Visitors:
-    def __init__(self, entrance: Entrance, bus: Bus, left: Callable[[Callable[[Visitor], bool]], None]) -> None:
+class SessionCache:
+    def __init__(self, entrance: WorkspaceAccess, bus: Bus, left: Callable[[Callable[[Visitor], bool]], None]) -> None:
         """`left`: told which visitors may no longer be here."""
         self.hears = False
         self.gaps = 0

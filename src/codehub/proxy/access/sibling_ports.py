@@ -13,7 +13,7 @@ from typing import Final
 
 from codehub.proxy.access.addresses import Addresses, WorkspaceHost
 from codehub.proxy.access.verdicts import Header, Respond
-from codehub.proxy.access.workspace_request import Call
+from codehub.proxy.access.workspace_request import WorkspaceRequest
 
 MOST_PORTS: Final = 8
 """Joined by one page at once."""
@@ -21,7 +21,7 @@ _MOST_REMEMBERED: Final = 1024
 _PREFLIGHT_SECONDS: Final = 600
 
 
-def asking_origin(call: Call) -> bytes | None:
+def asking_origin(call: WorkspaceRequest) -> bytes | None:
     """The origin of the page that asks, as the browser says it. No page can forge either header."""
     fields = call.head.fields
     if fields.origin is not None:
@@ -30,7 +30,7 @@ def asking_origin(call: Call) -> bytes | None:
     return scheme + separator + rest.partition(b"/")[0] if separator else None
 
 
-def sibling_origin(call: Call, addresses: Addresses) -> bytes | None:
+def sibling_origin(call: WorkspaceRequest, addresses: Addresses) -> bytes | None:
     """That origin, if it is another one of the same workspace and a port is asked for. The IDE's own origin is of the
     workspace too; but no port may use the IDE."""
     origin = asking_origin(call)
@@ -48,7 +48,7 @@ def sharing_headers(origin: bytes) -> tuple[Header, ...]:
     )
 
 
-def preflight(call: Call, addresses: Addresses) -> Respond | None:
+def preflight(call: WorkspaceRequest, addresses: Addresses) -> Respond | None:
     """The answer to a preflight from another port of the same workspace, whether there is such a workspace or not: it
     follows from the request alone, and nothing reaches the workspace. None: it is none."""
     fields, origin = call.head.fields, sibling_origin(call, addresses)

@@ -85,17 +85,17 @@ class Respond:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class Pending:
     answer: Awaitable[Forward | Respond]
     """Cancelled when the client goes away or has waited too long: give each request its own, or shield it."""
     proven: bool = False
     """Who asks is known already. Of those who are not, few of one address are looked up at a time."""
 
 
-Verdict = Forward | Respond | Wait
+Verdict = Forward | Respond | Pending
 
 
-class Failure(StrEnum):
+class UpstreamFailure(StrEnum):
     """Why a forwarded request got no answer from its workspace."""
 
     UNREACHABLE = "unreachable"

@@ -31,10 +31,10 @@ from codehub.proxy.presence.periodic import PeriodicTraffic
 REVOKED: Final = -1.0
 
 
-class Pass:
+class CachedAuthorization:
     __slots__ = ("entry", "forward", "prefix", "until")
 
-    def __init__(self, forward: Forward, entry: "Entry", prefix: bytes, until: float) -> None:
+    def __init__(self, forward: Forward, entry: "CachedWorkspace", prefix: bytes, until: float) -> None:
         self.forward = forward
         self.entry = entry
         self.prefix = prefix
@@ -60,13 +60,13 @@ AGAIN_SECONDS: Final = 0.5
 
 
 @dataclass(eq=False, slots=True)
-class Entry:
+class CachedWorkspace:
     """One workspace. `endpoint` None: it is not to be reached now."""
 
     workspace: Workspace
     endpoint: Endpoint | None = None
     version: int = 0
-    passes: set[Pass] = field(default_factory=set)
+    passes: set[CachedAuthorization] = field(default_factory=set)
     admitted: dict[Credential, Forward] = field(default_factory=dict)
     """Who was found to be let in as it is now; forgotten with the next change."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -83,7 +83,7 @@ class Entry:
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
 
-    def give(self, given: Pass, now: float) -> None:
+    def give(self, given: CachedAuthorization, now: float) -> None:
         """Browsers vary their headers, and each variant has its own: those that are over go before they are many."""
         if len(self.passes) >= MOST_PASSES:
             self.passes = {kept for kept in self.passes if kept.until > now}
@@ -103,9 +103,9 @@ class Entry:
         self.admitted.clear()
 
 
-class Directory:
+class WorkspaceCache:
     def __init__(
-        self, views: WorkspaceViews, runtime: Runtime, bus: Bus, channel: str, closed: Callable[[Entry], None]
+        self, views: WorkspaceViews, runtime: Runtime, bus: Bus, channel: str, closed: Callable[[CachedWorkspace], None]
     ) -> None:
         """`channel`: the pattern of everybody's events. `closed`: told when an entry's passes were taken back."""
         self.hears = False
@@ -114,21 +114,21 @@ class Directory:
         self._bus = bus
         self._channel = channel
         self._closed = closed
-        self._by_id: dict[UUID, Entry] = {}
-        self._by_slug: dict[str, Entry] = {}
-        self._looking: dict[str | UUID, asyncio.Future[Entry | None]] = {}
+        self._by_id: dict[UUID, CachedWorkspace] = {}
+        self._by_slug: dict[str, CachedWorkspace] = {}
+        self._looking: dict[str | UUID, asyncio.Future[CachedWorkspace | None]] = {}
         self._told: dict[UUID, None] = {}
         self._wake = asyncio.Event()
 
     # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def known(self, name: str | UUID) -> Entry | None:
+    def known(self, name: str | UUID) -> CachedWorkspace | None:
         """By slug or id, without asking anybody."""
         if not self.hears:
             return None
         return self._by_slug.get(name) if isinstance(name, str) else self._by_id.get(name)
 
-    async def find(self, name: str | UUID) -> Entry | None:
+    async def find(self, name: str | UUID) -> CachedWorkspace | None:
         """None: there is none such that lives. However many ask at once, the database is asked once."""
         found = self.known(name)
         if found is not None:
@@ -139,7 +139,7 @@ class Directory:
             looking.add_done_callback(lambda _: self._looking.pop(name, None))
         return await asyncio.shield(looking)
 
-    async def _look(self, name: str | UUID) -> Entry | None:
+    async def _look(self, name: str | UUID) -> CachedWorkspace | None:
         owned = await (self._views.by_slug(name) if isinstance(name, str) else self._views.get(name))
         if owned is None or owned.workspace.deleted_at is not None:
             return None
@@ -148,11 +148,11 @@ class Directory:
         if entry is not None:  # perhaps only by now: whoever asked by its other name was quicker
             await self._renew(entry, owned)
             return entry
-        entry = Entry(owned.workspace, endpoint)
+        entry = CachedWorkspace(owned.workspace, endpoint)
         self._remember(entry)
         return entry
 
-    def _remember(self, entry: Entry) -> None:
+    def _remember(self, entry: CachedWorkspace) -> None:
         if len(self._by_id) >= MOST_ENTRIES:
             for old in [old for old in self._by_id.values() if not old.passes]:
                 self._forget(old)
@@ -162,7 +162,7 @@ class Directory:
         self._told[entry.workspace.id] = None
         self._wake.set()
 
-    def _forget(self, entry: Entry) -> None:
+    def _forget(self, entry: CachedWorkspace) -> None:
         self._by_id.pop(entry.workspace.id, None)
         self._by_slug.pop(entry.workspace.slug, None)
 
@@ -247,7 +247,7 @@ class Directory:
                 failed.append(workspace_id)
         return failed
 
-    async def _renew(self, entry: Entry, owned: Owned | None) -> None:
+    async def _renew(self, entry: CachedWorkspace, owned: Owned | None) -> None:
         if owned is None or owned.workspace.deleted_at is not None:
             self._forget(entry)
             self._shut(entry, entry.workspace if owned is None else owned.workspace, None)
@@ -266,12 +266,12 @@ class Directory:
         else:
             self._shut(entry, workspace, endpoint)
 
-    def _shut(self, entry: Entry, workspace: Workspace, endpoint: Endpoint | None) -> None:
+    def _shut(self, entry: CachedWorkspace, workspace: Workspace, endpoint: Endpoint | None) -> None:
         entry.change(workspace, endpoint)
         entry.withdraw()
         self._closed(entry)
 
 
-def _same_life(workspace: Workspace, entry: Entry) -> bool:
+def _same_life(workspace: Workspace, entry: CachedWorkspace) -> bool:
     """The same container answers: a restart between two looks is another."""
     return workspace.home.ready_instance == entry.workspace.home.ready_instance

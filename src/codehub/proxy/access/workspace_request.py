@@ -16,7 +16,7 @@ _MOST_VALUES: Final = 10
 
 
 @dataclass(frozen=True)
-class Call:
+class WorkspaceRequest:
     """`name`: the workspace's slug, or its id. `prefix`: what of the target is ours and not the workspace's."""
 
     head: RequestHead

@@ -1,6 +1,6 @@
 """The chunked coding, read strictly and written anew. Extensions and trailers are read over and never passed on."""
 
-from codehub.proxy.http.parser import Refused
+from codehub.proxy.http.parser import BadMessage
 
 _HEX = b"0123456789abcdefABCDEF"
 _PRINTABLE = bytes(n for n in range(0x20, 0x7F)) + b"\t" + bytes(range(0x80, 0x100))
@@ -53,16 +53,16 @@ class Chunks:
         """Where the line that begins at `at` ends, or -1; it may end in CR LF alone, and within its bound."""
         if self._at_data_end:
             if data[at : at + 2] not in (b"\r\n", b"\r"):
-                raise Refused(400, "A chunk is longer than its size says.")
+                raise BadMessage(400, "A chunk is longer than its size says.")
             return at if data[at + 1 : at + 2] else -1
         end = data.find(b"\n", at)
         length = (end if end >= 0 else len(data)) - at
         if length > (MOST_TRAILERS if self._in_trailers else LONGEST_SIZE_LINE):
-            raise Refused(400, "A line of the chunked body is too long.")
+            raise BadMessage(400, "A line of the chunked body is too long.")
         if end < 0:
             return -1
         if data[end - 1 : end] != b"\r" or end == at:
-            raise Refused(400, "A bare line end in the chunked body.")
+            raise BadMessage(400, "A bare line end in the chunked body.")
         return end - 1
 
     def _line(self, line: bytes) -> None:
@@ -76,9 +76,9 @@ class Chunks:
     def _size(self, line: bytes) -> None:
         digits, extended, extension = line.partition(b";")
         if not digits or len(digits) > 15 or digits.translate(None, _HEX):
-            raise Refused(400, "A chunk size is not a number.")
+            raise BadMessage(400, "A chunk size is not a number.")
         if extended and extension.translate(None, _PRINTABLE):
-            raise Refused(400, "A control byte in a chunk extension.")
+            raise BadMessage(400, "A control byte in a chunk extension.")
         self._left = int(digits, 16)
         self._in_trailers = not self._left
 
@@ -88,7 +88,7 @@ class Chunks:
             return
         self._trailers += len(line) + 2
         if self._trailers > MOST_TRAILERS or line.translate(None, _PRINTABLE) or line[:1] in b" \t:":
-            raise Refused(400, "A trailer is not `Name: value`.")
+            raise BadMessage(400, "A trailer is not `Name: value`.")
 
 
 def chunk(payload: list[bytes]) -> list[bytes]:

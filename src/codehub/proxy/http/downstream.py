@@ -13,11 +13,11 @@ Waiting for a gate that answers later, without a task of our own, and no longer 
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from codehub.proxy.access.verdicts import Cap, Failure, Forward, Respond, Wait
+from codehub.proxy.access.verdicts import Cap, Forward, Pending, Respond, UpstreamFailure
 from codehub.proxy.http.chunked import Chunks, sent_on
 from codehub.proxy.http.headers import request_for_upstream, response_for_client
 from codehub.proxy.http.limits import Turn
-from codehub.proxy.http.parser import REPEATABLE, Refused, ResponseHead, parse_request
+from codehub.proxy.http.parser import REPEATABLE, BadMessage, ResponseHead, parse_request
 from codehub.proxy.http.responses import CONTINUE, problem, serialised
 from codehub.proxy.http.sockets import has_unread, reset_on_close
 from codehub.proxy.http.trusted_proxies import household
@@ -42,10 +42,10 @@ log = structlog.get_logger()
 UNDECIDED = problem(500, "The front door could not decide on this request. Try again shortly.")
 
 
-class Waiting:
+class PendingDecision:
     __slots__ = ("_future", "_request_id", "_then", "_wait")
 
-    def __init__(self, wait: Wait, then: Callable[[Forward | Respond], None], request_id: bytes) -> None:
+    def __init__(self, wait: Pending, then: Callable[[Forward | Respond], None], request_id: bytes) -> None:
         self._then: Callable[[Forward | Respond], None] | None = then
         self._request_id = request_id
         self._wait = wait
@@ -80,14 +80,14 @@ class Waiting:
         then(answer)
 
 
-HOLDS_TOO_MUCH: Final = Refused(429, "Too much of unfinished requests is held for your address. Try again shortly.")
+HOLDS_TOO_MUCH: Final = BadMessage(429, "Too much of unfinished requests is held for your address. Try again shortly.")
 
 
-def too_large(most: int) -> Refused:
-    return Refused(413, f"Who has not signed in may send a body of {most} bytes at most.")
+def too_large(most: int) -> BadMessage:
+    return BadMessage(413, f"Who has not signed in may send a body of {most} bytes at most.")
 
 
-class ClientConnection(asyncio.Protocol):
+class DownstreamConnection(asyncio.Protocol):
     __slots__ = (
         "_believed", "_buffer", "_close_after", "_closing", "_ended", "_forwarded", "_gathered", "_head_begun", "_held",
         "_peer", "body_left", "busy", "counted_as", "deadline", "forward", "head", "holder", "server", "transport",
@@ -135,9 +135,9 @@ class ClientConnection(asyncio.Protocol):
 
     def _part_of_head(self, data: bytes) -> bytes:
         if len(data) > self.server.limits.head_bytes:
-            self._refuse(Refused(431, "The head of the request is too large."))
+            self._refuse(BadMessage(431, "The head of the request is too large."))
         elif data.count(b"\n") != data.count(b"\r\n") or not (data[:1].isalpha() or data[:1] == b"\r"):
-            self._refuse(Refused(400, "This is not HTTP."))
+            self._refuse(BadMessage(400, "This is not HTTP."))
         else:
             if not self._head_begun:
                 self._head_begun = True
@@ -188,7 +188,7 @@ class ClientConnection(asyncio.Protocol):
             reset_on_close(self.transport)
         self.transport.abort()
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: BadMessage) -> None:
         answer = problem(refused.status, refused.why)
         self.transport.write(serialised(answer, self.server.date, b"", body=True, close=True))
         self.busy = False
@@ -213,7 +213,7 @@ class ClientConnection(asyncio.Protocol):
         self.transport.resume_reading()
 
 
-class Client(ClientConnection):
+class Downstream(DownstreamConnection):
     __slots__ = (
         "_chunks", "_forget_body", "_gathering", "_repeated", "_turn", "_waiting", "awaits_connection", "upstream",
     )  # fmt: skip
@@ -223,7 +223,7 @@ class Client(ClientConnection):
         self.upstream: Upstream | None = None
         self.awaits_connection = False
         self._chunks: Chunks | None = None
-        self._waiting: Waiting | None = None
+        self._waiting: PendingDecision | None = None
         self._gathering = False
         """A body for the platform is read whole before a connection is taken."""
         self._turn: Turn | None = None
@@ -305,7 +305,7 @@ class Client(ClientConnection):
             return self._part_of_head(data)
         try:
             head = parse_request(data[:end], server.limits.header_lines)
-        except Refused as refused:
+        except BadMessage as refused:
             self._refuse(refused)
             return b""
         if self._believed:
@@ -321,7 +321,7 @@ class Client(ClientConnection):
         verdict = server.decide(head)
         if verdict.__class__ is Forward:
             self._pass_on(verdict)
-        elif isinstance(verdict, Wait):
+        elif isinstance(verdict, Pending):
             self._wait(verdict)
         elif isinstance(verdict, Respond):
             rest = self._read_over(data[end + 4 :])
@@ -335,9 +335,9 @@ class Client(ClientConnection):
             rest, self.body_left = rest[self.body_left :], 0
         return rest
 
-    def _wait(self, verdict: Wait) -> None:
+    def _wait(self, verdict: Pending) -> None:
         self.deadline = self.server.now + self.server.limits.wait_seconds
-        self._waiting = Waiting(verdict, self._decided, self.head.request_id)
+        self._waiting = PendingDecision(verdict, self._decided, self.head.request_id)
         if verdict.proven:
             self._waiting.begin()
         else:
@@ -395,7 +395,7 @@ class Client(ClientConnection):
         """Take the body's bytes in; returns what stands behind it."""
         try:
             pieces, rest, self.body_left = sent_on(data, self.body_left, self._chunks)
-        except Refused as refused:
+        except BadMessage as refused:
             self._refuse(refused)
             return b""
         self._gathered += b"".join(pieces)
@@ -452,7 +452,7 @@ class Client(ClientConnection):
         self.deadline = self.server.now + self.server.limits.body_idle_seconds
         try:
             pieces, rest, self.body_left = sent_on(data, self.body_left, self._chunks)
-        except Refused as refused:
+        except BadMessage as refused:
             self._leave_upstream()
             if upstream.answered:
                 self._close()
@@ -507,7 +507,7 @@ class Client(ClientConnection):
         self.transport.write(serialised(answer, self.server.date, head.request_id, body=body, close=self._close_after))
         self.finished()
 
-    def fail(self, failure: Failure) -> None:
+    def fail(self, failure: UpstreamFailure) -> None:
         """Nothing of an answer has been sent, and none will come."""
         self.upstream = None
         self.awaits_connection = False
@@ -530,7 +530,7 @@ class Client(ClientConnection):
         elif self.forward is None or self._closing or (upstream is not None and upstream.answered):
             self.abort()
         else:
-            self.fail(Failure.CLOSED_EARLY)
+            self.fail(UpstreamFailure.CLOSED_EARLY)
 
     def finished(self) -> None:
         """The answer is out: on to the next request, or the end."""
@@ -580,8 +580,8 @@ class Client(ClientConnection):
             self.server.turned_away[cap] += 1
             self._answer(self.server.crowded(self.head, cap), last=True)
         elif self._head_begun or self._gathering or (upstream is not None and self.body_left):
-            self._refuse(Refused(408, "The request took too long to arrive."))
+            self._refuse(BadMessage(408, "The request took too long to arrive."))
         elif self.busy:
-            self.fail(Failure.BUSY if upstream is None else Failure.TOO_SLOW)
+            self.fail(UpstreamFailure.BUSY if upstream is None else UpstreamFailure.TOO_SLOW)
         elif not has_unread(self.transport):  # else a request has come in time: it is read and answered first
             self._close()

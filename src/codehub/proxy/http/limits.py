@@ -15,7 +15,7 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProxyLimits:
     """Seconds, bytes and counts. Deadlines are checked once per `tick`, so they are late by up to that much."""
 
     head_bytes: int = 32 * 1024
@@ -71,12 +71,12 @@ SPARE_DESCRIPTORS: Final = 512
 """For everything that is no client: databases, kept connections, those that are turned away."""
 
 
-def limits_within(descriptors: int, per_address: int | None, per_person: int, response_seconds: float) -> Limits:
+def limits_within(descriptors: int, per_address: int | None, per_person: int, response_seconds: float) -> ProxyLimits:
     """What a process with so many descriptors can keep. `per_address` None: half of that, so that no single address
     takes them all, and an office behind one is not locked out."""
-    connections = max(min(Limits().connections, (descriptors - SPARE_DESCRIPTORS) // 2), 2)
+    connections = max(min(ProxyLimits().connections, (descriptors - SPARE_DESCRIPTORS) // 2), 2)
     half = connections // 2
-    return Limits(
+    return ProxyLimits(
         connections=connections,
         per_address=half if per_address is None else per_address,
         per_person=per_person,
@@ -174,7 +174,7 @@ class Turn:
             self._share.release(self.whose)
 
 
-class Tally:
+class ConnectionCounter:
     """Only those that have some are kept."""
 
     __slots__ = ("_counts", "_most")
@@ -208,7 +208,7 @@ class Counted:
 
     __slots__ = ("_amount", "_tally", "_whose")
 
-    def __init__(self, tally: Tally) -> None:
+    def __init__(self, tally: ConnectionCounter) -> None:
         self._tally = tally
         self._whose: object = None
         self._amount = 0

@@ -16,7 +16,7 @@ An answer's head. A workspace runs anyone's code: its answers are read as strict
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from codehub.proxy.access.workspace_cache import Pass
+    from codehub.proxy.access.workspace_cache import CachedAuthorization
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ _MOST_NAMES: Final = 4096
 _LONGEST_NAME: Final = 64
 
 
-class Refused(Exception):
+class BadMessage(Exception):
     """A head that is not answered but refused, and its connection closed."""
 
     def __init__(self, status: int, why: str) -> None:
@@ -78,7 +78,7 @@ class Fields:
                 else:
                     read(self, line)
         except ValueError:
-            raise Refused(400, "A header line is not `Name: value`.") from None
+            raise BadMessage(400, "A header line is not `Name: value`.") from None
         if self.named:
             self.lines = [line for line in self.lines if line.partition(b":")[0].lower() not in self.named]
 
@@ -87,7 +87,7 @@ class Fields:
         if not self.chunked:
             return self.length
         if self.length is not None:
-            raise Refused(400, "Content-Length and Transfer-Encoding together.")
+            raise BadMessage(400, "Content-Length and Transfer-Encoding together.")
         return CHUNKED
 
 
@@ -95,9 +95,9 @@ def split_lines(raw: bytes, most: int) -> list[bytes]:
     lines = raw.split(b"\r\n")
     # All that is left without the ordinary bytes are control bytes: they may only be our line ends.
     if raw.translate(None, _NOT_CONTROL) != b"\r\n" * (len(lines) - 1):
-        raise Refused(400, "A control byte or a bare line end in the head.")
+        raise BadMessage(400, "A control byte or a bare line end in the head.")
     if len(lines) > most:
-        raise Refused(431, "Too many headers.")
+        raise BadMessage(431, "Too many headers.")
     return lines
 
 
@@ -138,24 +138,24 @@ def read_connection(fields: Fields, line: bytes) -> None:
             fields.upgrading = True
         elif token not in (b"", b"keep-alive"):
             if not is_token(token):
-                raise Refused(400, "The Connection header does not name headers.")
+                raise BadMessage(400, "The Connection header does not name headers.")
             fields.named += (token,)
 
 
 def read_content_length(fields: Fields, line: bytes) -> None:
     value = value_of(line)
     if fields.length is not None:
-        raise Refused(400, "Two Content-Length headers.")
+        raise BadMessage(400, "Two Content-Length headers.")
     if not value.isdigit() or len(value) > _LENGTH_DIGITS:
-        raise Refused(400, "Content-Length is not a number.")
+        raise BadMessage(400, "Content-Length is not a number.")
     fields.length = int(value)
 
 
 def read_transfer_encoding(fields: Fields, line: bytes) -> None:
     if fields.chunked:
-        raise Refused(400, "Two Transfer-Encoding headers.")
+        raise BadMessage(400, "Two Transfer-Encoding headers.")
     if value_of(line).lower() != b"chunked":
-        raise Refused(400, "The only transfer coding served is chunked.")
+        raise BadMessage(400, "The only transfer coding served is chunked.")
     fields.chunked = True
 
 
@@ -233,7 +233,7 @@ class RequestFields(Fields):
     """What the workspace sees of them, as lines that each end: without ours, Host and the framing."""
     passed_whole: bytes | None = None
     """The same with ours, for the platform itself; made when it is first asked for."""
-    passport: "Pass | None" = None
+    passport: "CachedAuthorization | None" = None
     """What the gate found out about them."""
 
     _searched: tuple[bytes, bytes] | None = None
@@ -282,9 +282,9 @@ def parse_request(raw: bytes, most_lines: int) -> RequestHead:
     if fields is None:
         fields = _read(block, most_lines)
     if fields.upgrade and not (method == b"GET" and version_1_1):
-        raise Refused(400, "An upgrade is asked for by GET, over HTTP/1.1, without a body.")
+        raise BadMessage(400, "An upgrade is asked for by GET, over HTTP/1.1, without a body.")
     if fields.chunked and not version_1_1:
-        raise Refused(400, "HTTP/1.0 has no Transfer-Encoding.")
+        raise BadMessage(400, "HTTP/1.0 has no Transfer-Encoding.")
     return RequestHead(method, target, fields, version_1_1=version_1_1)
 
 
@@ -298,11 +298,11 @@ def _read(block: bytes, most_lines: int) -> RequestFields:
     fields = RequestFields()
     fields.read(lines, _READERS)
     if not fields.host:
-        raise Refused(400, "A Host header is needed.")
+        raise BadMessage(400, "A Host header is needed.")
     fields.body_length = fields.body() or 0
     fields.upgrade = fields.upgrading and b"websocket" in fields.upgrade_to
     if fields.upgrade and fields.body_length:
-        raise Refused(400, "An upgrade is asked for by GET, over HTTP/1.1, without a body.")
+        raise BadMessage(400, "An upgrade is asked for by GET, over HTTP/1.1, without a body.")
     fields.passed = passed_lines(fields)
     if len(block) <= _LONGEST_REMEMBERED and not fields.upgrade:  # each of those has a key of its own
         if len(_remembered) >= _MOST_REMEMBERED:
@@ -337,27 +337,27 @@ def passed_lines(fields: RequestFields, *, ours: bool = False) -> bytes:
 def _request_line(line: bytes) -> tuple[bytes, bytes, bool]:
     parts = line.split(b" ")
     if len(parts) != 3:
-        raise Refused(400, "The request line is not `METHOD target HTTP/1.1`.")
+        raise BadMessage(400, "The request line is not `METHOD target HTTP/1.1`.")
     method, target, version = parts
     if version not in _VERSIONS:
         if version[:5] == b"HTTP/" and len(version) == 8:
-            raise Refused(505, "Only HTTP/1.1 is spoken here.")
-        raise Refused(400, "The request line is not `METHOD target HTTP/1.1`.")
+            raise BadMessage(505, "Only HTTP/1.1 is spoken here.")
+        raise BadMessage(400, "The request line is not `METHOD target HTTP/1.1`.")
     if method not in METHODS:
         _check_method(method)
     if target.translate(None, _TARGET) or (target[:1] != b"/" and not (target == b"*" and method == b"OPTIONS")):
-        raise Refused(400, "The request target is not a path.")
+        raise BadMessage(400, "The request target is not a path.")
     return method, target, version == b"HTTP/1.1"
 
 
 def _check_method(method: bytes) -> None:
     """A known method in other letters is none: some servers would take `head` for HEAD, and some would not."""
     if not is_token(method):
-        raise Refused(400, "The method is not a token.")
+        raise BadMessage(400, "The method is not a token.")
     if method.upper() in _UNSERVED:
-        raise Refused(405, "This method is not served.")
+        raise BadMessage(405, "This method is not served.")
     if method.upper() in METHODS:
-        raise Refused(501, "Methods are written in capital letters.")
+        raise BadMessage(501, "Methods are written in capital letters.")
 
 
 # ── readers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -366,9 +366,9 @@ def _check_method(method: bytes) -> None:
 def _read_host(fields: RequestFields, line: bytes) -> None:
     value = value_of(line)
     if fields.host:
-        raise Refused(400, "Two Host headers.")
+        raise BadMessage(400, "Two Host headers.")
     if not value or len(value) > _LONGEST_HOST or value.translate(None, _HOST):
-        raise Refused(400, "The Host header is not a host.")
+        raise BadMessage(400, "The Host header is not a host.")
     fields.host = value
 
 
@@ -381,19 +381,19 @@ def _read_cookie(fields: RequestFields, line: bytes) -> None:
 
 def _read_authorization(fields: RequestFields, line: bytes) -> None:
     if fields.authorization is not None:
-        raise Refused(400, "Two Authorization headers.")
+        raise BadMessage(400, "Two Authorization headers.")
     fields.authorization = value_of(line)
 
 
 def _read_origin(fields: RequestFields, line: bytes) -> None:
     if fields.origin is not None:
-        raise Refused(400, "Two Origin headers.")
+        raise BadMessage(400, "Two Origin headers.")
     fields.origin = value_of(line)
 
 
 def _read_expect(fields: RequestFields, line: bytes) -> None:
     if value_of(line).lower() != b"100-continue":
-        raise Refused(417, "The only expectation met here is 100-continue.")
+        raise BadMessage(417, "The only expectation met here is 100-continue.")
     fields.expects = True
 
 
@@ -490,10 +490,10 @@ _status_lines: dict[bytes, tuple[int, bytes, bool]] = {}
 def _status_line(line: bytes) -> tuple[int, bytes, bool]:
     version, code = line[:9], line[9:12]
     if version not in (b"HTTP/1.1 ", b"HTTP/1.0 ") or not code.isdigit() or line[12:13] not in (b"", b" "):
-        raise Refused(502, "Not an HTTP status line.")
+        raise BadMessage(502, "Not an HTTP status line.")
     status = int(code)
     if not 100 <= status <= 599:
-        raise Refused(502, "Not an HTTP status.")
+        raise BadMessage(502, "Not an HTTP status.")
     parsed = status, b"HTTP/1.1 %d %b" % (status, line[13:]), version == b"HTTP/1.1 "
     if len(_status_lines) < _MOST_STATUS_LINES and len(line) <= _LONGEST_STATUS_LINE:
         _status_lines[line] = parsed

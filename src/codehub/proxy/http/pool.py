@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import structlog
 
 from codehub.ports.runtime import Endpoint
-from codehub.proxy.access.verdicts import Confirm, Failure
+from codehub.proxy.access.verdicts import Confirm, UpstreamFailure
 from codehub.proxy.http.upstream import Upstream, connect
 
 if TYPE_CHECKING:
-    from codehub.proxy.http.downstream import Client
+    from codehub.proxy.http.downstream import Downstream
     from codehub.proxy.server import ProxyServer
 
 log = structlog.get_logger()
@@ -36,7 +36,7 @@ class Pool:
         self._forget = forget
         self._confirm = confirm
         self._idle: list[Upstream] = []
-        self._queue: deque[Client] = deque()
+        self._queue: deque[Downstream] = deque()
         self._open = 0
         self._connecting: set[asyncio.Task[None]] = set()
 
@@ -56,7 +56,7 @@ class Pool:
                 return upstream
         return None
 
-    def request(self, client: "Client") -> None:
+    def request(self, client: "Downstream") -> None:
         """A connection for it, as soon as there is one: it is told by `connected` or `fail`."""
         if self._open < self._server.limits.per_target:
             self._connect(client)
@@ -100,13 +100,13 @@ class Pool:
         for upstream in self._idle:
             upstream.transport.close()
 
-    def _connect(self, client: "Client") -> None:
+    def _connect(self, client: "Downstream") -> None:
         self._open += 1
         task = asyncio.get_running_loop().create_task(self._connect_for(client))
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
 
-    async def _connect_for(self, client: "Client") -> None:
+    async def _connect_for(self, client: "Downstream") -> None:
         try:
             async with asyncio.timeout(self._server.limits.connect_seconds):
                 upstream = await connect(self.endpoint, lambda: Upstream(self, self._server.limits), self._confirm)
@@ -118,7 +118,9 @@ class Pool:
                 log.exception("no connection could be tried")
             self.gone(None)
             if client.awaits_connection:
-                client.fail(Failure.TOO_SLOW if isinstance(error, TimeoutError) else Failure.UNREACHABLE)
+                client.fail(
+                    UpstreamFailure.TOO_SLOW if isinstance(error, TimeoutError) else UpstreamFailure.UNREACHABLE
+                )
         else:
             if client.awaits_connection:
                 client.connected(upstream)

@@ -4,7 +4,7 @@ import json
 import time
 from http import HTTPStatus
 
-from codehub.proxy.access.verdicts import Cap, Failure, Header, Respond
+from codehub.proxy.access.verdicts import Cap, Header, Respond, UpstreamFailure
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
@@ -12,11 +12,17 @@ _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 _FAILURES = {
-    Failure.UNREACHABLE: (502, "The workspace does not answer. It may be starting or stopping: try again shortly."),
-    Failure.BUSY: (503, "The workspace has as many connections as it may. Close some of its tabs and try again."),
-    Failure.CLOSED_EARLY: (502, "The workspace closed the connection before it answered. Try again."),
-    Failure.GARBAGE: (502, "What answered is not an HTTP server, or one that breaks the rules of HTTP."),
-    Failure.TOO_SLOW: (504, "The workspace took too long to answer. It may be busy: try again shortly."),
+    UpstreamFailure.UNREACHABLE: (
+        502,
+        "The workspace does not answer. It may be starting or stopping: try again shortly.",
+    ),
+    UpstreamFailure.BUSY: (
+        503,
+        "The workspace has as many connections as it may. Close some of its tabs and try again.",
+    ),
+    UpstreamFailure.CLOSED_EARLY: (502, "The workspace closed the connection before it answered. Try again."),
+    UpstreamFailure.GARBAGE: (502, "What answered is not an HTTP server, or one that breaks the rules of HTTP."),
+    UpstreamFailure.TOO_SLOW: (504, "The workspace took too long to answer. It may be busy: try again shortly."),
 }
 
 
@@ -39,7 +45,7 @@ def problem(status: int, detail: str, code: str | None = None) -> Respond:
     )
 
 
-def plain_failure(failure: Failure) -> Respond:
+def plain_failure(failure: UpstreamFailure) -> Respond:
     status, detail = _FAILURES[failure]
     return problem(status, detail, failure.value)
 

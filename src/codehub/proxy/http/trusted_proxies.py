@@ -30,7 +30,7 @@ def networks(named: str | None) -> tuple[Network, ...]:
     return tuple(ip_network(one.strip()) for one in named.split(",")) if named else ()
 
 
-class Forwarders:
+class TrustedProxies:
     def __init__(self, named: Iterable[Network] = (), scheme: bytes = b"http") -> None:
         """`scheme`: where nobody whom we believe says another."""
         self._named = tuple(named)

@@ -14,24 +14,24 @@ connect it.
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from codehub.proxy.access.verdicts import Failure, Forward
+from codehub.proxy.access.verdicts import Forward, UpstreamFailure
 from codehub.proxy.http.chunked import LAST_CHUNK, Chunks, chunk
 from codehub.proxy.http.headers import response_for_client
-from codehub.proxy.http.limits import Limits
+from codehub.proxy.http.limits import ProxyLimits
 from codehub.proxy.http.parser import (
     CHUNKED,
     OURS,
     SHARING,
     UNTIL_CLOSE,
+    BadMessage,
     Readers,
-    Refused,
     RequestHead,
     ResponseHead,
     parse_response,
 )
 
 if TYPE_CHECKING:
-    from codehub.proxy.http.downstream import Client
+    from codehub.proxy.http.downstream import Downstream
     from codehub.proxy.http.pool import Pool
 import os
 import socket
@@ -67,10 +67,10 @@ class Upstream(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, pool: "Pool", limits: Limits) -> None:
+    def __init__(self, pool: "Pool", limits: ProxyLimits) -> None:
         self.pool = pool
         self._limits = limits
-        self.client: Client | None = None
+        self.client: Downstream | None = None
         self.idle_since = 0.0
         self.reused = False
         self.heard = False
@@ -87,7 +87,7 @@ class Upstream(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(self._limits.write_buffer)
 
-    def begin(self, client: "Client", head: bytes) -> None:
+    def begin(self, client: "Downstream", head: bytes) -> None:
         self.client = client
         self.heard = self.answered = False
         self.transport.write(head)
@@ -117,7 +117,7 @@ class Upstream(asyncio.Protocol):
             client.progress()
             self._unsized(client, b"", data)
 
-    def _read_head(self, client: "Client", data: bytes) -> None:
+    def _read_head(self, client: "Downstream", data: bytes) -> None:
         if self._held:
             data = self._held + data
             self._held = b""
@@ -127,13 +127,13 @@ class Upstream(asyncio.Protocol):
             if end < 0 or end > self._limits.response_head_bytes:
                 self._held = data
                 if len(data) > self._limits.response_head_bytes or not data.startswith(_STATUS_LINE[: len(data)]):
-                    self._fail(client, Failure.GARBAGE)
+                    self._fail(client, UpstreamFailure.GARBAGE)
                 return
             try:
                 forward, host = client.forward, client.head.fields.host
                 head = parse_response(data[:end], self._limits.response_header_lines, _readers(forward), host, forward)
-            except Refused:
-                self._fail(client, Failure.GARBAGE)
+            except BadMessage:
+                self._fail(client, UpstreamFailure.GARBAGE)
                 return
             data = data[end + 4 :]
             if head.status >= 200:
@@ -141,19 +141,19 @@ class Upstream(asyncio.Protocol):
                 return
             interim += 1
             if interim > MOST_INTERIM:
-                self._fail(client, Failure.GARBAGE)
+                self._fail(client, UpstreamFailure.GARBAGE)
                 return
             if not self._interim(client, head, data):
                 return
 
-    def _interim(self, client: "Client", head: ResponseHead, rest: bytes) -> bool:
+    def _interim(self, client: "Downstream", head: ResponseHead, rest: bytes) -> bool:
         """Something that comes before the answer. False: nothing follows now."""
         if head.status == 101:
             if client.head.fields.upgrade and head.upgrade:
                 self.client = None
                 client.switch(self, head, rest)
             else:
-                self._fail(client, Failure.GARBAGE)
+                self._fail(client, UpstreamFailure.GARBAGE)
             return False
         if not client.body_left:
             client.progress()
@@ -163,7 +163,7 @@ class Upstream(asyncio.Protocol):
             client.transport.write(b"\r\n".join((*head.lines, b"", b"")))
         return bool(rest)
 
-    def _answer(self, client: "Client", head: ResponseHead, rest: bytes) -> None:
+    def _answer(self, client: "Downstream", head: ResponseHead, rest: bytes) -> None:
         self.answered = True
         self._keep = head.keep_alive
         length, framing = _framing(head, client.head)
@@ -183,13 +183,13 @@ class Upstream(asyncio.Protocol):
             client.transport.write(out + rest)
             self._complete(client)
 
-    def _unsized(self, client: "Client", head: bytes, data: bytes) -> None:
+    def _unsized(self, client: "Downstream", head: bytes, data: bytes) -> None:
         """A body whose end is marked, not counted: its chunks are written anew, or taken off for HTTP/1.0."""
         payload, done = [data], False
         if self._chunks is not None:
             try:
                 payload = self._chunks.feed(data)
-            except Refused:
+            except BadMessage:
                 self._cut(client)
                 return
             done = self._chunks.done
@@ -201,7 +201,7 @@ class Upstream(asyncio.Protocol):
         if done:
             self._complete(client)
 
-    def _complete(self, client: "Client") -> None:
+    def _complete(self, client: "Downstream") -> None:
         self.client = None
         self._left = 0
         self._chunks = None
@@ -214,11 +214,11 @@ class Upstream(asyncio.Protocol):
             self.transport.close()
         client.finished()
 
-    def _fail(self, client: "Client", failure: Failure) -> None:
+    def _fail(self, client: "Downstream", failure: UpstreamFailure) -> None:
         self.leave()
         client.fail(failure)
 
-    def _cut(self, client: "Client") -> None:
+    def _cut(self, client: "Downstream") -> None:
         self.leave()
         client.cut_off()
 
@@ -245,7 +245,7 @@ class Upstream(asyncio.Protocol):
         elif self.reused and not self.heard and client.may_repeat:
             client.repeat()
         else:
-            client.fail(Failure.GARBAGE if self._held else Failure.CLOSED_EARLY)
+            client.fail(UpstreamFailure.GARBAGE if self._held else UpstreamFailure.CLOSED_EARLY)
 
 
 def _readers(forward: Forward | None) -> Readers | None:

@@ -20,7 +20,7 @@ from codehub.domain.access import Door, Doorway
 from codehub.domain.errors import REASONS, ErrorReason
 from codehub.domain.judge import CONTAINER_STARTING, container_reason
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
-from codehub.proxy.access.verdicts import Cap, Failure
+from codehub.proxy.access.verdicts import Cap, UpstreamFailure
 from codehub.proxy.http.responses import plain_crowded, plain_failure
 from codehub.proxy.pages.texts import Language, amount, day, say
 
@@ -39,7 +39,7 @@ class Emblem(StrEnum):
     PLUG = "plug"
 
 
-class Kind(StrEnum):
+class PageKind(StrEnum):
     PRIMARY = "primary"
     SECONDARY = "secondary"
 
@@ -55,7 +55,7 @@ class Action:
 
     id: str
     label: str
-    kind: Kind = Kind.PRIMARY
+    kind: PageKind = PageKind.PRIMARY
     link: str | None = None
 
 
@@ -74,13 +74,13 @@ class Reached(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ProgressStep:
     label: str
     reached: Reached
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class PageModel:
     """`text`: what is going on. `detail`: why, and what to do. `report`: a failure's own words, as they were written.
 
     `wakes`: the page asks for the wake by itself, once, as soon as somebody sees it; with `unless_reloaded`, only if
@@ -97,7 +97,7 @@ class View:
     detail: str = ""
     report: str = ""
     progress: Bar | None = None
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ProgressStep, ...] = ()
     actions: tuple[Action, ...] = ()
     wakes: bool = False
     unless_reloaded: bool = False
@@ -115,7 +115,7 @@ class View:
         return hashlib.blake2b(content, digest_size=12).hexdigest()
 
 
-def dashboard(language: Language, link: str, kind: Kind = Kind.SECONDARY) -> Action:
+def dashboard(language: Language, link: str, kind: PageKind = PageKind.SECONDARY) -> Action:
     return Action(DASHBOARD, say(language, "action.dashboard"), kind, link)
 
 
@@ -124,23 +124,23 @@ def dashboard(language: Language, link: str, kind: Kind = Kind.SECONDARY) -> Act
 
 def limit_view(
     workspace: Workspace, running: Sequence[Workspace], language: Language, *, limit: int | None = None
-) -> View:
+) -> PageModel:
     """`running`: the person's own that hold a slot. `limit`: how many of them may; fewer than that means that others
     fill the installation. None: as many as are running."""
     others = [other for other in running if other.id != workspace.id]
     staying = [other for other in others if not _leaving(other)]
     leaving = len(staying) < len(others)
-    kind = Kind.PRIMARY if len(staying) == 1 else Kind.SECONDARY
+    kind = PageKind.PRIMARY if len(staying) == 1 else PageKind.SECONDARY
     actions = [
         Action(f"{INSTEAD}{other.id}", say(language, "action.instead", name=other.name), kind) for other in staying
     ]
     if limit != 0:
-        actions.append(Action(WAKE, say(language, "action.again"), Kind.SECONDARY if staying else Kind.PRIMARY))
+        actions.append(Action(WAKE, say(language, "action.again"), PageKind.SECONDARY if staying else PageKind.PRIMARY))
     choices = ["limit.leaving"] if leaving else []
     choices += ["limit.choose"] if staying and limit != 0 else []
     if not choices and limit != 0:
         choices = ["limit.wait"]
-    return View(
+    return PageModel(
         name="limit",
         status=429,
         title=say(language, "limit.title", name=workspace.name),
@@ -152,9 +152,9 @@ def limit_view(
     )
 
 
-def owner_limit_view(workspace: Workspace, language: Language) -> View:
+def owner_limit_view(workspace: Workspace, language: Language) -> PageModel:
     """For an admin at somebody else's workspace: what else of the owner's runs is not for this page."""
-    return View(
+    return PageModel(
         name="limit",
         status=429,
         title=say(language, "limit.title", name=workspace.name),
@@ -166,9 +166,9 @@ def owner_limit_view(workspace: Workspace, language: Language) -> View:
     )
 
 
-def making_room(workspace: Workspace, other: Workspace, language: Language) -> View:
+def making_room(workspace: Workspace, other: Workspace, language: Language) -> PageModel:
     """`other` was asked to stop; the page asks again until there is room."""
-    return View(
+    return PageModel(
         name="making_room",
         status=200,
         title=say(language, "room.title", name=workspace.name),
@@ -193,9 +193,9 @@ def _why_full(holding: int, limit: int | None, language: Language) -> str:
 # ── not in, not there, no answer ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def signed_out(language: Language, sign_in: str) -> View:
+def signed_out(language: Language, sign_in: str) -> PageModel:
     """`sign_in`: the address of the sign-in page, with the way back."""
-    return View(
+    return PageModel(
         name="signed_out",
         status=401,
         title=say(language, "signed_out.title"),
@@ -206,9 +206,9 @@ def signed_out(language: Language, sign_in: str) -> View:
     )
 
 
-def no_cookie(language: Language) -> View:
+def no_cookie(language: Language) -> PageModel:
     """The browser did not keep what lets it in: it takes such cookies over https, and from localhost."""
-    return View(
+    return PageModel(
         name="no_cookie",
         status=403,
         title=say(language, "no_cookie.title"),
@@ -219,9 +219,9 @@ def no_cookie(language: Language) -> View:
     )
 
 
-def own_address(name: str, own: str, here: str, language: Language) -> View:
+def own_address(name: str, own: str, here: str, language: Language) -> PageModel:
     """Asked for within the platform's origin, though it has a host of its own. `own`, `here`: the two addresses."""
-    return View(
+    return PageModel(
         name="own_address",
         status=403,
         title=say(language, "own_address.title", name=name),
@@ -230,30 +230,30 @@ def own_address(name: str, own: str, here: str, language: Language) -> View:
         emblem=Emblem.WARNING,
         actions=(
             Action("own", say(language, "own_address.own"), link=own),
-            Action("here", say(language, "own_address.here"), Kind.SECONDARY, here),
+            Action("here", say(language, "own_address.here"), PageKind.SECONDARY, here),
         ),
         settled=True,
         inert=True,
     )
 
 
-def not_found(language: Language, public_url: str = "") -> View:
+def not_found(language: Language, public_url: str = "") -> PageModel:
     """The same to the last byte whether there is no such workspace or it is somebody else's."""
-    return View(
+    return PageModel(
         name="not_found",
         status=404,
         title=say(language, "not_found.title"),
         text=say(language, "not_found.text"),
         detail=say(language, "not_found.detail"),
         emblem=Emblem.NOWHERE,
-        actions=(dashboard(language, f"{public_url}/", Kind.PRIMARY),),
+        actions=(dashboard(language, f"{public_url}/", PageKind.PRIMARY),),
         settled=True,
     )
 
 
-def unavailable(language: Language) -> View:
+def unavailable(language: Language) -> PageModel:
     """We cannot look the workspace up: our own database does not answer."""
-    return View(
+    return PageModel(
         name="unavailable",
         status=503,
         title=say(language, "unavailable.title"),
@@ -264,19 +264,19 @@ def unavailable(language: Language) -> View:
     )
 
 
-_RETRIES: Final[dict[Failure, float | None]] = {
-    Failure.UNREACHABLE: 2.0,
-    Failure.BUSY: 5.0,
-    Failure.CLOSED_EARLY: 3.0,
-    Failure.GARBAGE: None,
-    Failure.TOO_SLOW: None,
+_RETRIES: Final[dict[UpstreamFailure, float | None]] = {
+    UpstreamFailure.UNREACHABLE: 2.0,
+    UpstreamFailure.BUSY: 5.0,
+    UpstreamFailure.CLOSED_EARLY: 3.0,
+    UpstreamFailure.GARBAGE: None,
+    UpstreamFailure.TOO_SLOW: None,
 }
 """Asking again and again does not mend what speaks no HTTP, and keeps busy what is too busy."""
 
 
-def failure_view(failure: Failure, language: Language, name: str = "") -> View:
+def failure_view(failure: UpstreamFailure, language: Language, name: str = "") -> PageModel:
     subject = name or say(language, "workspace")
-    return View(
+    return PageModel(
         name=failure.value,
         status=plain_failure(failure).status,
         title=say(language, f"{failure.value}.title", name=subject),
@@ -289,8 +289,8 @@ def failure_view(failure: Failure, language: Language, name: str = "") -> View:
     )
 
 
-def crowded_view(cap: Cap, language: Language) -> View:
-    return View(
+def crowded_view(cap: Cap, language: Language) -> PageModel:
+    return PageModel(
         name=cap.value,
         status=plain_crowded(cap).status,
         title=say(language, f"{cap.value}.title"),
@@ -303,8 +303,8 @@ def crowded_view(cap: Cap, language: Language) -> View:
     )
 
 
-def no_listener(port: int, name: str, language: Language) -> View:
-    return View(
+def no_listener(port: int, name: str, language: Language) -> PageModel:
+    return PageModel(
         name="no_listener",
         status=502,
         title=say(language, "no_listener.title", port=port),
@@ -341,7 +341,9 @@ _NAMES: Final = re.compile(rf"\b(?:{'|'.join(_PLAIN)})\b")
 _LONGEST_REPORT: Final = 600
 
 
-def view_of(workspace: Workspace, doorway: Doorway, language: Language, *, wakes: bool, public_url: str = "") -> View:
+def view_of(
+    workspace: Workspace, doorway: Doorway, language: Language, *, wakes: bool, public_url: str = ""
+) -> PageModel:
     """`wakes`: the page may ask for the wake by itself; it is taken up only where the doorway lets it.
     `public_url`: the dashboard's, without a slash at its end."""
     return _Teller(workspace, doorway, language, f"{public_url}/workspaces/{workspace.id}").view(wakes=wakes)
@@ -354,7 +356,7 @@ class _Teller:
     language: Language
     link: str
 
-    def view(self, *, wakes: bool) -> View:
+    def view(self, *, wakes: bool) -> PageModel:
         row = self.row
         if row.phase is Phase.DELETED:
             return self._deleted()
@@ -370,7 +372,7 @@ class _Teller:
 
     # ── coming up ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _coming_up(self) -> View:
+    def _coming_up(self) -> PageModel:
         row = self.row
         view = self._view("starting", Emblem.BUSY, text=f"starting.{self._step()}", steps=self._steps())
         trouble, report = self._trouble()
@@ -405,7 +407,7 @@ class _Teller:
         is_started = progress is not None and progress.step == "started"
         return is_started or self.row.conditions.container_ready.reason == starting
 
-    def _steps(self) -> tuple[Step, ...]:
+    def _steps(self) -> tuple[ProgressStep, ...]:
         """The same three from wherever it begins, so that the list stays while the phases pass."""
         row = self.row
         home = row.phase is Phase.RUNNING or (row.phase is Phase.STANDBY and row.operation is not Operation.ARCHIVING)
@@ -415,7 +417,7 @@ class _Teller:
         reached = 2 if up else 1 if home else 0
         labels = ("step.files", "step.start", "step.editor")
         states = [Reached.DONE] * reached + [Reached.NOW] + [Reached.NEXT] * (2 - reached)
-        return tuple(Step(self._say(label), state) for label, state in zip(labels, states, strict=True))
+        return tuple(ProgressStep(self._say(label), state) for label, state in zip(labels, states, strict=True))
 
     def _bar(self) -> Bar | None:
         progress = self.row.op_progress
@@ -440,7 +442,7 @@ class _Teller:
 
     # ── at rest, or on its way there ─────────────────────────────────────────────────────────────────────────────────
 
-    def _at_rest(self, *, wakes: bool) -> View:
+    def _at_rest(self, *, wakes: bool) -> PageModel:
         name, emblem = self._rest()
         if wakes:
             text = None if self.row.operation is Operation.NONE else f"starting.{self._step()}"
@@ -467,29 +469,29 @@ class _Teller:
         row = self.row
         return row.operation is not Operation.NONE or row.phase.value != row.desired_state.value or row.wish_pending
 
-    def _deleting(self) -> View:
+    def _deleting(self) -> PageModel:
         view = self._view("deleting", Emblem.BUSY, detail="deleting.detail", progress=self._bar())
         return replace(view, actions=(self._dashboard(),))
 
-    def _deleted(self) -> View:
+    def _deleted(self) -> PageModel:
         if self.row.undelete_pending:
             return self._view("returning", Emblem.BUSY)
         gone = self.row.purged_at is not None
         view = self._view("deleted", Emblem.NOWHERE, text="deleted.gone" if gone else "deleted.text")
-        return replace(view, actions=() if gone else (self._dashboard(Kind.PRIMARY),), settled=True)
+        return replace(view, actions=() if gone else (self._dashboard(PageKind.PRIMARY),), settled=True)
 
     # ── errors ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _recovering(self) -> View:
+    def _recovering(self) -> PageModel:
         return replace(self._view("recovering", Emblem.BUSY), actions=(self._dashboard(),))
 
-    def _error(self) -> View:
+    def _error(self) -> PageModel:
         row, reason = self.row, _reason(self.row)
         about = reason.value if reason else "unknown"
         operation = row.error_info.operation if row.error_info else Operation.NONE.value
         key = f"doing.{operation if operation in Operation.__members__ else Operation.NONE.value}"
         whereabouts = self._whereabouts(reason)
-        return View(
+        return PageModel(
             name="error",
             status=self.doorway.http_status,
             title=self._say("error.title", name=row.name),
@@ -497,7 +499,7 @@ class _Teller:
             detail=" ".join(part for part in (whereabouts, self._say(f"error.{about}.todo")) if part),
             report=_plain(row.error_info.message if row.error_info else ""),
             emblem=Emblem.WARNING,
-            actions=(self._dashboard(Kind.PRIMARY),),
+            actions=(self._dashboard(PageKind.PRIMARY),),
             settled=not (reason and REASONS[reason].clears_itself),
         )
 
@@ -518,11 +520,11 @@ class _Teller:
         *,
         text: str | None = None,
         detail: str | None = None,
-        steps: tuple[Step, ...] = (),
+        steps: tuple[ProgressStep, ...] = (),
         progress: Bar | None = None,
-    ) -> View:
+    ) -> PageModel:
         row = self.row
-        return View(
+        return PageModel(
             name=name,
             status=self.doorway.http_status,
             title=self._say(f"{name}.title", name=row.name),
@@ -536,7 +538,7 @@ class _Teller:
     def _say(self, key: str, **values: object) -> str:
         return say(self.language, key, **values)
 
-    def _dashboard(self, kind: Kind = Kind.SECONDARY) -> Action:
+    def _dashboard(self, kind: PageKind = PageKind.SECONDARY) -> Action:
         return dashboard(self.language, self.link, kind)
 
 

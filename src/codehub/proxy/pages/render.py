@@ -16,7 +16,7 @@ from typing import Final
 from codehub.domain import addresses
 from codehub.proxy.access.verdicts import Header, Respond
 from codehub.proxy.http.responses import problem
-from codehub.proxy.pages.models import Action, Reached, View
+from codehub.proxy.pages.models import Action, PageModel, Reached
 from codehub.proxy.pages.texts import SENTENCES, Language, say
 
 RESERVED: Final = addresses.RESERVED.encode()
@@ -106,7 +106,7 @@ def _address(name: str, prefix: str) -> str:
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def answer(view: View, accept: bytes | None, language: Language, prefix: bytes = b"/") -> Respond:
+def answer(view: PageModel, accept: bytes | None, language: Language, prefix: bytes = b"/") -> Respond:
     """A page for who asks for one. Anything else (a script, an image, curl) must not take it for what it wanted: it
     gets a problem, with a failing status even while the workspace is merely on its way."""
     if accept is not None and b"text/html" in accept.lower():
@@ -119,11 +119,11 @@ def answer(view: View, accept: bytes | None, language: Language, prefix: bytes =
     return Respond(said.status, headers, said.body)
 
 
-def code_of(view: View) -> str:
+def code_of(view: PageModel) -> str:
     return _CODES.get(view.name, view.name)
 
 
-def state(view: View, status: int = 200) -> Respond:
+def state(view: PageModel, status: int = 200) -> Respond:
     """For the page that is open: the view, and the version to ask for changes with."""
     body = json.dumps({**view.to_json(), "version": view.version}).encode() + b"\n"
     headers = (
@@ -134,7 +134,7 @@ def state(view: View, status: int = 200) -> Respond:
     return Respond(status, headers, body)
 
 
-def page(view: View, language: Language, prefix: bytes = b"/") -> Respond:
+def page(view: PageModel, language: Language, prefix: bytes = b"/") -> Respond:
     base = prefix.decode("latin-1")
     content = {**view.to_json(), "version": view.version}
     spoken = {key.partition(".")[2]: text for key, text in SENTENCES[language].items() if key.startswith("page.")}
@@ -250,7 +250,7 @@ def _hidden(value: object) -> str:
     return "" if value else " hidden"
 
 
-def _steps(view: View) -> str:
+def _steps(view: PageModel) -> str:
     return "".join(
         f'<li data-reached="{step.reached}"{_current(step.reached)}>{_text(step.label)}</li>' for step in view.steps
     )
@@ -260,7 +260,7 @@ def _current(reached: Reached) -> str:
     return ' aria-current="step"' if reached is Reached.NOW else ""
 
 
-def _bar(view: View, language: Language) -> str:
+def _bar(view: PageModel, language: Language) -> str:
     bar = view.progress
     value = f' value="{bar.fraction:.4f}"' if bar and bar.fraction is not None else ""
     label = _text(say(language, "page.progress"))

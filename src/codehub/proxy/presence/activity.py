@@ -14,7 +14,7 @@ import structlog
 from codehub.domain.errors import CodeHubError
 from codehub.ports.signals import Activity, Clock
 from codehub.ports.views import WorkspaceViews
-from codehub.proxy.access.workspace_cache import Entry
+from codehub.proxy.access.workspace_cache import CachedWorkspace
 from codehub.proxy.presence.periodic import kind_of_request
 from codehub.proxy.presence.tap import counts
 
@@ -29,16 +29,18 @@ class Activities:
         self._views = views
         self._clock = clock
         self._flush_seconds = flush_seconds
-        self._active: list[Entry] = []
+        self._active: list[CachedWorkspace] = []
         self._times: dict[UUID, float] = {}
         """By our own clock; not flushed yet."""
 
-    def seen(self, entry: Entry) -> None:
+    def seen(self, entry: CachedWorkspace) -> None:
         if not entry.active:
             entry.active = True
             self._active.append(entry)
 
-    def requested(self, entry: Entry, method: bytes, target: bytes, length: int, port: int | None = None) -> None:
+    def requested(
+        self, entry: CachedWorkspace, method: bytes, target: bytes, length: int, port: int | None = None
+    ) -> None:
         """By a person, unless it is what a page asks by itself. The target is as the workspace sees it."""
         if method == b"HEAD" if port else not counts(method, target):
             return

@@ -19,22 +19,22 @@ log = structlog.get_logger()
 class Keeper(Protocol):
     """Who counts relays and bounds the half-closed ones."""
 
-    def relay_half_closed(self, relay: "Relay") -> None:
+    def relay_half_closed(self, relay: "WebSocketRelay") -> None:
         """One side has ended or is gone; the other gets a bounded time."""
         ...
 
-    def relay_stalled(self, relay: "Relay") -> None:
+    def relay_stalled(self, relay: "WebSocketRelay") -> None:
         """One side does not read what the other sends: it gets a bounded time to go on."""
         ...
 
-    def relay_flows(self, relay: "Relay") -> None: ...
+    def relay_flows(self, relay: "WebSocketRelay") -> None: ...
 
-    def relay_gone(self, relay: "Relay") -> None:
+    def relay_gone(self, relay: "WebSocketRelay") -> None:
         """Both ends are. Told once."""
         ...
 
 
-class Relay:
+class WebSocketRelay:
     """What the two ends share, and by what the server knows the pair."""
 
     __slots__ = ("_keeper", "_lost", "_tap", "client", "ended", "forward", "upstream")
@@ -116,7 +116,7 @@ class Relay:
 class RelayEnd(asyncio.Protocol):
     __slots__ = ("_ended", "_other", "_relay", "_tap")
 
-    def __init__(self, relay: Relay, other: asyncio.Transport, tap: Callable[[bytes], None] | None) -> None:
+    def __init__(self, relay: WebSocketRelay, other: asyncio.Transport, tap: Callable[[bytes], None] | None) -> None:
         self._relay = relay
         self._other = other
         self._tap = tap
