@@ -345,7 +345,7 @@ async def test_who_is_stopped_in_a_sandbox_may_say_goodbye(tmp_path: Path, own_n
     found = find_confinement(own_network=own_network)
     if found is None or (own_network and found.slirp4netns is None):
         pytest.skip("bubblewrap or slirp4netns is not there or does not work")
-    script = "trap 'echo bye > bye; exit 0' TERM; echo ready > ready; echo noted > /dev/stderr; sleep 60 & wait"
+    script = "trap 'echo bye > bye; exit 0' TERM; echo noted > /dev/stderr; echo ready > ready; sleep 60 & wait"
     runtime = ProcessRuntime(tmp_path / "root", "here", ["sh", "-c", script], sandbox=True, own_network=own_network)
     ours = await started(runtime)
     home = runtime.homes.home(volume_name(ours, 1))

@@ -220,7 +220,7 @@ async def test_a_whole_firewall_that_is_loaded_anew_is_survived(reload: str, doc
             async def they_stand() -> bool:
                 return await walls.missing() == ""
 
-            await eventually(they_stand, 30)
+            await eventually(they_stand, 120)
             await walls.take_down()
         finally:
             await engine.close()
