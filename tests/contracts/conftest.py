@@ -3,21 +3,20 @@
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from sqlalchemy import make_url
 
 from codehub.adapters.memory import MemoryDatabase, MemoryDirectory
 from codehub.adapters.postgres import PostgresDatabase
-from codehub.adapters.postgres.migration import migrate
+from codehub.adapters.postgres.schema import migrate
 from tests.contracts.databases import Database
 from tests.contracts.directories import Directory, Later
-from tests.real_services import ServiceLoop, temporary_database
+from tests.real_services import ServiceLoop, database_name, temporary_database
 
 
 @pytest.fixture(scope="session")
 def migrated_template(postgres_url: str, service_loop: ServiceLoop) -> Iterator[str]:
     with temporary_database(postgres_url, service_loop, prefix="template") as url:
         service_loop.run(migrate(url))
-        yield make_url(url).database or ""
+        yield database_name(url)
 
 
 @pytest.fixture

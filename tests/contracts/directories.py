@@ -21,7 +21,6 @@ from codehub.ports.accounts import (
     Visits,
 )
 from codehub.ports.stores import Actor
-from tests.real_services import plain_dsn
 
 ROOT = Actor("root", address="192.0.2.1")
 
@@ -70,7 +69,7 @@ class Later:
 
             world.now = turned
             return
-        connection = await asyncpg.connect(plain_dsn(self._url))
+        connection = await asyncpg.connect(self._url)
         try:
             for table, columns in _TIMES.items():
                 moved = ", ".join(f"{name} = {name} - make_interval(secs => $1)" for name in columns)

@@ -17,7 +17,6 @@ from codehub.ports.accounts import SEEN_EVERY_SECONDS, Ended, NewToken, NewUser,
 from codehub.ports.stores import Actor
 from tests.contracts.directories import ROOT, Directory, Later, person
 from tests.contracts.patience import eventually
-from tests.real_services import plain_dsn
 
 RULES = SessionRules(idle_seconds=3600, absolute_seconds=24 * 3600)
 READ = frozenset({Scope.READ})
@@ -148,7 +147,7 @@ async def test_disabling_ends_sessions_and_stops_tokens(directory: Directory) ->
 async def test_a_user_who_was_disabled_by_hand_is_out_too(postgres: PostgresDatabase, database_url: str) -> None:
     ann = await person(postgres)
     session_id = await opened(postgres, ann)
-    connection = await asyncpg.connect(plain_dsn(database_url))
+    connection = await asyncpg.connect(database_url)
     try:
         await connection.execute("UPDATE users SET disabled_at = now()")
     finally:
@@ -264,7 +263,7 @@ async def test_a_session_that_opens_while_the_password_changes_is_not_left_over(
 ) -> None:
     """It waits for the user's row, and then finds another password."""
     accounts, ann = postgres.accounts(), await person(postgres)
-    changing = await asyncpg.connect(plain_dsn(database_url))
+    changing = await asyncpg.connect(database_url)
 
     async def waiting() -> bool:
         return bool(await changing.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))

@@ -12,7 +12,6 @@ from codehub.domain.errors import Conflict, NotFound
 from codehub.domain.template import Template
 from codehub.ports.stores import Actor
 from tests.contracts.directories import ROOT, Directory, Later, person
-from tests.real_services import plain_dsn
 
 # ── audit ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -45,7 +44,7 @@ async def test_only_what_is_old_is_forgotten(directory: Directory) -> None:
 @pytest.mark.system
 async def test_the_audit_log_is_append_only(postgres: PostgresDatabase, database_url: str) -> None:
     await postgres.audit().append(ROOT, "act", "thing")
-    connection = await asyncpg.connect(plain_dsn(database_url))
+    connection = await asyncpg.connect(database_url)
     try:
         with pytest.raises(asyncpg.RaiseError, match="append-only"):
             await connection.execute("UPDATE audit SET actor = 'nobody'")

@@ -24,7 +24,7 @@ from codehub.adapters.memory import MemoryArchives, MemoryRuntime
 from codehub.adapters.memory.archives import ArchivesState, StoredArchive
 from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch
 from codehub.adapters.postgres.backup import LEFT_OUT, Copying, Sink, Table
-from codehub.adapters.postgres.migration import migrate
+from codehub.adapters.postgres.schema import migrate
 from codehub.coordinator.gc_report import Survey
 from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import Refused, Stale
@@ -36,7 +36,7 @@ from codehub.ports.accounts import NewToken, SessionRules, Ticket
 from tests.contracts.databases import ANN, new_term, restore_point, setting, stored
 from tests.contracts.directories import ROOT, person
 from tests.contracts.patience import eventually
-from tests.real_services import ServiceLoop, plain_dsn, temporary_database
+from tests.real_services import ServiceLoop, temporary_database
 
 pytestmark = pytest.mark.system
 
@@ -45,7 +45,7 @@ Rows = dict[str, list[str]]
 
 
 async def connected(url: str) -> "asyncpg.Connection[Any]":
-    return await asyncpg.connect(plain_dsn(url))
+    return await asyncpg.connect(url)
 
 
 async def everything(url: str) -> Rows:
@@ -288,7 +288,7 @@ import asyncio, sys
 from pathlib import Path
 from codehub.adapters.backup import restore
 from codehub.adapters.postgres import PostgresDatabase
-from codehub.adapters.postgres.migration import migrate
+from codehub.adapters.postgres.schema import migrate
 from codehub.adapters.postgres.backup import Loading
 
 load, kill_after = Loading.load, int(sys.argv[3])

@@ -15,7 +15,6 @@ from codehub.ports.accounts import SEEN_EVERY_SECONDS, NewToken, SessionRules, T
 from codehub.ports.stores import Actor
 from tests.contracts.directories import ROOT, Directory, Later, person
 from tests.contracts.patience import eventually
-from tests.real_services import plain_dsn
 
 RULES = SessionRules(idle_seconds=3600, absolute_seconds=24 * 3600)
 LONG = 7 * 24 * 3600.0
@@ -218,7 +217,7 @@ async def test_a_session_that_ends_while_a_visit_opens_takes_it_along(
     """The visit waits for the session's row, and then finds it gone."""
     ann = await person(postgres)
     ticket, secret = await session_ticket(postgres, ann), os.urandom(32)
-    ending = await asyncpg.connect(plain_dsn(database_url))
+    ending = await asyncpg.connect(database_url)
 
     async def waiting() -> bool:
         return bool(await ending.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))

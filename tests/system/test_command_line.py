@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from codehub.adapters.postgres import PostgresDatabase
-from codehub.adapters.postgres.migration import migrate
+from codehub.adapters.postgres.schema import migrate
 from codehub.cli.exits import FAILED, INTERRUPTED, SCHEMA, UNREACHABLE, USAGE
 from codehub.domain.admission import RunningLimits
 from codehub.domain.backend_identity import Backend

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from codehub.adapters.postgres.migration import migrate
+from codehub.adapters.postgres.schema import migrate
 from codehub.bootstrap.door import door_parts
 from codehub.domain.identity import Role
 from codehub.domain.workspace import Phase

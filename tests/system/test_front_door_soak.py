@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import psutil
 import pytest
 
-from codehub.adapters.postgres.migration import migrate
+from codehub.adapters.postgres.schema import migrate
 from tests.contracts.patience import eventually
 from tests.system import talking_ide
 from tests.system.front_doors import Door, Visit, front_doors

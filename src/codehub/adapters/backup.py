@@ -28,8 +28,7 @@ import zstandard
 
 from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch
 from codehub.adapters.postgres.backup import LEFT_OUT, InUse, in_use, moment, replacing
-from codehub.adapters.postgres.migration import migrate
-from codehub.adapters.postgres.schema import check_schema, schema_head
+from codehub.adapters.postgres.schema import check_schema, migrate, schema_head
 from codehub.domain.errors import Refused
 
 FORMAT = 1

@@ -51,8 +51,8 @@ def up(
     """
     from codehub.bootstrap import paths
     from codehub.bootstrap.databases import embedded_databases
+    from codehub.bootstrap.databases import migrate as bring_up
     from codehub.bootstrap.runtimes import keep_to
-    from codehub.bootstrap.schema import migrate as bring_up
     from codehub.settings import load_settings
 
     given: dict[str, object] = {} if data_dir is None else {"data_dir": data_dir}

@@ -178,4 +178,4 @@ async def _answers(home: Home, sockets: Path, password: str) -> bool:
 
 def _url(sockets: Path, password: str) -> str:
     place = urlencode({"host": str(sockets), "port": _PORT}, quote_via=quote)
-    return f"postgresql+asyncpg://{_USER}:{password}@/{_DATABASE}?{place}"
+    return f"postgresql://{_USER}:{password}@/{_DATABASE}?{place}"

@@ -92,7 +92,7 @@ class DatabaseTimeouts:
 
 
 def plain_address(url: str) -> str:
-    """As asyncpg takes it: SQLAlchemy's driver suffix says nothing to it."""
+    """The address as asyncpg takes it: without the driver (`postgresql+asyncpg:`) that other tools want in it."""
     return re.sub(r"^postgres(ql)?\+\w+://", "postgresql://", url)
 
 

@@ -304,6 +304,16 @@ SCHEMA_REVISION: Final = "SELECT version_num FROM alembic_version"
 
 HAS_SCHEMA_REVISION: Final = "SELECT to_regclass('alembic_version') IS NOT NULL"
 
+# As Alembic made it: databases of the first releases have it, and every later one is the same.
+CREATE_SCHEMA_REVISION: Final = """
+CREATE TABLE IF NOT EXISTS alembic_version (
+    version_num varchar(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))
+"""
+
+FIRST_SCHEMA_REVISION: Final = "INSERT INTO alembic_version VALUES ($1)"
+
+SET_SCHEMA_REVISION: Final = "UPDATE alembic_version SET version_num = $1"
+
 # Until commit: two migrations at once run one after the other, and the second finds nothing to do.
 MIGRATING: Final = f"SELECT pg_advisory_xact_lock({LOCKS}, {MIGRATION_LOCK})"
 
