@@ -134,9 +134,9 @@ async def test_every_table_comes_back_as_it_was(
         assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
         assert {part.table: part.rows for part in manifest.parts if part.table} == {n: len(before[n]) for n in kept}
         assert all(before[name] for name in kept), "an empty table proves nothing"
-        assert all(before[name] for name in ("sessions", "tickets", "visits", "traffic", "worlds"))
+        assert all(before[name] for name in ("sessions", "tickets", "visits", "traffic", "backend_identities"))
         assert after["sessions"] == after["gc_marks"] == after["tickets"] == after["visits"] == after["traffic"] == []
-        assert after["worlds"] == [], "it adopts the world in which it is restored"
+        assert after["backend_identities"] == [], "it adopts the backends that it finds"
         # Numbers go on after the highest, and what is generated still is.
         await other.audit().append(ROOT, "act", "thing")
         row = await stored(other)

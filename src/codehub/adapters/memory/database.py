@@ -25,7 +25,16 @@ from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.history import Minute
 from codehub.domain.ledger import LedgerEntry, entries
 from codehub.domain.plan import wants_volume_gone
-from codehub.domain.workspace import SPEC_FIELDS, STATUS_FIELDS, Desired, Operation, Phase, Workspace
+from codehub.domain.workspace import (
+    PUBLISHED_FIELDS,
+    SPEC_FIELDS,
+    STATUS_FIELDS,
+    WAKING_FIELDS,
+    Desired,
+    Operation,
+    Phase,
+    Workspace,
+)
 from codehub.ports.signals import Change, Channel, Clock
 from codehub.ports.stores import Actor, BackendRecord, SpecDecision
 
@@ -90,26 +99,11 @@ class DatabaseState:
         return row
 
 
-_SSE = (
-    "phase",
-    "operation",
-    "error_reason",
-    "name",
-    "description",
-    "memo",
-    "desired_state",
-    "op_progress",
-    "last_access_at",
-    "conditions",
-)
-_WAKE = ("desired_state", "recover_requested_at", "restore_requested_at", "undelete_requested_at")
-
-
 def _changes(before: Workspace | None, after: Workspace) -> list[Change]:
     found = []
-    if before is None or _differ(before, after, _SSE):
+    if before is None or _differ(before, after, PUBLISHED_FIELDS):
         found.append(Change(Channel.SSE, after.id, after.owner_id))
-    if before is None or _differ(before, after, _WAKE):
+    if before is None or _differ(before, after, WAKING_FIELDS):
         found.append(Change(Channel.WAKE, after.id, after.owner_id))
     if before is not None and before.deleted_at != after.deleted_at:
         found.append(Change(Channel.DELETED, after.id, after.owner_id))

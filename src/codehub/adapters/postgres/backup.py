@@ -28,7 +28,7 @@ LEFT_OUT: Mapping[str, str] = {
     "provider_sign_ins": "live for minutes",
     "login_failures": "live for minutes",
     "gc_marks": "every grace period begins anew",
-    "worlds": "the restored database adopts the backends that it finds",
+    "backend_identities": "the restored database adopts the backends that it finds",
     "traffic": "a chart of the last day",
     "gc_requests": "a collection that somebody asked for then is not asked for now",
 }

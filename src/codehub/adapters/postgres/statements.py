@@ -289,16 +289,17 @@ FROM leadership WHERE backend_pid IS NOT NULL
 
 INSTALLATION: Final = "SELECT id FROM installation"
 
-WORLDS: Final = "SELECT backend, identity, since FROM worlds"
+BACKEND_IDENTITIES: Final = "SELECT backend, identity, since FROM backend_identities"
 
-WORLD: Final = "SELECT identity FROM worlds WHERE backend = $1"
+BACKEND_IDENTITY: Final = "SELECT identity FROM backend_identities WHERE backend = $1"
 
 # The first one stays, until an operator says that it was moved.
-ADOPT_WORLD: Final = """
-INSERT INTO worlds (backend, identity, since) VALUES ($1, $2, clock_timestamp()) ON CONFLICT (backend) DO NOTHING
+ADOPT_BACKEND: Final = """
+INSERT INTO backend_identities (backend, identity, since) VALUES ($1, $2, clock_timestamp())
+ON CONFLICT (backend) DO NOTHING
 """
 
-FORGET_WORLD: Final = "DELETE FROM worlds WHERE backend = $1 RETURNING backend"
+FORGET_BACKEND: Final = "DELETE FROM backend_identities WHERE backend = $1 RETURNING backend"
 
 SCHEMA_REVISION: Final = "SELECT version_num FROM alembic_version"
 

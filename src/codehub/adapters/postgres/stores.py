@@ -220,15 +220,15 @@ class PostgresBackendIdentities:
 
     async def remembered(self) -> Mapping[Backend, BackendRecord]:
         async with self._sessions.reading() as connection:
-            found = await connection.fetch(sql.WORLDS)
+            found = await connection.fetch(sql.BACKEND_IDENTITIES)
         return {Backend(row["backend"]): BackendRecord(row["identity"], row["since"]) for row in found}
 
     async def adopt(self, backend: Backend, identity: str, epoch: int) -> str:
         async with self._sessions.writing(epoch) as connection:
-            await connection.execute(sql.ADOPT_WORLD, backend.value, identity)
-            known: str = await connection.fetchval(sql.WORLD, backend.value)
+            await connection.execute(sql.ADOPT_BACKEND, backend.value, identity)
+            known: str = await connection.fetchval(sql.BACKEND_IDENTITY, backend.value)
             return known
 
     async def forget(self, backend: Backend) -> bool:
         async with self._sessions.writing() as connection:
-            return await connection.fetchval(sql.FORGET_WORLD, backend.value) is not None
+            return await connection.fetchval(sql.FORGET_BACKEND, backend.value) is not None
