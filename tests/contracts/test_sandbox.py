@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -17,7 +18,7 @@ from codehub.ports.runtime import ContainerSpec
 from tests.contracts.patience import eventually
 
 
-def insides(root: Path, **more: Sequence[Path]) -> Insides:
+def insides(root: Path, **more: Any) -> Insides:
     home, sockets = root / "volumes/v/home", root / "sockets/a"
     return Insides(1234, home, sockets, root / "volumes/v/etc", root / "containers/c/network", root, **more)
 

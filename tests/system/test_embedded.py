@@ -273,7 +273,7 @@ async def test_the_next_owner_need_not_wait_for_them(tmp_path: Path) -> None:
 
 
 @BOTH
-async def test_a_leftover_that_ignores_its_leash_is_ended(
+async def test_an_orphan_that_does_not_end_with_its_owner_is_ended(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     impatient(monkeypatch)

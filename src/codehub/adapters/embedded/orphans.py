@@ -1,4 +1,4 @@
-"""Servers that outlived their owner. Normally none: the leash ends them; this is for those that do not obey at once.
+"""Servers that outlived their owner. Normally none, for they end with it; this is for those that do not end at once.
 
 A server and all its children hold `server.lock` by inheritance, so a free lock proves that nobody serves this
 directory. A held one is waited for, and its holders are signalled only when the kernel says that the process bears the

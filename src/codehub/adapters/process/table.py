@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+from codehub.adapters.ends_with_parent import interpreter_environment
 from codehub.adapters.process import shim
 from codehub.adapters.process.locks import Busy, held, holder, signal_holder
 from codehub.domain.errors import BackendError, Unreachable
@@ -296,7 +297,7 @@ class ProcessTable:
                 timeout=_START_SECONDS,
                 check=False,
                 cwd=self._directory,
-                env={"PATH": os.defpath},
+                env=interpreter_environment(),
                 start_new_session=True,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -317,11 +318,6 @@ class ProcessTable:
         if pid > 0:
             signal_holder(lock, pid, signal.SIGTERM)
         raise BackendError(f"something of {workspace_id} is there without a record; it is asked to end")
-
-
-def _shim_environment() -> dict[str, str]:
-    # Nothing of the coordinator's, whose variables hold passwords. The library path is our interpreter's.
-    return {"PATH": os.defpath, **{name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}}
 
 
 @dataclass(frozen=True, slots=True)
