@@ -144,7 +144,7 @@ class Servers:
                 specs=database.specs(),
                 collector=database.collector(),
                 marks=database.marks,
-                worlds=database.worlds(),
+                worlds=database.backend_identities(),
                 install="bench",
                 feed=database.changes(),
                 bus=redis.bus(),
@@ -296,7 +296,7 @@ async def measure_wishes(servers: Servers, what: str, wishes: int, rate: float |
         await insert(connection, list(pending(wishes)))
         if rate is None:
             await wish(url, 0)
-        async with servers.outside(url, MemoryRuntime(wire=effects), MemoryArchives()) as outside:
+        async with servers.outside(url, MemoryRuntime(network=effects), MemoryArchives()) as outside:
             coordinator = Coordinator("bench", outside, Tuning())
             began, cpu = time.time(), time.process_time()
             running = asyncio.create_task(coordinator.run())

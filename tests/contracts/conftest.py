@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from codehub.adapters.memory import MemoryDatabase, MemoryDirectory
+from codehub.adapters.memory import MemoryAccountDatabase, MemoryDatabase
 from codehub.adapters.postgres import PostgresDatabase
 from codehub.adapters.postgres.schema import migrate
 from tests.contracts.databases import Database
@@ -44,7 +44,7 @@ async def database(request: pytest.FixtureRequest) -> AsyncIterator[Database]:
 @pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.system)])
 async def people(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Directory, Later]]:
     if request.param == "memory":
-        directory = MemoryDirectory()
+        directory = MemoryAccountDatabase()
         yield directory, Later(directory)
         return
     url: str = request.getfixturevalue("database_url")

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import asyncpg
 
-from codehub.adapters.memory import MemoryDirectory
+from codehub.adapters.memory import MemoryAccountDatabase
 from codehub.adapters.postgres import PostgresDatabase
 from codehub.domain.identity import Role, User
 from codehub.ports.accounts import (
@@ -56,18 +56,18 @@ class Directory(Protocol):
 class Later:
     """Lets time pass: a clock in memory is turned; in PostgreSQL, whose clock is the machine's, the rows grow older."""
 
-    def __init__(self, directory: MemoryDirectory | PostgresDatabase, url: str = "") -> None:
+    def __init__(self, directory: MemoryAccountDatabase | PostgresDatabase, url: str = "") -> None:
         self._directory = directory
         self._url = url
 
     async def __call__(self, seconds: float) -> None:
-        if isinstance(self._directory, MemoryDirectory):
-            world, before = self._directory.world, self._directory.world.now
+        if isinstance(self._directory, MemoryAccountDatabase):
+            state, before = self._directory.state, self._directory.state.now
 
             def turned() -> datetime:
                 return before() + timedelta(seconds=seconds)
 
-            world.now = turned
+            state.now = turned
             return
         connection = await asyncpg.connect(self._url)
         try:

@@ -40,14 +40,14 @@ class Store(Protocol):
 
 class MemoryStore:
     def __init__(self) -> None:
-        self.world = ArchivesState()
-        self.archives: Archives = MemoryArchives(self.world)
+        self.state = ArchivesState()
+        self.archives: Archives = MemoryArchives(self.state)
 
     def begin(self, key: str) -> None:
-        self.world.objects[key] = StoredArchive((), datetime.now(UTC))
+        self.state.objects[key] = StoredArchive((), datetime.now(UTC))
 
     def cut(self, key: str) -> None:
-        self.world.objects[key].state = ArchiveState.CORRUPTED
+        self.state.objects[key].state = ArchiveState.CORRUPTED
 
 
 class RealStore:

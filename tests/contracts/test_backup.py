@@ -77,7 +77,7 @@ async def filled(database: PostgresDatabase, workspaces: int = 3) -> None:
     await accounts.open_session(session, ann.id, SessionRules(), ROOT)
     await database.tickets().issue(b"k" * 32, Ticket(ann.id, uuid4(), session), 60)
     await database.traffic().add(1, 2.0)
-    await database.worlds().adopt(Backend.RUNTIME, "docker A", 0)
+    await database.backend_identities().adopt(Backend.RUNTIME, "docker A", 0)
     await database.visits().open(b"v" * 32, Ticket(ann.id, uuid4(), session), 3600)
     await accounts.create_token(NewToken(uuid4(), ann.id, "ci \t\n\\N \\. ü", b"t" * 32, frozenset(Scope)), 5, ROOT)
     await database.idempotency_keys().claim(ann.id, "key", b"hash", uuid4())
@@ -388,11 +388,11 @@ async def test_what_is_newer_than_the_backup_is_not_swept(
     """An archive made after the backup is unknown to the restored database, and the collector refuses to judge."""
     async with await PostgresDatabase.open(other_url) as other:
         await restore(other, other_url, backed_up, replace_all=False)
-        world = ArchivesState()
+        state = ArchivesState()
         later = datetime.now(UTC) + timedelta(hours=1.5)
         known = (await other.collector().read()).workspaces[0].id
-        world.objects[f"{known}/{uuid4()}/home.tar.zst"] = StoredArchive((1,), later, committed=True)
-        survey = Survey(other.collector(), MemoryArchives(world), MemoryRuntime(), Retention(), GcSafety(), "test")
+        state.objects[f"{known}/{uuid4()}/home.tar.zst"] = StoredArchive((1,), later, committed=True)
+        survey = Survey(other.collector(), MemoryArchives(state), MemoryRuntime(), Retention(), GcSafety(), "test")
         report = await survey.report()
         assert len(report.candidates) == 1
         assert {"ledger-behind", "restored"} <= {refusal.check for refusal in report.refusals}
@@ -401,7 +401,7 @@ async def test_what_is_newer_than_the_backup_is_not_swept(
         assert [refusal.check for refusal in (await survey.report()).refusals] == ["restored"]
         found = (await other.collector().read()).restored
         # And one of a workspace that is younger than the backup is a doubt of its own.
-        world.objects[f"{uuid4()}/{uuid4()}/home.tar.zst"] = StoredArchive((1,), later, committed=True)
+        state.objects[f"{uuid4()}/{uuid4()}/home.tar.zst"] = StoredArchive((1,), later, committed=True)
         assert {refusal.check for refusal in (await survey.report()).refusals} == {"restored", "database-older"}
     assert found is not None
     assert checked_manifest(backed_up).created_at == found.backup_at < found.restored_at

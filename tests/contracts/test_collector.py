@@ -227,8 +227,8 @@ async def test_a_request_that_nobody_took_in_time_is_void(
 ) -> None:
     await database.collector().ask("ann", ["too-many"])
     if isinstance(database, MemoryDatabase):
-        late = database.world.now() + timedelta(seconds=REQUEST_LIVES_SECONDS)
-        monkeypatch.setattr(database.world, "now", lambda: late)
+        late = database.state.now() + timedelta(seconds=REQUEST_LIVES_SECONDS)
+        monkeypatch.setattr(database.state, "now", lambda: late)
     else:
         url: str = request.getfixturevalue("database_url")
         await ask(url, f"UPDATE gc_requests SET asked_at = asked_at - interval '{REQUEST_LIVES_SECONDS} s'")

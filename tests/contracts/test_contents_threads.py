@@ -13,7 +13,7 @@ import pytest
 from codehub.adapters.object_store.contents import ObjectContents
 from codehub.adapters.object_store.extract import Gone, threaded
 from codehub.adapters.object_store.index import ArchiveIndex, Children, IndexBuilder
-from codehub.adapters.object_store.index_cache import Allowance, IndexCache
+from codehub.adapters.object_store.index_cache import IndexCache, MemoryReservation
 from codehub.domain.errors import Unreachable
 from codehub.job.errors import JobFailed
 from codehub.job.tar_format import DIRECTORY, HARD_LINK, REGULAR, Member
@@ -159,9 +159,9 @@ async def test_many_who_ask_at_once_cause_one_pass(desk: Desk, monkeypatch: pyte
     with closing(ObjectContents(desk.store_url)) as contents:
         make = contents.shelf._make
 
-        async def counted(key: str, allowance: Allowance) -> ArchiveIndex:
+        async def counted(key: str, reservation: MemoryReservation) -> ArchiveIndex:
             passes.append(key)
-            return await make(key, allowance)
+            return await make(key, reservation)
 
         monkeypatch.setattr(contents.shelf, "_make", counted)
         listings = await asyncio.gather(*(contents.tree(desk.key, "") for _ in range(20)))
@@ -224,7 +224,7 @@ class Maker:
         self.let = asyncio.Event()
         self.let.set()
 
-    async def __call__(self, key: str, allowance: Allowance) -> ArchiveIndex:
+    async def __call__(self, key: str, reservation: MemoryReservation) -> ArchiveIndex:
         try:
             await self.let.wait()
         except asyncio.CancelledError:
@@ -234,7 +234,7 @@ class Maker:
         if key == "broken":
             raise Unreachable("away")
         index = index_of(int(key))
-        allowance.cover(index.memory_bytes)
+        reservation.cover(index.memory_bytes)
         return index
 
 
@@ -310,12 +310,12 @@ async def test_only_so_many_are_made_at_once() -> None:
     running = 0
     most = 0
 
-    async def make(key: str, allowance: Allowance) -> ArchiveIndex:
+    async def make(key: str, reservation: MemoryReservation) -> ArchiveIndex:
         nonlocal running, most
         running += 1
         most = max(most, running)
         try:
-            return await maker(key, allowance)
+            return await maker(key, reservation)
         finally:
             running -= 1
 
@@ -333,7 +333,7 @@ async def test_one_owner_takes_one_place_only() -> None:
     running: list[str] = []
     let = asyncio.Event()
 
-    async def make(key: str, allowance: Allowance) -> ArchiveIndex:
+    async def make(key: str, reservation: MemoryReservation) -> ArchiveIndex:
         running.append(key)
         await let.wait()
         return index_of(1)
@@ -356,7 +356,7 @@ async def test_whose_archive_it_is_says_whose_place_it_takes(tmp_path: Path, mon
     running: list[str] = []
     let = asyncio.Event()
 
-    async def make(key: str, allowance: Allowance) -> ArchiveIndex:
+    async def make(key: str, reservation: MemoryReservation) -> ArchiveIndex:
         running.append(key)
         await let.wait()
         raise Unreachable("away")

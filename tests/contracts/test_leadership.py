@@ -16,7 +16,7 @@ import pytest
 
 from codehub.adapters.memory import Fault, FaultyNetwork, MemoryDatabase
 from codehub.adapters.memory.database import DatabaseState
-from codehub.adapters.memory.fault_injection import Mishap
+from codehub.adapters.memory.fault_injection import FaultKind
 from codehub.adapters.postgres import PostgresDatabase
 from codehub.adapters.postgres import statements as sql
 from codehub.adapters.postgres.leadership import HELD_SECONDS
@@ -44,17 +44,17 @@ class MemoryArena:
 
     def __init__(self) -> None:
         self.clock: Clock = RealClock(self.speed)
-        self._world = DatabaseState(now=lambda: DAY_ONE + timedelta(seconds=self.clock.monotonic()))
+        self._state = DatabaseState(now=lambda: DAY_ONE + timedelta(seconds=self.clock.monotonic()))
 
     async def contender(self) -> Contender:
         fault: list[Fault | None] = [None]
-        wire = FaultyNetwork(self.clock, lambda _name: fault[0])
-        database = MemoryDatabase(self._world, wire)
+        network = FaultyNetwork(self.clock, lambda _name: fault[0])
+        database = MemoryDatabase(self._state, network)
 
-        def suffer(mishap: Mishap, seconds: float = 0.0) -> Callable[[], None]:
-            return lambda: fault.__setitem__(0, Fault(mishap, seconds))
+        def suffer(kind: FaultKind, seconds: float = 0.0) -> Callable[[], None]:
+            return lambda: fault.__setitem__(0, Fault(kind, seconds))
 
-        return Contender(database.leadership(self.clock), suffer(Mishap.SLOW, 3600), suffer(Mishap.FAIL))
+        return Contender(database.leadership(self.clock), suffer(FaultKind.SLOW, 3600), suffer(FaultKind.FAIL))
 
 
 class PostgresArena:

@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import pytest
 
-from codehub.adapters.memory import MemoryDatabase, MemoryDirectory
+from codehub.adapters.memory import MemoryAccountDatabase, MemoryDatabase
 from codehub.adapters.postgres import PostgresDatabase, connections
 from codehub.domain.errors import Stale
 from codehub.ports.accounts import SessionRules
@@ -18,7 +18,7 @@ FUTURE = -3600.0
 
 def directory_of(database: Database) -> Directory:
     if isinstance(database, MemoryDatabase):
-        return MemoryDirectory(database.world.people)
+        return MemoryAccountDatabase(database.state.people)
     assert isinstance(database, PostgresDatabase)
     return database
 

@@ -48,7 +48,7 @@ SWEEPING = (
     Mutant("the collector works beside the workers", (Patch(RUNNER, "holding(workspace_id)", "holding(UUID(int=0))"),)),
     Mutant(
         "a mark outlives what interrupts it",
-        (Patch(MARKS, "self._world.collector.marks = after", "self._world.collector.marks = before | after"),),
+        (Patch(MARKS, "self._state.collector.marks = after", "self._state.collector.marks = before | after"),),
     ),
     Mutant(
         "the last copies go without a purge",

@@ -68,8 +68,8 @@ async def test_a_front_end_uses_its_api_and_no_other_page_does(base: str) -> Non
         ann = await hub.person()
         demo, other = await hub.workspace(ann), await hub.workspace(ann, name="other")
         for workspace in (demo, other):
-            hub.runtime.world.listen(workspace.id, 3000, front.endpoint)
-        hub.runtime.world.listen(demo.id, 4000, back.endpoint)
+            hub.runtime.state.listen(workspace.id, 3000, front.endpoint)
+        hub.runtime.state.listen(demo.id, 4000, back.endpoint)
         names = [f"{number}--{w.slug}" for number in (3000, 4000) for w in (demo, other)]
         here, there, elsewhere = (f"http://{name}.{base}:{port}" for name in (names[0], names[2], names[1]))
         async with chromium() as browser, asyncio.timeout(200):

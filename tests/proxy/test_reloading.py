@@ -78,7 +78,7 @@ async def opened(hub: Hub, browser: Browser) -> Tab:
 
 
 async def stops(hub: Hub, demo: Workspace) -> None:
-    hub.runtime.world.containers.pop(demo.id)
+    hub.runtime.state.containers.pop(demo.id)
     await hub.becomes(demo.id, phase=Phase.STANDBY, desired_state=Desired.STANDBY)
 
 
@@ -97,7 +97,7 @@ async def test_a_dev_client_that_reloads_starts_nothing_and_a_person_does(hub: H
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(DEV_CLIENT)
         app.answer = lambda _: head + DEV_CLIENT
         tab = await opened(hub, browser)
-        hub.runtime.world.listen(tab.demo.id, 3000, app.endpoint)
+        hub.runtime.state.listen(tab.demo.id, 3000, app.endpoint)
         await tab.page.goto(f"{tab.origin}/deep")
         await tab.shows("")
         await stops(hub, tab.demo)

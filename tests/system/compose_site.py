@@ -141,7 +141,7 @@ def composed() -> Iterator[Composed]:
             site.until_it_serves()
             yield site
         except BaseException:
-            print(site.running.last_words()[-6000:])
+            print(site.running.log_tail()[-6000:])
             raise
         finally:
             project.run("down", "--volumes", "--timeout=2")

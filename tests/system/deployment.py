@@ -70,7 +70,7 @@ class Coordinator:
             if text.startswith("{") and text.endswith("}"):
                 yield json.loads(text)
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         return f"── {self.name} ──\n" + "\n".join(self.log.read_text().splitlines()[-60:])
 
 
@@ -273,7 +273,7 @@ class Deployment:
         seen = await self.services.runtime.containers()
         return {key: (container.instance, container.running) for key, container in seen.items()}
 
-    async def world(self) -> tuple[object, ...]:
+    async def state(self) -> tuple[object, ...]:
         """All that an actuator could have touched, by the identity of each thing."""
         volumes = await self.services.runtime.volumes()
         inodes = {
@@ -337,7 +337,7 @@ async def deployed(database_url: str, redis_url: str, *, archive_url: str | None
                 yield deployment
             except BaseException:
                 for coordinator in deployment.coordinators:
-                    print(coordinator.last_words())
+                    print(coordinator.log_tail())
                 raise
             finally:
                 await deployment.close()

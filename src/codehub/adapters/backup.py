@@ -67,7 +67,7 @@ class Manifest:
     format: int = FORMAT
 
 
-class Spool:
+class PartFile:
     """One part on its way: written once, then read once. Its file has no name, so nothing is left of it."""
 
     def __init__(self, directory: Path, name: str) -> None:
@@ -92,7 +92,7 @@ class Spool:
         self._file.close()
 
 
-def write_backup(path: Path, manifest: Manifest, spools: Sequence[Spool]) -> None:
+def write_backup(path: Path, manifest: Manifest, part_files: Sequence[PartFile]) -> None:
     draft = path.with_name(f".{path.name}.part")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -104,8 +104,8 @@ def write_backup(path: Path, manifest: Manifest, spools: Sequence[Spool]) -> Non
         ):
             described = json.dumps(asdict(manifest), indent=1, default=datetime.isoformat).encode()
             _add(archive, MANIFEST, len(described), io.BytesIO(described), manifest.created_at)
-            for part, spool in zip(manifest.parts, spools, strict=True):
-                _add(archive, part.name, part.bytes, spool.rewound(), manifest.created_at)
+            for part, part_file in zip(manifest.parts, part_files, strict=True):
+                _add(archive, part.name, part.bytes, part_file.rewound(), manifest.created_at)
         file.flush()
         os.fsync(descriptor)
     draft.rename(path)
@@ -234,20 +234,20 @@ async def back_up(
     await check_schema(database)
     database_id = (await database.installation_id()).hex
     parts = []
-    with ExitStack() as spools:
-        kept: list[Spool] = []
+    with ExitStack() as part_files:
+        kept: list[PartFile] = []
 
-        def spool(name: str) -> Spool:
-            kept.append(spools.enter_context(closing(Spool(path.parent, name))))
+        def part_file(name: str) -> PartFile:
+            kept.append(part_files.enter_context(closing(PartFile(path.parent, name))))
             return kept[-1]
 
-        settings = spool(SETTINGS)
+        settings = part_file(SETTINGS)
         await settings.write(_as_lines(environment).encode())
         parts.append(settings.part())
         async with moment(database) as copying:
             created_at, found = datetime.now(UTC), copying.moment
             for table in copying.tables:
-                part = spool(f"tables/{table.name}.copy")
+                part = part_file(f"tables/{table.name}.copy")
                 rows = await copying.copy(table, part.write)
                 parts.append(part.part(table.name, table.columns, rows))
         manifest = Manifest(

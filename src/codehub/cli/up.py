@@ -157,7 +157,7 @@ async def _isolated(services: "Services") -> None:
     from codehub.usecases.users import refuse_shared_start
 
     if services.settings.runtime == "process":
-        seen, advice = isolation(await services.processes.confinement())
+        seen, advice = isolation(await services.processes.sandbox_tools())
         print(f"{seen[0].upper()}{seen[1:]}. {advice}".rstrip(), flush=True)
         if older := await services.database.views().some(await services.processes.started_with_less()):
             names = ", ".join(sorted(f"{owned.workspace.name} ({owned.owner})" for owned in older.values()))

@@ -1,4 +1,4 @@
-"""The packet filter's part of the walls, as pure scripts: what a workspace's bridge may send where.
+"""The packet filter around workspaces, as pure scripts: what a workspace's bridge may send where.
 
 Three chains of our own, filled in one go, and a jump to each from the chains that Docker and the kernel ask first. What
 was there before stays; put up twice they are the same. Which of the two iptables Docker uses is found by its own chain;

@@ -17,7 +17,7 @@ from aiodocker import DockerError
 from codehub.adapters.docker import firewall, payloads
 from codehub.adapters.docker.engine import CONFLICT, NOT_FOUND, Engine, doing
 from codehub.adapters.docker.payloads import SPEC_LABEL, DockerSite
-from codehub.domain.errors import BackendError, HeldBack
+from codehub.domain.errors import BackendError, Deferred
 from codehub.domain.naming import INSTALL_LABEL
 from codehub.ports.runtime import IsolationReport
 
@@ -76,7 +76,7 @@ class NetworkIsolation:
         none runs."""
         found = await self._engine.container(self.monitor_name)
         if found is None or not found["State"]["Running"]:
-            raise HeldBack("the isolation monitor does not run: nobody looks whether the rules stay")
+            raise Deferred("the isolation monitor does not run: nobody looks whether the rules stay")
         said = await self._engine.output(self.monitor_name, _LAST_LINES, timestamps=True)
         lines = [line.partition(" ") for line in said.splitlines()]
         return [f"{at[:19]}Z {words}" for at, _, words in lines if not words.startswith(firewall.INTACT)]
@@ -114,9 +114,9 @@ class NetworkIsolation:
                 async with aclosing(self._lines(started)) as lines:
                     self._noted(await anext(lines, f"{firewall.GONE}: the isolation monitor has ended"))
         except TimeoutError:
-            raise HeldBack(f"whether workspaces are isolated is not known: {self.monitor_name} is silent") from None
+            raise Deferred(f"whether workspaces are isolated is not known: {self.monitor_name} is silent") from None
         if not self._is_fresh():
-            raise HeldBack(self._trouble)
+            raise Deferred(self._trouble)
 
     def _noted(self, line: str) -> IsolationReport | None:
         """What is to be told of one line of the monitor's; None: all is well."""
@@ -195,14 +195,16 @@ class NetworkIsolation:
         await self._need_image()
         try:
             return await self._engine.run(
-                payloads.walls(self._site, script), f"codehub-walls-{uuid4().hex[:8]}", _PATIENCE_SECONDS
+                payloads.firewall_helper(self._site, script), f"codehub-firewall-{uuid4().hex[:8]}", _PATIENCE_SECONDS
             )
         except TimeoutError:
-            raise BackendError(f"the walls around workspaces took over {_PATIENCE_SECONDS:.0f} s; {_ADVICE}") from None
+            raise BackendError(
+                f"the packet filter around workspaces took over {_PATIENCE_SECONDS:.0f} s; {_ADVICE}"
+            ) from None
 
     async def _need_image(self) -> None:
         if not await self._engine.has_image(self._site.codehub_image):
-            raise HeldBack(
+            raise Deferred(
                 f"the image {self._site.codehub_image} is not there, and it keeps workspaces isolated: build it with "
                 "`make images`, or name yours (CODEHUB_IMAGE)"
             )

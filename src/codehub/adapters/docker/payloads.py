@@ -29,7 +29,8 @@ SPEC_LABEL = "codehub.spec"
 STRAY_LABEL = "codehub.stray"
 """On a volume that the engine made by itself, because the one that a container names had just gone."""
 
-WORKSPACE, JOB, PROBE, WALLS, MONITOR, TRIAL = "workspace", "job", "probe", "walls", "isolation-monitor", "trial"
+WORKSPACE, JOB, PROBE, MONITOR, TRIAL = "workspace", "job", "probe", "isolation-monitor", "trial"
+FIREWALL = "walls"  # as the first versions labelled these helpers, which an upgrade may find as orphans
 AGENT = "agent"
 
 HOME = "/home/coder"
@@ -124,7 +125,7 @@ def agent_filling(site: DockerSite, name: str) -> Payload:
             "NetworkMode": "none",
             "Mounts": [{"Type": "volume", "Source": name, "Target": AGENT_NEW, "VolumeOptions": {"NoCopy": True}}],
             "ReadonlyRootfs": True,
-            **_walls(),
+            **_locked_down(),
             **_limits(Resources(cpu=1.0, memory_bytes=128 * MIB, pids=32)),
         },
     }
@@ -179,7 +180,7 @@ def _confined(site: DockerSite, spec: ContainerSpec, role: str, agent: str) -> P
             "Mounts": [_home(spec.volume), _agent(agent)],
             "Tmpfs": {"/tmp": scratch, "/var/tmp": scratch, "/run": scratch},  # noqa: S108 - inside the container
             "ReadonlyRootfs": True,
-            **_walls(),
+            **_locked_down(),
             **_limits(share),
         },
     }
@@ -211,7 +212,7 @@ def job(
             "Tmpfs": {"/tmp": f"rw,nosuid,nodev,size={64 * MIB}"},  # noqa: S108 - inside the container
             "ReadonlyRootfs": True,
             "CapAdd": list(_JOB_CAPABILITIES),
-            **_walls(),
+            **_locked_down(),
             **_limits(_JOB_SHARE),
         },
     }
@@ -233,20 +234,20 @@ class JobStore:
         return [{"Type": "bind", "Source": self.directory, "Target": "/archives"}]
 
 
-def walls(site: DockerSite, script: str) -> Payload:
+def firewall_helper(site: DockerSite, script: str) -> Payload:
     """Put up by us on the engine's machine: its network, and of root's powers the one over the packet filter."""
     return {
         "Image": site.codehub_image,
         "User": "0:0",
         "Entrypoint": ["sh"],
         "Cmd": ["-c", script],
-        "Labels": {INSTALL_LABEL: site.install_id, ROLE_LABEL: WALLS},
+        "Labels": {INSTALL_LABEL: site.install_id, ROLE_LABEL: FIREWALL},
         "HostConfig": {
             "NetworkMode": "host",
             "Tmpfs": {"/run": f"rw,nosuid,nodev,size={MIB}"},
             "ReadonlyRootfs": True,
             "CapAdd": ["NET_ADMIN", "NET_RAW"],
-            **_walls(),
+            **_locked_down(),
             **_limits(Resources(cpu=1.0, memory_bytes=128 * MIB, pids=32)),
         },
     }
@@ -254,7 +255,7 @@ def walls(site: DockerSite, script: str) -> Payload:
 
 def isolation_monitor(site: DockerSite, script: str) -> Payload:
     """As long as there are workspaces it runs beside them, whether or not anybody leads."""
-    payload = walls(site, script)
+    payload = firewall_helper(site, script)
     payload["Labels"][ROLE_LABEL] = MONITOR
     payload["Labels"][SPEC_LABEL] = digest(payload)
     return payload
@@ -274,7 +275,7 @@ def _agent(name: str) -> Payload:
     return {"Type": "volume", "Source": name, "Target": AGENT_PLACE, "ReadOnly": True, "VolumeOptions": options}
 
 
-def _walls() -> Payload:
+def _locked_down() -> Payload:
     return {
         "CapDrop": ["ALL"],
         "SecurityOpt": ["no-new-privileges:true"],

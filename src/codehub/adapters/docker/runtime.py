@@ -66,11 +66,11 @@ class DockerRuntime:
     name = "docker"
 
     def __init__(
-        self, engine: Engine, site: DockerSite, *, walls: NetworkIsolation | None = None, grace_seconds: int = 10
+        self, engine: Engine, site: DockerSite, *, isolation: NetworkIsolation | None = None, grace_seconds: int = 10
     ) -> None:
         self.engine = engine
         self.site = site
-        self.walls = walls or NetworkIsolation(engine, site)
+        self.isolation = isolation or NetworkIsolation(engine, site)
         self._agent = AgentVolume(engine, site)
         self._grace = grace_seconds
         self._pulls = Pulls(engine)
@@ -163,7 +163,7 @@ class DockerRuntime:
         """Made first and looked at only if that fails: most often nothing of that name is there, and the image is."""
         if not await self.owns_volume(spec.workspace_id, spec.volume):
             raise _no_volume(spec.volume)
-        await self.walls.stand()
+        await self.isolation.stand()
         loop = asyncio.get_running_loop()
         until = loop.time() + _RACE_SECONDS
         while (outcome := await self._try_to_start(spec)) is _AGAIN:
@@ -182,14 +182,14 @@ class DockerRuntime:
         return True
 
     def watch_isolation(self) -> AsyncIterator[IsolationReport]:
-        return self.walls.watch()
+        return self.isolation.watch()
 
     async def capacity(self) -> Resources:
         """The engine refuses to give one container more processors than there are."""
         found = await self.engine.info()
         return Resources(cpu=float(found["NCPU"]), memory_bytes=int(found["MemTotal"]))
 
-    async def remove_leftovers(self) -> int:
+    async def remove_orphans(self) -> int:
         return await self._leftovers.remove()
 
     def hints(self) -> AsyncIterator[UUID]:
@@ -197,7 +197,7 @@ class DockerRuntime:
 
     async def run_inside(self, spec: ContainerSpec, argv: Sequence[str], seconds: float = 60.0) -> tuple[int, str]:
         """A command confined exactly as the workspace's IDE is: its exit code and output."""
-        await self.walls.stand()
+        await self.isolation.stand()
         payload = payloads.probe(self.site, spec, argv, await self._agent.name())
         return await self.engine.run(payload, f"{container_name(spec.workspace_id)}-probe-{uuid4().hex[:8]}", seconds)
 
@@ -301,7 +301,7 @@ class DockerRuntime:
         if error.status != NOT_FOUND or not ("network" in words or "No such image" in words):
             raise error
         if "network" in words:
-            await self.walls.stand(afresh=True)
+            await self.isolation.stand(afresh=True)
         return _AGAIN
 
     async def _there_already(self, spec: ContainerSpec, payload: Payload) -> "str | _Tried":
@@ -324,7 +324,7 @@ class DockerRuntime:
                 if error.status == NOT_FOUND and "No such container" in str(error.message):
                     return False
                 if "network" in str(error.message) and "not found" in str(error.message):
-                    await self.walls.stand(afresh=True)
+                    await self.isolation.stand(afresh=True)
                 raise
         return True
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from codehub.adapters import ends_with_parent
-from codehub.adapters.embedded.directory import Home, last_words, log_size, open_log
+from codehub.adapters.embedded.directory import Home, log_size, log_tail, open_log
 from codehub.adapters.embedded.errors import did_not_start
 
 START_SECONDS = 120.0  # recovery after a power loss may take its time
@@ -62,7 +62,7 @@ async def run(home: Home, *command: str | Path, lock: int, directory: Path | Non
         await stop(process, home)
     if process.returncode:
         name = Path(command[0]).name
-        raise did_not_start(home.service.title, f"{name} {_ending(process)}", home.log, last_words(home, begin))
+        raise did_not_start(home.service.title, f"{name} {_ending(process)}", home.log, log_tail(home, begin))
 
 
 async def start(
@@ -93,7 +93,7 @@ async def stop(process: asyncio.subprocess.Process, home: Home) -> None:
 
 
 @contextmanager
-def whispered(home: Home, text: str) -> Iterator[IO[bytes]]:
+def private_stdin(home: Home, text: str) -> Iterator[IO[bytes]]:
     """Standard input that the server's account may open again by name, and that leaves no name on the disk."""
     with tempfile.TemporaryFile(dir=home.root) as file:
         file.write(text.encode())
@@ -112,7 +112,7 @@ async def _until_it_answers(
         if await answers():
             return
         await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-    raise did_not_start(home.service.title, _ending(process), home.log, last_words(home, begin))
+    raise did_not_start(home.service.title, _ending(process), home.log, log_tail(home, begin))
 
 
 def _ending(process: asyncio.subprocess.Process) -> str:

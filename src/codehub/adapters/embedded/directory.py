@@ -136,7 +136,7 @@ def log_size(home: Home) -> int:
         return 0
 
 
-def last_words(home: Home, since: int) -> str:
+def log_tail(home: Home, since: int) -> str:
     with suppress(OSError), home.log.open("rb") as file:
         file.seek(since)
         lines = file.read(_LOG_BYTES).decode(errors="replace").splitlines()

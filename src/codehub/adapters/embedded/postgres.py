@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 import asyncpg
 
 from codehub.adapters.embedded.account import make_private, require_owner
-from codehub.adapters.embedded.child import EmbeddedServer, run, start, stop, whispered
+from codehub.adapters.embedded.child import EmbeddedServer, private_stdin, run, start, stop
 from codehub.adapters.embedded.directory import (
     Home,
     Service,
@@ -101,7 +101,7 @@ async def _make_cluster(home: Home, programs: Path, password: str, *, lock: int,
         *("--encoding=UTF8", "--locale=C", "--no-instructions"),
         *(() if durable else ("--no-sync",)),
     )
-    with whispered(home, f"{password}\n") as stdin:
+    with private_stdin(home, f"{password}\n") as stdin:
         await run(home, programs / "initdb", *options, lock=lock, directory=draft, stdin=stdin)
     draft.rename(home.data)
     sync_directory(home.root)
@@ -109,7 +109,7 @@ async def _make_cluster(home: Home, programs: Path, password: str, *, lock: int,
 
 async def _change_password(home: Home, programs: Path, password: str, *, lock: int) -> None:
     command = (programs / "postgres", "--single", "-D", _HERE, _DATABASE)
-    with whispered(home, f"ALTER ROLE {_USER} PASSWORD '{password}'\n") as stdin:
+    with private_stdin(home, f"ALTER ROLE {_USER} PASSWORD '{password}'\n") as stdin:
         await run(home, *command, lock=lock, stdin=stdin)
 
 

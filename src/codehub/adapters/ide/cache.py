@@ -25,7 +25,7 @@ Progress = Callable[[str, float], None]
 _TICK_SECONDS = 0.5
 
 
-class Pace:
+class ProgressEstimate:
     def __init__(self, report: Progress, total_seconds: float) -> None:
         self._report = report
         self._total = total_seconds

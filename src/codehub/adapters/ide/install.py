@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from codehub.adapters.ide.cache import IdeCache, InstalledIde, Pace, Progress, let_everybody_read
+from codehub.adapters.ide.cache import IdeCache, InstalledIde, Progress, ProgressEstimate, let_everybody_read
 from codehub.adapters.ide.errors import explained, not_fetched, not_genuine, not_working
 from codehub.adapters.ide.toolchain import Programs, Toolchain, node_platform, of_the_wheel
 
@@ -185,27 +185,27 @@ class _Installation:
         self._wanted = package
         self._title = f"{package.name} {package.version}"
         self._programs = programs
-        self._pace = Pace(progress, _TOTAL_SECONDS)
+        self._estimate = ProgressEstimate(progress, _TOTAL_SECONDS)
         self._built = programs.scratch / "built"
         self._package = self._built / "package"
 
     async def into(self, cache: IdeCache) -> None:
         self._built.mkdir(mode=0o700)
-        async with self._pace.step(f"Downloading {self._title}", 6):
+        async with self._estimate.step(f"Downloading {self._title}", 6):
             tarball = await self._fetch()
-        async with self._pace.step(f"Unpacking {self._title}", 3):
+        async with self._estimate.step(f"Unpacking {self._title}", 3):
             await asyncio.to_thread(_unpack, tarball, self._built)
-        async with self._pace.step("Installing its packages", 10):
+        async with self._estimate.step("Installing its packages", 10):
             for directory in (self._package, self._package / _VSCODE, self._package / _VSCODE / "extensions"):
                 await self._install_packages(directory)
-        async with self._pace.step("Compiling what is not prebuilt", 22):
+        async with self._estimate.step("Compiling what is not prebuilt", 22):
             notes = await make_native_modules(self._programs, self._package / _VSCODE / "node_modules")
-        async with self._pace.step("Removing what is not needed", 2):
+        async with self._estimate.step("Removing what is not needed", 2):
             await asyncio.to_thread(slim, self._package, node_platform())
-        async with self._pace.step("Trying it once", 2):
+        async with self._estimate.step("Trying it once", 2):
             await self._try()
         await cache.put(self._built, _name(self._programs.tools, self._wanted), notes)
-        self._pace.finish(f"{self._title} is installed")
+        self._estimate.finish(f"{self._title} is installed")
 
     async def _fetch(self) -> Path:
         wanted, scratch = self._wanted, self._programs.scratch

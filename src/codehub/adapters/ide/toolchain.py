@@ -102,7 +102,7 @@ class Programs:
             start_new_session=True,
         )
         try:
-            words_said = await _last_words(process.stdout)
+            words_said = await _output_tail(process.stdout)
             return Ran(await process.wait(), words_said)
         finally:
             # The group, though its leader is done: a compiler may still run.
@@ -117,7 +117,7 @@ def environment(caller: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-async def _last_words(output: asyncio.StreamReader | None) -> tuple[str, ...]:
+async def _output_tail(output: asyncio.StreamReader | None) -> tuple[str, ...]:
     kept: deque[str] = deque(maxlen=_WORDS)
     unfinished = ""
     while output is not None and (chunk := await output.read(1 << 16)):

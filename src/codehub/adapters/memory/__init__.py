@@ -5,7 +5,7 @@ of its own that can fail, hang, lose answers, deliver late or twice.
 """
 
 from codehub.adapters.memory.account_tables import AccountTables
-from codehub.adapters.memory.accounts import MemoryDirectory
+from codehub.adapters.memory.accounts import MemoryAccountDatabase
 from codehub.adapters.memory.archives import MemoryArchives, MemoryContents
 from codehub.adapters.memory.database import MemoryDatabase
 from codehub.adapters.memory.fault_injection import Fault, FaultyNetwork, Network
@@ -18,12 +18,12 @@ __all__ = [
     "AccountTables",
     "Fault",
     "FaultyNetwork",
+    "MemoryAccountDatabase",
     "MemoryActivity",
     "MemoryArchives",
     "MemoryBus",
     "MemoryContents",
     "MemoryDatabase",
-    "MemoryDirectory",
     "MemoryJobs",
     "MemoryNotifier",
     "MemoryPasswords",

@@ -75,12 +75,12 @@ class AccountTables:
         ours = Template("default", "The runtime's own image.", created_at=now, updated_at=now)
         self.templates.setdefault(ours.name, ours)
 
-    async def within(self, epoch: int | None, wire: Network, name: str, work: Callable[[], T]) -> T:
+    async def within(self, epoch: int | None, network: Network, name: str, work: Callable[[], T]) -> T:
         """A write; with `epoch`, one that the term's end refuses."""
         if epoch is None:
-            return await wire.call(name, work)
+            return await network.call(name, work)
         with self.leadership.shared(epoch) as transaction:
-            return await wire.call(name, lambda: transaction.commit(work))
+            return await network.call(name, lambda: transaction.commit(work))
 
     def told(self, actor: Actor, action: str, subject: str, details: Mapping[str, Any] | None = None) -> None:
         entry = AuditEntry(

@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 
 class MemoryTemplates:
-    def __init__(self, world: AccountTables, wire: Network) -> None:
-        self._world = world
-        self._wire = wire
+    def __init__(self, state: AccountTables, network: Network) -> None:
+        self._state = state
+        self._network = network
 
     async def get(self, name: str) -> Template | None:
-        return await self._wire.call("templates.get", lambda: self._world.templates.get(name))
+        return await self._network.call("templates.get", lambda: self._state.templates.get(name))
 
     async def all(self) -> Sequence[Template]:
-        return await self._wire.call(
-            "templates.all", lambda: sorted(self._world.templates.values(), key=lambda template: template.name)
+        return await self._network.call(
+            "templates.all", lambda: sorted(self._state.templates.values(), key=lambda template: template.name)
         )
 
     async def put(self, template: Template, actor: Actor) -> Template:
         def write() -> Template:
-            now, before = self._world.now(), self._world.templates.get(template.name)
+            now, before = self._state.now(), self._state.templates.get(template.name)
             since = (before.disabled_at if before else None) or now
             stored = replace(
                 template,
@@ -50,26 +50,26 @@ class MemoryTemplates:
                 updated_at=now,
                 disabled_at=since if template.disabled_at else None,
             )
-            self._world.templates[stored.name] = stored
+            self._state.templates[stored.name] = stored
             # Not the environment: people put secrets there.
             details = {"image_ref": stored.image_ref, "disabled": stored.disabled_at is not None}
-            self._world.told(actor, "put_template", f"template:{stored.name}", details)
+            self._state.told(actor, "put_template", f"template:{stored.name}", details)
             return stored
 
-        return await self._wire.call("templates.put", write)
+        return await self._network.call("templates.put", write)
 
 
 class MemoryIdempotencyKeys:
-    def __init__(self, world: AccountTables, wire: Network) -> None:
-        self._world = world
-        self._wire = wire
+    def __init__(self, state: AccountTables, network: Network) -> None:
+        self._state = state
+        self._network = network
 
     async def claim(self, user_id: UUID, key: str, request_hash: bytes, workspace_id: UUID) -> Claim:
         def take() -> Claim:
-            self._world.user(user_id)
-            known = self._world.keys.get((user_id, key))
+            self._state.user(user_id)
+            known = self._state.keys.get((user_id, key))
             if known is None:
-                self._world.keys[user_id, key] = StoredKey(request_hash, workspace_id, self._world.now())
+                self._state.keys[user_id, key] = StoredKey(request_hash, workspace_id, self._state.now())
                 return Claim(workspace_id, None, first=True)
             if known.request_hash != request_hash:
                 raise Conflict(
@@ -78,42 +78,42 @@ class MemoryIdempotencyKeys:
                 )
             return Claim(known.workspace_id, known.response, first=False)
 
-        return await self._wire.call("idempotency_keys.claim", take)
+        return await self._network.call("idempotency_keys.claim", take)
 
     async def answer(self, user_id: UUID, key: str, response: Mapping[str, Any]) -> None:
         def write() -> None:
-            known = self._world.keys.get((user_id, key))
+            known = self._state.keys.get((user_id, key))
             if known is not None and known.response is None:
                 known.response = dict(response)
 
-        await self._wire.call("idempotency_keys.answer", write)
+        await self._network.call("idempotency_keys.answer", write)
 
     async def release(self, user_id: UUID, key: str) -> None:
         def free() -> None:
-            known = self._world.keys.get((user_id, key))
+            known = self._state.keys.get((user_id, key))
             if known is not None and known.response is None:
-                del self._world.keys[user_id, key]
+                del self._state.keys[user_id, key]
 
-        await self._wire.call("idempotency_keys.release", free)
+        await self._network.call("idempotency_keys.release", free)
 
     async def forget_older(self, seconds: float, epoch: int | None = None) -> int:
         def sweep() -> int:
-            oldest = self._world.now() - timedelta(seconds=seconds)
-            gone = [name for name, stored in self._world.keys.items() if stored.created_at < oldest]
+            oldest = self._state.now() - timedelta(seconds=seconds)
+            gone = [name for name, stored in self._state.keys.items() if stored.created_at < oldest]
             for name in gone:
-                del self._world.keys[name]
+                del self._state.keys[name]
             return len(gone)
 
-        return await self._world.within(epoch, self._wire, "idempotency_keys.forget_older", sweep)
+        return await self._state.within(epoch, self._network, "idempotency_keys.forget_older", sweep)
 
 
 class MemoryAudit:
-    def __init__(self, world: AccountTables, wire: Network) -> None:
-        self._world = world
-        self._wire = wire
+    def __init__(self, state: AccountTables, network: Network) -> None:
+        self._state = state
+        self._network = network
 
     async def append(self, actor: Actor, action: str, subject: str, details: Mapping[str, Any] | None = None) -> None:
-        await self._wire.call("audit.append", lambda: self._world.told(actor, action, subject, details))
+        await self._network.call("audit.append", lambda: self._state.told(actor, action, subject, details))
 
     async def entries(
         self, limit: int = 100, *, before: int | None = None, actor: str | None = None, subject: str | None = None
@@ -121,31 +121,31 @@ class MemoryAudit:
         def read() -> list[AuditEntry]:
             wanted = [
                 entry
-                for entry in reversed(self._world.audit)
+                for entry in reversed(self._state.audit)
                 if (before is None or entry.id < before)
                 and (actor is None or entry.actor == actor)
                 and (subject is None or entry.subject == subject)
             ]
             return wanted[:limit]
 
-        return await self._wire.call("audit.entries", read)
+        return await self._network.call("audit.entries", read)
 
     async def forget_older(self, seconds: float, epoch: int | None = None) -> int:
         def sweep() -> int:
-            oldest = self._world.now() - timedelta(seconds=seconds)
-            kept = [entry for entry in self._world.audit if entry.at >= oldest]
-            gone = len(self._world.audit) - len(kept)
-            self._world.audit[:] = kept
+            oldest = self._state.now() - timedelta(seconds=seconds)
+            kept = [entry for entry in self._state.audit if entry.at >= oldest]
+            gone = len(self._state.audit) - len(kept)
+            self._state.audit[:] = kept
             return gone
 
-        return await self._world.within(epoch, self._wire, "audit.forget_older", sweep)
+        return await self._state.within(epoch, self._network, "audit.forget_older", sweep)
 
 
 class MemoryTraffic:
-    def __init__(self, minutes: dict[datetime, Minute], now: Callable[[], datetime], wire: Network) -> None:
+    def __init__(self, minutes: dict[datetime, Minute], now: Callable[[], datetime], network: Network) -> None:
         self._minutes = minutes
         self._now = now
-        self._wire = wire
+        self._network = network
 
     async def add(self, requests: int, socket_seconds: float) -> None:
         def write() -> None:
@@ -156,7 +156,7 @@ class MemoryTraffic:
             for old in [minute for minute in self._minutes if minute <= now - SPAN]:
                 del self._minutes[old]
 
-        await self._wire.call("traffic.add", write)
+        await self._network.call("traffic.add", write)
 
 
 T = TypeVar("T")
@@ -170,95 +170,95 @@ class CollectorState:
 
 
 class MemoryCollectorView:
-    def __init__(self, world: "DatabaseState", wire: Network) -> None:
-        self._world = world
-        self._wire = wire
+    def __init__(self, state: "DatabaseState", network: Network) -> None:
+        self._state = state
+        self._network = network
 
     async def read(self) -> CollectorData:
         def read() -> CollectorData:
-            world = self._world
+            state = self._state
             return CollectorData(
-                workspaces=[ws for ws in world.rows.values() if ws.purged_at is None],
-                points={key: list(points) for key, points in world.points.items()},
-                marks=list(world.collector.marks.values()),
-                newest_entry_at=max((entry.at for entry in world.ledger), default=None),
-                oldest_workspace_at=min((ws.created_at for ws in world.rows.values()), default=None),
-                now=world.now(),
-                purged=frozenset(ws.id for ws in world.rows.values() if ws.purged_at is not None),
-                restored=world.collector.restored,
+                workspaces=[ws for ws in state.rows.values() if ws.purged_at is None],
+                points={key: list(points) for key, points in state.points.items()},
+                marks=list(state.collector.marks.values()),
+                newest_entry_at=max((entry.at for entry in state.ledger), default=None),
+                oldest_workspace_at=min((ws.created_at for ws in state.rows.values()), default=None),
+                now=state.now(),
+                purged=frozenset(ws.id for ws in state.rows.values() if ws.purged_at is not None),
+                restored=state.collector.restored,
             )
 
-        return await self._wire.call("db.collector", read)
+        return await self._network.call("db.collector", read)
 
     async def recorded(self, operations: Collection[UUID]) -> Collection[UUID]:
         def read() -> set[UUID]:
-            return set(operations) & {entry.op_id for entry in self._world.ledger if entry.op_id is not None}
+            return set(operations) & {entry.op_id for entry in self._state.ledger if entry.op_id is not None}
 
-        return await self._wire.call("db.recorded", read)
+        return await self._network.call("db.recorded", read)
 
     async def ask(self, asked_by: str, waived: Collection[str]) -> int:
         def ask() -> int:
-            requests = self._world.collector.requests
-            requests.append((self._world.now(), CollectionRequest(len(requests) + 1, asked_by, tuple(waived))))
+            requests = self._state.collector.requests
+            requests.append((self._state.now(), CollectionRequest(len(requests) + 1, asked_by, tuple(waived))))
             return len(requests)
 
-        return await self._wire.call("db.ask_collection", ask)
+        return await self._network.call("db.ask_collection", ask)
 
     async def request(self, request_id: int) -> CollectionRequest | None:
         def read() -> CollectionRequest | None:
-            return next((r for _, r in self._world.collector.requests if r.id == request_id), None)
+            return next((r for _, r in self._state.collector.requests if r.id == request_id), None)
 
-        return await self._wire.call("db.collection_request", read)
+        return await self._network.call("db.collection_request", read)
 
 
 class MemoryCollectorMarks:
-    def __init__(self, world: "DatabaseState", wire: Network, epoch: int) -> None:
-        self._world = world
-        self._wire = wire
+    def __init__(self, state: "DatabaseState", network: Network, epoch: int) -> None:
+        self._state = state
+        self._network = network
         self.epoch = epoch
 
     async def _write(self, name: str, work: Callable[[], T]) -> T:
-        with self._world.leadership.shared(self.epoch) as transaction:
-            return await self._wire.call(name, lambda: transaction.commit(work))
+        with self._state.leadership.shared(self.epoch) as transaction:
+            return await self._network.call(name, lambda: transaction.commit(work))
 
     async def remark(self, found: Mapping[Thing, str]) -> Sequence[Mark]:
         def write() -> list[Mark]:
-            before, now = self._world.collector.marks, self._world.now()
+            before, now = self._state.collector.marks, self._state.now()
             after = {
                 (thing.kind.value, thing.name): before.get((thing.kind.value, thing.name)) or Mark(thing, reason, now)
                 for thing, reason in found.items()
             }
-            self._world.collector.marks = after
+            self._state.collector.marks = after
             return [after[name] for name in sorted(after)]
 
         return await self._write("db.remark", write)
 
     async def give_up(self, thing: Thing, decide: GivenUp) -> bool:
         def write() -> bool:
-            world, owner = self._world, thing.workspace_id
-            points = world.points.get(owner, [])
-            if not decide(world.rows.get(owner), list(points), world.now()):
+            state, owner = self._state, thing.workspace_id
+            points = state.points.get(owner, [])
+            if not decide(state.rows.get(owner), list(points), state.now()):
                 return False
-            world.collector.marks.pop((thing.kind.value, thing.name), None)
+            state.collector.marks.pop((thing.kind.value, thing.name), None)
             if thing.kind is ThingKind.OBJECT and any(p.key == thing.name for p in points):
-                world.points[owner] = [p for p in points if p.key != thing.name]
+                state.points[owner] = [p for p in points if p.key != thing.name]
             return True
 
         return await self._write("db.give_up", write)
 
     async def pending(self) -> CollectionRequest | None:
         def read() -> CollectionRequest | None:
-            since = self._world.now() - timedelta(seconds=REQUEST_LIVES_SECONDS)
-            requests = self._world.collector.requests
+            since = self._state.now() - timedelta(seconds=REQUEST_LIVES_SECONDS)
+            requests = self._state.collector.requests
             return next((r for at, r in requests if r.report is None and at > since), None)
 
-        return await self._wire.call("db.collection_pending", read)
+        return await self._network.call("db.collection_pending", read)
 
     async def finish(self, request_id: int, report: Mapping[str, Any]) -> None:
         def write() -> None:
-            self._world.collector.requests = [
+            self._state.collector.requests = [
                 (at, replace(r, report=dict(report)) if r.id == request_id and r.report is None else r)
-                for at, r in self._world.collector.requests
+                for at, r in self._state.collector.requests
             ]
 
         await self._write("db.finish_collection", write)

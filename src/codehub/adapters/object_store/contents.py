@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 
-from codehub.adapters.object_store.extract import Gone, Marking, file_bytes, folder_tar, proven, threaded, whole
+from codehub.adapters.object_store.extract import Gone, PieceHasher, file_bytes, folder_tar, proven, threaded, whole
 from codehub.adapters.object_store.index import ArchiveIndex, IndexBuilder, expected_bytes
-from codehub.adapters.object_store.index_cache import Allowance, IndexCache
+from codehub.adapters.object_store.index_cache import IndexCache, MemoryReservation
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable
 from codehub.domain.naming import ARCHIVE_FILE
 from codehub.job.compress import Lookahead, decompressed
@@ -110,14 +110,14 @@ class ObjectContents:
         except TimeoutError as error:
             raise Unreachable(f"the object store did not answer within {self._seconds:g} s") from error
 
-    async def _index(self, key: str, allowance: Allowance) -> ArchiveIndex:
+    async def _index(self, key: str, reservation: MemoryReservation) -> ArchiveIndex:
         store, meta = await self._believed(key)
         with _explained():
-            await allowance.reserve(expected_bytes(meta.files))
+            await reservation.reserve(expected_bytes(meta.files))
 
         def read(gone: Gone) -> Generator[ArchiveIndex, None, None]:
             with _explained():
-                yield _indexed(store, meta, gone, allowance)
+                yield _indexed(store, meta, gone, reservation)
 
         async with threaded(read, 1, "contents-index") as made:
             return await anext(made)
@@ -162,10 +162,10 @@ def _found(index: ArchiveIndex, path: str) -> int:
     return number
 
 
-def _indexed(store: ArchiveStore, meta: Meta, gone: Gone, allowance: Allowance) -> ArchiveIndex:
+def _indexed(store: ArchiveStore, meta: Meta, gone: Gone, reservation: MemoryReservation) -> ArchiveIndex:
     """A member that looks hostile in an archive with a wrong checksum is damage, or an answer that came wrong; it is
     not malice."""
-    builder, marking = IndexBuilder(allowance.cover), Marking()
+    builder, hasher = IndexBuilder(reservation.cover), PieceHasher()
 
     def heeding(_size: int) -> None:
         _must_be_read(gone)
@@ -173,7 +173,7 @@ def _indexed(store: ArchiveStore, meta: Meta, gone: Gone, allowance: Allowance) 
     with store.read() as chunks:
         hashed = Hashed(chunks, heeding)
         try:
-            with Lookahead(decompressed(marking.through(hashed)), _CHUNKS_AHEAD) as blocks:
+            with Lookahead(decompressed(hasher.through(hashed)), _CHUNKS_AHEAD) as blocks:
                 reader = TarReader(blocks)
                 for member in reader:
                     builder.add(member, reader.offset)
@@ -183,7 +183,7 @@ def _indexed(store: ArchiveStore, meta: Meta, gone: Gone, allowance: Allowance) 
             if hashed.of_all() == meta.sha256:
                 raise refused(failure.message.removeprefix("archive refused: ")) from failure
         if hashed.of_all() == meta.sha256:
-            return builder.finish(meta.sha256, bytes(marking.marks), lambda: _must_be_read(gone))
+            return builder.finish(meta.sha256, bytes(hasher.marks), lambda: _must_be_read(gone))
     raise damage_or_wrong_answer(store, meta, heeding)
 
 

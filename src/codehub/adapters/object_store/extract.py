@@ -117,7 +117,7 @@ def changed() -> JobFailed:
     return corrupted("the archive's checksum is not the one in .meta")
 
 
-class Marking:
+class PieceHasher:
     """Hashes what passes through, and leaves marks."""
 
     def __init__(self) -> None:

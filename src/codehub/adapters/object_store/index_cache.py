@@ -54,7 +54,7 @@ class IndexMemory:
             self.taken -= size
 
 
-class Allowance:
+class MemoryReservation:
     """What one index has taken. Its maker's thread asks for more as it grows."""
 
     def __init__(self, memory: IndexMemory) -> None:
@@ -100,7 +100,7 @@ def _busy() -> Unreachable:
     return Unreachable("too many large archives are being looked into at the moment; try again")
 
 
-Make = Callable[[str, Allowance], Awaitable[ArchiveIndex]]
+Make = Callable[[str, MemoryReservation], Awaitable[ArchiveIndex]]
 
 
 @dataclass(slots=True)
@@ -148,14 +148,14 @@ class IndexCache:
 
     async def _made(self, key: str, turn: str) -> ArchiveIndex:
         async with self._turns.setdefault(turn, asyncio.Lock()), self._places:
-            allowance = Allowance(self.memory)
+            reservation = MemoryReservation(self.memory)
             try:
-                index = await self._make(key, allowance)
+                index = await self._make(key, reservation)
             except BaseException:
-                allowance.release()
+                reservation.release()
                 raise
-        allowance.settle(index.memory_bytes)
-        weakref.finalize(index, allowance.release)  # not when it is given up: somebody may still read from it
+        reservation.settle(index.memory_bytes)
+        weakref.finalize(index, reservation.release)  # not when it is given up: somebody may still read from it
         self._kept[key] = index
         return index
 

@@ -47,7 +47,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class BackupSnapshot:
     """What belongs to a backup besides rows."""
 
     schema: str
@@ -76,13 +76,13 @@ async def moment(database: PostgresDatabase) -> "AsyncIterator[Copying]":
             raise Refused(f"The database has schema {found}, this program {schema_head()}: run `codehub migrate`.")
         epoch: int = await connection.fetchval(sql.EPOCH)
         server: str = await connection.fetchval(sql.SERVER)
-        yield Copying(connection, Moment(found, epoch, server), await _tables(connection))
+        yield Copying(connection, BackupSnapshot(found, epoch, server), await _tables(connection))
 
 
 @dataclass(frozen=True, slots=True)
 class Copying:
     connection: OwnConnection
-    moment: Moment
+    moment: BackupSnapshot
     tables: Sequence[Table]
 
     async def copy(self, table: Table, sink: Sink) -> int:

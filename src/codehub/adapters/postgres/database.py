@@ -72,7 +72,7 @@ class PostgresDatabase:
     def collector(self) -> PostgresCollectorView:
         return PostgresCollectorView(self.sessions)
 
-    def worlds(self) -> PostgresBackendIdentities:
+    def backend_identities(self) -> PostgresBackendIdentities:
         return PostgresBackendIdentities(self.sessions)
 
     def accounts(self) -> PostgresAccounts:

@@ -22,9 +22,9 @@ from codehub.adapters.process.ownership import give
 from codehub.adapters.process.sandbox import (
     HOME_INSIDE,
     OWN_NETWORK,
-    Confinement,
-    Insides,
-    find_confinement,
+    SandboxPaths,
+    SandboxTools,
+    find_sandbox_tools,
     sandboxed,
     unreadable,
     write_etc,
@@ -39,7 +39,7 @@ from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pull
 log = structlog.get_logger(__name__)
 
 VOLUME_LABEL = "codehub.volume"
-CONFINEMENT_LABEL = "codehub.confinement"
+ISOLATION_LABEL = "codehub.confinement"
 """What was put around the workspace when it was started: what its `Confinement` has, as words."""
 
 _HINT_SECONDS = 0.3
@@ -81,7 +81,7 @@ class ProcessRuntime:
         self._own_network = own_network
         self._readable = list(readable)
         self._hidden = list(hidden)
-        self._confinement: asyncio.Future[Confinement | None] | None = None
+        self._sandbox_tools: asyncio.Future[SandboxTools | None] | None = None
         self._unreadable: set[UUID] = set()
         self._identity = DirectoryIdentity(root, install_id)
         self._sockets = Sockets(root)
@@ -168,7 +168,7 @@ class ProcessRuntime:
         """A process is held to no limit."""
         return Resources()
 
-    async def remove_leftovers(self) -> int:
+    async def remove_orphans(self) -> int:
         """What was left is the trash's, which is emptied by itself."""
         return 0
 
@@ -203,20 +203,20 @@ class ProcessRuntime:
     async def isolates(self) -> bool:
         """Are workspaces kept from each other and from the front door's port? Without that, only one account may use
         this runtime."""
-        confinement = await self.confinement()
-        return confinement is not None and confinement.guards_ports
+        sandbox_tools = await self.sandbox_tools()
+        return sandbox_tools is not None and sandbox_tools.guards_ports
 
-    async def confinement(self) -> Confinement | None:
+    async def sandbox_tools(self) -> SandboxTools | None:
         """What is put around workspaces here. None: nothing, or they do not start at all."""
         try:
-            return await self._find_confinement()
+            return await self._required_tools()
         except BackendError:
             return None
 
     async def started_with_less(self) -> list[UUID]:
         """The workspaces that run since before they got all the isolation that they would get now."""
-        confinement = await self.confinement()
-        wanted = set(confinement.words if confinement else ())
+        sandbox_tools = await self.sandbox_tools()
+        wanted = set(sandbox_tools.words if sandbox_tools else ())
         entries = await asyncio.to_thread(self._containers.list)
         return [
             key
@@ -262,18 +262,18 @@ class ProcessRuntime:
 
     async def _containing(self, spec: ContainerSpec, words: Sequence[str], ways_in: Path | None = None) -> Command:
         home, sockets = self.homes.home(spec.volume), self._sockets.directory(spec.workspace_id)
-        confinement = await self._find_confinement()
-        home_seen = HOME_INSIDE if confinement else home
+        sandbox_tools = await self._required_tools()
+        home_seen = HOME_INSIDE if sandbox_tools else home
         socket = str(self._sockets.path(spec.workspace_id))
         argv = [word.replace("{socket}", socket).replace("{home}", str(home_seen)) for word in words]
         env = _environment(home_seen) | dict(spec.env) | {"HOME": str(home_seen)}
         if shutil.which(argv[0], path=env["PATH"]) is None:
             raise BackendError(f"the command {argv[0]!r} is not there", reason=ErrorReason.IMAGE_PULL_FAILED)
         plain = Command(argv, env, directory=home, labels={VOLUME_LABEL: spec.volume}, requires=home, sockets=sockets)
-        if confinement is None:
+        if sandbox_tools is None:
             return plain
-        inside = Insides(
-            uid=confinement.uid(spec.workspace_id),
+        inside = SandboxPaths(
+            uid=sandbox_tools.uid(spec.workspace_id),
             home=home,
             sockets=sockets,
             etc=self.homes.beside(spec.volume, "etc"),
@@ -284,34 +284,34 @@ class ProcessRuntime:
             library_path=env.get("LD_LIBRARY_PATH"),
         )
         with _reported(f"the home {home} cannot be made ready"):
-            await asyncio.to_thread(self._make_ready, confinement, inside)
+            await asyncio.to_thread(self._make_ready, sandbox_tools, inside)
         return replace(
             plain,
-            argv=sandboxed(confinement, argv, inside),
-            labels={**plain.labels, CONFINEMENT_LABEL: " ".join(confinement.words)},
+            argv=sandboxed(sandbox_tools, argv, inside),
+            labels={**plain.labels, ISOLATION_LABEL: " ".join(sandbox_tools.words)},
             sandboxed=True,
-            owner=inside.uid if confinement.setpriv else None,
+            owner=inside.uid if sandbox_tools.setpriv else None,
         )
 
-    def _make_ready(self, confinement: Confinement, inside: Insides) -> None:
+    def _make_ready(self, sandbox_tools: SandboxTools, inside: SandboxPaths) -> None:
         """What lies on the disk is as the workspace's user needs it."""
-        write_etc(inside.etc, confinement, inside.uid)
-        if confinement.setpriv is None:
+        write_etc(inside.etc, sandbox_tools, inside.uid)
+        if sandbox_tools.setpriv is None:
             return
         if (place := unreadable(path for path in inside.readable if path not in inside.hidden)) is not None:
             advice = f"let everybody read it (chmod -R o+rX {place}), or move the IDE to where everybody may"
             raise BackendError(f"workspaces have users of their own, who cannot read {place}: {advice}")
         give(inside.home, inside.uid)
 
-    async def _find_confinement(self) -> Confinement | None:
+    async def _required_tools(self) -> SandboxTools | None:
         if self._sandbox is False:
             return None
-        if self._confinement is None:
-            looking = asyncio.to_thread(find_confinement, own_network=self._own_network is not False)
-            self._confinement = asyncio.ensure_future(looking)
-        found = await asyncio.shield(self._confinement)
+        if self._sandbox_tools is None:
+            looking = asyncio.to_thread(find_sandbox_tools, own_network=self._own_network is not False)
+            self._sandbox_tools = asyncio.ensure_future(looking)
+        found = await asyncio.shield(self._sandbox_tools)
         if found is None or found.slirp4netns is None:
-            self._confinement = None  # it may work the next time
+            self._sandbox_tools = None  # it may work the next time
         self._hold_to(_SANDBOXED, "bubblewrap (bwrap)", works=found is not None, insist=bool(self._sandbox))
         if found is not None and self._own_network is not False:
             connected = found.slirp4netns is not None
@@ -353,7 +353,7 @@ def _state(entry: ProcessEntry | Unreadable | None) -> tuple[str, bool]:
 
 
 def _confined(entry: ProcessEntry) -> list[str]:
-    return entry.labels.get(CONFINEMENT_LABEL, "").split()
+    return entry.labels.get(ISOLATION_LABEL, "").split()
 
 
 def _detail(entry: ProcessEntry) -> str:

@@ -35,10 +35,10 @@ _PATIENCE_SECONDS = 5.0
 _LOOK_AGAIN_SECONDS = 0.02
 
 
-def end_stragglers(instance: str) -> None:
+def end_orphans(instance: str) -> None:
     """Blocks until none is left."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while found := list(stragglers(instance)):
+    while found := list(orphans(instance)):
         if time.monotonic() > deadline:
             raise BackendError(f"processes {', '.join(map(str, found))} of instance {instance} do not end")
         for pid in found:
@@ -46,7 +46,7 @@ def end_stragglers(instance: str) -> None:
         time.sleep(_LOOK_AGAIN_SECONDS)
 
 
-def stragglers(instance: str) -> Iterator[int]:
+def orphans(instance: str) -> Iterator[int]:
     for name in os.listdir("/proc"):  # noqa: PTH208 - names are all we need
         if name.isdigit() and _belongs(int(name), instance):
             yield int(name)
@@ -177,7 +177,7 @@ class ProcessTable:
         """One of the shim's answers: STARTED, BUSY (one runs), EXISTS (one was there) or MISSING."""
         before = self.look(workspace_id)
         if before is not None and not before.running and before.exit_code is None:
-            await asyncio.to_thread(end_stragglers, before.instance)
+            await asyncio.to_thread(end_orphans, before.instance)
         self._refuse_foreign(workspace_id)
         answer = await asyncio.to_thread(self._launch, self._order(workspace_id, command))
         if answer == shim.BUSY:
@@ -230,7 +230,7 @@ class ProcessTable:
             entry = self.look(workspace_id)
             if entry is not None:
                 if entry.exit_code is None:
-                    end_stragglers(entry.instance)
+                    end_orphans(entry.instance)
                 _remove(entry)
             lock.unlink(missing_ok=True)
 
