@@ -5,6 +5,7 @@ for them, also by `request.getfixturevalue` from inside a running loop.
 """
 
 import asyncio
+import socket
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -123,3 +124,10 @@ async def _flush(url: str) -> None:
         await client.flushall()
     finally:
         await client.aclose()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -8,7 +8,6 @@ import json
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -31,6 +30,7 @@ from codehub.ports.accounts import NewUser
 from codehub.ports.stores import Actor
 from codehub.settings import load_settings
 from tests.contracts import fake_ide
+from tests.real_services import free_port
 
 CODEHUB = Path(sys.executable).with_name("codehub")
 PATIENCE = 60.0
@@ -150,12 +150,6 @@ async def real_site(database_url: str, redis_url: str, **settings: str) -> Async
             finally:
                 await site.close()
                 contents.close()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 class Events:

@@ -19,7 +19,8 @@ from codehub.domain.naming import archive_key, meta_key
 from codehub.job.archive import empty_archive
 from codehub.job.store import encode_meta
 from codehub.ports.archives import Archives
-from tests.contracts.s3 import BUCKET, Answer, ScriptedStore, credentials, free_port, rclone, scripted
+from tests.contracts.s3 import BUCKET, Answer, ScriptedStore, credentials, rclone, scripted
+from tests.real_services import free_port
 
 PREFIX = "team-a/homes-"
 

@@ -40,7 +40,7 @@ async def reasons(database: Database) -> list[list[str]]:
 
 
 async def test_the_newest_entries_of_each_workspace_stay(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "BITE", 7)
+    monkeypatch.setattr(connections, "BATCH", 7)
     long_story, short_story = await with_a_story(database, KEPT_ENTRIES + 17), await with_a_story(database, 3)
     async with new_term(database) as epoch:
         assert await database.ledger().forget_older(3600, epoch) == 0
@@ -73,8 +73,8 @@ async def test_a_leader_of_yesterday_forgets_nothing(database: Database) -> None
         assert await people.accounts().forget_expired(ended, epoch) == 1
 
 
-async def test_many_old_rows_go_bite_by_bite(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "BITE", 3)
+async def test_many_old_rows_go_in_batches(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "BATCH", 3)
     people = directory_of(database)
     ann = await person(people)
     for number in range(7):

@@ -10,11 +10,11 @@ from playwright.async_api import Browser, Page, Request, Response
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.accounts import Ticket
 from codehub.usecases.identity import digest, new_session_token
-from tests.api.real_site import free_port
 from tests.proxy.browser import chromium
 from tests.proxy.doors import eventually
 from tests.proxy.hub import Hub, hub_on, session_of
 from tests.proxy.workspaces import Workspace as Server
+from tests.real_services import free_port
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 

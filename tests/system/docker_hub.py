@@ -16,12 +16,12 @@ from codehub.adapters.docker import DockerSite
 from codehub.adapters.docker.network_isolation import NetworkIsolation
 from codehub.domain.naming import WORKSPACE_LABEL
 from codehub.job.compress import decompressed
-from tests.api.real_site import free_port
 from tests.browser.door.installation import QUICK, Installation, Person, Workspace
 from tests.contracts import s3
 from tests.docker_engine import CODEHUB_IMAGE, WORKSPACE_IMAGE, engine_here, sweep
 from tests.job.trees import Snapshot, snapshot
 from tests.proxy.recording.workbench import SETTINGS, SETTINGS_FILE
+from tests.real_services import free_port
 from tests.system.one_machine import temporary_data_dir, up
 
 TTL = 62

@@ -23,8 +23,9 @@ from codehub.ports.stores import Actor
 from codehub.usecases.identity import Tokens
 from codehub.usecases.users import Users
 from codehub.usecases.workspace_commands import NewWorkspace
-from tests.api.real_site import Process, RealSite, free_port, real_site
+from tests.api.real_site import Process, RealSite, real_site
 from tests.contracts.patience import eventually
+from tests.real_services import free_port
 from tests.system import talking_ide
 from tests.system.websockets import PATIENCE, Answer, Browser, Cut, Network, WebSocket, hang_up
 

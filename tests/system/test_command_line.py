@@ -28,8 +28,8 @@ from codehub.domain.admission import RunningLimits
 from codehub.domain.backend_identity import Backend
 from codehub.domain.workspace import Desired, Operation, Phase
 from codehub.usecases.workspace_commands import NewWorkspace, WorkspaceCommands
-from tests.api.real_site import free_port
 from tests.contracts.patience import eventually
+from tests.real_services import free_port
 from tests.system import gated_ide
 from tests.system.deployment import ANN, CODEHUB
 from tests.system.one_machine import Up, temporary_data_dir, those_of, up

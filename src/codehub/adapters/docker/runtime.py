@@ -35,8 +35,9 @@ from codehub.adapters.docker.payloads import (
     Launch,
     Payload,
 )
-from codehub.adapters.docker.readiness_probe import ReadinessProbe, accepts, answers_http
+from codehub.adapters.docker.readiness_probe import ReadinessProbe, accepts, connect
 from codehub.adapters.docker.volume_quota import make_volume
+from codehub.adapters.http_probe import answers_http
 from codehub.agent.handshake import AGENT_PORT, KEY_BYTES
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
@@ -109,7 +110,7 @@ class DockerRuntime:
 
     async def answers(self, workspace_id: UUID) -> bool:
         endpoint = await self.endpoint(workspace_id)
-        return endpoint is not None and await answers_http(endpoint)
+        return endpoint is not None and await answers_http(connect(endpoint))
 
     async def endpoint(self, workspace_id: UUID) -> Endpoint | None:
         return await self._inside(workspace_id, PORT)

@@ -236,7 +236,7 @@ SELECT (SELECT count(*) FROM old_sessions) + (SELECT count(*) FROM old_tickets)
 # ── what is written down ─────────────────────────────────────────────────────────────────────────────────────────────
 
 # In the transaction of the change it tells of.
-AUDIT: Final = "INSERT INTO audit (actor, action, subject, details, address) VALUES ($1, $2, $3, $4, $5)"
+AUDIT: Final = "INSERT INTO audit (actor, action, subject, address, details) VALUES ($1, $2, $3, $4, $5)"
 
 AUDIT_ENTRIES: Final = """
 SELECT id, at, actor, action, subject, details, address FROM audit

@@ -11,8 +11,8 @@ from datetime import datetime
 from graphlib import TopologicalSorter
 from typing import Any
 
-from codehub.adapters.postgres import audit
 from codehub.adapters.postgres import backup_statements as sql
+from codehub.adapters.postgres.append_only import append_audit
 from codehub.adapters.postgres.connections import OwnConnection, explained
 from codehub.adapters.postgres.database import PostgresDatabase
 from codehub.adapters.postgres.schema import schema_head, schema_revision
@@ -127,7 +127,7 @@ async def replacing(
                 await connection.execute(sql.count_on(table.name, table.counted, number))
         await connection.execute(sql.NEW_EPOCH, epoch)
         await connection.execute(sql.RESTORED, taken_at)
-        await audit.append(connection, Actor("operator"), "restore", "installation", details)
+        await append_audit(connection, Actor("operator"), "restore", "installation", details)
 
 
 @dataclass(frozen=True, slots=True)

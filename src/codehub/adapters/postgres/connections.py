@@ -75,8 +75,8 @@ def _sentence(what: str, error: BaseException) -> str:
 
 
 IDLE_IN_TRANSACTION_SECONDS = 3
-BITE = 5_000
-"""Old rows deleted by one statement."""
+BATCH = 5_000
+"""The most old rows that one statement deletes."""
 
 Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 OwnConnection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -144,15 +144,15 @@ class Sessions:
                     await _fence(connection, epoch)
                 yield connection
 
-    async def bite_by_bite(self, statement: str, seconds: float, epoch: int | None = None) -> int:
-        """Delete what is older, a transaction for each bite: a year's rows at once would outlast every time limit.
+    async def delete_in_batches(self, statement: str, seconds: float, epoch: int | None = None) -> int:
+        """Deletes what is older, a transaction for each batch: a year's rows at once would outlast every time limit.
         `statement`: $1 the age in seconds, $2 the most it may delete; it returns how many it did."""
         gone = 0
         while True:
             async with self.writing(epoch) as connection:
-                taken: int = await connection.fetchval(statement, seconds, BITE)
+                taken: int = await connection.fetchval(statement, seconds, BATCH)
             gone += taken
-            if taken < BITE:
+            if taken < BATCH:
                 return gone
 
     async def own(self, name: str, statement_seconds: float) -> OwnConnection:

@@ -6,12 +6,11 @@ from uuid import UUID
 
 from codehub.adapters.postgres import statements as sql
 from codehub.adapters.postgres.accounts import PostgresAccounts
-from codehub.adapters.postgres.audit import PostgresAudit
+from codehub.adapters.postgres.append_only import PostgresAudit, PostgresLedger
 from codehub.adapters.postgres.change_feed import PostgresChangeFeed
 from codehub.adapters.postgres.collector import PostgresCollectorMarks, PostgresCollectorView
 from codehub.adapters.postgres.connections import DatabaseTimeouts, Sessions
 from codehub.adapters.postgres.leadership import PostgresLeadership
-from codehub.adapters.postgres.ledger import PostgresLedger
 from codehub.adapters.postgres.short_lived import (
     PostgresIdempotencyKeys,
     PostgresProviderSignIns,
@@ -19,8 +18,12 @@ from codehub.adapters.postgres.short_lived import (
     PostgresTickets,
     PostgresVisits,
 )
-from codehub.adapters.postgres.stores import PostgresBackendIdentities, PostgresSpecs, PostgresStatuses
-from codehub.adapters.postgres.templates import PostgresTemplates
+from codehub.adapters.postgres.stores import (
+    PostgresBackendIdentities,
+    PostgresSpecs,
+    PostgresStatuses,
+    PostgresTemplates,
+)
 from codehub.adapters.postgres.views import PostgresTraffic, PostgresViews
 from codehub.ports.signals import Clock
 

@@ -155,7 +155,7 @@ class PostgresIdempotencyKeys:
             await connection.execute(sql.RELEASE_KEY, user_id, storable_text(key))
 
     async def forget_older(self, seconds: float, epoch: int | None = None) -> int:
-        return await self._sessions.bite_by_bite(sql.FORGET_KEYS, seconds, epoch)
+        return await self._sessions.delete_in_batches(sql.FORGET_KEYS, seconds, epoch)
 
 
 def _claimed(record: asyncpg.Record, request_hash: bytes) -> Claim:

@@ -9,14 +9,12 @@ import os
 import stat
 from pathlib import Path
 
-from codehub.job.volume import mounts_below
-
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+from codehub.job.volume import OPEN_DIRECTORY, mounts_below
 
 
 def give(home: Path, uid: int) -> None:
     """Blocks. No link is followed, and what is mounted inside the home stays as it is. Nothing may run in the home."""
-    top = os.open(home, _DIRECTORY)
+    top = os.open(home, OPEN_DIRECTORY)
     try:
         if os.fstat(top).st_uid != uid:
             _Walk(top, uid, frozenset(mounts_below(top))).run()
@@ -51,7 +49,7 @@ class _Walk:
             os.close(self._here)
 
     def _go(self, name: bytes) -> None:
-        there = os.open(name, _DIRECTORY, dir_fd=self._here)
+        there = os.open(name, OPEN_DIRECTORY, dir_fd=self._here)
         os.close(self._here)
         self._here = there
 

@@ -16,6 +16,7 @@ from uuid import UUID
 
 import structlog
 
+from codehub.adapters.http_probe import answers_http
 from codehub.adapters.process import shim
 from codehub.adapters.process.locks import Busy
 from codehub.adapters.process.ownership import give
@@ -29,7 +30,7 @@ from codehub.adapters.process.sandbox import (
     unreadable,
     write_etc,
 )
-from codehub.adapters.process.sockets import Sockets, address_inside, answers_http, own_address
+from codehub.adapters.process.sockets import Sockets, address_inside, connect, own_address
 from codehub.adapters.process.table import Command, ProcessEntry, ProcessTable, Unreadable
 from codehub.adapters.process.volumes import DirectoryIdentity, Volumes
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
@@ -102,7 +103,7 @@ class ProcessRuntime:
 
     async def answers(self, workspace_id: UUID) -> bool:
         entry = self._containers.look(workspace_id)
-        return entry is not None and entry.running and await answers_http(self._sockets.path(workspace_id))
+        return entry is not None and entry.running and await answers_http(connect(self._sockets.path(workspace_id)))
 
     async def endpoint(self, workspace_id: UUID) -> Endpoint | None:
         entry = self._containers.look(workspace_id)
