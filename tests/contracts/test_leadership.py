@@ -15,7 +15,7 @@ import asyncpg
 import pytest
 
 from codehub.adapters.memory import Fault, FaultyNetwork, MemoryDatabase
-from codehub.adapters.memory.database import DatabaseState
+from codehub.adapters.memory.database_state import DatabaseState
 from codehub.adapters.memory.fault_injection import FaultKind
 from codehub.adapters.postgres import PostgresDatabase
 from codehub.adapters.postgres import statements as sql

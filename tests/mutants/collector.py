@@ -10,7 +10,7 @@ OPERATIONS = "domain/operations.py"
 PROTECTION = "domain/gc_rules.py"
 ENVELOPE = "domain/gc_safety.py"
 WISHES = "usecases/workspace_commands.py"
-MARKS = "adapters/memory/records.py"
+MARKS = "adapters/memory/collector.py"
 OBJECTS = "adapters/object_store/archives.py"
 JOB = "job/archive.py"
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from codehub.adapters.memory.archives import ArchivesState
-from codehub.adapters.memory.database import DatabaseState
+from codehub.adapters.memory.database_state import DatabaseState
 from codehub.adapters.memory.jobs import JobsState
 from codehub.adapters.memory.runtime import RuntimeState, Volume
 from codehub.domain.gc_rules import Retention

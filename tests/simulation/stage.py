@@ -18,7 +18,7 @@ from codehub.adapters.memory import (
     Network,
 )
 from codehub.adapters.memory.archives import ArchivesState
-from codehub.adapters.memory.database import DatabaseState
+from codehub.adapters.memory.database_state import DatabaseState
 from codehub.adapters.memory.jobs import JobsState
 from codehub.adapters.memory.runtime import RuntimeState
 from codehub.adapters.memory.signals import SignalsState

@@ -1,22 +1,124 @@
 """People, sessions and tokens in memory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
-from codehub.adapters.memory.account_tables import AccountTables
+from codehub.adapters.memory.account_tables import AccountStore, AccountTables, StoredKey
 from codehub.adapters.memory.fault_injection import Network
-from codehub.adapters.memory.records import MemoryAudit, MemoryIdempotencyKeys, MemoryTemplates
 from codehub.adapters.memory.sign_in import MemoryProviderSignIns, MemorySignInTries, MemoryTickets, MemoryVisits
 from codehub.domain.credentials import FAILURES_FADE_SECONDS
 from codehub.domain.errors import Conflict, LimitReached, NotFound
 from codehub.domain.identity import ApiToken, Role, Session, User, account_changes
-from codehub.ports.accounts import Ended, NewToken, NewUser, SessionRules, UserDecision
+from codehub.domain.template import Template
+from codehub.ports.accounts import AuditEntry, Claim, Ended, NewToken, NewUser, SessionRules, UserDecision
 from codehub.ports.stores import Actor
 
 T = TypeVar("T")
+
+
+class MemoryTemplates(AccountStore):
+    async def get(self, name: str) -> Template | None:
+        return await self._network.call("templates.get", lambda: self._state.templates.get(name))
+
+    async def all(self) -> Sequence[Template]:
+        return await self._network.call(
+            "templates.all", lambda: sorted(self._state.templates.values(), key=lambda template: template.name)
+        )
+
+    async def put(self, template: Template, actor: Actor) -> Template:
+        def write() -> Template:
+            now, before = self._state.now(), self._state.templates.get(template.name)
+            since = (before.disabled_at if before else None) or now
+            stored = replace(
+                template,
+                created_at=before.created_at if before else now,
+                updated_at=now,
+                disabled_at=since if template.disabled_at else None,
+            )
+            self._state.templates[stored.name] = stored
+            # Not the environment: people put secrets there.
+            details = {"image_ref": stored.image_ref, "disabled": stored.disabled_at is not None}
+            self._state.append_audit(actor, "put_template", f"template:{stored.name}", details)
+            return stored
+
+        return await self._network.call("templates.put", write)
+
+
+class MemoryIdempotencyKeys(AccountStore):
+    async def claim(self, user_id: UUID, key: str, request_hash: bytes, workspace_id: UUID) -> Claim:
+        def take() -> Claim:
+            self._state.user(user_id)
+            known = self._state.keys.get((user_id, key))
+            if known is None:
+                self._state.keys[user_id, key] = StoredKey(request_hash, workspace_id, self._state.now())
+                return Claim(workspace_id, None, first=True)
+            if known.request_hash != request_hash:
+                raise Conflict(
+                    "This Idempotency-Key was used for another request. Send a new key with a new request.",
+                    "idempotency_key_reused",
+                )
+            return Claim(known.workspace_id, known.response, first=False)
+
+        return await self._network.call("idempotency_keys.claim", take)
+
+    async def answer(self, user_id: UUID, key: str, response: Mapping[str, Any]) -> None:
+        def write() -> None:
+            known = self._state.keys.get((user_id, key))
+            if known is not None and known.response is None:
+                known.response = dict(response)
+
+        await self._network.call("idempotency_keys.answer", write)
+
+    async def release(self, user_id: UUID, key: str) -> None:
+        def free() -> None:
+            known = self._state.keys.get((user_id, key))
+            if known is not None and known.response is None:
+                del self._state.keys[user_id, key]
+
+        await self._network.call("idempotency_keys.release", free)
+
+    async def forget_older(self, seconds: float, epoch: int | None = None) -> int:
+        def sweep() -> int:
+            oldest = self._state.now() - timedelta(seconds=seconds)
+            gone = [name for name, stored in self._state.keys.items() if stored.created_at < oldest]
+            for name in gone:
+                del self._state.keys[name]
+            return len(gone)
+
+        return await self._state.within(epoch, self._network, "idempotency_keys.forget_older", sweep)
+
+
+class MemoryAudit(AccountStore):
+    async def append(self, actor: Actor, action: str, subject: str, details: Mapping[str, Any] | None = None) -> None:
+        await self._network.call("audit.append", lambda: self._state.append_audit(actor, action, subject, details))
+
+    async def entries(
+        self, limit: int = 100, *, before: int | None = None, actor: str | None = None, subject: str | None = None
+    ) -> Sequence[AuditEntry]:
+        def read() -> list[AuditEntry]:
+            wanted = [
+                entry
+                for entry in reversed(self._state.audit)
+                if (before is None or entry.id < before)
+                and (actor is None or entry.actor == actor)
+                and (subject is None or entry.subject == subject)
+            ]
+            return wanted[:limit]
+
+        return await self._network.call("audit.entries", read)
+
+    async def forget_older(self, seconds: float, epoch: int | None = None) -> int:
+        def sweep() -> int:
+            oldest = self._state.now() - timedelta(seconds=seconds)
+            kept = [entry for entry in self._state.audit if entry.at >= oldest]
+            gone = len(self._state.audit) - len(kept)
+            self._state.audit[:] = kept
+            return gone
+
+        return await self._state.within(epoch, self._network, "audit.forget_older", sweep)
 
 
 class MemoryAccountDatabase:
@@ -51,11 +153,7 @@ class MemoryAccountDatabase:
         return MemoryIdempotencyKeys(self.state, self._network)
 
 
-class MemoryAccounts:
-    def __init__(self, state: AccountTables, network: Network) -> None:
-        self._state = state
-        self._network = network
-
+class MemoryAccounts(AccountStore):
     async def _call(self, name: str, work: Callable[[], T]) -> T:
         return await self._network.call(f"accounts.{name}", work)
 
@@ -89,7 +187,7 @@ class MemoryAccounts:
         self._state.users[user.id] = user
         if new.password_hash is not None:
             self._state.password_hashes[user.id] = new.password_hash
-        self._state.told(actor, "create_user", f"user:{user.username}", {"role": user.role.value})
+        self._state.append_audit(actor, "create_user", f"user:{user.username}", {"role": user.role.value})
         return user
 
     async def user(self, user_id: UUID) -> User | None:
@@ -125,7 +223,7 @@ class MemoryAccounts:
             self._state.users[user_id] = after
             if after.disabled_at and not before.disabled_at:
                 self._end_sessions(user_id, None)
-            self._state.told(actor, action, f"user:{after.username}", account_changes(before, after))
+            self._state.append_audit(actor, action, f"user:{after.username}", account_changes(before, after))
             return after
 
         return await self._call("change_user", change)
@@ -154,7 +252,7 @@ class MemoryAccounts:
             ended = self._end_sessions(user_id, keep_session)
             revoked = self._revoke_tokens(user_id) if revoke_tokens else []
             details = {"ended_sessions": len(ended), "revoked_tokens": len(revoked)}
-            self._state.told(actor, action, f"user:{user.username}", details)
+            self._state.append_audit(actor, action, f"user:{user.username}", details)
             return Ended(sorted(ended), sorted(revoked))
 
         return await self._call("set_password", write)
@@ -198,7 +296,7 @@ class MemoryAccounts:
             session = Session(session_id, user_id, now, now, end, actor.address, agent)
             self._state.sessions[session_id] = session
             self._state.proven[session_id] = min(proven_at or now, now)
-            self._state.told(actor, action, f"user:{user.username}", {"session": session_id})
+            self._state.append_audit(actor, action, f"user:{user.username}", {"session": session_id})
             return replace(session, is_fresh=self._state.is_fresh(session_id, rules))
 
         return await self._call("open_session", insert)
@@ -221,7 +319,7 @@ class MemoryAccounts:
             except NotFound:
                 return False
             self._state.proven[session_id] = min(proven_at or now, now)
-            self._state.told(actor, "prove_session", f"user:{user.username}", {"session": session_id})
+            self._state.append_audit(actor, "prove_session", f"user:{user.username}", {"session": session_id})
             return True
 
         return await self._call("prove_session", prove)
@@ -252,7 +350,9 @@ class MemoryAccounts:
             if session is None or session.user_id != user_id:
                 return False
             self._state.end_session(session_id)
-            self._state.told(actor, action, f"user:{self._state.user(user_id).username}", {"session": session_id})
+            self._state.append_audit(
+                actor, action, f"user:{self._state.user(user_id).username}", {"session": session_id}
+            )
             return True
 
         return await self._call("end_session", end)
@@ -268,7 +368,7 @@ class MemoryAccounts:
             token = ApiToken(new.id, user.id, new.name, new.scopes, now, end)
             self._state.tokens[new.token_hash] = token
             details = {"id": str(token.id), "name": token.name, "scopes": sorted(token.scopes)}
-            self._state.told(actor, "create_token", f"user:{user.username}", details)
+            self._state.append_audit(actor, "create_token", f"user:{user.username}", details)
             return token
 
         return await self._call("create_token", insert)
@@ -299,7 +399,7 @@ class MemoryAccounts:
                 if (token.user_id, token.id, token.revoked_at) == (user_id, token_id, None):
                     self._state.tokens[key] = replace(token, revoked_at=self._state.now())
                     subject = f"user:{self._state.user(user_id).username}"
-                    self._state.told(actor, "revoke_token", subject, {"id": str(token_id), "name": token.name})
+                    self._state.append_audit(actor, "revoke_token", subject, {"id": str(token_id), "name": token.name})
                     return True
             return False
 

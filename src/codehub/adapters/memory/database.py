@@ -1,49 +1,37 @@
-"""The database in memory: the two stores, the ledger, the change feed; leadership is in leadership.py.
-
-A fenced write is a transaction that holds the leadership row shared from the epoch's check to its commit. A bump of
-the epoch ends the transactions that are open, as the rival does on PostgreSQL by ending the old leader's backends.
-
-Which world each backend was, in memory.
-"""
+"""The database in memory, as PostgresDatabase hands it out: specs, statuses, backend identities and the change feed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from typing import TypeVar
+from dataclasses import replace
+from datetime import datetime
 from uuid import UUID
 
-from codehub.adapters.memory.account_tables import AccountTables
+from codehub.adapters.memory.collector import MemoryCollectorMarks, MemoryCollectorView
+from codehub.adapters.memory.database_state import DatabaseState, DatabaseStore, at_rest, differ
 from codehub.adapters.memory.fault_injection import Network
-from codehub.adapters.memory.leadership import LeadershipState, MemoryLeadership
-from codehub.adapters.memory.records import CollectorState, MemoryCollectorMarks, MemoryCollectorView, MemoryTraffic
-from codehub.adapters.memory.views import MemoryLedger, MemoryViews
+from codehub.adapters.memory.leadership import MemoryLeadership
+from codehub.adapters.memory.views import MemoryLedger, MemoryTraffic, MemoryViews
 from codehub.domain.admission import Slots, holds_slot, overtaken
 from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import Conflict, NotFound, Stale
 from codehub.domain.gc_rules import RestorePoint
-from codehub.domain.history import Minute
-from codehub.domain.ledger import LedgerEntry, entries
 from codehub.domain.plan import wants_volume_gone
 from codehub.domain.workspace import (
-    PUBLISHED_FIELDS,
     SPEC_FIELDS,
     STATUS_FIELDS,
-    WAKING_FIELDS,
-    Desired,
-    Operation,
     Phase,
     Workspace,
 )
-from codehub.ports.signals import Change, Channel, Clock
+from codehub.ports.signals import Change, Clock
 from codehub.ports.stores import Actor, BackendRecord, SpecDecision
 
 
-class MemoryBackendIdentities:
-    def __init__(self, state: "DatabaseState", network: Network) -> None:
-        self._state = state
-        self._network = network
+def _only(names: Collection[str], row: Workspace, wanted: Workspace) -> Workspace:
+    """`row` with `wanted`'s values for the named fields alone: the single-writer rule (contract 3)."""
+    return replace(row, **{name: getattr(wanted, name) for name in names})
 
+
+class MemoryBackendIdentities(DatabaseStore):
     async def remembered(self) -> Mapping[Backend, BackendRecord]:
         return await self._network.call("db.backend_identities", lambda: dict(self._state.backend_identities))
 
@@ -53,84 +41,12 @@ class MemoryBackendIdentities:
                 backend, BackendRecord(identity, self._state.now())
             ).identity
 
-        with self._state.leadership.shared(epoch) as transaction:
-            return await self._network.call("db.adopt_backend", lambda: transaction.commit(write))
+        return await self._write("db.adopt_backend", epoch, write)
 
     async def forget(self, backend: Backend) -> bool:
         return await self._network.call(
             "db.forget_backend", lambda: self._state.backend_identities.pop(backend, None) is not None
         )
-
-
-T = TypeVar("T")
-
-
-def _wall_clock() -> datetime:
-    return datetime.now(UTC)
-
-
-@dataclass(slots=True)
-class DatabaseState:
-    now: Callable[[], datetime] = _wall_clock
-    rows: dict[UUID, Workspace] = field(default_factory=dict)
-    ledger: list[LedgerEntry] = field(default_factory=list)
-    points: dict[UUID, list[RestorePoint]] = field(default_factory=dict)
-    leases: dict[UUID, dict[str, datetime]] = field(default_factory=dict)
-    traffic: dict[datetime, Minute] = field(default_factory=dict)
-    backend_identities: dict[Backend, BackendRecord] = field(default_factory=dict)
-    people: AccountTables = field(default_factory=AccountTables)
-    leadership: LeadershipState = field(default_factory=LeadershipState)
-    collector: CollectorState = field(default_factory=CollectorState)
-    admission: asyncio.Lock = field(default_factory=asyncio.Lock)
-    listeners: list[asyncio.Queue[Change | None]] = field(default_factory=list)
-    row_writes: int = 0
-    watchers: list[Callable[[Workspace | None, Workspace, str, str], None]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.people.leadership = self.leadership
-
-    def put(self, before: Workspace | None, after: Workspace, actor: str, reason: str) -> Workspace:
-        now = self.now()
-        row = replace(after, version=(before.version + 1 if before else 1), updated_at=now)
-        self.rows[row.id] = row
-        self.row_writes += 1
-        self.ledger.extend(entries(before, row, actor, reason, now))
-        for change in _changes(before, row):
-            for listener in self.listeners:
-                listener.put_nowait(change)
-        for watcher in self.watchers:
-            watcher(before, row, actor, reason)
-        return row
-
-
-def _changes(before: Workspace | None, after: Workspace) -> list[Change]:
-    found = []
-    if before is None or _differ(before, after, PUBLISHED_FIELDS):
-        found.append(Change(Channel.SSE, after.id, after.owner_id))
-    if before is None or _differ(before, after, WAKING_FIELDS):
-        found.append(Change(Channel.WAKE, after.id, after.owner_id))
-    if before is not None and before.deleted_at != after.deleted_at:
-        found.append(Change(Channel.DELETED, after.id, after.owner_id))
-    return found
-
-
-def _differ(before: Workspace, after: Workspace, names: Collection[str]) -> bool:
-    return any(getattr(before, name) != getattr(after, name) for name in names)
-
-
-def _only(names: Collection[str], row: Workspace, wanted: Workspace) -> Workspace:
-    """`row` with `wanted`'s values for the named fields alone: the single-writer rule (contract 3)."""
-    return replace(row, **{name: getattr(wanted, name) for name in names})
-
-
-def at_rest(ws: Workspace) -> bool:
-    if ws.deleted_at is not None:
-        return ws.operation is Operation.NONE and ws.phase is Phase.DELETED and not ws.undelete_pending
-    if ws.operation is not Operation.NONE or ws.wish_pending:
-        return False
-    return ws.phase.value == ws.desired_state.value or (
-        ws.phase is Phase.ERROR and ws.desired_state is not Desired.DELETED
-    )
 
 
 class MemoryDatabase:
@@ -169,19 +85,7 @@ class MemoryDatabase:
         return MemoryCollectorMarks(self.state, self._network, epoch)
 
 
-class _Fenced:
-    def __init__(self, state: DatabaseState, network: Network) -> None:
-        self._state = state
-        self._network = network
-
-    async def _write(self, name: str, epoch: int | None, work: Callable[[], T]) -> T:
-        if epoch is None:
-            return await self._network.call(name, work)
-        with self._state.leadership.shared(epoch) as transaction:
-            return await self._network.call(name, lambda: transaction.commit(work))
-
-
-class MemorySpecs(_Fenced):
+class MemorySpecs(DatabaseStore):
     async def create(self, workspace: Workspace, decide: SpecDecision, actor: Actor) -> Workspace:
         def insert() -> Workspace:
             now = self._state.now()
@@ -297,7 +201,7 @@ class MemorySpecs(_Fenced):
         )
 
 
-class MemoryStatuses(_Fenced):
+class MemoryStatuses(DatabaseStore):
     def __init__(self, state: DatabaseState, network: Network, epoch: int) -> None:
         super().__init__(state, network)
         self.epoch = epoch
@@ -365,7 +269,7 @@ class MemoryStatuses(_Fenced):
             written = 0
             for before, after in changes:
                 row = self._state.rows.get(before.id)
-                if row is not None and row.version == before.version and _differ(before, after, STATUS_FIELDS):
+                if row is not None and row.version == before.version and differ(before, after, STATUS_FIELDS):
                     self._state.put(row, _only(STATUS_FIELDS, row, after), self._actor, "")
                     written += 1
             return written

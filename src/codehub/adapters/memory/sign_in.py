@@ -1,10 +1,7 @@
-"""Who was let in at a workspace's own host, in memory.
+"""Signing in, in memory: visits, tickets, sign-ins that are away at a provider, failed tries, passwords, a provider.
 
-Tickets, sign-ins that are away at a provider, and failed tries, in memory.
-
-Passwords in memory: quick, for tests only, and countable, so that a test can see that the same work was done.
-
-An OpenID provider in memory: whoever holds a code that it issued is who it says.
+Passwords are hashed quickly, for tests only, and counted, so that a test can see that the same work was done. Whoever
+holds a code that the OpenID provider issued is who it says.
 """
 
 import base64
@@ -15,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from codehub.adapters.memory.account_tables import AccountTables, Failures, StoredTicket, StoredVisit
+from codehub.adapters.memory.account_tables import AccountStore, Failures, StoredTicket, StoredVisit
 from codehub.adapters.memory.fault_injection import Network
 from codehub.domain.credentials import FAILURES_FADE_SECONDS, wait_seconds
 from codehub.domain.errors import NotFound, Unauthenticated
@@ -23,11 +20,7 @@ from codehub.domain.identity import ALL_SCOPES
 from codehub.ports.accounts import Identified, SessionRules, Ticket, TryKey, Visit
 
 
-class MemoryVisits:
-    def __init__(self, state: AccountTables, network: Network) -> None:
-        self._state = state
-        self._network = network
-
+class MemoryVisits(AccountStore):
     async def open(self, visit_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> bool:
         def insert() -> bool:
             if not self._state.still_good(ticket):
@@ -57,11 +50,7 @@ class MemoryVisits:
         return await self._network.call("visits.visit", look)
 
 
-class MemoryTickets:
-    def __init__(self, state: AccountTables, network: Network) -> None:
-        self._state = state
-        self._network = network
-
+class MemoryTickets(AccountStore):
     async def issue(self, ticket_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> None:
         def insert() -> None:
             session = ticket.session_id is None or ticket.session_id in self._state.sessions
@@ -86,11 +75,7 @@ class MemoryTickets:
         return await self._network.call("tickets.redeem", use)
 
 
-class MemoryProviderSignIns:
-    def __init__(self, state: AccountTables, network: Network) -> None:
-        self._state = state
-        self._network = network
-
+class MemoryProviderSignIns(AccountStore):
     async def begin(self, attempt_hash: bytes, next_path: str, lifetime_seconds: float) -> None:
         def insert() -> None:
             end = self._state.now() + timedelta(seconds=lifetime_seconds)
@@ -106,11 +91,7 @@ class MemoryProviderSignIns:
         return await self._network.call("provider_sign_ins.finish", take)
 
 
-class MemorySignInTries:
-    def __init__(self, state: AccountTables, network: Network) -> None:
-        self._state = state
-        self._network = network
-
+class MemorySignInTries(AccountStore):
     async def begin(self, keys: Collection[TryKey]) -> float:
         def count() -> float:
             wait = max((self._left(key) for key in keys), default=0.0)

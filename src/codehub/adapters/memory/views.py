@@ -1,29 +1,22 @@
-"""What is read of the database in memory: by people, and the ledger."""
+"""What people read of the database in memory: views of workspaces, the ledger, and the front doors' traffic."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 from uuid import UUID
 
+from codehub.adapters.memory.database_state import DatabaseStore
 from codehub.adapters.memory.fault_injection import Network
 from codehub.domain.admission import holds_slot
 from codehub.domain.gc_rules import RestorePoint
-from codehub.domain.history import SPAN, Day
+from codehub.domain.history import SPAN, Day, Minute
 from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.workspace import Operation, Phase, Workspace
 from codehub.ports.stores import KEPT_ENTRIES
 from codehub.ports.views import Owned, Position, Sought
 
-if TYPE_CHECKING:
-    from codehub.adapters.memory.database import DatabaseState
 
-
-class MemoryViews:
-    def __init__(self, state: "DatabaseState", network: Network) -> None:
-        self._state = state
-        self._network = network
-
+class MemoryViews(DatabaseStore):
     async def get(self, workspace_id: UUID) -> Owned | None:
         return (await self.some([workspace_id])).get(workspace_id)
 
@@ -129,11 +122,7 @@ def _tells_of_running(entry: LedgerEntry) -> bool:
     return entry.kind is LedgerKind.OPERATION_BEGAN and entry.after == Operation.STARTING
 
 
-class MemoryLedger:
-    def __init__(self, state: "DatabaseState", network: Network) -> None:
-        self._state = state
-        self._network = network
-
+class MemoryLedger(DatabaseStore):
     async def entries(self, workspace_id: UUID, limit: int = 100) -> Sequence[LedgerEntry]:
         def read() -> list[LedgerEntry]:
             mine = [entry for entry in self._state.ledger if entry.workspace_id == workspace_id]
@@ -155,3 +144,21 @@ class MemoryLedger:
             return gone
 
         return await self._state.people.within(epoch, self._network, "db.forget_entries", sweep)
+
+
+class MemoryTraffic:
+    def __init__(self, minutes: dict[datetime, Minute], now: Callable[[], datetime], network: Network) -> None:
+        self._minutes = minutes
+        self._now = now
+        self._network = network
+
+    async def add(self, requests: int, socket_seconds: float) -> None:
+        def write() -> None:
+            now = self._now()
+            at = now.replace(second=0, microsecond=0)
+            known = self._minutes.get(at, Minute(at, 0, 0.0))
+            self._minutes[at] = Minute(at, known.requests + requests, known.socket_seconds + socket_seconds)
+            for old in [minute for minute in self._minutes if minute <= now - SPAN]:
+                del self._minutes[old]
+
+        await self._network.call("traffic.add", write)
