@@ -7,8 +7,8 @@ import pytest
 from codehub.adapters.memory import MemoryAccountDatabase, MemoryDatabase
 from codehub.adapters.postgres import PostgresDatabase
 from codehub.adapters.postgres.schema import migrate
+from tests.contracts.account_stores import AccountStores, Later
 from tests.contracts.databases import Database
-from tests.contracts.directories import Directory, Later
 from tests.real_services import ServiceLoop, database_name, temporary_database
 
 
@@ -42,10 +42,10 @@ async def database(request: pytest.FixtureRequest) -> AsyncIterator[Database]:
 
 
 @pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.system)])
-async def people(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Directory, Later]]:
+async def people(request: pytest.FixtureRequest) -> AsyncIterator[tuple[AccountStores, Later]]:
     if request.param == "memory":
-        directory = MemoryAccountDatabase()
-        yield directory, Later(directory)
+        stores = MemoryAccountDatabase()
+        yield stores, Later(stores)
         return
     url: str = request.getfixturevalue("database_url")
     async with await PostgresDatabase.open(url) as opened:
@@ -53,10 +53,10 @@ async def people(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Director
 
 
 @pytest.fixture
-def directory(people: tuple[Directory, Later]) -> Directory:
+def stores(people: tuple[AccountStores, Later]) -> AccountStores:
     return people[0]
 
 
 @pytest.fixture
-def later(people: tuple[Directory, Later]) -> Later:
+def later(people: tuple[AccountStores, Later]) -> Later:
     return people[1]

@@ -33,8 +33,8 @@ from codehub.domain.gc_safety import GcSafety
 from codehub.domain.identity import Scope
 from codehub.domain.workspace import Desired, Workspace
 from codehub.ports.accounts import NewToken, SessionRules, Ticket
+from tests.contracts.account_stores import ROOT, person
 from tests.contracts.databases import ANN, new_term, restore_point, setting, stored
-from tests.contracts.directories import ROOT, person
 from tests.contracts.patience import eventually
 from tests.real_services import ServiceLoop, temporary_database
 

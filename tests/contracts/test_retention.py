@@ -9,14 +9,14 @@ from codehub.adapters.postgres import PostgresDatabase, connections
 from codehub.domain.errors import Stale
 from codehub.ports.accounts import SessionRules
 from codehub.ports.stores import KEPT_ENTRIES
+from tests.contracts.account_stores import ROOT, AccountStores, person
 from tests.contracts.databases import ANN, Database, new_term, setting, stored
-from tests.contracts.directories import ROOT, Directory, person
 
 FUTURE = -3600.0
 """Everything is older than an hour from now."""
 
 
-def directory_of(database: Database) -> Directory:
+def stores_of(database: Database) -> AccountStores:
     if isinstance(database, MemoryDatabase):
         return MemoryAccountDatabase(database.state.people)
     assert isinstance(database, PostgresDatabase)
@@ -51,7 +51,7 @@ async def test_the_newest_entries_of_each_workspace_stay(database: Database, mon
 
 async def test_a_leader_of_yesterday_forgets_nothing(database: Database) -> None:
     await with_a_story(database, KEPT_ENTRIES + 1)
-    people = directory_of(database)
+    people = stores_of(database)
     ann = await person(people)
     await people.idempotency_keys().claim(ann.id, "key", b"hash", uuid4())
     await people.accounts().open_session("ab" * 32, ann.id, SessionRules(), ROOT)
@@ -75,7 +75,7 @@ async def test_a_leader_of_yesterday_forgets_nothing(database: Database) -> None
 
 async def test_many_old_rows_go_in_batches(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "BATCH", 3)
-    people = directory_of(database)
+    people = stores_of(database)
     ann = await person(people)
     for number in range(7):
         await people.audit().append(ROOT, "act", f"thing {number}")

@@ -60,7 +60,7 @@ async def test_many_large_archives_at_once_stay_within_the_memory() -> None:
 
         def watched(size: int) -> None:
             reservation.cover(size)
-            taken.append(shelf.memory.taken)
+            taken.append(indexes.memory.taken)
 
         def work() -> ArchiveIndex:
             builder = IndexBuilder(watched)
@@ -72,26 +72,26 @@ async def test_many_large_archives_at_once_stay_within_the_memory() -> None:
 
     async def looked(person: str) -> int | type[Exception]:
         try:
-            return len(await shelf.get(person, turn=person))
+            return len(await indexes.get(person, turn=person))
         except (Unreachable, JobFailed) as error:
             return type(error)
 
-    shelf = IndexCache(make, MEMORY, most_at_once=4)
+    indexes = IndexCache(make, MEMORY, most_at_once=4)
     outcomes = await asyncio.gather(*(looked(str(number)) for number in range(12)))
     assert taken
     assert max(taken) <= MEMORY
     assert [outcome for outcome in outcomes if isinstance(outcome, int)]
     for number in range(12):
-        shelf.forget(str(number))
+        indexes.forget(str(number))
     gc.collect()
-    assert shelf.memory.taken == 0, "whatever became of them, nothing stays taken"
+    assert indexes.memory.taken == 0, "whatever became of them, nothing stays taken"
 
 
 async def test_an_archive_of_countless_entries_is_refused_before_it_has_taken_much() -> None:
     async def make(_key: str, reservation: MemoryReservation) -> ArchiveIndex:
         return built(10_000_000, 8, reservation)
 
-    shelf = IndexCache(make, MEMORY, most_at_once=4)
+    indexes = IndexCache(make, MEMORY, most_at_once=4)
     with pytest.raises(JobFailed, match="too many files to browse"):
-        await shelf.get("endless", turn="mallory")
-    assert shelf.memory.taken == 0
+        await indexes.get("endless", turn="mallory")
+    assert indexes.memory.taken == 0

@@ -18,7 +18,7 @@ from tests.browser.door.visitor import Visitor, runs, until
 from tests.docker_engine import CODEHUB_IMAGE, WORKSPACE_IMAGE, DockerTestbed, sweep
 from tests.system.compose_site import Composed, composed
 from tests.system.docker_hub import Desk, docker, new_desk
-from tests.system.test_docker_walls import listening
+from tests.system.test_docker_isolation import listening
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 

@@ -1,12 +1,9 @@
-"""CodeHub itself into one file and back: the database and the settings. Homes are elsewhere: they sleep in archives.
+"""A backup of CodeHub itself, the database and the settings, in one file, and its restore. Homes are not in it.
 
-Everything that can be refused is refused before anything is changed, and the change is one transaction, so whoever is
-killed on the way leaves either the old database or the restored one.
-
-The file of a backup: a zstd-compressed tar whose first member says what the others must be, to the byte.
-
-It holds password hashes and settings with their secrets, so it is its owner's alone. It appears under its name when it
-is whole, and is read to its end and compared before anything is done with it.
+The file is a zstd-compressed tar whose first member says what the others must be, to the byte. It holds password hashes
+and settings with their secrets, so only its owner may read it; it appears under its name when it is whole, and is read
+to its end and compared before anything is done with it. All that can be refused is refused before anything is changed,
+and the change is one transaction: whoever is killed on the way leaves either the old database or the restored one.
 """
 
 import hashlib
@@ -40,7 +37,7 @@ _LARGEST_MANIFEST = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`table`, `columns` and `rows` are empty for what is no table."""
+    """A member of the backup. `table`, `columns` and `rows` are empty for what is no table."""
 
     name: str
     bytes: int
@@ -52,8 +49,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """`install_id`: what resources are labelled with; `database_id`: the database's own, the same unless settings
-    named another."""
+    """The backup's first member. `install_id`: what resources are labelled with; `database_id`: the database's own, the
+    same unless settings named another."""
 
     program: str
     schema: str
@@ -68,7 +65,8 @@ class Manifest:
 
 
 class PartFile:
-    """One part on its way: written once, then read once. Its file has no name, so nothing is left of it."""
+    """A temporary file that one part is written to once and read from once. It has no name, so nothing is left of
+    it."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self.name = name
@@ -113,7 +111,7 @@ def write_backup(path: Path, manifest: Manifest, part_files: Sequence[PartFile])
 
 
 def checked_manifest(path: Path) -> Manifest:
-    """Reads the whole file. Refused if a single byte is not what was written."""
+    """Reads the whole file and returns its manifest. Refused if a single byte is not what was written."""
     with _members(path) as (manifest, members):
         for part, member in zip(manifest.parts, members, strict=True):
             for _ in _checked(path, part, member):
@@ -123,7 +121,7 @@ def checked_manifest(path: Path) -> Manifest:
 
 @contextmanager
 def contents(path: Path) -> "Iterator[Iterator[tuple[Part, AsyncIterator[bytes]]]]":
-    """The parts one after the other, each checked again as it is read."""
+    """Yields the parts one after the other, each checked again as it is read."""
     with _members(path) as (manifest, members):
         yield ((part, _slowly(_checked(path, part, m))) for part, m in zip(manifest.parts, members, strict=True))
 
@@ -229,7 +227,7 @@ __all__ = ["InUse", "Manifest", "back_up", "checked_manifest", "inspect", "resto
 async def back_up(
     database: PostgresDatabase, path: Path, install_id: str | None, environment: Mapping[str, str]
 ) -> Manifest:
-    """A snapshot of one moment. The file appears when it is whole; one that is there already stays as it is."""
+    """Writes a snapshot of one moment. The file appears when it is whole; one that is there already stays as it is."""
     _must_be_free(path)
     await check_schema(database)
     database_id = (await database.installation_id()).hex
@@ -266,7 +264,7 @@ async def back_up(
 
 
 async def inspect(database: PostgresDatabase, path: Path) -> tuple[Manifest, InUse]:
-    """What would come, and what would go. Refused or SchemaMismatch if it cannot be done."""
+    """Says what a restore would bring and what it would replace. Refused or SchemaMismatch if it cannot be done."""
     manifest = checked_manifest(path)
     if manifest.schema != schema_head():
         raise SchemaMismatch(
@@ -280,7 +278,7 @@ async def inspect(database: PostgresDatabase, path: Path) -> tuple[Manifest, InU
 
 
 async def restore(database: PostgresDatabase, url: str, path: Path, *, replace_all: bool) -> Manifest:
-    """All or nothing. An empty database gets its schema first, as `codehub migrate` would give it."""
+    """Restores all or nothing. An empty database gets its schema first, as `codehub migrate` would give it."""
     manifest, _found = await inspect(database, path)
     await migrate(url)
     details = {"backup_at": manifest.created_at.isoformat(), "made_by": manifest.program}
@@ -304,5 +302,5 @@ def _must_be_free(path: Path) -> None:
 
 
 def _as_lines(environment: Mapping[str, str]) -> str:
-    """For a shell to read: `set -a; . FILE`."""
+    """The settings as lines for a shell to read: `set -a; . FILE`."""
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in sorted(environment.items()))

@@ -11,7 +11,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def answers_http(connecting: Awaitable[Streams]) -> bool:
-    """`connecting`: the connection to ask over, which may fail."""
+    """Asks over the connection that `connecting` gives, which may fail: then nobody answers."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             reader, writer = await connecting

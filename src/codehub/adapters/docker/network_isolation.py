@@ -47,7 +47,7 @@ class NetworkIsolation:
         return f"codehub-isolation-{self._site.bridge}"
 
     async def stand(self, *, afresh: bool = False) -> None:
-        """Returns if the rules were seen in place within the last seconds, by whoever watches or now; HeldBack if they
+        """Returns if the rules were seen in place within the last seconds, by whoever watches or now; Deferred if they
         are not, or nobody can say. `afresh`: what was seen before does not count."""
         if afresh:
             self._stood_at = float("-inf")
@@ -56,7 +56,7 @@ class NetworkIsolation:
                 await self._see_for_ourselves()
 
     async def watch(self) -> AsyncIterator[IsolationReport]:
-        """Keep the monitor running and tell what it finds out of order. Raises when it cannot be made or heard."""
+        """Keeps the monitor running and yields what it finds out of order. Raises when it cannot be made or heard."""
         if not self._ours:
             await asyncio.Event().wait()
         while True:
@@ -72,7 +72,7 @@ class NetworkIsolation:
         return "" if code == 0 else said.strip() or f"exit code {code}"
 
     async def disturbances(self) -> list[str]:
-        """What the monitor has found out of order since it was started, each with the engine's time. Raises HeldBack if
+        """What the monitor has found out of order since it was started, each with the engine's time. Raises Deferred if
         none runs."""
         found = await self._engine.container(self.monitor_name)
         if found is None or not found["State"]["Running"]:
@@ -82,7 +82,7 @@ class NetworkIsolation:
         return [f"{at[:19]}Z {words}" for at, _, words in lines if not words.startswith(firewall.INTACT)]
 
     async def gateway(self) -> str:
-        """The engine's machine, as a workspace sees it."""
+        """The address of the engine's machine, as a workspace sees it."""
         await self.stand()
         with doing("the network cannot be looked at"):
             docker = await self._engine.docker()
@@ -90,7 +90,7 @@ class NetworkIsolation:
         return str(found["IPAM"]["Config"][0]["Gateway"])
 
     async def take_down(self) -> None:
-        """The monitor, the filter's rules and the network, once nothing is on it any more."""
+        """Removes the monitor, the filter's rules and the network, once nothing is on it any more."""
         await self._engine.end(self.monitor_name)
         await self._run(firewall.take_down(self._site.bridge))
         with doing("the network cannot be removed"):
@@ -104,7 +104,7 @@ class NetworkIsolation:
         return age < FRESH_SECONDS or (not self._ours and age < float("inf"))
 
     async def _see_for_ourselves(self) -> None:
-        """Hear one word of the monitor that is from now."""
+        """Waits for one line of the monitor that is from now."""
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 started = await self._ensure()
@@ -119,7 +119,7 @@ class NetworkIsolation:
             raise Deferred(self._trouble)
 
     def _noted(self, line: str) -> IsolationReport | None:
-        """What is to be told of one line of the monitor's; None: all is well."""
+        """What one line of the monitor's reports; None: all is well."""
         kind, _, words = line.strip().partition(": ")
         if kind in {firewall.INTACT, firewall.RESTORED}:
             self._stood_at = asyncio.get_running_loop().time()
@@ -129,7 +129,7 @@ class NetworkIsolation:
         return IsolationReport(self._trouble, holds=False)
 
     async def _ensure(self) -> bool:
-        """The network, and on it the monitor that is wanted now. True: it was started just now."""
+        """Makes the network, and on it the monitor that is wanted now. True: it was started just now."""
         await self._make_network()
         return self._ours and await self._start_monitor()
 

@@ -74,12 +74,12 @@ def volume(site: DockerSite, workspace_id: UUID, name: str, mark: str, disk_byte
 
 
 def of_size(disk_bytes: int | None) -> Payload:
-    """What the engine's own driver calls its project quota."""
+    """The options of a volume of that size: what the engine's own driver calls its project quota."""
     return {"DriverOpts": {"size": str(disk_bytes)}} if disk_bytes else {}
 
 
 def trial_volume(install_id: str, name: str) -> Payload:
-    """Made to find out whether the engine can hold a volume to a size."""
+    """A volume that is made to find out whether the engine can hold a volume to a size."""
     own = {INSTALL_LABEL: install_id, ROLE_LABEL: TRIAL}
     return {"Name": name, "Driver": "local", "Labels": own} | of_size(MIB)
 
@@ -152,13 +152,13 @@ def workspace(site: DockerSite, spec: ContainerSpec, launch: Launch) -> Payload:
 
 
 def key_of(env: Sequence[str]) -> bytes | None:
-    """That of the start, in a container's own description; None in one that was started before there were agents."""
+    """The start's key in a container's own description; None in one that was started before there were agents."""
     found = [value for name, _, value in (line.partition("=") for line in env) if name == KEY_VARIABLE]
     return bytes.fromhex(found[-1]) if found else None
 
 
 def probe(site: DockerSite, spec: ContainerSpec, argv: Sequence[str], agent: str) -> Payload:
-    """A command confined exactly as the workspace's IDE is."""
+    """The container of a command that is confined exactly as the workspace's IDE is."""
     payload = _confined(site, spec, PROBE, agent)
     return {**payload, "Entrypoint": list(argv[:1]), "Cmd": list(argv[1:])}
 
@@ -189,7 +189,7 @@ def _confined(site: DockerSite, spec: ContainerSpec, role: str, agent: str) -> P
 def job(
     site: DockerSite, spec: JobSpec, program: Sequence[str], store: "JobStore", *, volume_is_there: bool
 ) -> Payload:
-    """Without its volume it runs all the same, and says in its own words what it did not find."""
+    """The container of a storage job. Without its volume it runs all the same, and says what it did not find."""
     place = HOME if volume_is_there else f"/volumes/{spec.volume}"
     mounts = [_home(spec.volume)] if volume_is_there else []
     arguments = [spec.kind.value, "--volume", place, "--store", store.url, "--key", spec.key]
@@ -254,7 +254,8 @@ def firewall_helper(site: DockerSite, script: str) -> Payload:
 
 
 def isolation_monitor(site: DockerSite, script: str) -> Payload:
-    """As long as there are workspaces it runs beside them, whether or not anybody leads."""
+    """The container of the isolation monitor: it runs for as long as there are workspaces, whether or not anybody
+    leads."""
     payload = firewall_helper(site, script)
     payload["Labels"][ROLE_LABEL] = MONITOR
     payload["Labels"][SPEC_LABEL] = digest(payload)

@@ -15,7 +15,7 @@ from codehub.ports.runtime import Endpoint
 
 
 async def accepts(endpoint: Endpoint) -> bool:
-    """Does anybody listen there?"""
+    """Does anybody listen at the endpoint?"""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             _, writer = await connect(endpoint)
@@ -26,7 +26,7 @@ async def accepts(endpoint: Endpoint) -> bool:
 
 
 async def connect(endpoint: Endpoint) -> Streams:
-    """The way that everything goes, through the agent, so that nobody else's answer is taken for the IDE's."""
+    """Connects the way that everything goes, through the agent, so that nobody else's answer is taken for the IDE's."""
     if endpoint.inside is None or endpoint.host is None or endpoint.port is None:
         return await asyncio.open_connection(endpoint.host, endpoint.port)
     proven = await dial((endpoint.host, endpoint.port), endpoint.inside.key, endpoint.inside.port)
@@ -48,7 +48,7 @@ class ReadinessProbe:
         self.heard: asyncio.Queue[UUID] = asyncio.Queue()
 
     def watch(self, workspace_id: UUID) -> None:
-        """From now on. One that was started before under that id is watched for no longer."""
+        """Watches for the first answer from now on; a watch for an earlier start of the same workspace ends."""
         before = self._watches.pop(workspace_id, None)
         if before is not None:
             before.cancel()

@@ -85,7 +85,7 @@ class DockerRuntime:
         await self._first_answers.close()
 
     async def identity(self) -> str:
-        """The engine keeps its id beside its volumes."""
+        """The engine's id, which it keeps beside its volumes."""
         return f"docker {(await self.engine.info()).get('ID', '')} {self.site.install_id}"
 
     async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
@@ -116,12 +116,12 @@ class DockerRuntime:
         return await self._inside(workspace_id, PORT)
 
     async def port_endpoint(self, workspace_id: UUID, port: int) -> Endpoint | None:
-        """Wherever it listens inside, on loopback too."""
+        """The endpoint of a port inside the workspace, wherever the program listens there, on loopback too."""
         found = await self._inside(workspace_id, port)
         return found if found is not None and await accepts(found) else None
 
     async def _inside(self, workspace_id: UUID, port: int) -> Endpoint | None:
-        """Address and key are of the same container: both are in one answer of the engine's."""
+        """The agent's address and key. They are of the same container: both are in one answer of the engine's."""
         container = await self.engine.container(container_name(workspace_id))
         if container is None or not container["State"]["Running"]:
             return None
@@ -161,7 +161,8 @@ class DockerRuntime:
         raise VolumeInUse(f"volume {name} is in use; remove the container that has it ({holders})")
 
     async def start_container(self, spec: ContainerSpec) -> Pulling | None:
-        """Made first and looked at only if that fails: most often nothing of that name is there, and the image is."""
+        """Makes the container first and looks only if that fails: most often nothing of that name is there, and the
+        image is."""
         if not await self.owns_volume(spec.workspace_id, spec.volume):
             raise _no_volume(spec.volume)
         await self.isolation.stand()
@@ -213,7 +214,7 @@ class DockerRuntime:
         return ContainerSeen(container["Id"], running, container["Labels"].get(VOLUME_LABEL, ""), detail=detail)
 
     async def _ending(self, container: Mapping[str, Any]) -> str:
-        """Asked once of each: how it ended does not change."""
+        """How the container ended, asked once of each: it does not change."""
         known = self._endings.get(container["Id"])
         if known is not None:
             return known
@@ -235,7 +236,7 @@ class DockerRuntime:
         return labels.get(INSTALL_LABEL) == self.site.install_id and _owner(labels) == workspace_id
 
     async def _kept_by(self, name: str) -> str | None:
-        """None: it is deleted. Else who has it, in the engine's words."""
+        """Deletes the volume: None if it is deleted, else who has it, in the engine's words."""
         with doing(f"volume {name} cannot be deleted"):
             try:
                 await self.engine.delete_volume(name)
@@ -297,7 +298,8 @@ class DockerRuntime:
         return self._pulls.ask(payload["Image"]) or _AGAIN
 
     async def _missed(self, error: DockerError) -> _Tried:
-        """What the engine did not find is there by now, or is made again; whatever else it said has failed."""
+        """Decides what follows a refusal to make a container: it is tried again once a missing network is made or the
+        image is there; whatever else the engine said has failed."""
         words = str(error.message)
         if error.status != NOT_FOUND or not ("network" in words or "No such image" in words):
             raise error
@@ -306,7 +308,7 @@ class DockerRuntime:
         return _AGAIN
 
     async def _there_already(self, spec: ContainerSpec, payload: Payload) -> "str | _Tried":
-        """What has the name: it runs, or it is what somebody who died has made, or it is in the way."""
+        """Judges the container that has the name: it runs, or somebody who died has made it, or it is in the way."""
         present = (await self._listed(WORKSPACE, [spec.workspace_id], container_name)).get(spec.workspace_id)
         if present is None:
             return _AGAIN

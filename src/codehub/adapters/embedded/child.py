@@ -94,7 +94,8 @@ async def stop(process: asyncio.subprocess.Process, home: Home) -> None:
 
 @contextmanager
 def private_stdin(home: Home, text: str) -> Iterator[IO[bytes]]:
-    """Standard input that the server's account may open again by name, and that leaves no name on the disk."""
+    """A file for standard input that the server's account may open again by name, and that leaves no name on the
+    disk."""
     with tempfile.TemporaryFile(dir=home.root) as file:
         file.write(text.encode())
         file.seek(0)

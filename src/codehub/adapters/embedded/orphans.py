@@ -29,7 +29,7 @@ class _Process(NamedTuple):
 
 @asynccontextmanager
 async def nobody_serves(home: Home) -> AsyncIterator[int]:
-    """Yields the lock for the server to inherit; ours is given up at the end."""
+    """Ends orphans and yields the lock for the server to inherit; ours is given up at the end."""
     lock = await _claim(home)
     try:
         yield lock
@@ -62,7 +62,7 @@ def servers_in(home: Home) -> set[int]:
 
 
 def lives_in(home: Home, pid: int) -> bool | None:
-    """None means that the kernel does not let us look."""
+    """Whether the process is a server in this directory; None: the kernel does not let us look."""
     try:
         process = _look(pid)
         if process.name != home.service.process or process.dead:

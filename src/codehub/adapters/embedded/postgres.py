@@ -131,7 +131,8 @@ def _options(home: Home, sockets: Path, *, durable: bool) -> list[str]:
 
 
 def _refuse_strangers(home: Home) -> None:
-    """The lock speaks for our own servers only; somebody may have started one by hand."""
+    """Refuses a directory that a server serves which somebody started by hand: our lock tells of our own servers
+    only."""
     if strangers := servers_in(home):
         raise _stranger(home, min(strangers))
 

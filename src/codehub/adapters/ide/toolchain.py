@@ -1,9 +1,8 @@
-"""Node, npm and the headers for native modules, all inside one wheel; found without importing it.
+"""Node, npm and the headers for native modules, all inside one wheel, found without importing it; and how they are run.
 
-Runs node and what it runs, tied to us: it ends when we are cancelled or killed, and its last words are kept.
-
-It gets the caller's environment, because mirrors, proxies and certificate authorities are named there, without our own
-variables, which hold passwords. npm's cache and logs go where we say: nothing is written outside.
+A program ends when we are cancelled or killed, and the end of its output is kept for error messages. It gets the
+caller's environment, because mirrors, proxies and certificate authorities are named there, without our own variables,
+which hold passwords. npm's cache and logs go where we say: nothing is written outside.
 """
 
 import asyncio
@@ -54,7 +53,7 @@ def of_the_wheel() -> Toolchain:
 
 
 def node_platform() -> str:
-    """As node's packages name their prebuilt parts: linux-x64."""
+    """The platform of this machine as node's packages name their prebuilt parts: linux-x64."""
     machine = platform.machine().lower()
     return f"{sys.platform}-{_ARCHITECTURES.get(machine, machine)}"
 

@@ -1,6 +1,6 @@
 """Twins of every port in memory: for speed, for tests and for the simulation. They pass the same contract suites.
 
-State (a "world") is apart from the view on it, so that two coordinators can look at one world, each through a wire
+State is apart from the stores that read and write it, so that two coordinators can share one state, each over a network
 of its own that can fail, hang, lose answers, deliver late or twice.
 """
 

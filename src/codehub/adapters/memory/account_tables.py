@@ -76,7 +76,7 @@ class AccountTables:
         self.templates.setdefault(ours.name, ours)
 
     async def within(self, epoch: int | None, network: Network, name: str, work: Callable[[], T]) -> T:
-        """A write; with `epoch`, one that the term's end refuses."""
+        """Runs `work` as a write; with `epoch`, one that the end of that term refuses."""
         if epoch is None:
             return await network.call(name, work)
         with self.leadership.shared(epoch) as transaction:

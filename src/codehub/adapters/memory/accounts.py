@@ -1,4 +1,4 @@
-"""People, sessions and tokens in memory."""
+"""Users, sessions, tokens, templates, repeated requests and the audit log in memory."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -1,6 +1,7 @@
-"""Object storage in memory. An object knows whether its `.meta` was written and whether its bytes are still good.
+"""Object storage in memory, and what is inside its archives.
 
-What is inside the archives of the world in memory. One that goes bad while it is read stops giving bytes.
+An object knows whether its `.meta` was written and whether its bytes are still good; an archive that goes bad while it
+is read stops giving bytes.
 """
 
 import asyncio
@@ -69,7 +70,7 @@ class ArchivesState:
     owner: str | None = None
 
     def looks_complete(self, key: str) -> bool:
-        """As far as can be seen without reading it."""
+        """Whether the archive is complete, as far as can be seen without reading it."""
         archive = self.objects.get(key)
         return archive is not None and archive.committed and archive.state is ArchiveState.READABLE
 

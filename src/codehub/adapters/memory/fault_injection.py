@@ -1,6 +1,6 @@
-"""Between a caller and a world in memory: calm, or as bad as a network can be.
+"""The network between a caller and state in memory: calm, or as bad as a network can be.
 
-An effect is a plain function on the world, so it happens at one instant; the wire decides when, how often, and
+An effect is a plain function on the state, so it happens at one instant; the network decides when, how often, and
 whether the caller learns of it.
 """
 

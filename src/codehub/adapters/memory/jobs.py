@@ -1,4 +1,4 @@
-"""Storage jobs in memory: tasks of the world, not of the coordinator that started them, so they outlive it.
+"""Storage jobs in memory: tasks of the shared state, not of the coordinator that started them, so they outlive it.
 
 An archive job reads the volume bit by bit; what is written to the volume meanwhile is torn, as on a real disk.
 """
@@ -200,7 +200,7 @@ class MemoryJobs:
         await self._network.call("jobs.clear", lambda: self.state.end(workspace_id), workspace_id)
 
     async def close(self) -> None:
-        """For tests: no task may outlive its loop."""
+        """Ends all tasks, for tests: none may outlive its loop."""
         tasks = [job.task for job in self.state.jobs.values() if job.task]
         for task in tasks:
             task.cancel()

@@ -55,7 +55,7 @@ class LeadershipState:
                 self.open.remove(transaction)
 
     def take(self, holder: str, now: datetime) -> int | None:
-        """The lock, if it is free or its holder is silent; the new epoch."""
+        """Takes the lock, if it is free or its holder is silent, and returns the new epoch."""
         silent = self.renewed_at is not None and now - self.renewed_at >= DEPOSE_AFTER
         if self.holder is not None and not silent:
             return None
@@ -72,7 +72,7 @@ class LeadershipState:
         self.renewed_at = now
 
     def free(self, epoch: int) -> None:
-        """The holder's session ended."""
+        """Frees the lock because the holder's session ended."""
         if epoch == self.epoch:
             self.holder = None
 

@@ -64,7 +64,7 @@ class RuntimeState:
             listener.put_nowait(workspace_id)
 
     def disturb_isolation(self, message: str, *, holds: bool) -> None:
-        """What isolates workspaces is found out of order. `holds`: and put right at once."""
+        """Reports that what isolates workspaces was found out of order. `holds`: and put right at once."""
         self.not_isolated = "" if holds else message
         for watcher in self.watchers:
             watcher.put_nowait(IsolationReport(message, holds=holds))

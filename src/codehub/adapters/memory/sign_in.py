@@ -128,7 +128,8 @@ class MemorySignInTries(AccountStore):
 
 
 class MemoryPasswords:
-    """`generation`: as if the parameters had changed. `verified`: how often somebody's password was compared."""
+    """Quick hashes of passwords. `generation`: as if the parameters had changed. `verified`: how often a password was
+    compared."""
 
     def __init__(self, generation: int = 1) -> None:
         self.generation = generation
@@ -184,7 +185,7 @@ class MemoryProvider:
         email_verified: bool = True,
         authenticated_at: datetime | None = None,
     ) -> dict[str, str]:
-        """What a person does there; returns the query that the browser is sent back with."""
+        """Does what a person does at the provider; returns the query that the browser is sent back with."""
         query = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
         code = secrets.token_urlsafe(8)
         who = Identified(self.issuer, subject, preferred_username, email, email_verified, authenticated_at)

@@ -39,7 +39,7 @@ class MemoryBus:
     async def subscribe(
         self, channel: str, listening: Callable[[], None] | None = None
     ) -> AsyncIterator[Mapping[str, Any]]:
-        """A None in the queue is a connection that is lost."""
+        """Yields the messages of a channel. A None in the queue is a connection that is lost."""
         listener: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
 
         def join() -> None:

@@ -55,19 +55,19 @@ class ObjectContents:
         self._seconds = answer_seconds
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="contents")
         self._listers = ThreadPoolExecutor(_LISTERS, thread_name_prefix="contents-listing")
-        self.shelf = IndexCache(self._index, index_bytes, _PASSES_AT_ONCE)
+        self.indexes = IndexCache(self._index, index_bytes, _PASSES_AT_ONCE)
 
     async def tree(self, key: str, path: str, start: int = 0, most: int | None = None, *, owner: str = "") -> Listing:
-        index = await self.shelf.get(key, turn=owner)
+        index = await self.indexes.get(key, turn=owner)
         return await asyncio.get_running_loop().run_in_executor(self._listers, _listing, index, path, start, most)
 
     @asynccontextmanager
     async def content(self, key: str, path: str, *, owner: str = "") -> AsyncIterator[Content]:
-        index = await self.shelf.get(key, turn=owner)
+        index = await self.indexes.get(key, turn=owner)
         store, meta = await self._believed(key)
         if meta.sha256 != index.sha256:  # it was found damaged and made again
-            self.shelf.forget(key)
-            index = await self.shelf.get(key, turn=owner)
+            self.indexes.forget(key)
+            index = await self.indexes.get(key, turn=owner)
         number = _found(index, path)
         entry = index.entry(number)
         must_have_bytes(path, entry)
@@ -123,12 +123,12 @@ class ObjectContents:
             return await anext(made)
 
     async def _forgetting(self, key: str, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """What was found damaged is looked at anew when somebody asks again."""
+        """Forgets the index of what was found damaged, so that it is looked at anew when somebody asks again."""
         try:
             async for chunk in chunks:
                 yield chunk
         except BackendError:
-            self.shelf.forget(key)
+            self.indexes.forget(key)
             raise
 
 

@@ -152,7 +152,7 @@ SELECT $1, $2, $3, $4, $5, $6, $7, now, now + make_interval(secs => $8) FROM {_C
 
 
 def _still_good(user_id: str, session_hash: str, token_id: str) -> str:
-    """Who made a ticket may still come in: neither disabled nor signed out, nor is the token revoked."""
+    """Condition: who made a ticket may still come in, neither disabled nor signed out, nor is the token revoked."""
     return f"""
     EXISTS (SELECT FROM users u WHERE u.id = {user_id} AND u.disabled_at IS NULL)
     AND ({session_hash} IS NULL OR EXISTS (SELECT FROM sessions s WHERE s.token_hash = {session_hash}

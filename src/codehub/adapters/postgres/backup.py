@@ -39,7 +39,7 @@ Sink = Callable[[bytes], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`counted`: the column that the database numbers by itself."""
+    """A table that is backed up. `counted`: the column that the database numbers by itself."""
 
     name: str
     columns: tuple[str, ...]
@@ -48,7 +48,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class BackupSnapshot:
-    """What belongs to a backup besides rows."""
+    """What a backup says of its database besides rows."""
 
     schema: str
     epoch: int
@@ -86,14 +86,14 @@ class Copying:
     tables: Sequence[Table]
 
     async def copy(self, table: Table, sink: Sink) -> int:
-        """How many rows."""
+        """Copies a table into `sink` and returns how many rows it has."""
         with explained():
             query = sql.copied(table.name, table.columns)
             return _count(await self.connection.copy_from_query(query, output=sink, timeout=_PATIENCE))
 
 
 async def in_use(database: PostgresDatabase) -> InUse:
-    """Nothing, for a database without our schema."""
+    """How many users and workspaces there are; none in a database without our schema."""
     async with _patient(database, "restore") as connection:
         if await schema_revision(connection) is None:
             return InUse(0, 0)
@@ -142,7 +142,7 @@ class Loading:
             raise BackendError(f"{name}: {rows} rows were promised, {_count(told)} came. Nothing was changed.")
 
     def must_hold(self, wanted: Mapping[str, Sequence[str]]) -> None:
-        """Same tables, same columns: a schema of the same number that somebody changed by hand is another one."""
+        """Refuses other tables or columns: a schema of the same number that somebody changed by hand is another one."""
         if {name: tuple(columns) for name, columns in wanted.items()} != {
             table.name: table.columns for table in self.tables.values()
         }:
@@ -161,7 +161,7 @@ async def _patient(database: PostgresDatabase, name: str) -> AsyncIterator[OwnCo
 
 
 async def _tables(connection: OwnConnection) -> list[Table]:
-    """Those that are backed up, in an order that every reference allows."""
+    """The tables that are backed up, in an order that every reference allows."""
     found = {
         record["name"]: Table(record["name"], tuple(record["columns"]), record["counted"])
         for record in await connection.fetch(sql.TABLES)
@@ -178,5 +178,5 @@ async def _in_use(connection: OwnConnection) -> InUse:
 
 
 def _count(told: str) -> int:
-    """From `COPY 12`."""
+    """The number of rows in an answer such as `COPY 12`."""
     return int(told.rpartition(" ")[2])

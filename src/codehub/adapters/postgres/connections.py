@@ -1,11 +1,9 @@
 """Connections to PostgreSQL: a pool for short transactions, and connections of their own for whoever waits on one.
 
 Every wait has an end. A transaction that its client has left open ends by itself before a rival may lead, so a stalled
-leader cannot keep the epoch's row locked (contract 3: a write of an old term changes nothing).
-
-What asyncpg raises, as the domain's errors: no answer is Unreachable, and then the truth is unknown.
-
-A refused commit and a lost connection look alike from here: an effect behind Unreachable may have happened.
+leader cannot keep the epoch's row locked (contract 3: a write of an old term changes nothing). What asyncpg raises
+becomes one of the domain's errors: no answer is Unreachable, and then the truth is unknown, for a refused commit and a
+lost connection look alike from here.
 """
 
 import re
@@ -104,7 +102,7 @@ class Sessions:
 
     @classmethod
     async def open(cls, url: str, pool_size: int, patience: DatabaseTimeouts) -> "Sessions":
-        """Connects nowhere yet: a database that is down is Unreachable when it is asked."""
+        """Makes the pool, which connects nowhere yet: a database that is down is Unreachable when it is asked."""
         address = plain_address(url)
         with explained():
             pool = await asyncpg.create_pool(
@@ -127,7 +125,7 @@ class Sessions:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Connection]:
-        """Many reads of one moment."""
+        """A transaction in which many reads see the same moment."""
         with explained():
             async with (
                 self._borrowed() as connection,
@@ -156,7 +154,7 @@ class Sessions:
                 return gone
 
     async def own(self, name: str, statement_seconds: float) -> OwnConnection:
-        """A connection outside the pool. The caller closes it."""
+        """A connection outside the pool, which the caller closes."""
         patience = DatabaseTimeouts(self._patience.connect, statement_seconds)
         with explained():
             return await asyncpg.connect(self._url, **_options(patience, f"codehub {name}"))

@@ -34,7 +34,7 @@ class PostgresDatabase:
 
     @classmethod
     async def open(cls, url: str, *, pool_size: int = 10, patience: DatabaseTimeouts | None = None) -> Self:
-        """Connects on first use. Call check_schema before anything else."""
+        """Opens the database, which is connected to on first use. Call check_schema before anything else."""
         return cls(await Sessions.open(url, pool_size, patience or DatabaseTimeouts()))
 
     async def close(self) -> None:
@@ -106,7 +106,7 @@ class PostgresDatabase:
         return PostgresCollectorMarks(self.sessions, epoch)
 
     async def installation_id(self) -> UUID:
-        """Made with the schema: what we label everything with, unless the settings name another."""
+        """The id that was made with the schema: what we label everything with, unless the settings name another."""
         async with self.sessions.reading() as connection:
             found: UUID = await connection.fetchval(sql.INSTALLATION)
             return found

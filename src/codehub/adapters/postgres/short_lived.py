@@ -1,9 +1,8 @@
-"""What lives for minutes: tickets to workspace hosts, sign-ins that are away at a provider, failed tries.
+"""Short-lived secrets: tickets to workspace hosts, visits there, sign-ins that are away at a provider, failed tries,
+and the keys of repeated requests.
 
-Who was let in at a workspace's own host. Asked on every request there, so a look is one statement, and being seen is
-written once in a while.
-
-Requests that were sent before.
+A visit is asked for on every request at a workspace's own host, so a look is one statement, and that its session was
+seen is written once in a while.
 """
 
 import json

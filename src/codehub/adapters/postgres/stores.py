@@ -195,7 +195,7 @@ def _guard(workspace: Workspace) -> tuple[UUID, str, UUID | None]:
 
 
 async def _ours(connection: Connection, workspace: Workspace) -> Workspace:
-    """The row as it stands, ours until commit."""
+    """The row as it stands, locked until commit. Raises Stale if another operation owns it."""
     found = await connection.fetchrow(sql.STILL_OURS, *_guard(workspace))
     if found is None:
         raise Stale(f"workspace {workspace.id} has moved on from {workspace.operation} {workspace.op_id}")
@@ -203,12 +203,13 @@ async def _ours(connection: Connection, workspace: Workspace) -> Workspace:
 
 
 def _with_status(before: Workspace, after: Workspace) -> Workspace:
-    """Only the status side of the difference: what the other side wrote is explained by its own entries."""
+    """`before` with the status side of `after`: what the other side wrote is explained by its own entries."""
     return replace(before, **{name: getattr(after, name) for name in STATUS_FIELDS})
 
 
 def _changed_anywhere(pairs: Collection[tuple[Workspace, Workspace]]) -> list[str]:
-    """The union, in the table's order, so that few different statements are prepared."""
+    """The fields that changed in any of the rows, in the table's order, so that few different statements are
+    prepared."""
     changed = set(chain.from_iterable(rows.changed_fields(STATUS_FIELDS, *pair) for pair in pairs))
     return [name for name in STATUS_FIELDS if name in changed]
 

@@ -1,6 +1,6 @@
-"""What people read, from PostgreSQL.
+"""What people read of workspaces, from PostgreSQL, and the traffic of the front doors.
 
-What passed the front doors, added up by the minute: some 1,440 small rows, however many doors there are.
+Traffic is added up by the minute: some 1,440 small rows for the last day, however many doors there are.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -93,7 +93,7 @@ class PostgresViews:
 
 
 def _pattern(text: str) -> str | None:
-    """`%` and `_` are what somebody typed, not wildcards."""
+    """The text as an ILIKE pattern: `%` and `_` are what somebody typed, not wildcards."""
     escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return f"%{escaped}%" if text else None
 

@@ -13,7 +13,8 @@ from codehub.job.volume import OPEN_DIRECTORY, mounts_below
 
 
 def give(home: Path, uid: int) -> None:
-    """Blocks. No link is followed, and what is mounted inside the home stays as it is. Nothing may run in the home."""
+    """Gives the home to `uid`. Blocks. No link is followed, and what is mounted inside the home stays as it is. Nothing
+    may run in the home."""
     top = os.open(home, OPEN_DIRECTORY)
     try:
         if os.fstat(top).st_uid != uid:
@@ -24,7 +25,7 @@ def give(home: Path, uid: int) -> None:
 
 
 class _Walk:
-    """Down into one directory after the other and up again by `..`: no depth needs more than two descriptors."""
+    """A walk down into one directory after the other and up again by `..`: no depth needs more than two descriptors."""
 
     def __init__(self, top: int, uid: int, mounts: frozenset[bytes]) -> None:
         self._here = os.dup(top)
@@ -54,7 +55,7 @@ class _Walk:
         self._here = there
 
     def _given(self) -> list[bytes]:
-        """All in this directory is given away; the directories among it, which come next."""
+        """Gives away all in this directory, and returns the directories among it, which come next."""
         directories = []
         for name in map(os.fsencode, os.listdir(self._here)):  # noqa: PTH208 - a descriptor
             if self._mounts and b"/".join((*self._path, name)) in self._mounts:

@@ -130,7 +130,7 @@ class ProcessRuntime:
         return "".join(output.splitlines(keepends=True)[-tail:])
 
     async def create_volume(self, workspace_id: UUID, name: str, disk_bytes: int | None = None) -> None:  # noqa: ARG002
-        """A directory cannot be held to a size."""
+        """Makes a home. `disk_bytes` is not kept: a directory cannot be held to a size."""
         with _reported(f"volume {name} cannot be made"):
             await asyncio.to_thread(self.homes.create, workspace_id, name)
 
@@ -157,20 +157,21 @@ class ProcessRuntime:
             await self._containers.end(workspace_id)
 
     async def close(self) -> None:
-        """Workspaces go on; only what we do ourselves ends."""
+        """Ends what we do ourselves; workspaces go on."""
         await asyncio.to_thread(self.homes.trash.close)
 
     async def watch_isolation(self) -> AsyncIterator[IsolationReport]:
-        """A sandbox is a process's own from its start to its end: nobody can take it away meanwhile."""
+        """Never yields: a sandbox is a process's own from its start to its end, and nobody can take it away
+        meanwhile."""
         await asyncio.Event().wait()
         yield IsolationReport("", holds=True)
 
     async def capacity(self) -> Resources:
-        """A process is held to no limit."""
+        """No limits: a process is held to none."""
         return Resources()
 
     async def remove_orphans(self) -> int:
-        """What was left is the trash's, which is emptied by itself."""
+        """Nothing to do: what was left is in the trash, which is emptied by itself."""
         return 0
 
     async def hints(self) -> AsyncIterator[UUID]:
@@ -185,8 +186,8 @@ class ProcessRuntime:
             before = now
 
     async def run_inside(self, spec: ContainerSpec, argv: Sequence[str], seconds: float = 60.0) -> tuple[int, str]:
-        """A command confined exactly as the workspace's IDE is, in a network of its own beside it: its exit code and
-        output."""
+        """Runs a command confined exactly as the workspace's IDE is, in a network of its own beside it: its exit code
+        and output."""
         sockets = self._sockets.directory(spec.workspace_id)
         made = not sockets.is_dir()  # it has one while its IDE runs
         with tempfile.TemporaryDirectory(dir=self._root) as place:
@@ -295,7 +296,7 @@ class ProcessRuntime:
         )
 
     def _make_ready(self, sandbox_tools: SandboxTools, inside: SandboxPaths) -> None:
-        """What lies on the disk is as the workspace's user needs it."""
+        """Makes the files on the disk ready for the workspace's user."""
         write_etc(inside.etc, sandbox_tools, inside.uid)
         if sandbox_tools.setpriv is None:
             return
@@ -381,7 +382,7 @@ def _no_volume(name: str) -> BackendError:
 
 @contextmanager
 def _reported(failure: str) -> Iterator[None]:
-    """The file system's errors are the backend's: a full disk is an ActionFailed that people can read."""
+    """Turns the file system's errors into the backend's: a full disk is an ActionFailed that people can read."""
     try:
         yield
     except OSError as error:

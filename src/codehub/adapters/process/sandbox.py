@@ -56,8 +56,8 @@ _LIBRARY_PATH = "LD_LIBRARY_PATH"
 
 @dataclass(frozen=True, slots=True)
 class SandboxTools:
-    """What this machine lets us put around a workspace. `setpriv` gives it a user id of its own, which only root can do
-    and always does; `slirp4netns` connects a network namespace of its own."""
+    """The programs that this machine lets us isolate a workspace with. `setpriv` gives it a user id of its own, which
+    only root can do and always does; `slirp4netns` connects a network namespace of its own."""
 
     bubblewrap: str
     setpriv: str | None = None
@@ -75,7 +75,7 @@ class SandboxTools:
         return [SANDBOX, *([OWN_USER] if user else []), *([OWN_NETWORK] if connected else [])]
 
     def uid(self, workspace_id: UUID) -> int:
-        """The same for the whole life of a workspace; another's for every other workspace, but for rare chance."""
+        """The user id of a workspace for its whole life, which no other workspace has, but for rare chance."""
         return os.getuid() if self.setpriv is None else FIRST_UID + workspace_id.int % UIDS
 
 
@@ -97,7 +97,7 @@ class SandboxPaths:
 
 
 def find_sandbox_tools(*, own_network: bool = True) -> SandboxTools | None:
-    """Blocks. A program's being there proves nothing: many machines forbid what it needs, so each is tried."""
+    """Tries which programs work. Blocks. A program's being there proves nothing: many machines forbid what it needs."""
     bubblewrap = shutil.which("bwrap")
     setpriv = shutil.which("setpriv") if os.geteuid() == 0 else None
     if bubblewrap is None or (os.geteuid() == 0 and setpriv is None):
@@ -144,7 +144,7 @@ def sandboxed(sandbox_tools: SandboxTools, argv: Sequence[str], inside: SandboxP
 
 
 def write_etc(directory: Path, sandbox_tools: SandboxTools, uid: int) -> None:
-    """The files of `/etc` that differ from this machine's: who lives inside, and which name server there is."""
+    """Writes the files of `/etc` that differ from this machine's: who lives inside, and which name server there is."""
     directory.mkdir(mode=0o755, exist_ok=True)
     gid = uid if sandbox_tools.setpriv else os.getgid()
     shell = shutil.which("bash") or "/bin/sh"
@@ -186,7 +186,8 @@ def _entered(sandbox_tools: SandboxTools, uid: int, ways_in: Path, library_path:
 
 
 def _as_user(sandbox_tools: SandboxTools, uid: int) -> list[str]:
-    """From inside: bubblewrap itself must be root to show directories that nobody else may enter."""
+    """The words that change the user, from inside: bubblewrap itself must be root to show directories that nobody else
+    may enter."""
     if sandbox_tools.setpriv is None:
         return []
     ids = [f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]
@@ -219,14 +220,15 @@ def _name_servers(written: Path, ours: Path) -> Iterator[str]:
 
 
 def _parted(readable: Iterable[Path], hidden: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """What may lie around the hidden directories, and what lies within."""
+    """The readable paths that lie around the hidden directories, and those that lie within."""
     paths = list(readable)
     within = [path for path in paths if any(place in path.parents for place in hidden)]
     return [path for path in paths if path not in within], within
 
 
 def _way_to(path: Path) -> tuple[str, ...]:
-    """By itself bubblewrap lets only its own user pass the directories that it makes on the way."""
+    """Makes the parent of `path` passable: by itself bubblewrap lets only its own user pass the directories that it
+    makes."""
     return () if path.parent == Path("/") else ("--perms", "0755", "--dir", str(path.parent))
 
 

@@ -77,8 +77,8 @@ Listeners = Mapping[str, frozenset[int]]
 
 
 def own_address(root: int, port: int) -> str | None:
-    """`root`: the pid whose descendants are the tree. None if nobody of it listens on loopback or on every address, or
-    if somebody else does too."""
+    """The loopback address behind which the port is one tree's alone. `root`: the pid whose descendants are the tree.
+    None if nobody of it listens on loopback or on every address, or if somebody else does too."""
     listeners = _listeners(port, _OUR_NETWORK)
     choices = list(_choices(listeners, _OUR_NETWORK))
     if not choices:
@@ -88,8 +88,8 @@ def own_address(root: int, port: int) -> str | None:
 
 
 def address_inside(ways_in: Path, port: int) -> str | None:
-    """The same in a network of the workspace's own, where every listener is the workspace's. `ways_in`: where a process
-    of that network hands out sockets of it."""
+    """The loopback address of the port in a network of the workspace's own, where every listener is the workspace's.
+    `ways_in`: where a process of that network hands out sockets of it."""
     try:
         pid = _served_by(ways_in)
     except OSError:
@@ -112,7 +112,7 @@ def _served_by(path: Path) -> int:
 
 
 def _choices(listeners: Listeners, network: str) -> Iterator[tuple[str, frozenset[int]]]:
-    """Where to connect to, the likeliest first, each with all who might accept: an exact address wins over every
+    """Yields where to connect to, the likeliest first, each with all who might accept: an exact address wins over every
     address, and one for IPv6 may take IPv4 too."""
 
     def at(*addresses: str) -> frozenset[int]:
@@ -144,7 +144,7 @@ def _listeners(port: int, network: str) -> Listeners:
 
 
 def _readable(shown: bytes) -> str:
-    """The kernel shows the words of an address as numbers of this machine."""
+    """An address as people write it: the kernel shows its words as numbers in this machine's byte order."""
     words = [int(shown[at : at + 8], 16) for at in range(0, len(shown), 8)]
     address = ip_address(struct.pack(f"={len(words)}I", *words))
     mapped = getattr(address, "ipv4_mapped", None)
@@ -190,7 +190,7 @@ def _tree(root: int) -> Iterator[int]:
 
 
 def _children(pid: int) -> Iterator[int]:
-    """Each belongs to the thread that made it."""
+    """Yields the children of all threads of a process: each belongs to the thread that made it."""
     with suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - as above
             with suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb") as file:  # noqa: PTH123

@@ -35,7 +35,7 @@ _TIMES = {
 }
 
 
-class Directory(Protocol):
+class AccountStores(Protocol):
     def accounts(self) -> Accounts: ...
 
     def sign_in_tries(self) -> SignInTries: ...
@@ -56,13 +56,13 @@ class Directory(Protocol):
 class Later:
     """Lets time pass: a clock in memory is turned; in PostgreSQL, whose clock is the machine's, the rows grow older."""
 
-    def __init__(self, directory: MemoryAccountDatabase | PostgresDatabase, url: str = "") -> None:
-        self._directory = directory
+    def __init__(self, stores: MemoryAccountDatabase | PostgresDatabase, url: str = "") -> None:
+        self._stores = stores
         self._url = url
 
     async def __call__(self, seconds: float) -> None:
-        if isinstance(self._directory, MemoryAccountDatabase):
-            state, before = self._directory.state, self._directory.state.now
+        if isinstance(self._stores, MemoryAccountDatabase):
+            state, before = self._stores.state, self._stores.state.now
 
             def turned() -> datetime:
                 return before() + timedelta(seconds=seconds)
@@ -79,6 +79,6 @@ class Later:
 
 
 async def person(
-    directory: Directory, username: str = "ann", role: Role = Role.USER, password_hash: str | None = "stored"
+    stores: AccountStores, username: str = "ann", role: Role = Role.USER, password_hash: str | None = "stored"
 ) -> User:
-    return await directory.accounts().create_user(NewUser(uuid4(), username, role, password_hash), ROOT)
+    return await stores.accounts().create_user(NewUser(uuid4(), username, role, password_hash), ROOT)
