@@ -24,7 +24,7 @@ from typing import IO, Any
 import zstandard
 
 from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch
-from codehub.adapters.postgres.backup import LEFT_OUT, InUse, in_use, moment, replacing
+from codehub.adapters.postgres.backup import LEFT_OUT, InUse, in_use, replacing, snapshot
 from codehub.adapters.postgres.schema import check_schema, migrate, schema_head
 from codehub.domain.errors import Refused
 
@@ -242,8 +242,8 @@ async def back_up(
         settings = part_file(SETTINGS)
         await settings.write(_as_lines(environment).encode())
         parts.append(settings.part())
-        async with moment(database) as copying:
-            created_at, found = datetime.now(UTC), copying.moment
+        async with snapshot(database) as copying:
+            created_at, found = datetime.now(UTC), copying.snapshot
             for table in copying.tables:
                 part = part_file(f"tables/{table.name}.copy")
                 rows = await copying.copy(table, part.write)

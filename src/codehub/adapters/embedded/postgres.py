@@ -83,7 +83,7 @@ async def _prepare_cluster(home: Home, programs: Path, *, lock: int, durable: bo
             save_password(home, password)
         await _make_cluster(home, programs, password, lock=lock, durable=durable)
     require_owner(home.data, home.account)
-    _refuse_strangers(home)
+    _refuse_foreign_server(home)
     if password is None:
         password = new_password()
         await _change_password(home, programs, password, lock=lock)
@@ -130,11 +130,11 @@ def _options(home: Home, sockets: Path, *, durable: bool) -> list[str]:
     return ["-D", _HERE, *(word for name, value in settings.items() for word in ("-c", f"{name}={value}"))]
 
 
-def _refuse_strangers(home: Home) -> None:
+def _refuse_foreign_server(home: Home) -> None:
     """Refuses a directory that a server serves which somebody started by hand: our lock tells of our own servers
     only."""
-    if strangers := servers_in(home):
-        raise _stranger(home, min(strangers))
+    if foreign := servers_in(home):
+        raise _foreign_server(home, min(foreign))
 
 
 def _clear_traces(home: Home, sockets: Path) -> None:
@@ -143,13 +143,13 @@ def _clear_traces(home: Home, sockets: Path) -> None:
     pid = _first_number(pid_file)
     if pid is not None and Path("/proc", str(pid)).exists():
         if lives_in(home, pid) is not False:
-            raise _stranger(home, pid)
+            raise _foreign_server(home, pid)
         pid_file.unlink()
     (sockets / _SOCKET).unlink(missing_ok=True)
     (sockets / f"{_SOCKET}.lock").unlink(missing_ok=True)
 
 
-def _stranger(home: Home, pid: int) -> EmbeddedError:
+def _foreign_server(home: Home, pid: int) -> EmbeddedError:
     return EmbeddedError(f"a PostgreSQL that we did not start, process {pid}, serves {home.data}: stop it first")
 
 

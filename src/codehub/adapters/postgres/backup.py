@@ -65,7 +65,7 @@ class InUse:
 
 
 @asynccontextmanager
-async def moment(database: PostgresDatabase) -> "AsyncIterator[Copying]":
+async def snapshot(database: PostgresDatabase) -> "AsyncIterator[Copying]":
     """One snapshot, for as long as the context lasts."""
     async with (
         _patient(database, "backup") as connection,
@@ -82,7 +82,7 @@ async def moment(database: PostgresDatabase) -> "AsyncIterator[Copying]":
 @dataclass(frozen=True, slots=True)
 class Copying:
     connection: OwnConnection
-    moment: BackupSnapshot
+    snapshot: BackupSnapshot
     tables: Sequence[Table]
 
     async def copy(self, table: Table, sink: Sink) -> int:
