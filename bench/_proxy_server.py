@@ -14,10 +14,10 @@ from uuid import UUID, uuid4
 import uvloop
 
 from codehub.adapters.memory import (
+    MemoryAccountDatabase,
     MemoryActivity,
     MemoryBus,
     MemoryDatabase,
-    MemoryDirectory,
     MemoryPasswords,
     MemoryRuntime,
 )
@@ -57,7 +57,7 @@ class Town:
 
     def __init__(self) -> None:
         self.database, self.bus = MemoryDatabase(), MemoryBus()
-        self.people = MemoryDirectory(self.database.world.people)
+        self.people = MemoryAccountDatabase(self.database.state.people)
         accounts, audit = self.people.accounts(), self.people.audit()
         tries, announcements = self.people.sign_in_tries(), Revocations(self.bus)
         identity = Identity(accounts, tries, audit, MemoryPasswords(), announcements, RandomIds())
@@ -83,7 +83,7 @@ class Town:
             updated_at=now,
             phase_changed_at=now,
         )
-        self.database.world.put(None, row, "bench", "")
+        self.database.state.put(None, row, "bench", "")
         ticket = await self.entrance.ticket(Visitor(user, caller.session_id), name, None)
         entered = await self.entrance.enter(ticket)
         assert entered is not None
@@ -95,7 +95,7 @@ class Town:
             views=self.database.views(),
             runtime=OneUpstream(ide or Endpoint(host="127.0.0.1", port=upstream)),
             bus=self.bus,
-            activity=MemoryActivity(self.bus.world),
+            activity=MemoryActivity(self.bus.state),
             traffic=self.database.traffic(),
             clock=SystemClock(),
             addresses=Addresses("http://{slug}.localhost:8000/"),

@@ -20,17 +20,17 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import asyncpg
-from sqlalchemy import make_url
 
 from bench._fleet import Fleet, insert, pending
 from codehub.adapters.embedded import embedded_postgres, embedded_redis
 from codehub.adapters.memory import MemoryArchives, MemoryJobs, MemoryNotifier, MemoryRuntime, Network
 from codehub.adapters.postgres import PostgresDatabase
 from codehub.adapters.postgres.connections import plain_address
-from codehub.adapters.postgres.migration import migrate
+from codehub.adapters.postgres.schema import migrate
 from codehub.adapters.redis import RedisConnection
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.coordinator.observer import PassReport
@@ -128,7 +128,7 @@ class Servers:
         name = f"bench_{next(self._number)}"
         async with connected(self.postgres_url) as connection:
             await connection.execute(f"CREATE DATABASE {name}")
-        url = make_url(self.postgres_url).set(database=name).render_as_string(hide_password=False)
+        url = urlsplit(self.postgres_url)._replace(path=f"/{name}").geturl()
         await migrate(url)
         return url
 
@@ -144,7 +144,7 @@ class Servers:
                 specs=database.specs(),
                 collector=database.collector(),
                 marks=database.marks,
-                worlds=database.worlds(),
+                worlds=database.backend_identities(),
                 install="bench",
                 feed=database.changes(),
                 bus=redis.bus(),
@@ -296,7 +296,7 @@ async def measure_wishes(servers: Servers, what: str, wishes: int, rate: float |
         await insert(connection, list(pending(wishes)))
         if rate is None:
             await wish(url, 0)
-        async with servers.outside(url, MemoryRuntime(wire=effects), MemoryArchives()) as outside:
+        async with servers.outside(url, MemoryRuntime(network=effects), MemoryArchives()) as outside:
             coordinator = Coordinator("bench", outside, Tuning())
             began, cpu = time.time(), time.process_time()
             running = asyncio.create_task(coordinator.run())

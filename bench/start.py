@@ -241,7 +241,7 @@ async def _sweep(runtime: DockerRuntime, bare_names: set[str]) -> None:
             await runtime.delete_volume(key, name)
     for kind in (("rm", "--force"), ("volume", "rm", "--force")):
         await _docker(*kind, *bare_names, check=False)  # most are gone already
-    await runtime.walls.take_down()
+    await runtime.isolation.take_down()
 
 
 def show(rows: Sequence[Row]) -> None:

@@ -8,7 +8,6 @@ import json
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -30,7 +29,8 @@ from codehub.domain.identity import ALL_SCOPES, Caller, Role
 from codehub.ports.accounts import NewUser
 from codehub.ports.stores import Actor
 from codehub.settings import load_settings
-from tests.contracts import toy_ide
+from tests.contracts import fake_ide
+from tests.real_services import free_port
 
 CODEHUB = Path(sys.executable).with_name("codehub")
 PATIENCE = 60.0
@@ -100,7 +100,7 @@ class RealSite:
             "CODEHUB_DATABASE_URL": self.database_url,
             "CODEHUB_REDIS_URL": self.redis_url,
             "CODEHUB_DATA_DIR": str(self.directory),
-            "CODEHUB_IDE_COMMAND": shlex.join([sys.executable, toy_ide.__file__, "{socket}"]),
+            "CODEHUB_IDE_COMMAND": shlex.join([sys.executable, fake_ide.__file__, "{socket}"]),
             "CODEHUB_LOG_FORMAT": "json",
             "COORDINATOR_ACTIVE_INTERVAL": "0.25",
             "COORDINATOR_IDLE_INTERVAL": "2",
@@ -115,7 +115,7 @@ class RealSite:
         _, secret = await self.parts.tokens.create(caller, "test", scopes)
         return user.id, {"authorization": f"Bearer {secret}"}
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         return "\n".join(
             f"── {process.log.name} ──\n" + "\n".join(process.log.read_text().splitlines()[-30:])
             for process in self.processes
@@ -137,7 +137,7 @@ async def real_site(database_url: str, redis_url: str, **settings: str) -> Async
         directory = Path(name)
         (directory / "bin").mkdir()
         (directory / "bin" / "bwrap").symlink_to("/bin/false")
-        command = shlex.join([sys.executable, toy_ide.__file__, "{socket}"])
+        command = shlex.join([sys.executable, fake_ide.__file__, "{socket}"])
         given = load_settings(database_url=database_url, redis_url=redis_url, data_dir=directory, ide_command=command)
         contents = ObjectContents(archive_url(given))
         async with open_services(given) as services:
@@ -145,17 +145,11 @@ async def real_site(database_url: str, redis_url: str, **settings: str) -> Async
             try:
                 yield site
             except BaseException:
-                print(site.last_words())
+                print(site.log_tail())
                 raise
             finally:
                 await site.close()
                 contents.close()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 class Events:

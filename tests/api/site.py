@@ -13,11 +13,11 @@ import httpx
 from fastapi import FastAPI
 
 from codehub.adapters.memory import (
+    MemoryAccountDatabase,
     MemoryArchives,
     MemoryBus,
     MemoryContents,
     MemoryDatabase,
-    MemoryDirectory,
     MemoryPasswords,
     MemoryRuntime,
     Network,
@@ -55,13 +55,17 @@ class Worlds:
     bus: MemoryBus
     archives: MemoryArchives
     runtime: MemoryRuntime
-    wire: Network
+    network: Network
 
     @classmethod
-    def fresh(cls, wire: Network | None = None) -> "Worlds":
-        wire = wire or Network()
+    def fresh(cls, network: Network | None = None) -> "Worlds":
+        network = network or Network()
         return cls(
-            MemoryDatabase(wire=wire), MemoryBus(wire=wire), MemoryArchives(wire=wire), MemoryRuntime(wire=wire), wire
+            MemoryDatabase(network=network),
+            MemoryBus(network=network),
+            MemoryArchives(network=network),
+            MemoryRuntime(network=network),
+            network,
         )
 
 
@@ -71,7 +75,7 @@ async def reported(survey: Survey) -> dict[str, Any]:
 
 def parts_on(worlds: Worlds, limits: RunningLimits | None = None, site: SiteInfo | None = None) -> ApiParts:
     database, bus, ids = worlds.database, worlds.bus, RandomIds()
-    people = MemoryDirectory(database.world.people, worlds.wire)
+    people = MemoryAccountDatabase(database.state.people, worlds.network)
     accounts, passwords, announcements = people.accounts(), MemoryPasswords(), Revocations(bus)
     limits = limits or RunningLimits()
     wishes, views = WorkspaceCommands(database.specs(), limits), database.views()
@@ -86,7 +90,7 @@ def parts_on(worlds: Worlds, limits: RunningLimits | None = None, site: SiteInfo
         lifecycles=Lifecycles(database.specs(), views, IdlePolicy()),
         slots=RunningSlots(views, limits),
         views=views,
-        contents=MemoryContents(worlds.archives.world, worlds.wire),
+        contents=MemoryContents(worlds.archives.state, worlds.network),
         templates=people.templates(),
         tickets=people.tickets(),
         audit=people.audit(),
@@ -132,7 +136,7 @@ class MemorySite:
 
     @property
     def rows(self) -> dict[UUID, Workspace]:
-        return self.worlds.database.world.rows
+        return self.worlds.database.state.rows
 
     def client(self, **headers: str) -> httpx.AsyncClient:
         client = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url=ORIGIN, headers=headers)
@@ -143,7 +147,7 @@ class MemorySite:
         self, name: str, role: Role = Role.USER, scopes: frozenset[Scope] | None = None, **more: Any
     ) -> Person:
         """Joined, or, if already here, once more with another token."""
-        known = next((user for user in self.worlds.database.world.people.users.values() if user.username == name), None)
+        known = next((user for user in self.worlds.database.state.people.users.values() if user.username == name), None)
         stored = await self.parts.identity.passwords.hash(PASSWORD)
         user = known or await self.parts.identity.accounts.create_user(
             NewUser(uuid4(), name, role, stored, **more), Actor("test")
@@ -164,7 +168,7 @@ class MemorySite:
 
     def controller_writes(self, workspace_id: UUID | str, **fields: Any) -> Workspace:
         row = self.rows[UUID(str(workspace_id))]
-        return self.worlds.database.world.put(row, replace(row, **fields), "controller", "test")
+        return self.worlds.database.state.put(row, replace(row, **fields), "controller", "test")
 
     async def close(self) -> None:
         await self.app.state.hub.close()

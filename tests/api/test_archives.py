@@ -37,13 +37,13 @@ async def point(site: MemorySite, ann: Person) -> str:
     made = await ann.create(desired_state="PENDING")
     workspace_id, now = UUID(made["id"]), datetime.now(UTC)
     key = f"{workspace_id}/{OP_ID}/home.tar.zst"
-    site.worlds.database.world.points[workspace_id] = [RestorePoint(workspace_id, OP_ID, key, 1, 1, "0" * 64, now, now)]
+    site.worlds.database.state.points[workspace_id] = [RestorePoint(workspace_id, OP_ID, key, 1, 1, "0" * 64, now, now)]
     entries = {name: StoredEntry(EntryKind.FILE, content) for name, content in HOME.items()}
     entries[b"project"] = StoredEntry(EntryKind.FOLDER)
     entries[b"link"] = StoredEntry(EntryKind.LINK, target=b"/etc/passwd")
     stored = StoredArchive((), now, committed=True)
     stored.home = entries
-    site.worlds.archives.world.objects[key] = stored
+    site.worlds.archives.state.objects[key] = stored
     return f"/api/v1/workspaces/{workspace_id}/archives/{OP_ID}"
 
 
@@ -211,7 +211,7 @@ async def test_a_point_of_another_workspace_is_not_there(
 
 
 async def test_a_damaged_archive_is_said_and_not_our_fault(site: MemorySite, ann: Person, point: str) -> None:
-    for stored in site.worlds.archives.world.objects.values():
+    for stored in site.worlds.archives.state.objects.values():
         stored.state = ArchiveState.CORRUPTED
     got = await ann.http.get(f"{point}/tree")
     assert (got.status_code, got.json()["code"]) == (502, "backend_failed")

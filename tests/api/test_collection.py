@@ -19,7 +19,7 @@ async def test_an_admin_asks_the_leader_for_a_run_over_the_named_checks(site: Me
     await marks.finish(pending.id, {"swept": [{}, {}], "refusals": [refusal]})
     done = (await admin.http.get(run)).json()
     assert (done["is_done"], done["swept"], done["refusals"]) == (True, 2, [refusal])
-    [told] = [entry for entry in site.worlds.database.world.people.audit if entry.action == AuditAction.COLLECT_GARBAGE]
+    [told] = [entry for entry in site.worlds.database.state.people.audit if entry.action == AuditAction.COLLECT_GARBAGE]
     assert (told.actor, told.details) == ("root", {"waived": ["too-many", "restored"]})
     await term.resign()
 

@@ -74,7 +74,7 @@ class Reader:
 @pytest.fixture
 def large(site: MemorySite, point: str) -> str:
     """The address of a file of Ann's."""
-    for stored in site.worlds.archives.world.objects.values():
+    for stored in site.worlds.archives.state.objects.values():
         stored.home = {b"large": StoredEntry(EntryKind.FILE, b"x" * SIZE)}
     return f"{point}/content?path=large"
 
@@ -136,7 +136,7 @@ async def test_an_end_that_nobody_told_is_found_all_the_same(
     monkeypatch.setattr(access_watch, "RECHECK_SECONDS", 0.05)
     reader = Reader(site, large, with_token(await site.person("ann", scopes=frozenset({Scope.READ}))))
     await reader.begun()
-    site.worlds.database.world.people.tokens.clear()
+    site.worlds.database.state.people.tokens.clear()
     await reader.broken()
 
 

@@ -120,8 +120,8 @@ async def listening(site: MemorySite, person: Person, query: str = "") -> AsyncI
 @asynccontextmanager
 async def told(site: MemorySite) -> AsyncIterator[None]:
     """The coordinator's half: what the database tells becomes messages."""
-    world = site.worlds.database
-    listener = EventListener(world.changes(), site.worlds.bus, lambda _: None, lambda: None, Metrics())
+    state = site.worlds.database
+    listener = EventListener(state.changes(), site.worlds.bus, lambda _: None, lambda: None, Metrics())
     task = asyncio.ensure_future(listener.run())
     await asyncio.sleep(0)
     try:
@@ -231,7 +231,7 @@ async def test_a_heartbeat_comes_by_itself() -> None:
 async def test_a_lost_bus_is_made_good_by_a_snapshot(site: MemorySite, ann: Person) -> None:
     async with told(site), listening(site, ann) as stream:
         await stream.until("snapshot")
-        site.worlds.bus.world.sever()
+        site.worlds.bus.state.sever()
         missed = await ann.create()
         names = {one["id"] for one in (await stream.until("snapshot"))["workspaces"]}
         assert missed["id"] in names
@@ -243,7 +243,7 @@ async def test_one_lost_subscription_is_made_good_by_itself(site: MemorySite, an
     """Only this person's: nobody else tells the topic that something was missed."""
     async with listening(site, ann) as stream:
         await stream.until("snapshot")
-        [subscription] = site.worlds.bus.world.listeners[f"codehub:sse:{ann.id}"]
+        [subscription] = site.worlds.bus.state.listeners[f"codehub:sse:{ann.id}"]
         subscription.put_nowait(None)
         missed = await ann.create()
         names = {one["id"] for one in (await stream.until("snapshot"))["workspaces"]}
@@ -340,7 +340,7 @@ async def test_an_end_that_nobody_told_is_found_all_the_same(
     reader = await site.person("ann", scopes=frozenset({Scope.READ}))
     async with listening(site, reader) as stream:
         await stream.until("snapshot")
-        site.worlds.database.world.people.tokens.clear()
+        site.worlds.database.state.people.tokens.clear()
         await stream.ended()
 
 
@@ -379,7 +379,7 @@ async def test_many_listeners_are_one_subscription_and_one_read(site: MemorySite
         await context.__aenter__()
     for listener in listeners:
         assert (await listener.all_waiting())[0].name == "snapshot"
-    assert len(site.worlds.bus.world.listeners[f"codehub:sse:{ann.id}"]) == 1
+    assert len(site.worlds.bus.state.listeners[f"codehub:sse:{ann.id}"]) == 1
     site.controller_writes(made["id"], memo="x")
     await site.worlds.bus.publish(f"codehub:sse:{ann.id}", {"type": "updated", "id": made["id"]})
     for listener in listeners:
@@ -389,7 +389,7 @@ async def test_many_listeners_are_one_subscription_and_one_read(site: MemorySite
     assert views.reads == 1
     for context in contexts:
         await context.__aexit__(None, None, None)
-    assert site.worlds.bus.world.listeners[f"codehub:sse:{ann.id}"] == []
+    assert site.worlds.bus.state.listeners[f"codehub:sse:{ann.id}"] == []
     await hub.close()
 
 

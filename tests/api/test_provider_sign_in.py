@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
-from codehub.adapters.memory import MemoryDirectory, MemoryProvider
+from codehub.adapters.memory import MemoryAccountDatabase, MemoryProvider
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.usecases.oidc import Oidc
 from tests.api.site import MemorySite
@@ -17,7 +17,7 @@ START, BACK = "/api/v1/session/oidc", "/api/v1/session/oidc/callback"
 @pytest.fixture
 def provider(site: MemorySite) -> MemoryProvider:
     provider = MemoryProvider()
-    attempts = MemoryDirectory(site.worlds.database.world.people).provider_sign_ins()
+    attempts = MemoryAccountDatabase(site.worlds.database.state.people).provider_sign_ins()
     site.parts = replace(site.parts, oidc=Oidc(provider, attempts, site.parts.identity))
     site.app.state.parts = site.parts
     return provider

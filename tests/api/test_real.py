@@ -15,11 +15,10 @@ import httpx
 import pytest
 
 from codehub.adapters.embedded import EmbeddedServer, embedded_postgres, embedded_redis
-from codehub.adapters.postgres.migration import migrate
+from codehub.adapters.postgres.schema import migrate
 from codehub.domain.identity import Role
 from tests.api.real_site import Events, RealSite, real_site
 from tests.contracts.patience import eventually
-from tests.real_services import plain_dsn
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
@@ -44,7 +43,7 @@ async def site(fresh_database: str, fresh_redis: str) -> AsyncIterator[RealSite]
 async def watched(database_url: str) -> AsyncIterator[list[int]]:
     """How many slots were held, looked at all the time from the side."""
     seen: list[int] = []
-    connection = await asyncpg.connect(plain_dsn(database_url))
+    connection = await asyncpg.connect(database_url)
 
     async def look() -> None:
         while True:

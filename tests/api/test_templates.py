@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from codehub.adapters.memory.fault_injection import Fault, FaultyNetwork, Mishap
+from codehub.adapters.memory.fault_injection import Fault, FaultKind, FaultyNetwork
 from codehub.adapters.system import SystemClock
 from codehub.domain.identity import Role
 from codehub.ports.runtime import Resources
@@ -24,7 +24,7 @@ from tests.api.site import MemorySite, Person, Worlds, memory_site
 async def test_one_that_nothing_could_start_from_is_refused(
     body: dict[str, Any], field: str, site: MemorySite, admin: Person
 ) -> None:
-    site.worlds.runtime.world.capacity = Resources(cpu=4, memory_bytes=8 << 30)
+    site.worlds.runtime.state.capacity = Resources(cpu=4, memory_bytes=8 << 30)
     answer = await admin.http.put("/api/v1/admin/templates/big", json=body)
     assert answer.status_code == 422, answer.text
     assert [error["field"] for error in answer.json()["errors"]] == [field]
@@ -34,8 +34,8 @@ async def test_one_that_nothing_could_start_from_is_refused(
 
 
 async def test_while_the_engine_is_silent_only_what_needs_it_is_refused() -> None:
-    wire = FaultyNetwork(SystemClock(), lambda name: Fault(Mishap.FAIL) if name == "runtime.capacity" else None)
-    async with memory_site(Worlds.fresh(wire)) as site:
+    network = FaultyNetwork(SystemClock(), lambda name: Fault(FaultKind.FAIL) if name == "runtime.capacity" else None)
+    async with memory_site(Worlds.fresh(network)) as site:
         admin = await site.person("root", Role.ADMIN)
         assert (await admin.http.put("/api/v1/admin/templates/big", json={"cpu": 1})).status_code == 503
         assert (await admin.http.put("/api/v1/admin/templates/big", json={"env": {"A": "1"}})).status_code == 200

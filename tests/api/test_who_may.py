@@ -113,8 +113,8 @@ async def scene(site: MemorySite, ann: Person) -> Scene:
     made = await ann.create()
     row = site.controller_writes(made["id"], phase=Phase.RUNNING)
     now, key = datetime.now(UTC), f"{row.id}/{OP_ID}/home.tar.zst"
-    site.worlds.database.world.points[row.id] = [RestorePoint(row.id, OP_ID, key, 1, 1, "0" * 64, now, now)]
-    site.worlds.archives.world.objects[key] = StoredArchive((), now, committed=True)
+    site.worlds.database.state.points[row.id] = [RestorePoint(row.id, OP_ID, key, 1, 1, "0" * 64, now, now)]
+    site.worlds.archives.state.objects[key] = StoredArchive((), now, committed=True)
     return Scene(site, ann, made["id"])
 
 

@@ -429,7 +429,7 @@ async def test_a_crash_between_claim_and_answer_is_made_good(site: MemorySite, a
     """The row was made and the process died before it answered: the second try finds that row."""
     send: dict[str, Any] = {"json": {"name": "demo"}, "headers": {"idempotency-key": "k-1"}}
     first = await ann.http.post("/api/v1/workspaces", **send)
-    for stored in site.worlds.database.world.people.keys.values():
+    for stored in site.worlds.database.state.people.keys.values():
         stored.response = None
     again = await ann.http.post("/api/v1/workspaces", **send)
     assert (again.status_code, again.json()["id"]) == (201, first.json()["id"])

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from codehub.adapters.postgres.migration import migrate
+from codehub.adapters.postgres.schema import migrate
 from tests.browser.axe import axe_source
 from tests.browser.hub import Hub, Visitor, chromium, running_hub
 from tests.browser.stage import Stage, staged

@@ -111,14 +111,14 @@ async def play(stage: Stage) -> Cast:
         stage.put(owner, f"service-{number + 1}", (Phase.RUNNING, Phase.STANDBY, Phase.ARCHIVED)[number])
     for days, size in ((0.6, 1_420_000_000), (2.2, 318_000_000)):
         key, at = archive_key("", archived.id, uuid4()), stage.ago(days=days)
-        stage.worlds.archives.world.unfinished[key] = StoredObject(key, size, at)
+        stage.worlds.archives.state.unfinished[key] = StoredObject(key, size, at)
     return Cast(running.id, broken, archived.id, point)
 
 
 def _busy_day(stage: Stage) -> None:
     """Office hours, as a ledger remembers them."""
     random = Random(7)
-    ledger = stage.worlds.database.world.ledger
+    ledger = stage.worlds.database.state.ledger
     for _ in range(46):
         key, began = uuid4(), random.triangular(2, 15, 9) * 60
         took, lasted = random.triangular(2, 14, 3), random.uniform(20, 110)
@@ -136,7 +136,7 @@ def _busy_day(stage: Stage) -> None:
         busy = max(0.04, 1 - abs(minute / 60 - 8) / 6)
         swing = swing if minute % 15 else random.uniform(0.8, 1.15)
         sockets = 60 * 14 * busy * swing
-        stage.worlds.database.world.traffic[at] = Minute(at, int(900 * busy * random.uniform(0.6, 1.3)), sockets)
+        stage.worlds.database.state.traffic[at] = Minute(at, int(900 * busy * random.uniform(0.6, 1.3)), sockets)
     other = stage.put("chris", "paper", Phase.ARCHIVED, created_at=stage.ago(days=60))
     for hours in (3, 4.5, 6, 7, 7.5, 9, 11, 14):
         stage.point(other, hours / 24, int(random.uniform(2e8, 3e9)), 4_000)

@@ -119,20 +119,20 @@ class Stage:
                 **fields,
             },
         )
-        runtime = self.worlds.runtime.world
+        runtime = self.worlds.runtime.state
         if row.home_store_key is not None:
             runtime.volumes[row.home_store_key] = Volume(key)
             if container:
                 runtime.containers[key] = Container("c-1", row.home_store_key)
-        return self.worlds.database.world.put(None, row, "controller", "test")
+        return self.worlds.database.state.put(None, row, "controller", "test")
 
     def change(self, row: Workspace, **fields: Any) -> Workspace:
-        now = self.worlds.database.world.rows[row.id]
-        return self.worlds.database.world.put(now, replace(now, **fields), "controller", "test")
+        now = self.worlds.database.state.rows[row.id]
+        return self.worlds.database.state.put(now, replace(now, **fields), "controller", "test")
 
     def told(self, row: Workspace, *story: tuple[float, str, LedgerKind, object, object, str, str]) -> None:
         """(minutes ago, actor, kind, before, after, reason, message), oldest first; replaces what is there."""
-        ledger = self.worlds.database.world.ledger
+        ledger = self.worlds.database.state.ledger
         ledger[:] = [entry for entry in ledger if entry.workspace_id != row.id]
         for minutes, actor, kind, before, after, reason, message in story:
             old = None if before is None else str(before)
@@ -144,8 +144,8 @@ class Stage:
         key = row.archive_key if present and row.archive_key else archive_key("", row.id, op_id)
         content = cast("tuple[int, ...]", range(size))  # as long as that many bytes, without being so
         point = RestorePoint(row.id, op_id, key, size, files, "0" * 64, at, at)
-        self.worlds.database.world.points.setdefault(row.id, []).append(point)
-        self.worlds.archives.world.objects[key] = StoredArchive(content, at, committed=True, home=home(at))
+        self.worlds.database.state.points.setdefault(row.id, []).append(point)
+        self.worlds.archives.state.objects[key] = StoredArchive(content, at, committed=True, home=home(at))
         return op_id
 
 

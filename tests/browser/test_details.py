@@ -110,7 +110,7 @@ async def test_the_overview_offers_what_can_be_done(stage: Stage) -> None:
 async def test_what_cannot_be_taken_back_asks_first(stage: Stage) -> None:
     root = await stage.visitor("root", Role.ADMIN)
     dora = await stage.person("dora")
-    users = stage.worlds.database.world.people.users
+    users = stage.worlds.database.state.people.users
     page, row = root.page, root.page.get_by_role("row", name="dora")
     await root.goes("/admin/users")
     before = users[dora]
@@ -131,7 +131,7 @@ async def test_a_refused_sweep_can_be_waived_by_who_has_looked(stage: Stage) -> 
     root = await stage.visitor("root", Role.ADMIN)
     await stage.person("ann")
     row = stage.put("ann", "shop", Phase.STANDBY)
-    stage.worlds.runtime.world.volumes[f"ws-{row.id}-home-2"] = stage.worlds.runtime.world.volumes[f"ws-{row.id}-home"]
+    stage.worlds.runtime.state.volumes[f"ws-{row.id}-home-2"] = stage.worlds.runtime.state.volumes[f"ws-{row.id}-home"]
     page = root.page
     await root.goes("/admin/garbage")
     await page.get_by_text("A sweep would be refused").wait_for()

@@ -31,7 +31,7 @@ async def test_a_hostile_name_is_text_everywhere(stage: Stage) -> None:
     sentences = english()
     assert len(sentences) > 150
     cast = await play(stage)
-    rows = stage.worlds.database.world.rows
+    rows = stage.worlds.database.state.rows
     for key in list(rows):
         stage.change(rows[key], name=HOSTILE, description=HOSTILE, memo=HOSTILE)
     alerts: list[str] = []
@@ -176,7 +176,7 @@ async def test_before_an_idle_stop_one_click_keeps_it(stage: Stage) -> None:
     await visitor.page.get_by_text("nobody seems to use it").wait_for()
     await visitor.page.get_by_role("button", name="Keep for 1 h").click()
     await visitor.page.get_by_text("Kept running until").wait_for()
-    assert stage.worlds.database.world.leases[row.id]
+    assert stage.worlds.database.state.leases[row.id]
 
 
 async def test_korean_for_those_who_read_it(stage: Stage) -> None:
@@ -257,13 +257,13 @@ async def test_settings_are_saved_and_what_is_wrong_is_said_beside_its_field(sta
     await page.locator(".field-wrong:not(:empty)").wait_for()
     await expect(page.get_by_label("Git repository")).to_be_focused()
     await expect(page.get_by_label("Name")).to_have_value("store")
-    assert stage.worlds.database.world.rows[row.id].name == "shop"
+    assert stage.worlds.database.state.rows[row.id].name == "shop"
     await page.get_by_label("Git repository").fill("https://git.example.com/shop.git")
     await page.get_by_label("Falls asleep").select_option("0")
     await page.get_by_role("button", name="Save").click()
     await page.get_by_text("Saved.").wait_for()
     await page.get_by_role("heading", name="store", level=1).wait_for()
-    saved = stage.worlds.database.world.rows[row.id]
+    saved = stage.worlds.database.state.rows[row.id]
     assert (saved.name, saved.standby_ttl_seconds, saved.git_url) == ("store", 0, "https://git.example.com/shop.git")
     visitor.expect_complaints("422")
 

@@ -93,13 +93,13 @@ class Hub:
             specs=database.specs(),
             collector=database.collector(),
             marks=database.marks,
-            worlds=database.worlds(),
+            worlds=database.backend_identities(),
             install="test",
             feed=database.changes(),
             bus=worlds.bus,
-            activity=MemoryActivity(worlds.bus.world, worlds.wire),
+            activity=MemoryActivity(worlds.bus.state, worlds.network),
             runtime=runtime,
-            jobs=MemoryJobs(runtime, archives, JobsState(runtime.world, archives.world, clock), worlds.wire),
+            jobs=MemoryJobs(runtime, archives, JobsState(runtime.state, archives.state, clock), worlds.network),
             archives=archives,
             notifier=MemoryNotifier(),
             clock=clock,
@@ -120,25 +120,25 @@ class Hub:
 
     def user_writes(self, name: str, value: int) -> bool:
         async def write() -> bool:
-            return self.site.worlds.runtime.world.write(self.rows()[name].id, value)
+            return self.site.worlds.runtime.state.write(self.rows()[name].id, value)
 
         return self.do(write())
 
     def leases(self, name: str) -> dict[str, datetime]:
         """Who holds it, until when."""
-        held = self.site.worlds.database.world.leases.get(self.rows()[name].id, {})
+        held = self.site.worlds.database.state.leases.get(self.rows()[name].id, {})
         return {who: until for who, until in held.items() if until > datetime.now(UTC)}
 
     def tickets(self) -> list[Ticket]:
-        return [stored.ticket for stored in self.site.worlds.database.world.people.tickets.values()]
+        return [stored.ticket for stored in self.site.worlds.database.state.people.tickets.values()]
 
     def keep(self, name: str, home: dict[bytes, StoredEntry]) -> str:
         """A restore point with these entries; its id."""
         workspace_id, op_id, now = self.rows()[name].id, uuid4(), datetime.now(UTC)
         key = f"{workspace_id}/{op_id}/home.tar.zst"
         point = RestorePoint(workspace_id, op_id, key, 1, len(home), "0" * 64, now, now)
-        self.site.worlds.database.world.points.setdefault(workspace_id, []).insert(0, point)  # newest first
-        self.site.worlds.archives.world.objects[key] = StoredArchive((), now, committed=True, home=home)
+        self.site.worlds.database.state.points.setdefault(workspace_id, []).insert(0, point)  # newest first
+        self.site.worlds.archives.state.objects[key] = StoredArchive((), now, committed=True, home=home)
         return str(op_id)
 
 

@@ -97,7 +97,7 @@ def test_an_account_is_changed_with_one_s_own_password_alone(root: Terminal, hub
 
 
 async def _sessions(hub: Hub) -> int:
-    return len(hub.site.worlds.database.world.people.sessions)
+    return len(hub.site.worlds.database.state.people.sessions)
 
 
 def test_data_for_programs(root: Terminal) -> None:

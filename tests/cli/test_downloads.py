@@ -148,10 +148,10 @@ def test_what_is_not_there(ann: Terminal, point: str) -> None:
 
 
 def test_a_download_that_is_cut_off_leaves_no_file(ann: Terminal, hub: Hub, point: str) -> None:
-    archive = next(iter(hub.site.worlds.archives.world.objects.values()))
+    archive = next(iter(hub.site.worlds.archives.state.objects.values()))
 
-    wire, pieces = hub.site.worlds.wire, 0
-    whole = wire.call
+    network, pieces = hub.site.worlds.network, 0
+    whole = network.call
 
     async def cut(name: str, effect: object, *rest: object) -> object:
         nonlocal pieces
@@ -161,7 +161,7 @@ def test_a_download_that_is_cut_off_leaves_no_file(ann: Terminal, hub: Hub, poin
                 archive.state = ArchiveState.CORRUPTED
         return await whole(name, effect, *rest)  # type: ignore[arg-type]
 
-    object.__setattr__(hub.site.parts.contents._wire, "call", cut)  # type: ignore[attr-defined]
+    object.__setattr__(hub.site.parts.contents._network, "call", cut)  # type: ignore[attr-defined]
     said = ann("ws", "download", "demo", "big.bin")
     assert (said.code, said.out) == (UNREACHABLE, "")
     assert "The download was cut off after " in said.err

@@ -53,8 +53,8 @@ def test_who_waits_for_it_to_run_is_told_by_the_exit_code_that_it_sleeps(ann: Te
 def test_recovering_waits_for_the_recovery(ann: Terminal, hub: Hub) -> None:
     hub.coordinate()
     ann.done("ws", "create", "demo", "--state", "standby", "--wait")
-    world = hub.site.worlds.runtime.world
-    world.bad_images.add("")
+    state = hub.site.worlds.runtime.state
+    state.bad_images.add("")
     failed = ann("ws", "start", "demo", "--wait", "--timeout", "60")
     assert failed.code == 1
     assert failed.out == ""
@@ -66,6 +66,6 @@ def test_recovering_waits_for_the_recovery(ann: Terminal, hub: Hub) -> None:
 
     still = ann("ws", "recover", "demo", "--wait", "--timeout", "60")
     assert (still.code, still.out) == (1, "")
-    world.bad_images.clear()
+    state.bad_images.clear()
     assert ann.done("ws", "recover", "demo").startswith("Recovering demo (")
     assert ann("ws", "start", "demo", "--wait").out.startswith("demo is RUNNING.")

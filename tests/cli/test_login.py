@@ -30,7 +30,7 @@ def test_a_password_becomes_a_token(hub: Hub, terminal: Terminal) -> None:
     assert said == f"Signed in to {hub.url} as ann. Try `codehub ws ls`.\n"
     assert works(hub, kept(terminal))
     assert terminal("whoami", "--json").json()["scopes"] == ["admin", "read", "write"]
-    people = hub.site.worlds.database.world.people
+    people = hub.site.worlds.database.state.people
     assert people.sessions == {}  # the session that made the token has ended
 
 
@@ -141,7 +141,7 @@ def test_a_token_takes_the_password(hub: Hub, ann: Terminal) -> None:
     assert said.lines() == ["There is no terminal to ask for the password: use --password-stdin."]
     assert [token["id"] for token in ann("token", "ls", "--json").json()] == [token["id"] for token in before]
     ann.done("token", "create", "ci", "--password-stdin", stdin=PASSWORD)
-    assert hub.site.worlds.database.world.people.sessions == {}  # the session that made it has ended
+    assert hub.site.worlds.database.state.people.sessions == {}  # the session that made it has ended
 
 
 @pytest.mark.parametrize("revoke", [False, True])

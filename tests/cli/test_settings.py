@@ -72,7 +72,7 @@ def test_the_password(ann: Terminal, hub: Hub) -> None:
     done = ann.done("password", "--password-stdin", stdin=f"{PASSWORD}\nanother horse battery\n")
     assert done == "Your password is changed.\n"
     assert ann("password", "--password-stdin", stdin=f"{PASSWORD}\nanother horse battery\n").code == USAGE
-    assert hub.site.worlds.database.world.people.sessions == {}
+    assert hub.site.worlds.database.state.people.sessions == {}
 
 
 def test_where_one_is_signed_in(ann: Terminal, hub: Hub) -> None:

@@ -301,7 +301,7 @@ def test_what_a_terminal_would_obey_is_neutralised(ann: Terminal, hub: Hub) -> N
     )
     [row] = hub.rows().values()
     hub.keep(row.name, {})
-    runtime = hub.site.worlds.runtime.world
+    runtime = hub.site.worlds.runtime.state
     container_output = ["before", ESCAPES, "tab\there"]
     runtime.containers[row.id] = Container("i", "v", output=container_output)
     key = str(row.id)

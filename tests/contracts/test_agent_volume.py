@@ -9,14 +9,14 @@ import pytest
 from codehub.adapters.docker import DockerSite, Engine, payloads
 from codehub.adapters.docker.agent_volume import AgentVolume
 from codehub.domain.errors import BackendError
-from tests.docker_engine import CODEHUB_IMAGE, TOY_IMAGE, DockerHouse, sweep
+from tests.docker_engine import CODEHUB_IMAGE, FAKE_IDE_IMAGE, DockerTestbed, sweep
 
 pytestmark = pytest.mark.system
 
 
 @pytest.fixture
-async def site(docker_house: DockerHouse, engine: Engine) -> AsyncIterator[DockerSite]:
-    site = docker_house.site()
+async def site(docker_testbed: DockerTestbed, engine: Engine) -> AsyncIterator[DockerSite]:
+    site = docker_testbed.site()
     yield site
     await sweep(engine, site.install_id)
 
@@ -46,12 +46,12 @@ async def test_another_image_has_another_one_and_the_older_goes_when_nobody_has_
     engine: Engine, site: DockerSite
 ) -> None:
     older = await AgentVolume(engine, replace(site, codehub_image=CODEHUB_IMAGE)).name()
-    newer = await AgentVolume(engine, replace(site, codehub_image=TOY_IMAGE)).name()
+    newer = await AgentVolume(engine, replace(site, codehub_image=FAKE_IDE_IMAGE)).name()
     assert older != newer
     assert await engine.volume(older) is None
     docker = await engine.docker()
     mounted = {"Mounts": [{"Type": "volume", "Source": newer, "Target": "/mnt"}]}
-    holder = await docker.containers.create({"Image": TOY_IMAGE, "HostConfig": mounted})
+    holder = await docker.containers.create({"Image": FAKE_IDE_IMAGE, "HostConfig": mounted})
     try:
         await AgentVolume(engine, replace(site, codehub_image=CODEHUB_IMAGE)).name()
         assert await engine.volume(newer) is not None

@@ -19,7 +19,8 @@ from codehub.domain.naming import archive_key, meta_key
 from codehub.job.archive import empty_archive
 from codehub.job.store import encode_meta
 from codehub.ports.archives import Archives
-from tests.contracts.s3 import BUCKET, Answer, ScriptedStore, credentials, free_port, rclone, scripted
+from tests.contracts.s3 import BUCKET, Answer, ScriptedStore, credentials, rclone, scripted
+from tests.real_services import free_port
 
 PREFIX = "team-a/homes-"
 
@@ -40,14 +41,14 @@ class Store(Protocol):
 
 class MemoryStore:
     def __init__(self) -> None:
-        self.world = ArchivesState()
-        self.archives: Archives = MemoryArchives(self.world)
+        self.state = ArchivesState()
+        self.archives: Archives = MemoryArchives(self.state)
 
     def begin(self, key: str) -> None:
-        self.world.objects[key] = StoredArchive((), datetime.now(UTC))
+        self.state.objects[key] = StoredArchive((), datetime.now(UTC))
 
     def cut(self, key: str) -> None:
-        self.world.objects[key].state = ArchiveState.CORRUPTED
+        self.state.objects[key].state = ArchiveState.CORRUPTED
 
 
 class RealStore:

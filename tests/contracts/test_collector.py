@@ -22,7 +22,6 @@ from codehub.usecases.workspace_commands import WorkspaceCommands
 from tests.contracts.databases import ANN, Database, epoch_of, new_term, restore_point, setting, stored
 from tests.contracts.patience import eventually
 from tests.contracts.test_schema import ask
-from tests.real_services import plain_dsn
 from tests.rows import LONG_AGO
 
 NO_UNDO = timedelta(0)
@@ -165,7 +164,7 @@ async def test_it_is_judged_after_whoever_holds_the_row_has_written(
     async def waits() -> bool:
         return bool(await ask(database_url, "SELECT 1 FROM pg_locks WHERE NOT granted"))
 
-    wisher: asyncpg.Connection[Any] = await asyncpg.connect(plain_dsn(database_url))
+    wisher: asyncpg.Connection[Any] = await asyncpg.connect(database_url)
     try:
         async with wisher.transaction():
             await wisher.execute("UPDATE workspaces SET restore_from = $2 WHERE id = $1", row.id, thing.name)
@@ -228,8 +227,8 @@ async def test_a_request_that_nobody_took_in_time_is_void(
 ) -> None:
     await database.collector().ask("ann", ["too-many"])
     if isinstance(database, MemoryDatabase):
-        late = database.world.now() + timedelta(seconds=REQUEST_LIVES_SECONDS)
-        monkeypatch.setattr(database.world, "now", lambda: late)
+        late = database.state.now() + timedelta(seconds=REQUEST_LIVES_SECONDS)
+        monkeypatch.setattr(database.state, "now", lambda: late)
     else:
         url: str = request.getfixturevalue("database_url")
         await ask(url, f"UPDATE gc_requests SET asked_at = asked_at - interval '{REQUEST_LIVES_SECONDS} s'")

@@ -85,21 +85,21 @@ class Store(Protocol):
 
 class MemoryStore:
     def __init__(self) -> None:
-        self.world = ArchivesState()
-        self.contents: ArchiveContents = MemoryContents(self.world)
+        self.state = ArchivesState()
+        self.contents: ArchiveContents = MemoryContents(self.state)
 
     async def put(self, key: str, home: Home) -> None:
         ordered = dict(sorted(home.items(), key=lambda item: item[0].split(b"/")))
-        self.world.objects[key] = StoredArchive((), datetime.now(UTC), committed=True, home=ordered)
+        self.state.objects[key] = StoredArchive((), datetime.now(UTC), committed=True, home=ordered)
 
     async def put_empty(self, key: str) -> None:
-        self.world.objects[key] = StoredArchive((), datetime.now(UTC), committed=True)
+        self.state.objects[key] = StoredArchive((), datetime.now(UTC), committed=True)
 
     async def lose_meta(self, key: str) -> None:
-        self.world.objects[key].committed = False
+        self.state.objects[key].committed = False
 
     async def cut(self, key: str) -> None:
-        self.world.objects[key].state = ArchiveState.CORRUPTED
+        self.state.objects[key].state = ArchiveState.CORRUPTED
 
     async def flip(self, key: str) -> None:
         await self.cut(key)

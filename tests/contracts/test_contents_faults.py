@@ -13,12 +13,13 @@ from codehub.domain.errors import BackendError, ErrorReason, Unreachable
 from codehub.domain.naming import meta_key
 from codehub.job.archive import empty_archive
 from codehub.job.store import decode_meta, encode_meta
-from tests.contracts.s3 import BUCKET, Answer, ScriptedStore, credentials, free_port, scripted
+from tests.contracts.s3 import BUCKET, Answer, ScriptedStore, credentials, scripted
 from tests.contracts.test_archives import FROZEN, NO_BUCKET
 from tests.contracts.test_contents import questions, read, refusals
 from tests.job.hostile import directory, file, hard_link, publish, sparse, symlink
 from tests.job.jobs import KEY, Desk
 from tests.job.test_hostile import HOSTILE
+from tests.real_services import free_port
 
 
 @pytest.fixture

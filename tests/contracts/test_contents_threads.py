@@ -13,7 +13,7 @@ import pytest
 from codehub.adapters.object_store.contents import ObjectContents
 from codehub.adapters.object_store.extract import Gone, threaded
 from codehub.adapters.object_store.index import ArchiveIndex, Children, IndexBuilder
-from codehub.adapters.object_store.index_cache import Allowance, IndexCache
+from codehub.adapters.object_store.index_cache import IndexCache, MemoryReservation
 from codehub.domain.errors import Unreachable
 from codehub.job.errors import JobFailed
 from codehub.job.tar_format import DIRECTORY, HARD_LINK, REGULAR, Member
@@ -150,20 +150,20 @@ async def test_a_listing_that_nobody_waits_for_is_given_up(desk: Desk) -> None:
             await reader
         while named_threads("contents-index", "lookahead"):
             await asyncio.sleep(0.01)
-        assert contents.shelf.entries == 0
+        assert contents.indexes.entries == 0
         assert [entry.name for entry in (await contents.tree(desk.key, "")).entries] == ["large", "last"]
 
 
 async def test_many_who_ask_at_once_cause_one_pass(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     passes: list[str] = []
     with closing(ObjectContents(desk.store_url)) as contents:
-        make = contents.shelf._make
+        make = contents.indexes._make
 
-        async def counted(key: str, allowance: Allowance) -> ArchiveIndex:
+        async def counted(key: str, reservation: MemoryReservation) -> ArchiveIndex:
             passes.append(key)
-            return await make(key, allowance)
+            return await make(key, reservation)
 
-        monkeypatch.setattr(contents.shelf, "_make", counted)
+        monkeypatch.setattr(contents.indexes, "_make", counted)
         listings = await asyncio.gather(*(contents.tree(desk.key, "") for _ in range(20)))
         async with contents.content(desk.key, "last") as content:
             assert [chunk async for chunk in content.chunks] == [b"the end"]
@@ -224,7 +224,7 @@ class Maker:
         self.let = asyncio.Event()
         self.let.set()
 
-    async def __call__(self, key: str, allowance: Allowance) -> ArchiveIndex:
+    async def __call__(self, key: str, reservation: MemoryReservation) -> ArchiveIndex:
         try:
             await self.let.wait()
         except asyncio.CancelledError:
@@ -234,7 +234,7 @@ class Maker:
         if key == "broken":
             raise Unreachable("away")
         index = index_of(int(key))
-        allowance.cover(index.memory_bytes)
+        reservation.cover(index.memory_bytes)
         return index
 
 
@@ -244,11 +244,11 @@ def bytes_of(*entries: int) -> int:
 
 async def test_the_shelf_keeps_the_last_used_within_its_bound() -> None:
     maker = Maker()
-    shelf = IndexCache(maker, bytes_of(4000, 5000) + (3 << 20), most_at_once=4)
+    indexes = IndexCache(maker, bytes_of(4000, 5000) + (3 << 20), most_at_once=4)
     for key in ("4000", "5000", "4000", "2000", "5000"):
-        assert len(await shelf.get(key, turn="ann")) == int(key)
-        assert shelf.memory.taken <= shelf.memory.most
-    assert shelf.memory.taken == bytes_of(4000, 5000, 2000), "there was room for all"
+        assert len(await indexes.get(key, turn="ann")) == int(key)
+        assert indexes.memory.taken <= indexes.memory.most
+    assert indexes.memory.taken == bytes_of(4000, 5000, 2000), "there was room for all"
     smaller = IndexCache(maker, bytes_of(6000) * 2, most_at_once=4)  # half of it for the one that is made
     maker.made.clear()
     for key in ("4000", "5000", "4000", "2000", "5000"):
@@ -259,39 +259,39 @@ async def test_the_shelf_keeps_the_last_used_within_its_bound() -> None:
 
 async def test_one_that_is_larger_than_half_of_the_memory_is_refused_and_costs_nothing() -> None:
     maker = Maker()
-    shelf = IndexCache(maker, bytes_of(4000) * 3, most_at_once=4)
+    indexes = IndexCache(maker, bytes_of(4000) * 3, most_at_once=4)
     with pytest.raises(JobFailed, match="too many files to browse"):
-        await shelf.get("9000", turn="ann")
-    assert shelf.memory.taken == 0
-    assert len(await shelf.get("4000", turn="ann")) == 4000
+        await indexes.get("9000", turn="ann")
+    assert indexes.memory.taken == 0
+    assert len(await indexes.get("4000", turn="ann")) == 4000
 
 
 async def test_what_is_still_read_counts_until_its_reader_is_done() -> None:
     maker = Maker()
-    shelf = IndexCache(maker, bytes_of(4000) * 2 + 100, most_at_once=4)
-    reading = [await shelf.get("4000", turn="ann")]
-    shelf.forget("4000")
-    assert shelf.memory.taken == bytes_of(4000)
+    indexes = IndexCache(maker, bytes_of(4000) * 2 + 100, most_at_once=4)
+    reading = [await indexes.get("4000", turn="ann")]
+    indexes.forget("4000")
+    assert indexes.memory.taken == bytes_of(4000)
     reading.clear()
     await asyncio.sleep(0)  # the task that made it is done, and forgotten by the loop
-    assert shelf.memory.taken == 0
+    assert indexes.memory.taken == 0
 
 
 async def test_a_failure_is_told_to_all_who_wait_and_not_kept() -> None:
     maker = Maker()
-    shelf = IndexCache(maker, most_bytes=1 << 20, most_at_once=4)
-    outcomes = await asyncio.gather(*(shelf.get("broken", turn="ann") for _ in range(3)), return_exceptions=True)
+    indexes = IndexCache(maker, most_bytes=1 << 20, most_at_once=4)
+    outcomes = await asyncio.gather(*(indexes.get("broken", turn="ann") for _ in range(3)), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [Unreachable] * 3
     with pytest.raises(Unreachable):
-        await shelf.get("broken", turn="ann")
+        await indexes.get("broken", turn="ann")
     assert maker.made == ["broken", "broken"]
 
 
 async def test_it_is_made_while_anybody_waits_and_no_longer() -> None:
     maker = Maker()
     maker.let.clear()
-    shelf = IndexCache(maker, most_bytes=1 << 20, most_at_once=4)
-    first, second = (asyncio.create_task(shelf.get("7", turn="ann")) for _ in range(2))
+    indexes = IndexCache(maker, most_bytes=1 << 20, most_at_once=4)
+    first, second = (asyncio.create_task(indexes.get("7", turn="ann")) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
     await asyncio.wait([first])
@@ -301,7 +301,7 @@ async def test_it_is_made_while_anybody_waits_and_no_longer() -> None:
     await asyncio.sleep(0)
     assert maker.given_up == ["7"]
     maker.let.set()
-    assert len(await shelf.get("7", turn="ann")) == 7
+    assert len(await indexes.get("7", turn="ann")) == 7
 
 
 async def test_only_so_many_are_made_at_once() -> None:
@@ -310,17 +310,17 @@ async def test_only_so_many_are_made_at_once() -> None:
     running = 0
     most = 0
 
-    async def make(key: str, allowance: Allowance) -> ArchiveIndex:
+    async def make(key: str, reservation: MemoryReservation) -> ArchiveIndex:
         nonlocal running, most
         running += 1
         most = max(most, running)
         try:
-            return await maker(key, allowance)
+            return await maker(key, reservation)
         finally:
             running -= 1
 
-    shelf = IndexCache(make, most_bytes=1 << 20, most_at_once=2)
-    asked = [asyncio.create_task(shelf.get(str(number), turn=str(number))) for number in range(1, 8)]
+    indexes = IndexCache(make, most_bytes=1 << 20, most_at_once=2)
+    asked = [asyncio.create_task(indexes.get(str(number), turn=str(number))) for number in range(1, 8)]
     for _ in range(20):
         await asyncio.sleep(0)
     maker.let.set()
@@ -333,16 +333,16 @@ async def test_one_owner_takes_one_place_only() -> None:
     running: list[str] = []
     let = asyncio.Event()
 
-    async def make(key: str, allowance: Allowance) -> ArchiveIndex:
+    async def make(key: str, reservation: MemoryReservation) -> ArchiveIndex:
         running.append(key)
         await let.wait()
         return index_of(1)
 
-    shelf = IndexCache(make, most_bytes=1 << 20, most_at_once=4)
+    indexes = IndexCache(make, most_bytes=1 << 20, most_at_once=4)
     greedy = [f"homes/greedy-{number}/op/home.tar.zst" for number in range(4)]
     greedy += [f"homes/greedy-0/op-{number}/home.tar.zst" for number in range(2)]
-    asked = [asyncio.create_task(shelf.get(key, turn="greedy")) for key in greedy]
-    asked.append(asyncio.create_task(shelf.get("homes/other/op-1/home.tar.zst", turn="other")))
+    asked = [asyncio.create_task(indexes.get(key, turn="greedy")) for key in greedy]
+    asked.append(asyncio.create_task(indexes.get("homes/other/op-1/home.tar.zst", turn="other")))
     for _ in range(20):
         await asyncio.sleep(0)
     assert running == [greedy[0], "homes/other/op-1/home.tar.zst"]
@@ -356,7 +356,7 @@ async def test_whose_archive_it_is_says_whose_place_it_takes(tmp_path: Path, mon
     running: list[str] = []
     let = asyncio.Event()
 
-    async def make(key: str, allowance: Allowance) -> ArchiveIndex:
+    async def make(key: str, reservation: MemoryReservation) -> ArchiveIndex:
         running.append(key)
         await let.wait()
         raise Unreachable("away")
@@ -366,7 +366,7 @@ async def test_whose_archive_it_is_says_whose_place_it_takes(tmp_path: Path, mon
             pass
 
     with closing(ObjectContents(f"file://{tmp_path}")) as contents:
-        monkeypatch.setattr(contents.shelf, "_make", make)
+        monkeypatch.setattr(contents.indexes, "_make", make)
         asked = [
             asyncio.create_task(one)
             for one in (

@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from codehub.adapters.process import ProcessRuntime, sockets
-from codehub.adapters.process.sandbox import find_confinement
+from codehub.adapters.process.sandbox import find_sandbox_tools
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec, Endpoint
 from codehub.proxy.http.upstream import connect
@@ -29,7 +29,7 @@ only_with_ipv6 = pytest.mark.skipif(NO_IPV6, reason="this machine has no address
 
 @pytest.fixture(params=["process", "sandbox"])
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ProcessPlace]:
-    if request.param == "sandbox" and find_confinement() is None:
+    if request.param == "sandbox" and find_sandbox_tools() is None:
         pytest.skip("bubblewrap is not there or does not work")
     place = ProcessPlace(tmp_path / "root", sandbox=request.param == "sandbox")
     yield place
@@ -237,7 +237,7 @@ async def test_only_the_workspace_s_own_processes_are_looked_at(
 @pytest.fixture
 async def apart(tmp_path: Path) -> AsyncIterator[ProcessPlace]:
     """Each workspace has a network of its own."""
-    found = find_confinement()
+    found = find_sandbox_tools()
     if found is None or found.slirp4netns is None:
         pytest.skip("bubblewrap or slirp4netns is not there or does not work")
     place = ProcessPlace(tmp_path / "root", own_network=True)
@@ -342,7 +342,7 @@ def command_of(pid: int) -> bytes:
 @pytest.mark.parametrize("own_network", [True, False])
 async def test_who_is_stopped_in_a_sandbox_may_say_goodbye(tmp_path: Path, own_network: bool) -> None:
     """What holds the sandbox from outside is spared until what runs inside has ended."""
-    found = find_confinement(own_network=own_network)
+    found = find_sandbox_tools(own_network=own_network)
     if found is None or (own_network and found.slirp4netns is None):
         pytest.skip("bubblewrap or slirp4netns is not there or does not work")
     script = "trap 'echo bye > bye; exit 0' TERM; echo noted > /dev/stderr; echo ready > ready; sleep 60 & wait"

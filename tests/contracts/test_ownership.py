@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from codehub.adapters.process import ownership
-from codehub.adapters.process.sandbox import FIRST_UID, find_confinement
+from codehub.adapters.process.sandbox import FIRST_UID, find_sandbox_tools
 from codehub.domain.naming import archive_key, volume_name
 from codehub.ports.jobs import JobKind, JobSpec, JobState
 from codehub.ports.runtime import ContainerSpec
@@ -116,7 +116,7 @@ def test_no_depth_is_too_deep(tmp_path: Path) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path) -> ProcessPlace:
-    if find_confinement(own_network=False) is None:
+    if find_sandbox_tools(own_network=False) is None:
         pytest.skip("bubblewrap is not there or does not work")
     return ProcessPlace(tmp_path / "root", sandbox=True)
 

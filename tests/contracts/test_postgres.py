@@ -14,7 +14,6 @@ from codehub.domain.errors import BackendError, ErrorReason, Unreachable
 from codehub.domain.workspace import Condition, Conditions, Operation, Phase
 from tests.contracts.databases import ANN, as_given, fresh, setting, stored
 from tests.contracts.test_leadership import network_to_postgres
-from tests.real_services import plain_dsn
 from tests.rows import NOW, error_info
 
 pytestmark = pytest.mark.system
@@ -43,7 +42,7 @@ CALLS: dict[str, Callable[[PostgresDatabase], Awaitable[object]]] = {
 
 
 async def execute(url: str, statement: str, *values: object) -> None:
-    connection = await asyncpg.connect(plain_dsn(url))
+    connection = await asyncpg.connect(url)
     try:
         await connection.execute(statement, *values)
     finally:

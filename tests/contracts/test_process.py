@@ -20,8 +20,9 @@ import pytest
 
 from codehub.adapters.process import ProcessRuntime, volumes
 from codehub.adapters.process.locks import holder
-from codehub.adapters.process.shim import RECORD, clear
-from codehub.adapters.process.table import stragglers
+from codehub.adapters.process.sandbox import find_sandbox_tools
+from codehub.adapters.process.shim import RECORD, clear, descendants
+from codehub.adapters.process.table import orphans
 from codehub.adapters.process.volumes import DirectoryIdentity
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.naming import archive_key, volume_name
@@ -82,6 +83,10 @@ def runs(pid: int) -> bool:
     return environment(pid) != []
 
 
+def command_of(pid: int) -> list[bytes]:
+    return Path("/proc", str(pid), "cmdline").read_bytes().split(b"\0")
+
+
 def environment(pid: int) -> list[bytes]:
     """Empty when it has ended, reaped or not."""
     try:
@@ -135,7 +140,7 @@ async def test_a_coordinator_killed_while_it_starts_leaves_one_container_or_none
         assert seen.running
         ides = place.processes()
         assert len(ides) == 1
-        assert list(stragglers(seen.instance)) == ides
+        assert list(orphans(seen.instance)) == ides
         found += left
         await runtime.remove_container(spec.workspace_id)
         assert place.processes() == []
@@ -269,6 +274,31 @@ async def test_the_workspace_gets_its_environment_and_not_ours(
     assert b"GREETING=hello" in variables
     assert f"HOME={runtime.homes.home(spec.volume)}".encode() in variables
     assert not any(b"secret" in variable for variable in variables + environment(shim_of(place, spec.workspace_id)))
+
+
+@pytest.mark.parametrize("own", [{}, {"LD_LIBRARY_PATH": "/home/coder/lib"}], ids=["without", "with its own"])
+@pytest.mark.parametrize("own_network", [False, True], ids=["plain", "own network"])
+async def test_an_interpreter_that_finds_its_libraries_by_path_starts_workspaces(
+    own_network: bool, own: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if own_network and ((found := find_sandbox_tools()) is None or found.slirp4netns is None):
+        pytest.skip("bubblewrap or slirp4netns is not there or does not work")
+    interpreter = tmp_path / "python"
+    interpreter.write_text(
+        f'#!/bin/sh\n[ "$LD_LIBRARY_PATH" = /usr/lib/python ] && exec {sys.executable} "$@"\nexit 127\n'
+    )
+    interpreter.chmod(0o755)
+    place, workspace_id = ProcessPlace(tmp_path / "root", own_network=own_network), uuid4()
+    runtime = place.runtime()
+    await runtime.create_volume(workspace_id, "home")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/usr/lib/python")
+    monkeypatch.setattr(sys, "executable", str(interpreter))
+    await runtime.start_container(ContainerSpec(workspace_id, "home", "image", own))
+    await eventually(lambda: runtime.answers(workspace_id))
+    (pid,) = (pid for pid, _ in descendants(shim_of(place, workspace_id)) if command_of(pid)[1].endswith(b"_ide.py"))
+    paths = [variable for variable in environment(pid) if variable.startswith(b"LD_LIBRARY_PATH=")]
+    assert paths == [f"{name}={value}".encode() for name, value in own.items()]
+    await place.close()
 
 
 async def test_no_link_leads_to_another_socket(place: ProcessPlace, spec: ContainerSpec) -> None:
@@ -471,10 +501,10 @@ async def test_an_end_by_a_signal_without_a_name_is_told_like_any(place: Process
     seen = (await runtime.containers())[spec.workspace_id]
 
     async def begun() -> bool:
-        return list(stragglers(seen.instance)) != []
+        return list(orphans(seen.instance)) != []
 
     await eventually(begun)
-    for pid in stragglers(seen.instance):
+    for pid in orphans(seen.instance):
         os.kill(pid, signal.SIGRTMIN + 1)
 
     async def ended() -> bool:
@@ -491,7 +521,7 @@ async def test_an_end_by_a_signal_without_a_name_is_told_like_any(place: Process
 async def test_a_record_that_cannot_be_read_spoils_its_own_workspace_alone(
     place: ProcessPlace, spec: ContainerSpec, spoilt: str
 ) -> None:
-    """Without walls its user can write over it. The process is there, so it must not be called absent."""
+    """Without a sandbox its user can write over it. The process is there, so it must not be called absent."""
     runtime, neighbour = place.runtime(), ContainerSpec(uuid4(), "ws-neighbour", "image")
     await runtime.create_volume(neighbour.workspace_id, neighbour.volume)
     for both in (spec, neighbour):

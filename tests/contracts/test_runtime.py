@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from codehub.adapters.process.sandbox import find_confinement
+from codehub.adapters.process.sandbox import find_sandbox_tools
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec, Runtime
@@ -19,7 +19,7 @@ KINDS = ["memory", *(pytest.param(kind, marks=pytest.mark.system) for kind in ("
 
 @pytest.fixture(params=KINDS)
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    if request.param == "sandbox" and find_confinement() is None:
+    if request.param == "sandbox" and find_sandbox_tools() is None:
         pytest.skip("bubblewrap is not there or does not work")
     place: Place = MemoryPlace()
     if request.param == "docker":

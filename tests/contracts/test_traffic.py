@@ -13,7 +13,7 @@ async def aged(database: Database, hours: float) -> None:
     """All that is there was written so long ago."""
     span = timedelta(hours=hours)
     if isinstance(database, MemoryDatabase):
-        known = database.world.traffic
+        known = database.state.traffic
         older = {at - span: Minute(at - span, one.requests, one.socket_seconds) for at, one in known.items()}
         known.clear()
         known.update(older)

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from codehub.adapters.memory import MemoryDatabase, MemoryDirectory
+from codehub.adapters.memory import MemoryAccountDatabase, MemoryDatabase
 from codehub.adapters.postgres import PostgresDatabase
 from codehub.domain.admission import RunningLimits, Slots, admit
 from codehub.domain.errors import ErrorReason, LimitReached
@@ -30,7 +30,7 @@ def views(database: Database) -> WorkspaceViews:
 @pytest.fixture
 def accounts(database: Database) -> Accounts:
     if isinstance(database, MemoryDatabase):
-        return MemoryDirectory(database.world.people).accounts()
+        return MemoryAccountDatabase(database.state.people).accounts()
     assert isinstance(database, PostgresDatabase)
     return database.accounts()
 
@@ -38,7 +38,7 @@ def accounts(database: Database) -> Accounts:
 @pytest.fixture
 def templates(database: Database) -> Templates:
     if isinstance(database, MemoryDatabase):
-        return MemoryDirectory(database.world.people).templates()
+        return MemoryAccountDatabase(database.state.people).templates()
     assert isinstance(database, PostgresDatabase)
     return database.templates()
 

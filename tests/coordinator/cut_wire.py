@@ -7,7 +7,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from codehub.adapters.memory import Fault
-from codehub.adapters.memory.fault_injection import Mishap
+from codehub.adapters.memory.fault_injection import FaultKind
 from codehub.domain.errors import Unreachable
 from tests.simulation.faults import Killed, MachineWire, Weather
 from tests.simulation.oracle import Oracle
@@ -32,7 +32,7 @@ class Cut(StrEnum):
 
 
 KILLS = (Cut.KILLED_BEFORE, Cut.KILLED_AFTER)
-MISHAPS = {Cut.REFUSED: Mishap.FAIL, Cut.ANSWER_LOST: Mishap.LOSE_ANSWER, Cut.HANGS_AFTER: Mishap.HANG}
+FAULT_KINDS = {Cut.REFUSED: FaultKind.FAIL, Cut.ANSWER_LOST: FaultKind.LOSE_ANSWER, Cut.HANGS_AFTER: FaultKind.HANG}
 
 
 class CutWire(MachineWire):
@@ -67,9 +67,9 @@ class CutWire(MachineWire):
     def _choose_fault(self, name: str) -> Fault | None:
         met, self._meets = self._meets, None
         if met is Cut.HANGS_BEFORE:
-            return Fault(Mishap.SLOW, SILENCE)
-        mishap = MISHAPS.get(met) if met else None
-        return Fault(mishap) if mishap else None
+            return Fault(FaultKind.SLOW, SILENCE)
+        kind = FAULT_KINDS.get(met) if met else None
+        return Fault(kind) if kind else None
 
     def _watched(self, name: str, effect: Callable[[], T], about: UUID | None) -> Callable[[], T]:
         """Built just before the fault is chosen, so `_meets` is still this call's."""

@@ -210,14 +210,14 @@ class Performance:
         """The calls that were made; every promise was kept, or this raises."""
         await self._prepare()
         await self._wish()
-        self._wire = CutWire("a", self._oracle, VirtualClock(), self._cut, self._at)
+        self._network = CutWire("a", self._oracle, VirtualClock(), self._cut, self._at)
         self._stage.worlds.database.watchers.append(self._watch)
-        self._stage.start("a", self._wire)
+        self._stage.start("a", self._network)
         await self._until_cut()
         await self._converges(self._scene.ends)
         self._world_is_as_it_should()
         await self._back_to_work()
-        return tuple(self._wire.calls)
+        return tuple(self._network.calls)
 
     async def _prepare(self) -> None:
         start = self._start_from
@@ -253,12 +253,14 @@ class Performance:
 
     def _watch(self, _before: Workspace | None, row: Workspace, _actor: str, _reason: str) -> None:
         if row.id == MINE and self._reached(self._scene.ends):
-            self._wire.recording = False
+            self._network.recording = False
 
     async def _until_cut(self) -> None:
         """Polled alike in the clean run, so that both are the same up to the cut."""
-        await self._stage.until(lambda: self._wire.has_cut or self._reached(self._scene.ends), CONVERGED_WITHIN, 0.25)
-        assert self._wire.has_cut is (self._cut is not None)
+        await self._stage.until(
+            lambda: self._network.has_cut or self._reached(self._scene.ends), CONVERGED_WITHIN, 0.25
+        )
+        assert self._network.has_cut is (self._cut is not None)
         if self._cut in KILLS:
             await self._bury()
         if self._cut is not None:
@@ -267,7 +269,7 @@ class Performance:
 
     async def _bury(self) -> None:
         """As PostgreSQL has it, the lock of a dead coordinator is free at once."""
-        assert self._wire.dead
+        assert self._network.dead
         await self._stage.kill("a")
         self._oracle.forget("a")
         leadership = self._stage.worlds.database.leadership

@@ -40,12 +40,12 @@ named = pytest.mark.parametrize("name", EFFECTS)
 @in_virtual_time
 async def test_a_stale_term_touches_nothing(name: str) -> None:
     shop = await Workshop.open()
-    shop.wire.faults["leadership.renew"] = HANGS
+    shop.network.faults["leadership.renew"] = HANGS
     await asyncio.sleep(3.5)
-    shop.wire.calls.clear()
+    shop.network.calls.clear()
     with pytest.raises(Stale):
         await EFFECTS[name](shop.backends)
-    assert shop.wire.calls == []
+    assert shop.network.calls == []
 
 
 @pytest.mark.parametrize("name", [*EFFECTS, *QUESTIONS])
@@ -53,7 +53,7 @@ async def test_a_stale_term_touches_nothing(name: str) -> None:
 async def test_a_call_without_an_answer_ends_as_unreachable(name: str) -> None:
     shop = await Workshop.open(Tuning(call_seconds=20))
     shop.place(with_home(), volume=())
-    shop.wire.faults[name] = HANGS
+    shop.network.faults[name] = HANGS
     began = asyncio.get_running_loop().time()
     with pytest.raises(Unreachable):
         await (EFFECTS | QUESTIONS)[name](shop.backends)
@@ -66,7 +66,7 @@ async def test_a_call_without_an_answer_ends_as_unreachable(name: str) -> None:
 async def test_acted_is_the_time_of_the_effects_end_even_if_it_failed(name: str, fault: Fault | None) -> None:
     shop = await Workshop.open(Tuning(call_seconds=20))
     if fault is not None:
-        shop.wire.faults[name] = fault
+        shop.network.faults[name] = fault
     assert shop.backends.acted_at(WORKSPACE_ID) == float("-inf")
     await asyncio.sleep(1)
     with contextlib.suppress(BackendError):
@@ -77,7 +77,7 @@ async def test_acted_is_the_time_of_the_effects_end_even_if_it_failed(name: str,
 @in_virtual_time
 async def test_a_silent_backend_is_left_alone_and_the_others_are_not() -> None:
     shop = await Workshop.open()
-    shop.wire.faults["runtime"] = FAILS
+    shop.network.faults["runtime"] = FAILS
     for _ in range(3):
         with pytest.raises(Unreachable):
             await shop.backends.volumes()
@@ -86,4 +86,4 @@ async def test_a_silent_backend_is_left_alone_and_the_others_are_not() -> None:
     assert await shop.backends.inventory() == []
     with pytest.raises(CircuitOpen):  # jobs run where containers do, and nobody knows now where that is
         await shop.backends.job(WORKSPACE_ID)
-    assert shop.wire.calls.count("runtime.create_volume") == 0
+    assert shop.network.calls.count("runtime.create_volume") == 0

@@ -91,13 +91,13 @@ async def test_a_dead_bus_does_not_stop_wakes() -> None:
     shop = await Workshop.open()
     it = Listening(shop)
     await asyncio.sleep(0)
-    shop.wire.faults["bus"] = FAILS
+    shop.network.faults["bus"] = FAILS
     task = await it.start()
     it.tell(Change(Channel.SSE, WORKSPACE_ID, "ann"), Change(Channel.WAKE, WORKSPACE_ID, "ann"))
     await asyncio.sleep(0.1)
     assert it.woken == [WORKSPACE_ID]
     assert it.heard == []
-    del shop.wire.faults["bus"]
+    del shop.network.faults["bus"]
     it.tell(Change(Channel.SSE, WORKSPACE_ID, "ann"))
     await asyncio.sleep(2.0)
     assert it.heard[0] == ("sse:resync", {"type": "resync"}), "what was missed is made good first"
@@ -111,8 +111,8 @@ async def test_a_slow_bus_does_not_delay_wakes() -> None:
     shop = await Workshop.open()
     it = Listening(shop)
     await it.start()
-    shop.wire._timeout = 5.0
-    shop.wire.faults["bus"] = HANGS
+    shop.network._timeout = 5.0
+    shop.network.faults["bus"] = HANGS
     notices = [Change(Channel.SSE, UUID(int=number), "ann") for number in range(10)]
     it.tell(*notices, Change(Channel.WAKE, WORKSPACE_ID, "ann"))
     await asyncio.sleep(6.0)

@@ -54,11 +54,11 @@ async def test_a_wake_before_the_safe_point_keeps_the_volume(call: str) -> None:
     shop = await Workshop.open()
     shop.worlds.jobs.step_seconds = 1.0
     shop.place(with_home(desired_state=Desired.ARCHIVED), volume=HOME)
-    shop.wire.meanwhile[call] = lambda: wake(shop)
+    shop.network.meanwhile[call] = lambda: wake(shop)
     await shop.converge()
     assert shop.row.phase is Phase.RUNNING
     assert (shop.row.home_store_key, content(shop)) == (VOLUME, HOME)
-    assert "runtime.delete_volume" not in shop.wire.calls
+    assert "runtime.delete_volume" not in shop.network.calls
     assert shop.worlds.jobs.jobs == {}
 
 
@@ -66,7 +66,7 @@ async def test_a_wake_before_the_safe_point_keeps_the_volume(call: str) -> None:
 async def test_a_finished_archive_that_yielded_is_one_more_restore_point() -> None:
     shop = await Workshop.open()
     shop.place(with_home(desired_state=Desired.ARCHIVED), volume=HOME)
-    shop.wire.meanwhile["db.pass_safe_point"] = lambda: wake(shop)
+    shop.network.meanwhile["db.pass_safe_point"] = lambda: wake(shop)
     await shop.converge()
     (point,) = shop.worlds.database.points[WORKSPACE_ID]
     assert shop.worlds.archives.objects[point.key].content == HOME
@@ -85,9 +85,9 @@ async def test_a_wake_after_the_safe_point_comes_from_the_archive(call: str) -> 
     shop.place(with_home(desired_state=Desired.ARCHIVED), volume=HOME)
 
     def passed() -> None:
-        shop.wire.meanwhile[call] = lambda: wake(shop)
+        shop.network.meanwhile[call] = lambda: wake(shop)
 
-    shop.wire.meanwhile["db.pass_safe_point"] = passed
+    shop.network.meanwhile["db.pass_safe_point"] = passed
     await shop.converge()
     assert shop.row.phase is Phase.RUNNING
     assert (shop.row.home_store_key, content(shop)) == (f"{VOLUME}-2", HOME)
@@ -101,9 +101,9 @@ async def test_an_archive_lost_after_the_safe_point_keeps_the_volume(state: Arch
     shop.place(with_home(desired_state=Desired.ARCHIVED), volume=HOME)
 
     def passed() -> None:
-        shop.wire.meanwhile["archives.look"] = lambda: shop.lose_archive(shop.row.archive_key or "", state)
+        shop.network.meanwhile["archives.look"] = lambda: shop.lose_archive(shop.row.archive_key or "", state)
 
-    shop.wire.meanwhile["db.pass_safe_point"] = passed
+    shop.network.meanwhile["db.pass_safe_point"] = passed
     for _ in range(4):
         await asyncio.sleep(await shop.reconcile() or 1.0)
     assert shop.worlds.runtime.volumes[VOLUME].content == HOME
@@ -121,7 +121,7 @@ async def test_the_volume_is_deleted_only_after_the_archive_is_in_the_row() -> N
     def look() -> None:
         seen.append((shop.row.archive_key, shop.row.home.deleting_volume))
 
-    shop.wire.meanwhile["runtime.delete_volume"] = look
+    shop.network.meanwhile["runtime.delete_volume"] = look
     await shop.converge()
     assert seen == [(shop.row.archive_key, True)]
     assert [point.key for point in shop.worlds.database.points[WORKSPACE_ID]] == [shop.row.archive_key]
@@ -148,7 +148,7 @@ async def test_a_job_of_another_operation_is_ended_before_anything_uses_the_volu
     shop.worlds.jobs.step_seconds = 1000.0
     await shop.outside.jobs.start(JobSpec(WORKSPACE_ID, OTHER_OP_ID, JobKind.ARCHIVE, VOLUME, OTHER_KEY))
     ours: list[bool] = []
-    shop.wire.meanwhile[effect] = lambda: ours.append(WORKSPACE_ID not in shop.worlds.jobs.jobs)
+    shop.network.meanwhile[effect] = lambda: ours.append(WORKSPACE_ID not in shop.worlds.jobs.jobs)
     await shop.reconcile(3)
     assert ours == [True]
 
@@ -172,7 +172,7 @@ async def test_a_running_job_is_found_again_and_watched() -> None:
     )
     await shop.outside.jobs.start(JobSpec(WORKSPACE_ID, OP_ID, JobKind.RESTORE, VOLUME, KEY))
     await shop.converge()
-    assert shop.wire.calls.count("jobs.start") == 1
+    assert shop.network.calls.count("jobs.start") == 1
     assert (shop.row.phase, content(shop)) == (Phase.STANDBY, HOME)
     assert shop.row.home.marker == (KEY, OP_ID)
     assert asyncio.get_running_loop().time() >= 20
@@ -190,7 +190,7 @@ async def test_a_failed_job_is_cleared_and_tried_afresh() -> None:
     await shop.converge()
     assert shop.row.phase is Phase.ARCHIVED
     assert (shop.row.op_id, shop.row.archive_op_id) == first
-    assert shop.wire.calls.count("jobs.start") == 2
+    assert shop.network.calls.count("jobs.start") == 2
 
 
 @in_virtual_time
@@ -200,7 +200,7 @@ async def test_a_corrupted_restore_goes_to_error_at_once() -> None:
     shop.worlds.jobs.failing[WORKSPACE_ID] = ErrorReason.ARCHIVE_CORRUPTED
     await shop.converge()
     assert (shop.row.phase, shop.row.error_reason) == (Phase.ERROR, "ArchiveCorrupted")
-    assert "runtime.start_container" not in shop.wire.calls
+    assert "runtime.start_container" not in shop.network.calls
 
 
 # ── volumes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -214,7 +214,7 @@ async def test_what_took_the_volume_meanwhile_is_ended_before_it_is_deleted() ->
     def somebody_starts_it() -> None:
         shop.worlds.runtime.containers[WORKSPACE_ID] = Container("by hand", VOLUME)
 
-    shop.wire.meanwhile["runtime.delete_volume"] = somebody_starts_it
+    shop.network.meanwhile["runtime.delete_volume"] = somebody_starts_it
     await shop.converge()
     assert (shop.row.phase, shop.row.error_count) == (Phase.ARCHIVED, 0)
     assert shop.worlds.runtime.volumes == {}
@@ -240,9 +240,9 @@ async def test_what_a_container_that_came_late_has_written_is_in_the_archive(mom
         if any(archive.committed for archive in shop.worlds.archives.objects.values()):
             starts_late_and_writes()
         else:
-            shop.wire.meanwhile[moment] = when_archived
+            shop.network.meanwhile[moment] = when_archived
 
-    shop.wire.meanwhile[moment] = when_archived
+    shop.network.meanwhile[moment] = when_archived
     await shop.converge()
     assert shop.row.phase is Phase.ARCHIVED
     assert shop.worlds.archives.objects[shop.row.archive_key or ""].content == (*HOME, 4)
@@ -267,7 +267,7 @@ async def test_a_volume_that_somebody_else_has_fails_the_try_and_is_not_asked_fo
     def foreign_holder() -> None:
         shop.worlds.runtime.volumes[VOLUME].held = True
 
-    shop.wire.meanwhile["runtime.delete_volume"] = foreign_holder
+    shop.network.meanwhile["runtime.delete_volume"] = foreign_holder
     for _ in range(200):
         await asyncio.sleep(await shop.reconcile() or 1.0)
         if shop.row.error_count > row.error_count:
@@ -305,7 +305,7 @@ async def test_delete_from_error_destroys_only_what_is_no_home(row: Workspace, k
 async def test_a_delete_that_was_withdrawn_is_given_up() -> None:
     shop = await Workshop.open()
     shop.place(archived(desired_state=Desired.DELETED), archives={KEY: HOME})
-    shop.wire.meanwhile["db.change"] = shop.change(desired_state=Desired.ARCHIVED)
+    shop.network.meanwhile["db.change"] = shop.change(desired_state=Desired.ARCHIVED)
     await shop.converge()
     assert (shop.row.phase, shop.row.deleted_at) == (Phase.ARCHIVED, None)
     assert "delete_withdrawn" in shop.reasons()
@@ -395,12 +395,12 @@ async def test_long_work_is_looked_at_now_and_then(long_work: str) -> None:
     wish = Desired.RUNNING if long_work == "pull" else Desired.ARCHIVED
     shop.place(with_home(desired_state=wish, image_ref="big"), volume=HOME)
     await shop.reconcile()
-    shop.wire.calls.clear()
+    shop.network.calls.clear()
     while asyncio.get_running_loop().time() < 30:
         await asyncio.sleep(await shop.reconcile() or 1.0)
     assert shop.row.op_progress is not None
-    assert shop.wire.calls.count("jobs.find") <= 4 * 30
-    assert shop.wire.calls.count("db.record") <= 4 * 30
+    assert shop.network.calls.count("jobs.find") <= 4 * 30
+    assert shop.network.calls.count("db.record") <= 4 * 30
 
 
 @in_virtual_time
@@ -410,7 +410,7 @@ async def test_an_image_that_is_not_to_be_had_goes_to_error_at_once() -> None:
     shop.worlds.runtime.bad_images.add("typo")
     await shop.converge()
     assert (shop.row.phase, shop.row.error_reason) == (Phase.ERROR, "ImagePullFailed")
-    assert shop.wire.calls.count("runtime.start_container") == 1
+    assert shop.network.calls.count("runtime.start_container") == 1
 
 
 @in_virtual_time
@@ -427,10 +427,10 @@ async def test_discarding_releases_the_points_and_keeps_the_bytes(call: str) -> 
     shop = await Workshop.open()
     discarding = busy(archived(desired_state=Desired.PENDING), Operation.DISCARDING)
     shop.place(discarding, archives={KEY: HOME, OTHER_KEY: (1,)})
-    shop.wire.faults[call] = ANSWER_LOST
+    shop.network.faults[call] = ANSWER_LOST
     with contextlib.suppress(Unreachable):
         await shop.reconcile()
-    shop.wire.faults.clear()
+    shop.network.faults.clear()
     await asyncio.sleep(2)
     await shop.converge()
     assert (shop.row.phase, shop.row.archive_key) == (Phase.PENDING, None)
@@ -443,10 +443,10 @@ async def test_discarding_releases_the_points_and_keeps_the_bytes(call: str) -> 
 async def test_an_empty_archive_is_made_once_under_one_id() -> None:
     shop = await Workshop.open()
     shop.place(workspace(desired_state=Desired.ARCHIVED))
-    shop.wire.faults["archives.create_empty"] = ANSWER_LOST
+    shop.network.faults["archives.create_empty"] = ANSWER_LOST
     await shop.reconcile()
     assert (shop.row.error_count, shop.row.error_reason) == (0, "Unreachable")
-    shop.wire.faults.clear()
+    shop.network.faults.clear()
     await shop.converge()
     assert shop.row.phase is Phase.ARCHIVED
     assert list(shop.worlds.archives.objects) == [shop.row.archive_key]
@@ -477,15 +477,15 @@ async def test_any_container_is_removed_first(row: Workspace, expected: str) -> 
     shop = await Workshop.open()
     shop.place(row, volume=HOME, container=True, archives={KEY: HOME})
     await shop.reconcile(4)
-    assert shop.wire.calls.index("runtime.remove_container") < shop.wire.calls.index(expected)
+    assert shop.network.calls.index("runtime.remove_container") < shop.network.calls.index(expected)
 
 
 @in_virtual_time
 async def test_a_late_try_of_an_ended_operation_is_dropped() -> None:
     shop = await Workshop.open()
     shop.place(busy(with_home(desired_state=Desired.ARCHIVED, archive_op_id=OP_ID), Operation.ARCHIVING), volume=HOME)
-    shop.wire.faults["jobs.start"] = FAILS
-    shop.wire.meanwhile["jobs.start"] = shop.change(op_id=UUID(int=9), op_started_at=NOW + timedelta(seconds=1))
+    shop.network.faults["jobs.start"] = FAILS
+    shop.network.meanwhile["jobs.start"] = shop.change(op_id=UUID(int=9), op_started_at=NOW + timedelta(seconds=1))
     with pytest.raises(Stale):
         await shop.reconcile()
     assert shop.row.error_count == 0

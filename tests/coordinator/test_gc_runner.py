@@ -163,10 +163,10 @@ async def test_the_outside_is_listed_before_the_database_is_read() -> None:
     """What is made between the two is then known to the database, and kept."""
     shop = await Workshop.open(TUNING)
     shop.place(with_home(), volume=(1,))
-    shop.wire.meanwhile["db.collector"] = lambda: shop.keep(WORKSPACE_ID, KEY, (1,))
+    shop.network.meanwhile["db.collector"] = lambda: shop.keep(WORKSPACE_ID, KEY, (1,))
     report = await survey(shop)
     assert report.candidates == ()
-    assert shop.wire.calls[-1] == "db.collector"
+    assert shop.network.calls[-1] == "db.collector"
 
 
 @in_virtual_time
@@ -266,7 +266,7 @@ async def test_an_old_leader_sweeps_nothing(moment: str) -> None:
         leadership.free(leadership.epoch)
         leadership.take("rival", now())
 
-    shop.wire.meanwhile[moment] = deposed
+    shop.network.meanwhile[moment] = deposed
     if moment == "db.remark":
         with pytest.raises(Unreachable):
             await collector(shop).run()
@@ -284,11 +284,11 @@ async def test_nothing_is_deleted_by_a_leader_that_cannot_know_it_leads() -> Non
     stray(shop)
     await collector(shop).run()
     await asyncio.sleep(GRACE)
-    shop.wire.meanwhile["db.give_up"] = shop.term._over.set  # type: ignore[attr-defined]
+    shop.network.meanwhile["db.give_up"] = shop.term._over.set  # type: ignore[attr-defined]
     with pytest.raises(Stale, match="nothing is touched"):
         await collector(shop).run()
     assert STRAY in shop.worlds.archives.objects
-    assert "archives.delete" not in shop.wire.calls
+    assert "archives.delete" not in shop.network.calls
 
 
 @in_virtual_time
@@ -406,7 +406,7 @@ async def test_what_is_protected_since_the_look_stays(meanwhile: Callable[[Works
         shop.keep(WORKSPACE_ID, key, (1,), age=float(age))
     await collector(shop).run()
     await asyncio.sleep(GRACE)
-    shop.wire.meanwhile["db.give_up"] = lambda: meanwhile(shop)
+    shop.network.meanwhile["db.give_up"] = lambda: meanwhile(shop)
     report = await collector(shop).run()
     assert (report.swept, dict(report.left)) == ((), {OLDEST: "protected again"})
     assert OLDEST in shop.worlds.archives.objects
@@ -424,10 +424,10 @@ async def test_a_deleted_workspace_is_purged_before_its_first_copy_goes() -> Non
     drop(shop)
     await collector(shop).run()
     await asyncio.sleep(GRACE)
-    shop.wire.calls.clear()
+    shop.network.calls.clear()
     report = await collector(shop).run()
     assert {c.thing.name for c in report.swept} == {KEY, VOLUME}
-    assert shop.wire.calls.index("db.change") < min(map(shop.wire.calls.index, shop.effects()))
+    assert shop.network.calls.index("db.change") < min(map(shop.network.calls.index, shop.effects()))
     assert shop.row.purged_at == now()
     assert [entry.kind for entry in shop.worlds.database.ledger][-1] == "purged"
     with pytest.raises(Conflict, match="purged") as refused:
@@ -441,7 +441,7 @@ async def test_an_undelete_that_comes_first_wins() -> None:
     drop(shop)
     await collector(shop).run()
     await asyncio.sleep(GRACE)
-    shop.wire.meanwhile["db.change"] = shop.change(undelete_requested_at=now())
+    shop.network.meanwhile["db.change"] = shop.change(undelete_requested_at=now())
     report = await collector(shop).run()
     assert (report.swept, set(report.left.values())) == ((), {"wanted back"})
     assert (KEY in shop.worlds.archives.objects, VOLUME in shop.worlds.runtime.volumes) == (True, True)
@@ -456,13 +456,13 @@ async def test_an_undelete_that_comes_later_is_refused_however_little_is_gone() 
     drop(shop)
     await collector(shop).run()
     await asyncio.sleep(GRACE)
-    shop.wire.faults["runtime.delete_volume"] = FAILS
+    shop.network.faults["runtime.delete_volume"] = FAILS
     report = await collector(shop).run()
     assert report.swept == ()
     assert "backend-silent" in report.left
     with pytest.raises(Conflict, match="purged"):
         await shop.wishes.undelete(WORKSPACE_ID, PERSON)
-    shop.wire.faults.clear()
+    shop.network.faults.clear()
     await asyncio.sleep(60)
     await collect(shop)
     assert (shop.worlds.archives.objects, shop.worlds.runtime.volumes) == ({}, {})
@@ -505,7 +505,7 @@ def old_database(shop: Workshop) -> None:
 def owned_by(shop: Workshop, owner: str) -> None:
     """And adopted so."""
     shop.worlds.archives.owner = owner
-    shop.worlds.database.worlds[Backend.ARCHIVES] = BackendRecord(owner, now())
+    shop.worlds.database.backend_identities[Backend.ARCHIVES] = BackendRecord(owner, now())
 
 
 def another_s_store(shop: Workshop) -> None:
@@ -646,14 +646,14 @@ async def test_a_backend_that_does_not_answer_sweeps_and_marks_nothing(call: str
     await collector(shop).run()
     marks = dict(shop.worlds.database.collector.marks)
     await asyncio.sleep(GRACE)
-    shop.wire.faults[call] = FAILS
+    shop.network.faults[call] = FAILS
     for _ in range(2):
         with pytest.raises(Unreachable):
             await collector(shop).run()
     assert (set(shop.worlds.archives.objects), shop.worlds.database.collector.marks) == ({KEY, STRAY}, marks)
     assert [details["reason"] for _, details in shop.notifier.notices] == ["backend-silent"]
     assert shop.metrics.registry.get_sample_value("codehub_gc_runs_total", {"outcome": "unreachable"}) == 2
-    shop.wire.faults.clear()
+    shop.network.faults.clear()
     assert len((await collector(shop).run()).swept) == 1
 
 
@@ -681,10 +681,10 @@ async def test_whatever_goes_wrong_at_any_call_only_garbage_goes_and_all_of_it_i
     stray(shop)
     await collector(shop).run()
     await asyncio.sleep(GRACE)
-    shop.wire.faults[call] = fault
+    shop.network.faults[call] = fault
     with contextlib.suppress(Unreachable):
         await collector(shop).run()
-    shop.wire.faults.clear()
+    shop.network.faults.clear()
     for _ in range(3):
         await asyncio.sleep(GRACE)
         await collector(shop).run()
@@ -722,7 +722,7 @@ async def test_an_admin_s_request_is_done_by_the_leader_and_answered() -> None:
 async def test_a_request_that_fails_is_answered_too() -> None:
     shop = await Workshop.open(TUNING)
     request = await shop.outside.collector.ask("admin", [])
-    shop.wire.faults["archives.objects"] = FAILS
+    shop.network.faults["archives.objects"] = FAILS
     with pytest.raises(Unreachable):
         await collector(shop).serve_request()
     answer = await shop.outside.collector.request(request)
@@ -741,9 +741,9 @@ async def test_a_term_serves_requests_and_runs_by_the_clock() -> None:
     answer = await shop.outside.collector.request(request)
     assert answer is not None
     assert answer.report is not None
-    shop.wire.faults["archives.objects"] = FAILS
+    shop.network.faults["archives.objects"] = FAILS
     await asyncio.sleep(51)
-    shop.wire.faults.clear()
+    shop.network.faults.clear()
     assert STRAY in shop.worlds.archives.objects
     await asyncio.sleep(GRACE + 60)
     ticking.cancel()
@@ -775,4 +775,4 @@ async def test_a_new_term_has_a_few_minutes_of_peace_and_a_crash_does_not_begin_
         await asyncio.sleep(seconds)
         ticking.cancel()
         await asyncio.gather(ticking, return_exceptions=True)
-        assert shop.wire.calls.count("archives.objects") == runs
+        assert shop.network.calls.count("archives.objects") == runs

@@ -41,11 +41,11 @@ async def test_a_pass_over_a_settled_world_loads_and_writes_nothing() -> None:
     settle_many(shop)
     first = await shop.observer.full_pass()
     assert (first.rows, first.judged, first.written, first.queued) == (MANY, MANY, 0, 0)
-    shop.wire.calls.clear()
+    shop.network.calls.clear()
     second = await shop.observer.full_pass()
     assert (second.rows, second.judged, second.written, second.queued) == (MANY, 0, 0, 0)
     looks = ["runtime.volumes", "runtime.identity", "runtime.containers", "runtime.identity"]
-    assert shop.wire.calls == [*looks, "db.versions"]
+    assert shop.network.calls == [*looks, "db.versions"]
     assert writes(shop) == 0
 
 
@@ -66,11 +66,11 @@ async def test_an_outage_is_one_statement_and_starts_nothing() -> None:
     shop = await Workshop.open()
     settle_many(shop)
     await shop.observer.full_pass()
-    shop.wire.faults["runtime"] = FAILS
-    shop.wire.calls.clear()
+    shop.network.faults["runtime"] = FAILS
+    shop.network.calls.clear()
     report = await shop.observer.full_pass()
     assert (report.written, report.queued) == (MANY, 0)
-    assert shop.wire.calls.count("db.record_observations") == 1
+    assert shop.network.calls.count("db.record_observations") == 1
     rows = shop.worlds.database.rows.values()
     assert {row.phase for row in rows} == {Phase.RUNNING}
     assert {row.conditions.container_ready.status for row in rows} == {None}
@@ -87,7 +87,7 @@ async def test_only_what_looks_different_is_loaded_again() -> None:
     shop.worlds.runtime.kill(next(iter(shop.worlds.runtime.containers)))
     report = await shop.observer.full_pass()
     assert (report.rows, report.judged, report.queued) == (MANY, 1, 1)
-    shop.wire.faults["runtime"] = FAILS
+    shop.network.faults["runtime"] = FAILS
     assert (await shop.observer.full_pass()).judged == MANY
     assert (await shop.observer.full_pass()).judged == MANY
 
@@ -96,10 +96,10 @@ async def test_only_what_looks_different_is_loaded_again() -> None:
 async def test_readiness_counts_only_passes_that_saw_everything() -> None:
     shop = await Workshop.open()
     settle_many(shop)
-    shop.wire.faults["runtime"] = FAILS
+    shop.network.faults["runtime"] = FAILS
     assert not (await shop.observer.full_pass()).whole
     assert shop.observer.last_pass_at == float("-inf")
-    del shop.wire.faults["runtime"]
+    del shop.network.faults["runtime"]
     await asyncio.sleep(10)
     assert (await shop.observer.full_pass()).whole
     assert shop.observer.last_pass_at == 10
@@ -116,7 +116,7 @@ class HalfBlind(MemoryRuntime):
 @in_virtual_time
 async def test_what_cannot_be_told_of_one_is_unknown_of_that_one_alone() -> None:
     shop = Workshop()
-    shop.outside = replace(shop.outside, runtime=HalfBlind(shop.worlds.runtime, shop.wire))
+    shop.outside = replace(shop.outside, runtime=HalfBlind(shop.worlds.runtime, shop.network))
     await shop.take_office()
     settle_many(shop)
     shop.place(with_home(phase=Phase.RUNNING, desired_state=Desired.RUNNING), volume=(1,))
@@ -140,9 +140,9 @@ async def test_a_sight_begun_before_an_act_is_not_believed() -> None:
     assert (pairs, busy) == ([], [WORKSPACE_ID])
     await shop.observer.active_pass([WORKSPACE_ID])
     await shop.backends.remove_container(WORKSPACE_ID)
-    shop.wire.calls.clear()
+    shop.network.calls.clear()
     await shop.observer.facts(shop.row)
-    assert "runtime.volumes" in shop.wire.calls
+    assert "runtime.volumes" in shop.network.calls
 
 
 @in_virtual_time
@@ -151,15 +151,15 @@ async def test_the_active_pass_is_one_filtered_look_that_the_workers_share() -> 
     settle_many(shop)
     shop.place(with_home(desired_state=Desired.RUNNING), volume=())
     await shop.observer.active_pass()
-    assert shop.wire.calls == ["db.active", "runtime.volumes", "runtime.containers"]
+    assert shop.network.calls == ["db.active", "runtime.volumes", "runtime.containers"]
     await asyncio.sleep(0.1)
     await shop.observer.facts(shop.row)
-    assert shop.wire.calls == ["db.active", "runtime.volumes", "runtime.containers"]
+    assert shop.network.calls == ["db.active", "runtime.volumes", "runtime.containers"]
     assert await shop.queue.get() == WORKSPACE_ID
     assert len(shop.queue) == 0
     await asyncio.sleep(2)
     await shop.observer.facts(shop.row)
-    assert shop.wire.calls.count("runtime.volumes") == 2
+    assert shop.network.calls.count("runtime.volumes") == 2
 
 
 @in_virtual_time
@@ -169,9 +169,9 @@ async def test_a_woken_workspace_at_rest_is_looked_at_again_but_queued_only_when
     assert [await shop.observer.active_pass([WORKSPACE_ID]) for _ in range(3)] == [1, 0, 0]
     shop.worlds.runtime.volumes.pop(VOLUME)
     assert [await shop.observer.active_pass([WORKSPACE_ID]) for _ in range(2)] == [1, 0]
-    shop.wire.faults["runtime"] = FAILS
+    shop.network.faults["runtime"] = FAILS
     assert [await shop.observer.active_pass([WORKSPACE_ID]) for _ in range(2)] == [1, 1]
-    assert shop.wire.calls.count("runtime.volumes") == 6  # after a silence it is first asked which one it is
+    assert shop.network.calls.count("runtime.volumes") == 6  # after a silence it is first asked which one it is
 
 
 @in_virtual_time
@@ -180,7 +180,7 @@ async def test_an_absence_is_confirmed_by_a_direct_look() -> None:
     shop = await Workshop.open()
     shop.place(with_home(desired_state=Desired.STANDBY), volume=())
     volume = shop.worlds.runtime.volumes.pop(VOLUME)
-    shop.wire.meanwhile["runtime.containers"] = lambda: shop.worlds.runtime.volumes.update({VOLUME: volume})
+    shop.network.meanwhile["runtime.containers"] = lambda: shop.worlds.runtime.volumes.update({VOLUME: volume})
     report = await shop.observer.full_pass()
     assert (report.written, report.queued) == (0, 1)
     await shop.reconcile()
@@ -212,8 +212,8 @@ async def test_the_inventory_is_listed_now_and_then_and_its_outage_harms_nobody(
     shop.place(archived(desired_state=Desired.ARCHIVED), archives={KEY: (1,)})
     for _ in range(3):
         await shop.observer.full_pass()
-    assert shop.wire.calls.count("archives.inventory") == 1
-    shop.wire.faults["archives"] = FAILS
+    assert shop.network.calls.count("archives.inventory") == 1
+    shop.network.faults["archives"] = FAILS
     await asyncio.sleep(301)
     report = await shop.observer.full_pass()
     assert report.queued == 0
@@ -231,7 +231,7 @@ async def test_a_row_that_cannot_be_read_does_not_stop_the_others() -> None:
     def vanish() -> None:
         del database.rows[bad]
 
-    shop.wire.meanwhile["db.load"] = vanish
+    shop.network.meanwhile["db.load"] = vanish
     report = await shop.observer.full_pass()
     assert (report.rows, report.queued) == (MANY, 1)
     assert await shop.queue.get() == UUID(int=8)
@@ -242,8 +242,8 @@ async def test_a_row_that_cannot_be_read_does_not_stop_the_others() -> None:
 async def test_a_row_written_since_the_pass_loaded_it_is_skipped() -> None:
     shop = await Workshop.open()
     shop.place(with_home(desired_state=Desired.STANDBY), volume=())
-    shop.wire.faults["runtime"] = FAILS
-    shop.wire.meanwhile["db.record_observations"] = shop.change(operation=Operation.STOPPING)
+    shop.network.faults["runtime"] = FAILS
+    shop.network.meanwhile["db.record_observations"] = shop.change(operation=Operation.STOPPING)
     report = await shop.observer.full_pass()
     assert report.written == 0
     assert shop.row.operation is Operation.STOPPING

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from codehub.adapters.memory import Fault, FaultyNetwork
-from codehub.adapters.memory.fault_injection import BREAKS, Mishap
+from codehub.adapters.memory.fault_injection import BREAKS, FaultKind
 from codehub.coordinator.tuning import Tuning
 from codehub.domain import naming
 from codehub.domain.errors import ErrorReason
@@ -32,10 +32,10 @@ async def turn_until(shop: Workshop, done: Callable[[Workspace], bool], seconds:
 
 async def fail(shop: Workshop, call: str, operation: Operation, times: int) -> None:
     """That operation fails for certain so many times, and then no more."""
-    shop.wire.faults[call] = REFUSES
+    shop.network.faults[call] = REFUSES
     for count in range(1, times + 1):
         await turn_until(shop, lambda row, count=count: row.operation is operation and row.error_count == count)  # type: ignore[misc]
-    shop.wire.faults.clear()
+    shop.network.faults.clear()
 
 
 # ── tries ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -80,22 +80,22 @@ ON_THEIR_WAY = {
 @pytest.mark.parametrize("way", BREAKS, ids=str)
 @pytest.mark.parametrize("operation", ON_THEIR_WAY, ids=str)
 @in_virtual_time
-async def test_an_outage_burns_no_try_however_the_backend_breaks(operation: Operation, way: Mishap) -> None:
+async def test_an_outage_burns_no_try_however_the_backend_breaks(operation: Operation, way: FaultKind) -> None:
     row, call = ON_THEIR_WAY[operation]
     shop = await Workshop.open()
-    shop.wire._timeout = 8.0
+    shop.network._timeout = 8.0
     shop.place(
         row,
         volume=HOME if row.home_store_key else None,
         container=row.phase is Phase.RUNNING,
         archives={KEY: HOME} if row.archive_key else None,
     )
-    shop.wire.faults[call] = Fault(way)
+    shop.network.faults[call] = Fault(way)
     for _ in range(200):
         await asyncio.sleep(await shop.reconcile() or 1.0)
         assert (shop.row.phase, shop.row.error_count) != (Phase.ERROR, 0)
         assert shop.row.error_count == 0
-    shop.wire.faults.clear()
+    shop.network.faults.clear()
     await asyncio.sleep(20)
     await shop.converge()
     assert shop.row.phase.value == shop.row.desired_state.value
@@ -106,7 +106,7 @@ async def test_an_outage_burns_no_try_however_the_backend_breaks(operation: Oper
     "row", [archived(desired_state=Desired.STANDBY), with_home(desired_state=Desired.ARCHIVED)], ids=lambda r: r.phase
 )
 @in_virtual_time
-async def test_an_outage_inside_a_storage_job_burns_no_try(row: Workspace, way: Mishap) -> None:
+async def test_an_outage_inside_a_storage_job_burns_no_try(row: Workspace, way: FaultKind) -> None:
     """The coordinator reaches the store all the while: only the job's own transfers break."""
     shop = await Workshop.open()
     shop.place(row, volume=HOME if row.home_store_key else None, archives={KEY: HOME} if row.archive_key else None)
@@ -129,7 +129,7 @@ async def test_the_deadline_of_a_storage_job_stands_still_while_the_store_is_out
     """Each job hangs for longer than half of the deadline before it says that the store is out."""
     shop = await Workshop.open(Tuning(policy=Policy(deadlines={Operation.ARCHIVING: 100})))
     shop.place(with_home(desired_state=Desired.ARCHIVED), volume=HOME)
-    shop.worlds.jobs.store = FaultyNetwork(shop.clock, lambda _name: Fault(Mishap.HANG), timeout=60)
+    shop.worlds.jobs.store = FaultyNetwork(shop.clock, lambda _name: Fault(FaultKind.HANG), timeout=60)
     end = asyncio.get_running_loop().time() + 1000
     while asyncio.get_running_loop().time() < end:
         await asyncio.sleep(await shop.reconcile() or 1.0)
@@ -142,7 +142,7 @@ async def test_the_deadline_of_a_storage_job_stands_still_while_the_store_is_out
 async def test_a_wish_that_changed_is_heard_while_an_outage_lasts() -> None:
     shop = await Workshop.open()
     shop.place(with_home(desired_state=Desired.RUNNING), volume=HOME)
-    shop.wire.faults["runtime.start_container"] = Fault(Mishap.FAIL)
+    shop.network.faults["runtime.start_container"] = Fault(FaultKind.FAIL)
     await turn_until(shop, lambda row: row.error_reason is ErrorReason.UNREACHABLE)
     await shop.wishes.want(WORKSPACE_ID, Desired.STANDBY, PERSON)
     await shop.converge()
@@ -287,7 +287,7 @@ async def test_a_former_home_is_not_removed_with_them() -> None:
 async def test_an_outage_names_the_endpoint_in_the_error_s_context() -> None:
     shop = await Workshop.open()
     shop.place(with_home(desired_state=Desired.RUNNING), volume=HOME)
-    shop.wire.faults["runtime.start_container"] = Fault(Mishap.FAIL)
+    shop.network.faults["runtime.start_container"] = Fault(FaultKind.FAIL)
     await turn_until(shop, lambda row: row.error_info is not None)
     assert shop.row.error_info is not None
     context = shop.row.error_info.context

@@ -29,8 +29,8 @@ def stage(tuning: Tuning = TUNING) -> Stage:
 
 
 def start(it: Stage, name: str) -> tuple[Coordinator, ScriptedWire]:
-    wire = ScriptedWire(VirtualClock())
-    return it.start(name, wire).coordinator, wire
+    network = ScriptedWire(VirtualClock())
+    return it.start(name, network).coordinator, network
 
 
 def leaders(*coordinators: Coordinator) -> list[bool]:
@@ -40,12 +40,12 @@ def leaders(*coordinators: Coordinator) -> list[bool]:
 @in_virtual_time
 async def test_one_leads_and_the_other_takes_over_within_five_seconds() -> None:
     it = stage()
-    a, wire = start(it, "a")
+    a, network = start(it, "a")
     await asyncio.sleep(1)
     b, _ = start(it, "b")
     await asyncio.sleep(10)
     assert leaders(a, b) == [True, False]
-    wire.faults["leadership"] = HANGS
+    network.faults["leadership"] = HANGS
     began = asyncio.get_running_loop().time()
     assert await it.until(lambda: b.readiness().leads, 60, step=0.1)
     assert asyncio.get_running_loop().time() - began < 5 + 1
@@ -67,18 +67,18 @@ async def test_a_clean_stop_hands_over_at_once() -> None:
 @in_virtual_time
 async def test_a_lost_term_ends_its_work_and_the_next_one_is_built_anew() -> None:
     it = stage()
-    a, wire = start(it, "a")
+    a, network = start(it, "a")
     await it.create(Desired.RUNNING)
     assert await it.reaches(ID, "RUNNING")
-    wire.faults["leadership"] = FAILS
+    network.faults["leadership"] = FAILS
     await asyncio.sleep(5)
     assert a.readiness().leads is False
-    wire.calls.clear()
+    network.calls.clear()
     await it.wishes().want(ID, Desired.STANDBY, PERSON)
     await asyncio.sleep(30)
-    where_it_is = {"db.worlds", "runtime.identity"}
-    assert {name for name in wire.calls if not name.startswith("leadership")} == where_it_is
-    wire.faults.clear()
+    where_it_is = {"db.backend_identities", "runtime.identity"}
+    assert {name for name in network.calls if not name.startswith("leadership")} == where_it_is
+    network.faults.clear()
     assert await it.reaches(ID, "STANDBY")
     assert a.readiness().epoch == 2
 
@@ -87,9 +87,9 @@ async def test_a_lost_term_ends_its_work_and_the_next_one_is_built_anew() -> Non
 async def test_a_stalled_leader_that_wakes_up_is_refused() -> None:
     """It was deposed in its sleep: its late write changes nothing."""
     it = stage()
-    _, wire = start(it, "a")
+    _, network = start(it, "a")
     await it.create(Desired.STANDBY)
-    wire.faults.update({"leadership.renew": HANGS, "runtime.create_volume": HANGS})
+    network.faults.update({"leadership.renew": HANGS, "runtime.create_volume": HANGS})
     await asyncio.sleep(1)
     b, _ = start(it, "b")
     assert await it.reaches(ID, "STANDBY")
@@ -102,11 +102,11 @@ async def test_a_stalled_leader_that_wakes_up_is_refused() -> None:
 @in_virtual_time
 async def test_the_database_may_be_away_when_it_starts() -> None:
     it = stage()
-    a, wire = start(it, "a")
-    wire.faults.update({"leadership": FAILS, "db": FAILS})
+    a, network = start(it, "a")
+    network.faults.update({"leadership": FAILS, "db": FAILS})
     await asyncio.sleep(30)
     assert a.readiness().leads is False
-    wire.faults.clear()
+    network.faults.clear()
     await it.create(Desired.RUNNING)
     assert await it.reaches(ID, "RUNNING", 10)
 
@@ -134,11 +134,11 @@ class Crashing(Network):
 async def test_a_component_that_crashes_is_restarted(name: str) -> None:
     """Each of these calls is made by another component."""
     it = stage(Tuning(workers=2, ttl_interval=5, gc_interval=5))
-    wire = Crashing(name, 3)
-    coordinator = it.start("a", wire).coordinator
+    network = Crashing(name, 3)
+    coordinator = it.start("a", network).coordinator
     await it.create(Desired.RUNNING)
     assert await it.reaches(ID, "RUNNING", 60)
-    assert await it.until(lambda: wire.met == 3, 120), "the component died"
+    assert await it.until(lambda: network.met == 3, 120), "the component died"
     await asyncio.sleep(40)
     readiness = coordinator.readiness()
     assert readiness.leads
@@ -151,27 +151,27 @@ async def test_a_component_that_crashes_is_restarted(name: str) -> None:
 @in_virtual_time
 async def test_a_collection_that_falls_due_while_the_database_is_away_waits_and_is_made_up_for() -> None:
     it = stage(Tuning(workers=2, gc_interval=100))
-    _, wire = start(it, "a")
-    wire.faults["db.collection_pending"] = FAILS
+    _, network = start(it, "a")
+    network.faults["db.collection_pending"] = FAILS
     await asyncio.sleep(160)
-    assert 10 < wire.calls.count("db.collection_pending") < 40, "asked every few seconds, and not without a pause"
-    assert "db.collector" not in wire.calls
-    wire.faults.clear()
+    assert 10 < network.calls.count("db.collection_pending") < 40, "asked every few seconds, and not without a pause"
+    assert "db.collector" not in network.calls
+    network.faults.clear()
     await asyncio.sleep(10)
-    assert wire.calls.count("db.collector") == 1
+    assert network.calls.count("db.collector") == 1
 
 
 @in_virtual_time
 async def test_a_pass_that_crashes_harms_no_other_workspace() -> None:
     it = stage()
-    wire = Crashing("runtime.create_volume", 8, about=ID)
-    it.start("a", wire)
+    network = Crashing("runtime.create_volume", 8, about=ID)
+    it.start("a", network)
     await it.create(Desired.RUNNING, 1)
     await it.create(Desired.RUNNING, 2)
     assert await it.reaches(UUID(int=2), "RUNNING", 5)
     assert it.row(ID).operation is Operation.PROVISIONING
     assert await it.reaches(ID, "RUNNING", 300)
-    assert wire.met == 8
+    assert network.met == 8
 
 
 @in_virtual_time
@@ -202,16 +202,16 @@ async def test_a_wish_is_acted_on_at_once_and_a_dead_container_is_seen_by_its_hi
 @in_virtual_time
 async def test_readiness_says_whether_it_leads_and_how_fresh_its_sight_is() -> None:
     it = stage()
-    a, wire = start(it, "a")
+    a, network = start(it, "a")
     assert (a.readiness().leads, a.readiness().pass_age, a.readiness().epoch) == (False, None, None)
     await asyncio.sleep(1)
     assert (a.readiness().leads, a.readiness().epoch) == (True, 1)
-    wire.faults["runtime"] = FAILS
+    network.faults["runtime"] = FAILS
     await asyncio.sleep(100)
     age = a.readiness().pass_age
     assert age is not None
     assert age > 80
-    wire.faults.clear()
+    network.faults.clear()
     await asyncio.sleep(20)
     assert (a.readiness().pass_age or 100) < 16
 
@@ -220,7 +220,7 @@ async def test_readiness_says_whether_it_leads_and_how_fresh_its_sight_is() -> N
 async def test_a_pass_that_saw_nothing_is_no_good_pass() -> None:
     """The alarm on the age of the last good pass must be able to go off."""
     shop = await Workshop.open()
-    shop.wire.faults["runtime"] = FAILS
+    shop.network.faults["runtime"] = FAILS
     reign = asyncio.create_task(shop.reign.run())
 
     def last_good_pass() -> float | None:
@@ -228,7 +228,7 @@ async def test_a_pass_that_saw_nothing_is_no_good_pass() -> None:
 
     await asyncio.sleep(100)
     assert last_good_pass() == 0
-    shop.wire.faults.clear()
+    shop.network.faults.clear()
     await asyncio.sleep(30)
     assert last_good_pass() != 0
     reign.cancel()
@@ -252,7 +252,7 @@ async def test_a_wake_from_outside_brings_a_look_at_once(message: dict[str, obje
 @in_virtual_time
 async def test_admins_are_told_once_when_a_backend_falls_silent_and_once_when_it_is_back() -> None:
     it = stage()
-    _, wire = start(it, "a")
+    _, network = start(it, "a")
     notices = it.casts["a"].notifier.notices
 
     def of_backends() -> list[str]:
@@ -260,12 +260,12 @@ async def test_admins_are_told_once_when_a_backend_falls_silent_and_once_when_it
 
     await it.create(Desired.RUNNING)
     assert await it.reaches(ID, "RUNNING")
-    wire.faults.update({"runtime": FAILS, "jobs": FAILS})
+    network.faults.update({"runtime": FAILS, "jobs": FAILS})
     await it.wishes().want(ID, Desired.STANDBY, PERSON)
     await asyncio.sleep(600)
     assert of_backends() == ["backend does not answer"]
     assert notices[0][1]["backend"] == "runtime"
     assert notices[0][1]["error"]
-    wire.faults.clear()
+    network.faults.clear()
     assert await it.reaches(ID, "STANDBY")
     assert of_backends() == ["backend does not answer", "backend answers again"]

@@ -30,7 +30,7 @@ async def backends(archives: ObjectArchives) -> Backends:
     clock, metrics, runtime, database = RealClock(), Metrics(), MemoryRuntime(), MemoryDatabase()
     term = await database.leadership(clock).campaign("me")
     breakers = {name: Breaker(name, clock, metrics) for name in ("runtime", "jobs", "archives")}
-    recognition = BackendIdentityCheck(database.worlds(), term.epoch, clock, "this", PREFIX)
+    recognition = BackendIdentityCheck(database.backend_identities(), term.epoch, clock, "this", PREFIX)
     jobs = MemoryJobs(runtime, MemoryArchives())
     return Backends(runtime, jobs, archives, term, clock, breakers, recognition)
 

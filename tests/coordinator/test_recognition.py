@@ -25,29 +25,29 @@ WAIT = 6.0
 @contextmanager
 def unmounted(shop: Workshop) -> Iterator[None]:
     """The archives' directory is there, empty and without its mark."""
-    world = shop.worlds.archives
-    kept, owner = dict(world.objects), world.owner
-    world.objects.clear()
-    world.owner = None
+    state = shop.worlds.archives
+    kept, owner = dict(state.objects), state.owner
+    state.objects.clear()
+    state.owner = None
     yield
-    world.objects.clear()
-    world.objects.update(kept)
-    world.owner = owner
+    state.objects.clear()
+    state.objects.update(kept)
+    state.owner = owner
 
 
 @contextmanager
 def elsewhere(shop: Workshop) -> Iterator[None]:
     """Another engine, or an empty data directory: nothing is there, definitely."""
-    world = shop.worlds.runtime
-    volumes, containers, identity = dict(world.volumes), dict(world.containers), world.identity
-    world.volumes.clear()
-    world.containers.clear()
-    world.identity = "another"
+    state = shop.worlds.runtime
+    volumes, containers, identity = dict(state.volumes), dict(state.containers), state.identity
+    state.volumes.clear()
+    state.containers.clear()
+    state.identity = "another"
     yield
-    world.volumes.clear()
-    world.volumes.update(volumes)
-    world.containers.update(containers)
-    world.identity = identity
+    state.volumes.clear()
+    state.volumes.update(volumes)
+    state.containers.update(containers)
+    state.identity = identity
 
 
 async def passes(shop: Workshop, seconds: int = 30) -> None:
@@ -142,13 +142,16 @@ async def test_no_empty_archive_is_made_in_an_unmounted_store() -> None:
 @in_virtual_time
 async def test_the_first_leader_claims_the_store_and_the_next_ones_only_look() -> None:
     shop = await Workshop.open()
-    assert (shop.worlds.archives.owner, shop.worlds.database.worlds[Backend.ARCHIVES].identity) == ("this", "this")
+    assert (shop.worlds.archives.owner, shop.worlds.database.backend_identities[Backend.ARCHIVES].identity) == (
+        "this",
+        "this",
+    )
     await shop.term.resign()
     shop.worlds.archives.owner = None
     await shop.take_office()
     with pytest.raises(WrongBackend):
         await shop.backends.recognise_all()
-    assert "archives.claim" not in shop.wire.calls
+    assert "archives.claim" not in shop.network.calls
     assert shop.worlds.archives.owner is None
 
 
@@ -164,7 +167,7 @@ async def test_another_runtime_loses_no_home(row: str) -> None:
     await passes(shop, 3)
     before = shop.row
     with elsewhere(shop):
-        shop.wire.calls.clear()
+        shop.network.calls.clear()
         await passes(shop)
         assert (shop.row.phase, shop.row.error_info, shop.row.operation) == (before.phase, None, before.operation)
         assert seen(shop)[0] is None
@@ -200,15 +203,15 @@ async def test_a_wish_waits_until_the_right_runtime_is_back() -> None:
 async def test_a_world_that_changes_after_a_silence_is_looked_at_first() -> None:
     """An engine that comes back with nothing in it: not one call is made there before that is seen."""
     shop = await Workshop.open()
-    shop.wire.faults["runtime.remove_container"] = FAILS
+    shop.network.faults["runtime.remove_container"] = FAILS
     with pytest.raises(Unreachable):
         await shop.backends.remove_container(WORKSPACE_ID)
-    shop.wire.faults.clear()
+    shop.network.faults.clear()
     with elsewhere(shop):
-        shop.wire.calls.clear()
+        shop.network.calls.clear()
         with pytest.raises(WrongBackend):
             await shop.backends.create_volume(WORKSPACE_ID, VOLUME)
-        assert shop.wire.calls == ["runtime.identity", "db.worlds"]
+        assert shop.network.calls == ["runtime.identity", "db.backend_identities"]
 
 
 @in_virtual_time
@@ -225,7 +228,7 @@ async def test_a_refusal_is_not_asked_for_again_at_once() -> None:
         for _ in range(20):
             with pytest.raises(CircuitOpen):
                 await shop.backends.volumes()
-        assert shop.wire.calls.count("runtime.identity") == 1
+        assert shop.network.calls.count("runtime.identity") == 1
     await asyncio.sleep(WAIT)
     assert await shop.backends.volumes() == {}
 
@@ -236,34 +239,34 @@ async def test_what_an_operator_forgets_is_adopted_anew_within_the_term() -> Non
     with elsewhere(shop):
         with pytest.raises(WrongBackend, match="codehub admin backends --forget runtime"):
             await shop.backends.volumes()
-        assert await MemoryDatabase(shop.worlds.database).worlds().forget(Backend.RUNTIME)
+        assert await MemoryDatabase(shop.worlds.database).backend_identities().forget(Backend.RUNTIME)
         await asyncio.sleep(WAIT)
         assert await shop.backends.volumes() == {}
-        assert shop.worlds.database.worlds[Backend.RUNTIME].identity == "another"
+        assert shop.worlds.database.backend_identities[Backend.RUNTIME].identity == "another"
 
 
 @in_virtual_time
 async def test_an_adoption_whose_answer_is_lost_is_made_once() -> None:
     shop = Workshop()
     await shop.take_office()
-    shop.wire.faults["db.adopt_world"] = ANSWER_LOST
+    shop.network.faults["db.adopt_backend"] = ANSWER_LOST
     with pytest.raises(Unreachable):
         await shop.backends.recognise_all()
-    shop.wire.faults.clear()
+    shop.network.faults.clear()
     await shop.backends.recognise_all()
-    assert shop.worlds.database.worlds[Backend.RUNTIME].identity == shop.worlds.runtime.identity
+    assert shop.worlds.database.backend_identities[Backend.RUNTIME].identity == shop.worlds.runtime.identity
 
 
 # ── who leads ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def start(it: Stage, name: str, runtime: RuntimeState | None = None) -> ScriptedWire:
-    wire = ScriptedWire(VirtualClock())
+    network = ScriptedWire(VirtualClock())
     right = it.worlds.runtime
     it.worlds.runtime = runtime or right
-    it.start(name, wire)
+    it.start(name, network)
     it.worlds.runtime = right
-    return wire
+    return network
 
 
 def leads(it: Stage, name: str) -> bool:
@@ -291,7 +294,7 @@ async def test_a_coordinator_in_another_world_does_not_lead() -> None:
 async def test_one_that_stood_by_while_its_mount_was_lost_lets_another_lead() -> None:
     it = Stage(Worlds.fresh(), Tuning(workers=2))
     start(it, "a")
-    assert await it.until(lambda: bool(it.worlds.database.worlds), 10)
+    assert await it.until(lambda: bool(it.worlds.database.backend_identities), 10)
     own = RuntimeState(identity=it.worlds.runtime.identity)
     start(it, "b", own)
     await asyncio.sleep(10)
@@ -310,7 +313,7 @@ async def test_one_that_stood_by_while_its_mount_was_lost_lets_another_lead() ->
 async def test_a_runtime_that_does_not_answer_keeps_nobody_from_leading() -> None:
     it = Stage(Worlds.fresh(), Tuning(workers=2))
     start(it, "a")
-    assert await it.until(lambda: bool(it.worlds.database.worlds), 10)
+    assert await it.until(lambda: bool(it.worlds.database.backend_identities), 10)
     await it.kill("a")
     start(it, "b").faults["runtime"] = FAILS
     assert await it.until(lambda: leads(it, "b"), 10)

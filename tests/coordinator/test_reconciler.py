@@ -62,7 +62,7 @@ def kill_container(shop: Workshop) -> None:
 
 
 def silence_runtime(shop: Workshop) -> None:
-    shop.wire.faults["runtime"] = FAILS
+    shop.network.faults["runtime"] = FAILS
 
 
 CASES = {
@@ -79,7 +79,7 @@ CASES = {
         archived(desired_state=Desired.RUNNING),
         {"operation": "NONE", "phase": "ARCHIVED"},
         archives={KEY: HOME},
-        happens=lambda shop: shop.wire.faults.update(archives=FAILS),
+        happens=lambda shop: shop.network.faults.update(archives=FAILS),
         again=False,
     ),
     "continue": Case(
@@ -273,7 +273,7 @@ async def test_recorded_before_acted() -> None:
     shop.place(workspace(desired_state=Desired.RUNNING))
     under = []
     for effect in ("runtime.create_volume", "runtime.start_container"):
-        shop.wire.meanwhile[effect] = lambda: under.append(shop.row.operation)
+        shop.network.meanwhile[effect] = lambda: under.append(shop.row.operation)
     await shop.converge()
     assert under == [Operation.PROVISIONING, Operation.STARTING]
     assert shop.row.phase is Phase.RUNNING
@@ -283,7 +283,7 @@ async def test_recorded_before_acted() -> None:
 async def test_a_row_that_moved_on_is_dropped() -> None:
     shop = await Workshop.open()
     shop.place(with_home(desired_state=Desired.RUNNING), volume=HOME)
-    shop.wire.meanwhile["db.record"] = shop.change(operation=Operation.ARCHIVING)
+    shop.network.meanwhile["db.record"] = shop.change(operation=Operation.ARCHIVING)
     with pytest.raises(Stale):
         await shop.reconcile()
     assert shop.effects() == []
@@ -307,7 +307,7 @@ async def test_a_container_that_keeps_dying_ends_in_error_and_the_admins_hear_of
 async def test_failed_tries_keep_their_operation_and_its_id_and_wait_longer_each_time() -> None:
     shop = await Workshop.open()
     shop.place(workspace(desired_state=Desired.STANDBY))
-    shop.wire.faults["runtime.create_volume"] = REFUSES
+    shop.network.faults["runtime.create_volume"] = REFUSES
     seen, waits = set(), []
     while shop.row.phase is not Phase.ERROR:
         after = await shop.reconcile() or 0.0
@@ -318,14 +318,14 @@ async def test_failed_tries_keep_their_operation_and_its_id_and_wait_longer_each
     assert len(seen) == 1
     assert [round(wait) for wait in waits] == [1, 2]
     assert shop.row.error_reason == "RetryExceeded"
-    assert shop.wire.calls.count("runtime.create_volume") == 3
+    assert shop.network.calls.count("runtime.create_volume") == 3
 
 
 @in_virtual_time
 async def test_waiting_behind_an_open_breaker_burns_neither_tries_nor_time() -> None:
     shop = await Workshop.open()
     shop.place(busy(with_home(desired_state=Desired.ARCHIVED), Operation.ARCHIVING), volume=HOME)
-    shop.wire.faults["jobs"] = FAILS
+    shop.network.faults["jobs"] = FAILS
     for _ in range(3):
         with pytest.raises(Unreachable):
             await shop.backends.job(WORKSPACE_ID)
@@ -333,14 +333,14 @@ async def test_waiting_behind_an_open_breaker_burns_neither_tries_nor_time() -> 
         await asyncio.sleep(await shop.reconcile() or 1.0)
     assert (shop.row.operation, shop.row.error_count, shop.row.error_reason) == ("ARCHIVING", 0, "Unreachable")
     assert shop.row.op_excused_seconds == pytest.approx(asyncio.get_running_loop().time(), abs=0.5)
-    assert shop.wire.calls.count("jobs.find") == 3, "nobody was asked"
+    assert shop.network.calls.count("jobs.find") == 3, "nobody was asked"
 
 
 @in_virtual_time
 async def test_a_deadline_stands_still_while_the_runtime_is_silent_and_leaders_change() -> None:
     shop = await Workshop.open()
     shop.place(busy(with_home(desired_state=Desired.RUNNING), Operation.STARTING), volume=HOME)
-    shop.wire.faults["runtime"] = FAILS
+    shop.network.faults["runtime"] = FAILS
     await shop.reconcile()
     for _ in range(3):
         await asyncio.sleep(400)
@@ -352,7 +352,7 @@ async def test_a_deadline_stands_still_while_the_runtime_is_silent_and_leaders_c
     await shop.term.resign()
     await asyncio.sleep(400)
     await shop.take_office()
-    shop.wire.faults.clear()
+    shop.network.faults.clear()
     await shop.reconcile()
     assert (shop.row.phase, shop.row.operation) == (Phase.STANDBY, Operation.STARTING)
     assert shop.row.op_excused_seconds == pytest.approx(1600), "what went by before it answered again counts too"
@@ -364,14 +364,14 @@ async def test_recovering_with_a_chosen_archive_survives_an_outage_of_the_object
     shop = await Workshop.open()
     lost = broken(with_home(desired_state=Desired.RUNNING), ErrorReason.DATA_LOST)
     shop.place(restoring(asked(lost, RecoverAction.USE_ARCHIVE), KEY), archives={KEY: HOME})
-    shop.wire.faults["archives"] = FAILS
+    shop.network.faults["archives"] = FAILS
     for _ in range(20):
         with contextlib.suppress(BackendError):
             await shop.reconcile()
         await asyncio.sleep(5)
     assert (shop.row.operation, shop.row.error_reason) in (("NONE", None), ("NONE", "DataLost"))
     assert shop.row.phase is not Phase.STANDBY
-    shop.wire.faults.clear()
+    shop.network.faults.clear()
     await asyncio.sleep(10)
     await shop.converge()
     assert shop.row.phase is Phase.RUNNING
@@ -389,7 +389,7 @@ async def test_a_silent_runtime_stops_the_deadline() -> None:
         await shop.reconcile()
         await asyncio.sleep(10)
     assert shop.row.operation is Operation.STARTING
-    shop.wire.faults.clear()
+    shop.network.faults.clear()
     while shop.row.phase is not Phase.ERROR:
         await shop.reconcile()
         await asyncio.sleep(5)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from codehub.adapters.memory import MemoryDatabase, MemoryDirectory
+from codehub.adapters.memory import MemoryAccountDatabase, MemoryDatabase
 from codehub.coordinator.process import LeaderTerm
 from codehub.coordinator.retention_runner import RecordAges, Records, RetentionRunner
 from codehub.coordinator.tuning import Tuning
@@ -21,10 +21,10 @@ HOUR = 3600.0
 
 
 def records(shop: Workshop) -> Records:
-    world = shop.worlds.database
-    world.people.now = now
-    people = MemoryDirectory(world.people, shop.wire)
-    ledger = MemoryDatabase(world, shop.wire).ledger()
+    state = shop.worlds.database
+    state.people.now = now
+    people = MemoryAccountDatabase(state.people, shop.network)
+    ledger = MemoryDatabase(state, shop.network).ledger()
     return Records(people.accounts(), people.audit(), people.idempotency_keys(), ledger)
 
 
@@ -66,7 +66,7 @@ async def test_zero_is_for_ever() -> None:
 @in_virtual_time
 async def test_one_kind_that_fails_does_not_keep_the_others() -> None:
     shop = await shop_with_old_records()
-    shop.wire.faults["audit"] = FAILS
+    shop.network.faults["audit"] = FAILS
     gone = await runner(shop, ledger=HOUR, audit=HOUR).tick()
     assert (gone.get("audit"), gone["ledger"]) == (None, 5)
 

@@ -104,9 +104,9 @@ async def test_it_warns_twice_and_then_sleeps() -> None:
 @in_virtual_time
 async def test_a_warning_that_could_not_be_sent_was_not_given() -> None:
     shop = await opened(running())
-    shop.wire.faults["bus"] = FAILS
+    shop.network.faults["bus"] = FAILS
     assert await tick_until(shop, 3600) is None
-    del shop.wire.faults["bus"]
+    del shop.network.faults["bus"]
     slept = await tick_until(shop, 7200)
     assert slept is not None
     assert slept >= 3600 + 120
@@ -115,13 +115,13 @@ async def test_a_warning_that_could_not_be_sent_was_not_given() -> None:
 @in_virtual_time
 async def test_nobody_is_stopped_while_activity_cannot_be_read() -> None:
     shop = await opened(running())
-    shop.wire.faults["activity"] = FAILS
+    shop.network.faults["activity"] = FAILS
     for _ in range(60):
         await asyncio.sleep(60)
         with pytest.raises(Unreachable):
             await shop.reign._ttl.tick()
     assert shop.row.desired_state is Desired.RUNNING
-    assert "db.idle_candidates" not in shop.wire.calls
+    assert "db.idle_candidates" not in shop.network.calls
 
 
 @in_virtual_time
@@ -131,7 +131,7 @@ async def test_activity_is_drained_into_the_row_and_newer_activity_stays() -> No
     await asyncio.sleep(500)
     seen = now()
     activity[WORKSPACE_ID] = seen
-    shop.wire.meanwhile["activity.forget"] = lambda: activity.update({WORKSPACE_ID: seen + timedelta(seconds=1)})
+    shop.network.meanwhile["activity.forget"] = lambda: activity.update({WORKSPACE_ID: seen + timedelta(seconds=1)})
     await shop.reign._ttl.tick()
     assert shop.row.last_access_at == seen
     assert activity == {WORKSPACE_ID: seen + timedelta(seconds=1)}
@@ -150,9 +150,9 @@ async def test_activity_is_drained_into_the_row_and_newer_activity_stays() -> No
 @in_virtual_time
 async def test_a_fresh_wish_wins(meanwhile: dict[str, Any]) -> None:
     shop = await opened(running())
-    shop.wire.meanwhile["db.change"] = shop.change(**meanwhile)
+    shop.network.meanwhile["db.change"] = shop.change(**meanwhile)
     await tick_until(shop, 3600)
-    assert shop.wire.meanwhile == {}
+    assert shop.network.meanwhile == {}
     assert {name: getattr(shop.row, name) for name in meanwhile} == meanwhile
     assert shop.row.desired_by != "ttl"
 
@@ -184,7 +184,7 @@ async def test_a_lease_that_comes_during_the_tick_holds() -> None:
         with contextlib.suppress(StopIteration):  # nothing of it waits
             shop.outside.specs.hold(WORKSPACE_ID, "ann", now() + timedelta(hours=3)).send(None)
 
-    shop.wire.meanwhile["db.change"] = answers_the_warning
+    shop.network.meanwhile["db.change"] = answers_the_warning
     slept = await tick_until(shop, 24 * 3600)
     assert slept is not None
     assert slept >= 3 * 3600

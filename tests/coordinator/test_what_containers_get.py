@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from codehub.adapters.memory import MemoryDirectory
+from codehub.adapters.memory import MemoryAccountDatabase
 from codehub.domain.errors import ErrorReason
 from codehub.domain.template import Template
 from codehub.domain.workspace import Desired, Phase, RecoverAction
@@ -26,7 +26,7 @@ async def started(shop: Workshop) -> ContainerSpec:
 
 @in_virtual_time
 async def test_its_templates_variables_and_share() -> None:
-    shop, templates = Workshop(), MemoryDirectory().templates()
+    shop, templates = Workshop(), MemoryAccountDatabase().templates()
     shop.outside = replace(shop.outside, templates=templates)
     await shop.take_office()
     await templates.put(
@@ -40,7 +40,7 @@ async def test_its_templates_variables_and_share() -> None:
 
 @in_virtual_time
 async def test_its_home_has_the_size_that_the_template_says_whenever_it_is_made() -> None:
-    shop, templates = Workshop(), MemoryDirectory().templates()
+    shop, templates = Workshop(), MemoryAccountDatabase().templates()
     shop.outside = replace(shop.outside, templates=templates)
     await shop.take_office()
     await templates.put(Template("default", disk_bytes=8), ROOT)
@@ -58,10 +58,10 @@ async def test_its_home_has_the_size_that_the_template_says_whenever_it_is_made(
 
 @in_virtual_time
 async def test_of_a_template_that_is_gone_nothing() -> None:
-    shop, directory = Workshop(), MemoryDirectory()
+    shop, directory = Workshop(), MemoryAccountDatabase()
     shop.outside = replace(shop.outside, templates=directory.templates())
     await shop.take_office()
-    directory.world.templates.clear()
+    directory.state.templates.clear()
     spec = await started(shop)
     assert (spec.env, spec.share) == ({"CODEHUB_GIT_URL": "https://example.com/x.git"}, Resources())
     assert spec.image_ref == shop.row.image_ref == "", "the image that it had"
@@ -74,7 +74,7 @@ async def test_without_templates_its_image_alone() -> None:
 
 
 async def with_templates() -> tuple[Workshop, Templates]:
-    shop, templates = Workshop(), MemoryDirectory().templates()
+    shop, templates = Workshop(), MemoryAccountDatabase().templates()
     shop.outside = replace(shop.outside, templates=templates)
     await shop.take_office()
     return shop, templates

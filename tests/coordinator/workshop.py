@@ -23,7 +23,7 @@ from codehub.adapters.memory import (
     MemoryRuntime,
 )
 from codehub.adapters.memory.archives import StoredArchive
-from codehub.adapters.memory.fault_injection import Mishap
+from codehub.adapters.memory.fault_injection import FaultKind
 from codehub.adapters.memory.runtime import Container, Volume
 from codehub.coordinator.backends import Backends
 from codehub.coordinator.observer import Observer
@@ -47,8 +47,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 PERSON = Actor("ann")
-FAILS, HANGS, ANSWER_LOST = Fault(Mishap.FAIL), Fault(Mishap.HANG), Fault(Mishap.LOSE_ANSWER)
-REFUSES = Fault(Mishap.REFUSE)
+FAILS, HANGS, ANSWER_LOST = Fault(FaultKind.FAIL), Fault(FaultKind.HANG), Fault(FaultKind.LOSE_ANSWER)
+REFUSES = Fault(FaultKind.REFUSE)
 
 
 def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
@@ -100,7 +100,7 @@ class Workshop:
     def __init__(self, tuning: Tuning | None = None) -> None:
         self.tuning = tuning or Tuning()
         self.clock = VirtualClock()
-        self.wire = ScriptedWire(self.clock)
+        self.network = ScriptedWire(self.clock)
         self.worlds = Worlds.fresh()
         self.worlds.database.now = self.worlds.archives.now = now
         self.notifier = MemoryNotifier()
@@ -114,7 +114,7 @@ class Workshop:
         shop = cls(tuning)
         await shop.take_office()
         await shop.backends.recognise_all()
-        shop.wire.calls.clear()
+        shop.network.calls.clear()
         return shop
 
     async def take_office(self) -> None:
@@ -123,25 +123,25 @@ class Workshop:
         self.queue, self.observer = self.reign.queue, self.reign.observer
         self.reconciler = self.reign._reconciler
         self.backends = self.reconciler._backends
-        self.wire.calls.clear()
+        self.network.calls.clear()
 
     def _outside(self) -> Dependencies:
-        worlds, wire = self.worlds, self.wire
-        database, runtime = MemoryDatabase(worlds.database, wire), MemoryRuntime(worlds.runtime, wire)
-        archives = MemoryArchives(worlds.archives, wire)
+        worlds, network = self.worlds, self.network
+        database, runtime = MemoryDatabase(worlds.database, network), MemoryRuntime(worlds.runtime, network)
+        archives = MemoryArchives(worlds.archives, network)
         return Dependencies(
             leadership=database.leadership(self.clock),
             statuses=database.statuses,
             specs=database.specs(),
             collector=database.collector(),
             marks=database.marks,
-            worlds=database.worlds(),
+            worlds=database.backend_identities(),
             install="this",
             feed=database.changes(),
-            bus=MemoryBus(worlds.signals, wire),
-            activity=MemoryActivity(worlds.signals, wire),
+            bus=MemoryBus(worlds.signals, network),
+            activity=MemoryActivity(worlds.signals, network),
             runtime=runtime,
-            jobs=MemoryJobs(runtime, archives, worlds.jobs, wire),
+            jobs=MemoryJobs(runtime, archives, worlds.jobs, network),
             archives=archives,
             notifier=self.notifier,
             clock=self.clock,
@@ -216,14 +216,14 @@ class Workshop:
             after = await self.reconcile()
             row = self.row
             if after is None and row.operation == "NONE" and not row.wish_pending:
-                assert self.wire.meanwhile == {}, "something was to happen, and did not"
+                assert self.network.meanwhile == {}, "something was to happen, and did not"
                 return
             await asyncio.sleep(1.0 if after is None else after)
         raise AssertionError(f"no rest: {self.row.phase}/{self.row.desired_state} {self.row.operation}")
 
     def effects(self) -> list[str]:
         """The calls so far that touch the outside."""
-        return [name for name in self.wire.calls if name.split(".", 1)[1] in EFFECTS]
+        return [name for name in self.network.calls if name.split(".", 1)[1] in EFFECTS]
 
 
 EFFECTS = {

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from codehub.adapters.docker import DockerRuntime
-from codehub.adapters.process.sandbox import Confinement
+from codehub.adapters.process.sandbox import SandboxTools
 from codehub.bootstrap.runtimes import (
     choose_runtime,
     docker_runtime,
@@ -88,14 +88,14 @@ async def test_what_only_processes_have_is_not_asked_of_containers() -> None:
     ("found", "seen", "advised"),
     [
         (None, "only one person", "`bubblewrap` and `slirp4netns`"),
-        (Confinement("bwrap"), "only one person", "`slirp4netns`"),
-        (Confinement("bwrap", "setpriv"), "a user of its own", "while CodeHub is down"),
-        (Confinement("bwrap", None, "slirp4netns"), "a network of its own", ""),
-        (Confinement("bwrap", "setpriv", "slirp4netns"), "a user and a network of its own", ""),
+        (SandboxTools("bwrap"), "only one person", "`slirp4netns`"),
+        (SandboxTools("bwrap", "setpriv"), "a user of its own", "while CodeHub is down"),
+        (SandboxTools("bwrap", None, "slirp4netns"), "a network of its own", ""),
+        (SandboxTools("bwrap", "setpriv", "slirp4netns"), "a user and a network of its own", ""),
     ],
 )
 def test_what_keeps_processes_apart_is_said_with_what_is_missing(
-    found: Confinement | None, seen: str, advised: str
+    found: SandboxTools | None, seen: str, advised: str
 ) -> None:
     said, advice = isolation(found)
     assert seen in said

@@ -1,4 +1,4 @@
-"""What the engine is asked for, whole and by equality: a wall that is left out shows here first."""
+"""What the engine is asked for, whole and by equality: a restriction that is left out shows here first."""
 
 from dataclasses import replace
 from uuid import UUID
@@ -10,12 +10,12 @@ from codehub.adapters.docker.payloads import (
     agent_filling,
     agent_volume,
     agent_volume_name,
+    firewall_helper,
     job,
     key_of,
     network,
     probe,
     volume,
-    walls,
     workspace,
 )
 from codehub.ports.jobs import JobKind, JobSpec, StoreOwner
@@ -219,8 +219,8 @@ def test_a_volume_and_the_network() -> None:
     assert len(SITE.bridge) <= 15  # the kernel's limit
 
 
-def test_whoever_puts_up_the_walls_has_that_power_and_no_other() -> None:
-    payload = walls(SITE, "script")
+def test_whoever_sets_up_the_firewall_has_that_power_and_no_other() -> None:
+    payload = firewall_helper(SITE, "script")
     assert payload["HostConfig"]["CapAdd"] == ["NET_ADMIN", "NET_RAW"]
     assert payload["HostConfig"]["NetworkMode"] == "host"
     assert CONFINED.items() <= payload["HostConfig"].items()

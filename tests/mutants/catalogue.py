@@ -299,7 +299,7 @@ PEOPLE = (
         (
             Patch(
                 DATABASE,
-                "        async with self._world.admission:\n            slots = await self._write(",
+                "        async with self._state.admission:\n            slots = await self._write(",
                 "        if True:\n            slots = await self._write(",
             ),
         ),

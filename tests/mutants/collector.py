@@ -10,7 +10,7 @@ OPERATIONS = "domain/operations.py"
 PROTECTION = "domain/gc_rules.py"
 ENVELOPE = "domain/gc_safety.py"
 WISHES = "usecases/workspace_commands.py"
-MARKS = "adapters/memory/records.py"
+MARKS = "adapters/memory/collector.py"
 OBJECTS = "adapters/object_store/archives.py"
 JOB = "job/archive.py"
 
@@ -48,7 +48,7 @@ SWEEPING = (
     Mutant("the collector works beside the workers", (Patch(RUNNER, "holding(workspace_id)", "holding(UUID(int=0))"),)),
     Mutant(
         "a mark outlives what interrupts it",
-        (Patch(MARKS, "self._world.collector.marks = after", "self._world.collector.marks = before | after"),),
+        (Patch(MARKS, "self._state.collector.marks = after", "self._state.collector.marks = before | after"),),
     ),
     Mutant(
         "the last copies go without a purge",

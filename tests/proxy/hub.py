@@ -14,14 +14,14 @@ from uuid import UUID, uuid4
 import httpx
 
 from codehub.adapters.memory import (
+    MemoryAccountDatabase,
     MemoryActivity,
     MemoryBus,
     MemoryDatabase,
-    MemoryDirectory,
     MemoryPasswords,
     MemoryRuntime,
 )
-from codehub.adapters.memory.fault_injection import Fault, FaultyNetwork, Mishap
+from codehub.adapters.memory.fault_injection import Fault, FaultKind, FaultyNetwork
 from codehub.adapters.memory.runtime import Container
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.domain.admission import RunningLimits
@@ -69,14 +69,14 @@ class Outages:
         self.asked.append(name)
         if name in self.faults:
             return self.faults[name]
-        return Fault(Mishap.FAIL) if name.startswith(self.away) else None
+        return Fault(FaultKind.FAIL) if name.startswith(self.away) else None
 
 
 @dataclass
 class Hub:
     outages: Outages
     database: MemoryDatabase
-    directory: MemoryDirectory
+    directory: MemoryAccountDatabase
     bus: MemoryBus
     runtime: MemoryRuntime
     activity: MemoryActivity
@@ -111,17 +111,17 @@ class Hub:
         new = NewWorkspace(name, owner.user.owner_id, wish)
         await self.entrance.wishes.create(new, key, Actor(owner.user.username), await self.database.views().now())
         if phase is Phase.RUNNING:
-            self.runtime.world.containers[key] = Container("c-1", f"ws-{key}-home", ide=self.ide.endpoint)
+            self.runtime.state.containers[key] = Container("c-1", f"ws-{key}-home", ide=self.ide.endpoint)
         return await self.becomes(key, phase=phase, **more)
 
     async def becomes(self, key: UUID, **fields: Any) -> Workspace:
-        row = self.database.world.rows[key]
-        written = self.database.world.put(row, replace(row, **fields), "controller", "test")
+        row = self.database.state.rows[key]
+        written = self.database.state.put(row, replace(row, **fields), "controller", "test")
         await self.bus.publish(f"codehub:sse:{written.owner_id}", {"type": "updated", "id": str(key)})
         return written
 
     def row(self, key: UUID) -> Workspace:
-        return self.database.world.rows[key]
+        return self.database.state.rows[key]
 
     def knows(self, slug: str, phase: Phase) -> bool:
         """Has the front door heard of it?"""
@@ -250,9 +250,9 @@ async def hub_on(
     forwarders: tuple[Network, ...] = (),
 ) -> AsyncIterator[Hub]:
     outages = Outages()
-    wire = FaultyNetwork(SystemClock(), outages.choose)
-    database, bus, runtime = MemoryDatabase(wire=wire), MemoryBus(wire=wire), MemoryRuntime(wire=wire)
-    people, activity = MemoryDirectory(database.world.people, wire), MemoryActivity(wire=wire)
+    network = FaultyNetwork(SystemClock(), outages.choose)
+    database, bus, runtime = MemoryDatabase(network=network), MemoryBus(network=network), MemoryRuntime(network=network)
+    people, activity = MemoryAccountDatabase(database.state.people, network), MemoryActivity(network=network)
     announcements, ids, limits = Revocations(bus), RandomIds(), limits or RunningLimits()
     identity = Identity(
         people.accounts(), people.sign_in_tries(), people.audit(), MemoryPasswords(), announcements, ids

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from codehub.adapters.memory.fault_injection import Fault, Mishap
+from codehub.adapters.memory.fault_injection import Fault, FaultKind
 from codehub.domain.identity import Role, changed_role
 from codehub.domain.workspace import Desired, Phase
 from codehub.ports.stores import Actor
@@ -72,7 +72,7 @@ async def test_a_kept_connection_to_one_s_port_never_serves_another_s(hub: Hub) 
     ann, bob = await hub.person(), await hub.person("bob")
     anns, bobs = await hub.workspace(ann), await hub.workspace(bob, name="trap")
     for workspace, who in ((bobs, bob), (anns, ann)):
-        hub.runtime.world.listen(workspace.id, 3000, hub.ide.endpoint)
+        hub.runtime.state.listen(workspace.id, 3000, hub.ide.endpoint)
         for _ in range(2):
             assert (await hub.get(workspace, "/", who, port=3000)).status_code == 200
     assert hub.ide.connections == 2
@@ -92,7 +92,7 @@ async def test_another_program_at_the_same_name_is_another_site(hub: Hub) -> Non
     """`http://demo.ws.test:9999` is served by whoever listens on 9999, not by us."""
     ann = await hub.person()
     demo = await hub.workspace(ann)
-    hub.runtime.world.listen(demo.id, 3000, hub.api.endpoint)
+    hub.runtime.state.listen(demo.id, 3000, hub.api.endpoint)
     for origin, status in ((hub.host(demo), 200), (f"{hub.host(demo)}:9999", 403)):
         sent = await hub.get(demo, "/", ann, {"origin": f"http://{origin}"}, port=3000, method="POST")
         assert sent.status_code == status, origin
@@ -124,7 +124,7 @@ async def test_an_admin_who_needs_no_ticket_leaves_a_trace_too(hub: Hub) -> None
         for path in ("/one", "/two"):
             answer = await hub.get(demo, path, headers={"authorization": f"Bearer {who.token}"})
             assert answer.status_code == 200
-    looks = [entry for entry in hub.database.world.people.audit if entry.action == "enter_workspace"]
+    looks = [entry for entry in hub.database.state.people.audit if entry.action == "enter_workspace"]
     assert [(entry.subject, entry.details) for entry in looks] == [
         (f"workspace:{demo.id}", {"owner": "ann", "workspace": "demo"})
     ]
@@ -147,7 +147,7 @@ async def test_who_is_signed_out_while_we_look_gets_neither_in_nor_a_pass(hub: H
     demo = await hub.workspace(ann)
     await hub.visit(ann, demo)
     hub.outages.asked.clear()
-    hub.outages.faults[slow] = Fault(Mishap.OLD_NEWS, 0.5)
+    hub.outages.faults[slow] = Fault(FaultKind.OLD_NEWS, 0.5)
     asking = asyncio.ensure_future(hub.get(demo, "/", ann))
     await eventually(lambda: slow in hub.outages.asked)
     await sign_out(hub, ann)
@@ -160,9 +160,9 @@ async def test_who_is_signed_out_while_we_look_for_a_port_gets_no_socket(hub: Hu
     ann = await hub.person()
     demo = await hub.workspace(ann)
     hub.ide.handler = handshake_and_echo
-    hub.runtime.world.listen(demo.id, 3000, hub.ide.endpoint)
+    hub.runtime.state.listen(demo.id, 3000, hub.ide.endpoint)
     host, secret = hub.host(demo, 3000), await hub.visit(ann, demo, 3000)
-    hub.outages.faults["runtime.port_endpoint"] = Fault(Mishap.SLOW, 0.5)
+    hub.outages.faults["runtime.port_endpoint"] = Fault(FaultKind.SLOW, 0.5)
     lines = (f"Origin: http://{host}", f"Cookie: {VISIT_COOKIE}={secret}")
     asking = asyncio.ensure_future(hub.socket(*lines, host=host))
     await eventually(lambda: "runtime.port_endpoint" in hub.outages.asked)
@@ -190,7 +190,7 @@ async def test_who_cannot_hear_of_sign_outs_asks_again(hub: Hub) -> None:
     demo = await hub.workspace(ann)
     assert (await hub.get(demo, "/", ann)).status_code == 200
     hub.outages.away = ("bus.subscribe",)
-    (listener,) = hub.bus.world.listeners[AUTH_CHANNEL]
+    (listener,) = hub.bus.state.listeners[AUTH_CHANNEL]
     listener.put_nowait(None)
     await eventually(lambda: not hub.door.doorkeeper._visitors.hears)
     await hub.entrance.identity.accounts.end_session(ann.user.id, session_of(ann), Actor("test"))
@@ -201,7 +201,7 @@ async def test_one_workspace_is_one_entry_by_whichever_name(hub: Hub) -> None:
     """Asked for by host and by path at once: were there two, events would reach one, and the other's passes stay."""
     ann = await hub.person()
     demo = await hub.workspace(ann)
-    hub.outages.faults["runtime.endpoint"] = Fault(Mishap.SLOW, 0.2)
+    hub.outages.faults["runtime.endpoint"] = Fault(FaultKind.SLOW, 0.2)
     found = hub.door.doorkeeper._directory
     by_slug, by_id = await asyncio.gather(found.find(demo.slug), found.find(demo.id))
     assert by_slug is not None

@@ -94,7 +94,7 @@ async def test_a_body_arrives_at_every_place(hub: Hub, place: str) -> None:
     """Decided on at once and after a look into the database, as the front door really does it."""
     ann = await hub.person()
     demo = await hub.workspace(ann)
-    hub.runtime.world.listen(demo.id, 3000, hub.ide.endpoint)
+    hub.runtime.state.listen(demo.id, 3000, hub.ide.endpoint)
     visit, at_port = await hub.visit(ann, demo), await hub.visit(ann, demo, 3000)
     host, path, cookie = {
         "host": (hub.host(demo), "/form", f"{VISIT_COOKIE}={visit}"),

@@ -146,7 +146,7 @@ async def test_what_is_not_yours_does_not_exist(hub: Hub) -> None:
 async def test_a_visit_is_for_its_own_host_alone(hub: Hub) -> None:
     ann = await hub.person()
     one, two = await hub.workspace(ann), await hub.workspace(ann, name="two")
-    hub.runtime.world.listen(one.id, 3000, hub.ide.endpoint)
+    hub.runtime.state.listen(one.id, 3000, hub.ide.endpoint)
     secret = {"cookie": f"{VISIT_COOKIE}={await hub.visit(ann, one)}"}
     assert (await hub.get(one, "/", headers=secret)).status_code == 200
     assert (await hub.get(two, "/", headers=secret)).status_code == 404
@@ -339,7 +339,7 @@ async def test_a_port_inside_is_reached_on_its_own_host(hub: Hub) -> None:
     nobody = await hub.get(demo, "/", ann, HTML, port=3000)
     assert nobody.status_code == 502
     assert "3000" in nobody.text
-    hub.runtime.world.listen(demo.id, 3000, hub.api.endpoint)
+    hub.runtime.state.listen(demo.id, 3000, hub.api.endpoint)
     assert (await hub.get(demo, "/app", ann, HTML, port=3000)).status_code == 200
     assert [seen.target for seen in hub.api.seen] == ["/app"]
     assert hub.ide.seen == []
@@ -430,7 +430,7 @@ async def test_whoever_cannot_hear_asks_again(hub: Hub) -> None:
     demo = await hub.workspace(ann)
     assert (await hub.get(demo, "/", ann)).status_code == 200
     hub.outages.away = ("bus.",)
-    hub.bus.world.sever()
+    hub.bus.state.sever()
     await hub.entrance.identity.accounts.end_session(ann.user.id, session_of(ann), Actor("test"))
     await comes_true(lambda: _status_is(hub, demo, ann, 401), 30)
 

@@ -8,7 +8,7 @@ import pytest
 
 from bench._proxy_server import Town
 from codehub.adapters.memory import Fault, FaultyNetwork
-from codehub.adapters.memory.fault_injection import Mishap
+from codehub.adapters.memory.fault_injection import FaultKind
 from codehub.adapters.system import SystemClock
 from codehub.proxy import app
 from codehub.proxy.workers import WorkerMetrics
@@ -44,13 +44,13 @@ async def test_who_left_unheard_is_shown_out(
         assert status(await raw.head()) == 101
         raws.append(raw)
 
-    whole = town.bus._wire
-    town.bus._wire = FaultyNetwork(SystemClock(), lambda _name: Fault(Mishap.FAIL))
-    town.bus.world.sever()
+    whole = town.bus._network
+    town.bus._network = FaultyNetwork(SystemClock(), lambda _name: Fault(FaultKind.FAIL))
+    town.bus.state.sever()
     secret = sites[0][1].partition("=")[2]
-    del town.people.world.visits[digest(secret)]
+    del town.people.state.visits[digest(secret)]
     if comes_back:
-        town.bus._wire = whole
+        town.bus._network = whole
     assert (await raws[0].rest())[2:4] == (1008).to_bytes(2, "big")
     assert door.server.upgraded == 1
     for raw in raws:

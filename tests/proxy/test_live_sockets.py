@@ -73,7 +73,7 @@ async def test_the_ports_of_a_workspace_may_use_each_other(hub: Hub) -> None:
     ann = await hub.person()
     demo = await hub.workspace(ann)
     hub.api.handler = handshake_and_echo
-    hub.runtime.world.listen(demo.id, 3000, hub.api.endpoint)
+    hub.runtime.state.listen(demo.id, 3000, hub.api.endpoint)
     host, secret = hub.host(demo, 3000), await hub.visit(ann, demo, 3000)
     for origin, status in ((hub.host(demo, 4000), 101), (host, 101), ("4000--other.ws.test", 403)):
         asked = await hub.socket(f"Origin: http://{origin}", f"Cookie: {VISIT_COOKIE}={secret}", host=host)
@@ -116,7 +116,7 @@ async def of_a_reader(hub: Hub, demo: Workspace) -> str:
 
 
 async def _owner(hub: Hub, demo: Workspace) -> Somebody:
-    user = next(u for u in hub.database.world.people.users.values() if u.owner_id == demo.owner_id)
+    user = next(u for u in hub.database.state.people.users.values() if u.owner_id == demo.owner_id)
     _, session = await hub.entrance.identity.open_session(user, "192.0.2.1", "test")
     return Somebody(user, session, "")
 
@@ -217,8 +217,8 @@ async def test_a_restart_between_two_looks_is_another_workspace(hub: Hub) -> Non
 async def test_work_reaches_the_store_and_an_idle_socket_does_not(hub: Hub) -> None:
     ann = await hub.person()
     demo, idle = await hub.workspace(ann), await hub.workspace(ann, name="idle")
-    hub.runtime.world.listen(demo.id, 3000, hub.ide.endpoint)
-    hub.runtime.world.listen(idle.id, 3000, hub.ide.endpoint)
+    hub.runtime.state.listen(demo.id, 3000, hub.ide.endpoint)
+    hub.runtime.state.listen(idle.id, 3000, hub.ide.endpoint)
     await hub.open_socket(idle, ann)
     busy = await hub.open_socket(demo, ann)
     busy.raw.write(masked(b"not VS Code's, so it counts"))

@@ -9,11 +9,11 @@ from playwright.async_api import Page
 from codehub.domain.workspace import Workspace
 from codehub.ports.accounts import Ticket
 from codehub.usecases.identity import digest, new_session_token
-from tests.api.real_site import free_port
 from tests.proxy.browser import chromium
 from tests.proxy.hub import Hub, Somebody, hub_on, session_of
 from tests.proxy.workspaces import Seen
 from tests.proxy.workspaces import Workspace as Server
+from tests.real_services import free_port
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
@@ -68,8 +68,8 @@ async def test_a_front_end_uses_its_api_and_no_other_page_does(base: str) -> Non
         ann = await hub.person()
         demo, other = await hub.workspace(ann), await hub.workspace(ann, name="other")
         for workspace in (demo, other):
-            hub.runtime.world.listen(workspace.id, 3000, front.endpoint)
-        hub.runtime.world.listen(demo.id, 4000, back.endpoint)
+            hub.runtime.state.listen(workspace.id, 3000, front.endpoint)
+        hub.runtime.state.listen(demo.id, 4000, back.endpoint)
         names = [f"{number}--{w.slug}" for number in (3000, 4000) for w in (demo, other)]
         here, there, elsewhere = (f"http://{name}.{base}:{port}" for name in (names[0], names[2], names[1]))
         async with chromium() as browser, asyncio.timeout(200):

@@ -10,11 +10,11 @@ from playwright.async_api import Browser, Page, Request, Response
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.accounts import Ticket
 from codehub.usecases.identity import digest, new_session_token
-from tests.api.real_site import free_port
 from tests.proxy.browser import chromium
 from tests.proxy.doors import eventually
 from tests.proxy.hub import Hub, hub_on, session_of
 from tests.proxy.workspaces import Workspace as Server
+from tests.real_services import free_port
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
@@ -78,7 +78,7 @@ async def opened(hub: Hub, browser: Browser) -> Tab:
 
 
 async def stops(hub: Hub, demo: Workspace) -> None:
-    hub.runtime.world.containers.pop(demo.id)
+    hub.runtime.state.containers.pop(demo.id)
     await hub.becomes(demo.id, phase=Phase.STANDBY, desired_state=Desired.STANDBY)
 
 
@@ -97,7 +97,7 @@ async def test_a_dev_client_that_reloads_starts_nothing_and_a_person_does(hub: H
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(DEV_CLIENT)
         app.answer = lambda _: head + DEV_CLIENT
         tab = await opened(hub, browser)
-        hub.runtime.world.listen(tab.demo.id, 3000, app.endpoint)
+        hub.runtime.state.listen(tab.demo.id, 3000, app.endpoint)
         await tab.page.goto(f"{tab.origin}/deep")
         await tab.shows("")
         await stops(hub, tab.demo)

@@ -27,7 +27,7 @@ async def hub() -> AsyncIterator[Hub]:
 async def test_requests_at_a_steady_period_count_no_more_and_others_do(hub: Hub, port: int | None) -> None:
     ann = await hub.person()
     demo = await hub.workspace(ann)
-    hub.runtime.world.listen(demo.id, 3000, hub.ide.endpoint)
+    hub.runtime.state.listen(demo.id, 3000, hub.ide.endpoint)
     activities = hub.door.activities
     clock = activities._clock = MovedClock()
 
@@ -50,7 +50,7 @@ async def test_requests_at_a_steady_period_count_no_more_and_others_do(hub: Hub,
 async def test_the_same_request_at_a_port_and_at_the_ide_are_two(hub: Hub) -> None:
     ann = await hub.person()
     demo = await hub.workspace(ann)
-    hub.runtime.world.listen(demo.id, 3000, hub.ide.endpoint)
+    hub.runtime.state.listen(demo.id, 3000, hub.ide.endpoint)
     clock = hub.door.activities._clock = MovedClock()
     for _ in range(12):
         clock.at += 10.0

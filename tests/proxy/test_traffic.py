@@ -16,7 +16,7 @@ async def hub() -> AsyncIterator[Hub]:
 
 
 def written(hub: Hub) -> tuple[int, float]:
-    minutes = hub.database.world.traffic.values()
+    minutes = hub.database.state.traffic.values()
     return sum(one.requests for one in minutes), sum(one.socket_seconds for one in minutes)
 
 

@@ -91,7 +91,7 @@ async def test_a_page_that_reloads_itself_after_a_stop_wakes_nothing(hub: Hub, p
     """As Next's dev client does two seconds later, and our own page where nothing listens."""
     ann = await hub.person()
     demo = await hub.workspace(ann)
-    hub.runtime.world.listen(demo.id, 3000, hub.ide.endpoint)
+    hub.runtime.state.listen(demo.id, 3000, hub.ide.endpoint)
     assert (await hub.get(demo, "/", ann, {**DIRECT, **BY_A_PERSON}, port=port)).text == "ok"
     await hub.becomes(demo.id, phase=Phase.STANDBY, desired_state=Desired.STANDBY)
     await eventually(lambda: hub.knows(demo.slug, Phase.STANDBY))
@@ -224,7 +224,7 @@ async def test_at_the_limit_another_may_give_way() -> None:
         making = await hub.wake(demo, ann, f"?instead={runs.id}")
         assert (making.status_code, making.json()["name"]) == (202, "making_room")
         assert hub.row(runs.id).desired_state is Desired.STANDBY
-        hub.runtime.world.containers.pop(runs.id)
+        hub.runtime.state.containers.pop(runs.id)
         await hub.becomes(runs.id, phase=Phase.STANDBY)
         assert (await hub.wake(demo, ann)).status_code == 202
 

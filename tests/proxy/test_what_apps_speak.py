@@ -179,7 +179,7 @@ def redirecting(seen: Seen) -> bytes:
 async def test_a_redirect_from_a_workspace_stays_within_it(hub: Hub, port: int | None) -> None:
     ann = await hub.person()
     demo = await hub.workspace(ann)
-    hub.runtime.world.listen(demo.id, 3000, hub.ide.endpoint)
+    hub.runtime.state.listen(demo.id, 3000, hub.ide.endpoint)
     hub.ide.answer = redirecting
     for _ in range(2):
         answer = await hub.get(demo, "/", ann, port=port)

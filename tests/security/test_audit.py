@@ -31,14 +31,14 @@ HOME = {
 async def workspace_id(site: MemorySite, ann: Person) -> UUID:
     made = UUID((await ann.create("shop", desired_state="PENDING"))["id"])
     key, now = f"{made}/{OP_ID}/home.tar.zst", datetime.now(UTC)
-    site.worlds.database.world.points[made] = [RestorePoint(made, OP_ID, key, 1, 1, "0" * 64, now, now)]
-    site.worlds.archives.world.objects[key] = StoredArchive((), now, committed=True, home=dict(HOME))
+    site.worlds.database.state.points[made] = [RestorePoint(made, OP_ID, key, 1, 1, "0" * 64, now, now)]
+    site.worlds.archives.state.objects[key] = StoredArchive((), now, committed=True, home=dict(HOME))
     return made
 
 
 def told(site: MemorySite, workspace_id: UUID) -> list[dict[str, Any]]:
     """What the audit log says of this workspace, oldest first."""
-    entries = [e for e in site.worlds.database.world.people.audit if e.subject == f"workspace:{workspace_id}"]
+    entries = [e for e in site.worlds.database.state.people.audit if e.subject == f"workspace:{workspace_id}"]
     return [{"actor": entry.actor, "action": entry.action, **entry.details} for entry in entries]
 
 

@@ -45,11 +45,11 @@ async def with_token(desk: FrontDesk, owner: Caller, *scopes: Scope) -> Caller:
 @pytest.mark.parametrize("attempt", ATTEMPTS.values(), ids=ATTEMPTS)
 async def test_an_admin_s_token_makes_nothing_that_outlives_it(desk: FrontDesk, attempt: Attempt) -> None:
     stolen = await with_token(desk, await desk.admin())
-    before = len(desk.world.audit)
+    before = len(desk.state.audit)
     with pytest.raises(Conflict) as refused:
         await attempt(desk, stolen)
     assert refused.value.code == "needs_session"
-    assert len(desk.world.audit) == before
+    assert len(desk.state.audit) == before
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS.values(), ids=ATTEMPTS)
@@ -182,9 +182,9 @@ async def test_over_http_a_stolen_admin_token_ends_with_its_owner_s_password() -
             assert (refused.status_code, refused.json()["code"]) == (409, "needs_session"), path
         browser = await site.browser("root")
         assert (await browser.get("/api/v1/session")).json()["is_fresh"] is True
-        site.worlds.database.world.people.proven.update(
+        site.worlds.database.state.people.proven.update(
             dict.fromkeys(
-                site.worlds.database.world.people.proven, site.worlds.database.world.people.now() - timedelta(1)
+                site.worlds.database.state.people.proven, site.worlds.database.state.people.now() - timedelta(1)
             )
         )
         stale = await browser.patch(f"/api/v1/admin/users/{ann.id}", json={"role": "admin"})

@@ -14,8 +14,8 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codehub.adapters.memory import FaultyNetwork, MemoryDirectory
-from codehub.adapters.memory.fault_injection import Fault, Mishap
+from codehub.adapters.memory import FaultyNetwork, MemoryAccountDatabase
+from codehub.adapters.memory.fault_injection import Fault, FaultKind
 from codehub.adapters.passwords import Argon2Passwords
 from codehub.adapters.system import SystemClock
 from codehub.domain.addresses import local_path
@@ -69,10 +69,10 @@ async def test_what_the_database_holds_signs_nobody_in(desk: FrontDesk, admin: C
     """A stolen backup holds hashes, and a hash is no secret of ours."""
     caller, _password, _secret = await desk.member(admin)
     _token, _secret = await desk.tokens.create(caller, "ci", [Scope.READ])
-    for session_id in desk.world.sessions:
+    for session_id in desk.state.sessions:
         with pytest.raises(Unauthenticated):
             await desk.identity.caller(session_token=session_id)
-    for token_hash in desk.world.tokens:
+    for token_hash in desk.state.tokens:
         for form in (token_hash.hex(), f"chub_{token_hash.hex()}"):
             with pytest.raises(Unauthenticated):
                 await desk.identity.caller(bearer=form)
@@ -89,8 +89,8 @@ async def test_nobody_comes_in_before_the_first_run_or_with_a_usual_password(des
     assert len(password) >= 20
     other = await FrontDesk().identity.ensure_admin("admin")
     assert other != password
-    assert desk.world.password_hashes
-    assert password not in repr(desk.world)
+    assert desk.state.password_hashes
+    assert password not in repr(desk.state)
 
 
 # ── timing and user enumeration ──────────────────────────────────────────────────────────────────────────────────────
@@ -109,7 +109,7 @@ async def test_unknown_disabled_and_passwordless_users_get_the_same_work_and_ans
     def note(name: str) -> None:
         calls.append(name)
 
-    watched = MemoryDirectory(desk.world, FaultyNetwork(SystemClock(), note))
+    watched = MemoryAccountDatabase(desk.state, FaultyNetwork(SystemClock(), note))
     identity = replace(desk.identity, accounts=watched.accounts(), tries=watched.sign_in_tries(), audit=watched.audit())
     seen = []
     for username, password in (
@@ -202,17 +202,17 @@ async def test_no_secret_is_logged_or_audited_or_published(desk: FrontDesk) -> N
         url, cookie = await desk.oidc.start()
         params = desk.provider.approve(url, "s", "carl")
         carl = await desk.oidc.finish(params, cookie, ADDRESS, AGENT)
-        desk.bus._wire = FaultyNetwork(SystemClock(), lambda _name: Fault(Mishap.FAIL))
+        desk.bus._network = FaultyNetwork(SystemClock(), lambda _name: Fault(FaultKind.FAIL))
         await desk.identity.sign_out(admin)
     said = lines.getvalue() + repr(events)
     assert "nobody was told" in said, "the capture works"
-    told = said + repr(desk.world.audit) + repr(desk.messages())
+    told = said + repr(desk.state.audit) + repr(desk.messages())
     secrets = [first, session, password, ann_session, token, chosen, typed_in_the_wrong_field]
     secrets += ["another wrong one", reset, cookie, params["code"], carl.session_token]
-    secrets += [*desk.world.password_hashes.values(), *(h.hex() for h in desk.world.tokens)]
+    secrets += [*desk.state.password_hashes.values(), *(h.hex() for h in desk.state.tokens)]
     assert [secret for secret in secrets if secret in told] == []
-    kept = repr(desk.world)
-    hashes = set(desk.world.password_hashes.values()) | {h.hex() for h in desk.world.tokens}
+    kept = repr(desk.state)
+    hashes = set(desk.state.password_hashes.values()) | {h.hex() for h in desk.state.tokens}
     assert [secret for secret in secrets if secret in kept and secret not in hashes] == []
 
 

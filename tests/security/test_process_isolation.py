@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from codehub.adapters.process import ProcessRuntime
-from codehub.adapters.process.sandbox import find_confinement
+from codehub.adapters.process.sandbox import find_sandbox_tools
 from codehub.bootstrap.operator import front_door_taken
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec
@@ -40,7 +40,7 @@ def connected(tmp_path: Path) -> ProcessRuntime:
 
 
 def confining(place: Path, *, own_network: bool) -> ProcessRuntime:
-    found = find_confinement(own_network=own_network)
+    found = find_sandbox_tools(own_network=own_network)
     if found is None or (own_network and found.slirp4netns is None):
         pytest.skip("bubblewrap or slirp4netns is not there or does not work")
     return ProcessRuntime(place / "root", "here", ["true"], sandbox=True, own_network=own_network, readable=READABLE)

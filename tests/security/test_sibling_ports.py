@@ -32,8 +32,8 @@ async def api(hub: Hub) -> AsyncIterator[Server]:
 async def front_end(hub: Hub, api: Server) -> tuple[Somebody, Workspace]:
     ann = await hub.person()
     demo = await hub.workspace(ann)
-    hub.runtime.world.listen(demo.id, 3000, hub.api.endpoint)
-    hub.runtime.world.listen(demo.id, 4000, api.endpoint)
+    hub.runtime.state.listen(demo.id, 3000, hub.api.endpoint)
+    hub.runtime.state.listen(demo.id, 4000, api.endpoint)
     return ann, demo
 
 
@@ -186,7 +186,7 @@ async def _visitor(hub: Hub, ann: Somebody, demo: Workspace) -> Visitor:
 async def test_the_ide_s_own_port_is_no_port_that_others_may_use(hub: Hub, api: Server) -> None:
     """In a container it listens on the address of the container: at a port's host, pages of ports could use it."""
     ann, demo = await front_end(hub, api)
-    hub.runtime.world.listen(demo.id, 8080, hub.ide.endpoint)
+    hub.runtime.state.listen(demo.id, 8080, hub.ide.endpoint)
     origin = page_of(hub, demo)
     for headers in ({**CORS, "origin": origin}, {**IMAGE, "referer": f"{origin}/"}):
         assert (await hub.get(demo, "/", ann, headers, port=8080)).status_code == 403

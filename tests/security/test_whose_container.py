@@ -21,7 +21,7 @@ from codehub.ports.runtime import ContainerSpec, Endpoint, Inside, Resources
 from codehub.proxy.access.verdicts import Forward
 from tests.agent.agents import a_server, an_agent
 from tests.contracts.patience import eventually
-from tests.docker_engine import DockerHouse, engine_here, sweep
+from tests.docker_engine import DockerTestbed, engine_here, sweep
 from tests.proxy.doors import Door
 from tests.proxy.hub import hub_on
 
@@ -106,12 +106,12 @@ async def live(runtime: DockerRuntime, crowd: Crowd) -> tuple[str, list[str]]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("exchanges", [8, pytest.param(50, marks=pytest.mark.long)])
 async def test_containers_exchange_one_address_and_no_request_reaches_another_s(
-    docker_house: DockerHouse, exchanges: int
+    docker_testbed: DockerTestbed, exchanges: int
 ) -> None:
     engine = engine_here()
-    site = docker_house.site()
+    site = docker_testbed.site()
     site = replace(site, network=site.install_id)
-    runtime = DockerRuntime(engine, site, walls=NetworkIsolation(engine, site, ours=False), grace_seconds=1)
+    runtime = DockerRuntime(engine, site, isolation=NetworkIsolation(engine, site, ours=False), grace_seconds=1)
     try:
         async with one_address(engine, site), Door(Endpoint(host="127.0.0.1", port=1)) as door:
             crowd = Crowd(door)
@@ -217,7 +217,7 @@ async def test_the_front_door_that_hears_nothing_asks_the_engine_whose_address_i
     async with hub_on() as hub:
         owner = await hub.person()
         workspace = await hub.workspace(owner)
-        container = hub.runtime.world.containers[workspace.id]
+        container = hub.runtime.state.containers[workspace.id]
         container.ide = hub.ide.endpoint._replace(instance="c-1")
         hub.ide.answer = lambda _: b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
         assert (await hub.get(workspace, "/", owner)).status_code == 200

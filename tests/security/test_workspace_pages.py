@@ -94,7 +94,7 @@ PARENTS = [
 async def test_a_workspace_sets_no_cookie_beyond_its_own_host(hub: Hub, attributes: str, port: int | None) -> None:
     ann = await hub.person()
     demo = await hub.workspace(ann)
-    hub.runtime.world.listen(demo.id, 3000, hub.ide.endpoint)
+    hub.runtime.state.listen(demo.id, 3000, hub.ide.endpoint)
     host = hub.host(demo, port)
     wide = attributes.replace("{host}", host)
     lines = (

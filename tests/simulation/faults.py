@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 from uuid import UUID
 
 from codehub.adapters.memory import Fault, FaultyNetwork
-from codehub.adapters.memory.fault_injection import BREAKS, Mishap
+from codehub.adapters.memory.fault_injection import BREAKS, FaultKind
 from codehub.domain.errors import Unreachable
 from tests.simulation.oracle import Oracle
 from tests.simulation.virtual_time import VirtualClock
@@ -31,7 +31,7 @@ READS = {
     "archives.owner",
     "db.collector",
     "db.collection_pending",
-    "db.worlds",
+    "db.backend_identities",
     "db.versions",
     "db.active",
     "db.load",
@@ -42,9 +42,9 @@ READS = {
     "db.get",
     "activity.read",
 }
-READ_MISHAPS = (Mishap.FAIL, Mishap.HANG, Mishap.SLOW, Mishap.OLD_NEWS)
-WRITE_MISHAPS = (Mishap.FAIL, Mishap.LOSE_ANSWER, Mishap.HANG, Mishap.SLOW)
-EFFECT_MISHAPS = (*WRITE_MISHAPS, Mishap.CUT_SENDING, Mishap.HALF_ANSWER, Mishap.LATE, Mishap.REPEAT)
+READ_MISHAPS = (FaultKind.FAIL, FaultKind.HANG, FaultKind.SLOW, FaultKind.OLD_NEWS)
+WRITE_MISHAPS = (FaultKind.FAIL, FaultKind.LOSE_ANSWER, FaultKind.HANG, FaultKind.SLOW)
+EFFECT_MISHAPS = (*WRITE_MISHAPS, FaultKind.CUT_SENDING, FaultKind.HALF_ANSWER, FaultKind.LATE, FaultKind.REPEAT)
 REFUSED_SHARE = 0.3
 """Of the effects that go wrong, how many are answered with a definite failure: those use up tries."""
 EFFECTS_FAIL_MORE = 4
@@ -72,7 +72,7 @@ class Killed(asyncio.CancelledError):
 class Outage:
     """Each call breaks in one of these ways; with a `share` below 1 some get through, so that no breaker opens."""
 
-    ways: tuple[Mishap, ...]
+    ways: tuple[FaultKind, ...]
     share: float
 
 
@@ -87,7 +87,7 @@ class Weather:
     def note(self, kind: str) -> None:
         self.counts[kind] += 1
 
-    def breaks(self, backend: str, rng: random.Random) -> Mishap | None:
+    def breaks(self, backend: str, rng: random.Random) -> FaultKind | None:
         """How this call to that backend breaks, if it does."""
         outage = self.out.get(backend)
         if outage is None or rng.random() >= outage.share:
@@ -149,21 +149,21 @@ class FrontWire(FaultyNetwork):
     def _choose_fault(self, name: str) -> Fault | None:
         if self._random.random() >= self._weather.rate * 2:
             return None
-        mishap = self._random.choice(READ_MISHAPS if name in READS else WRITE_MISHAPS)
-        self._weather.note(f"wish {mishap}")
-        return Fault(mishap, self._random.choice((0.1, 1.0, 5.0)))
+        kind = self._random.choice(READ_MISHAPS if name in READS else WRITE_MISHAPS)
+        self._weather.note(f"wish {kind}")
+        return Fault(kind, self._random.choice((0.1, 1.0, 5.0)))
 
 
-class Moment(StrEnum):
+class BackupSnapshot(StrEnum):
     EFFECT = "stall before an effect"
     WRITE = "stall before a write"
     OTHER = "stall"
 
 
-def _moment(name: str, about: UUID | None) -> Moment:
+def _moment(name: str, about: UUID | None) -> BackupSnapshot:
     if about is not None:
-        return Moment.EFFECT
-    return Moment.WRITE if name.startswith("db.") and name not in READS else Moment.OTHER
+        return BackupSnapshot.EFFECT
+    return BackupSnapshot.WRITE if name.startswith("db.") and name not in READS else BackupSnapshot.OTHER
 
 
 class MachineWire(FaultyNetwork):
@@ -179,12 +179,12 @@ class MachineWire(FaultyNetwork):
         self._oracle = oracle
         self._awake = asyncio.Event()
         self._awake.set()
-        self._stalls_at: Moment | None = None
+        self._stalls_at: BackupSnapshot | None = None
 
     def stall(self) -> None:
         self._awake.clear()
 
-    def stall_at(self, moment: Moment) -> None:
+    def stall_at(self, moment: BackupSnapshot) -> None:
         """At the worst moment: when its next effect or write was decided on and is not yet sent."""
         self._stalls_at = moment
 
@@ -250,11 +250,11 @@ class MachineWire(FaultyNetwork):
         if self._random.random() >= self._weather.rate * more:
             return None
         if name in READS:
-            mishap = self._random.choice(READ_MISHAPS)
+            kind = self._random.choice(READ_MISHAPS)
         elif acts and self._random.random() < REFUSED_SHARE:
-            mishap = Mishap.REFUSE
+            kind = FaultKind.REFUSE
         else:
-            mishap = self._random.choice(EFFECT_MISHAPS if acts else WRITE_MISHAPS)
-        self._weather.note(f"call {mishap}")
-        delays = LATE_DELAYS if mishap in (Mishap.LATE, Mishap.REPEAT) else DELAYS
-        return Fault(mishap, self._random.choice(delays))
+            kind = self._random.choice(EFFECT_MISHAPS if acts else WRITE_MISHAPS)
+        self._weather.note(f"call {kind}")
+        delays = LATE_DELAYS if kind in (FaultKind.LATE, FaultKind.REPEAT) else DELAYS
+        return Fault(kind, self._random.choice(delays))

@@ -15,7 +15,7 @@ from codehub.domain.judge import ArchiveState
 from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.workspace import Phase
 from codehub.ports.signals import Change, Channel
-from tests.simulation.faults import MachineWire, Moment, StoreWire, Weather, any_outage
+from tests.simulation.faults import BackupSnapshot, MachineWire, StoreWire, Weather, any_outage
 from tests.simulation.oracle import Oracle
 from tests.simulation.people import People
 from tests.simulation.stage import OWNER, Stage, world_now
@@ -85,15 +85,15 @@ class Mischief:
     def calm_down(self) -> None:
         self._weather.rate = 0.0
         self._weather.out.clear()
-        for wire in self._wires.values():
-            wire.cut_from_database = False
-            wire.wake()
+        for network in self._wires.values():
+            network.cut_from_database = False
+            network.wake()
 
     def _start(self, name: str) -> None:
         clock = VirtualClock(self._skew[name])
-        wire = MachineWire(name, self._random.getrandbits(32), self._weather, self._oracle, clock)
-        self._wires[name] = wire
-        self._stage.start(name, wire, clock)
+        network = MachineWire(name, self._random.getrandbits(32), self._weather, self._oracle, clock)
+        self._wires[name] = network
+        self._stage.start(name, network, clock)
 
     async def _crash(self, name: str) -> None:
         self._weather.note("crash")
@@ -111,23 +111,23 @@ class Mischief:
             leadership.free(leadership.epoch)
 
     async def _stall(self, name: str) -> None:
-        wire = self._wires[name]
-        moment = self._random.choice(list(Moment))
-        wire.stall_at(moment)
+        network = self._wires[name]
+        moment = self._random.choice(list(BackupSnapshot))
+        network.stall_at(moment)
         for _ in range(50):
-            if wire.stalled:
+            if network.stalled:
                 break
             await asyncio.sleep(0.5)
         self._weather.note(moment)
         await asyncio.sleep(self._random.choice((2.0, 6.0, 15.0, 60.0)))
-        wire.wake()
+        network.wake()
 
     async def _cut(self, name: str) -> None:
         self._weather.note("database partition")
-        wire = self._wires[name]
-        wire.cut_from_database = True
+        network = self._wires[name]
+        network.cut_from_database = True
         await asyncio.sleep(self._random.choice((1.0, 6.0, 25.0)))
-        wire.cut_from_database = False
+        network.cut_from_database = False
 
     async def _outage(self, backend: str) -> None:
         self._weather.note(f"{backend} outage")

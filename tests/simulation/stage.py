@@ -18,7 +18,7 @@ from codehub.adapters.memory import (
     Network,
 )
 from codehub.adapters.memory.archives import ArchivesState
-from codehub.adapters.memory.database import DatabaseState
+from codehub.adapters.memory.database_state import DatabaseState
 from codehub.adapters.memory.jobs import JobsState
 from codehub.adapters.memory.runtime import RuntimeState
 from codehub.adapters.memory.signals import SignalsState
@@ -89,12 +89,12 @@ class Stage:
     def wishes(self) -> WorkspaceCommands:
         return WorkspaceCommands(MemoryDatabase(self.worlds.database, self.front).specs(), self.tuning.limits)
 
-    def start(self, holder: str, wire: Network | None = None, clock: VirtualClock | None = None) -> Cast:
+    def start(self, holder: str, network: Network | None = None, clock: VirtualClock | None = None) -> Cast:
         self.starts += 1
-        worlds, wire, clock = self.worlds, wire or Network(), clock or VirtualClock()
-        database = MemoryDatabase(worlds.database, wire)
-        runtime = MemoryRuntime(worlds.runtime, wire)
-        archives = MemoryArchives(worlds.archives, wire)
+        worlds, network, clock = self.worlds, network or Network(), clock or VirtualClock()
+        database = MemoryDatabase(worlds.database, network)
+        runtime = MemoryRuntime(worlds.runtime, network)
+        archives = MemoryArchives(worlds.archives, network)
         notifier = MemoryNotifier()
         outside = Dependencies(
             leadership=database.leadership(clock),
@@ -102,13 +102,13 @@ class Stage:
             specs=database.specs(),
             collector=database.collector(),
             marks=database.marks,
-            worlds=database.worlds(),
+            worlds=database.backend_identities(),
             install="this",
             feed=database.changes(),
-            bus=MemoryBus(worlds.signals, wire),
-            activity=MemoryActivity(worlds.signals, wire),
+            bus=MemoryBus(worlds.signals, network),
+            activity=MemoryActivity(worlds.signals, network),
             runtime=runtime,
-            jobs=MemoryJobs(runtime, archives, worlds.jobs, wire),
+            jobs=MemoryJobs(runtime, archives, worlds.jobs, network),
             archives=archives,
             notifier=notifier,
             clock=clock,

@@ -1,12 +1,12 @@
 """Databases with a witness inside."""
 
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
-from sqlalchemy import make_url
 
-from codehub.adapters.postgres.migration import migrate
-from tests.real_services import ServiceLoop, temporary_database
+from codehub.adapters.postgres.schema import migrate
+from tests.real_services import ServiceLoop, database_name, temporary_database
 from tests.system import witness
 
 
@@ -14,8 +14,8 @@ from tests.system import witness
 def witnessed_template(postgres_url: str, service_loop: ServiceLoop) -> Iterator[str]:
     with temporary_database(postgres_url, service_loop, prefix="witnessed") as url:
         service_loop.run(migrate(url))
-        service_loop.run(witness.install(url, make_url(url).password or ""))
-        yield make_url(url).database or ""
+        service_loop.run(witness.install(url, urlsplit(url).password or ""))
+        yield database_name(url)
 
 
 @pytest.fixture

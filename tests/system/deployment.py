@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
 import psutil
-from sqlalchemy import make_url
 
 from codehub.adapters.process import ProcessJobs
 from codehub.adapters.process.locks import holder
@@ -70,7 +70,7 @@ class Coordinator:
             if text.startswith("{") and text.endswith("}"):
                 yield json.loads(text)
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         return f"── {self.name} ──\n" + "\n".join(self.log.read_text().splitlines()[-60:])
 
 
@@ -85,7 +85,8 @@ class Deployment:
     # ── coordinators ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self, name: str = "alpha", *, database_url: str | None = None, **more: str) -> Coordinator:
-        url = make_url(database_url or self.database_url).set(username=name)
+        url = urlsplit(database_url or self.database_url)
+        own = url._replace(netloc=f"{name}:{url.password}@{url.netloc.rpartition('@')[2]}").geturl()
         number = sum(known.name == name for known in self.coordinators)
         log = self.directory / f"{name}-{number}.log"
         with log.open("wb") as output:
@@ -95,7 +96,7 @@ class Deployment:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=self.directory,
-                env=self.environment(url.render_as_string(hide_password=False)) | more,
+                env=self.environment(own) | more,
             )
         started = Coordinator(name, process, log)
         self.coordinators.append(started)
@@ -272,7 +273,7 @@ class Deployment:
         seen = await self.services.runtime.containers()
         return {key: (container.instance, container.running) for key, container in seen.items()}
 
-    async def world(self) -> tuple[object, ...]:
+    async def state(self) -> tuple[object, ...]:
         """All that an actuator could have touched, by the identity of each thing."""
         volumes = await self.services.runtime.volumes()
         inodes = {
@@ -336,7 +337,7 @@ async def deployed(database_url: str, redis_url: str, *, archive_url: str | None
                 yield deployment
             except BaseException:
                 for coordinator in deployment.coordinators:
-                    print(coordinator.last_words())
+                    print(coordinator.log_tail())
                 raise
             finally:
                 await deployment.close()

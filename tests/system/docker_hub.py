@@ -16,13 +16,12 @@ from codehub.adapters.docker import DockerSite
 from codehub.adapters.docker.network_isolation import NetworkIsolation
 from codehub.domain.naming import WORKSPACE_LABEL
 from codehub.job.compress import decompressed
-from tests.api.real_site import free_port
 from tests.browser.door.installation import QUICK, Installation, Person, Workspace
 from tests.contracts import s3
 from tests.docker_engine import CODEHUB_IMAGE, WORKSPACE_IMAGE, engine_here, sweep
 from tests.job.trees import Snapshot, snapshot
 from tests.proxy.recording.workbench import SETTINGS, SETTINGS_FILE
-from tests.real_services import plain_dsn
+from tests.real_services import free_port
 from tests.system.one_machine import temporary_data_dir, up
 
 TTL = 62
@@ -63,7 +62,7 @@ class Desk(Workspace):
     async def time_passes(self, seconds: int, *moments: str) -> None:
         """Only the database keeps it."""
         running = json.loads((self.data / "running.json").read_text())
-        connection = await asyncpg.connect(plain_dsn(running["database_url"]))
+        connection = await asyncpg.connect(running["database_url"])
         try:
             moved = ", ".join(f"{name} = {name} - make_interval(secs => $2)" for name in moments)
             await connection.execute(f"UPDATE workspaces SET {moved} WHERE id = $1", self.id, float(seconds))

@@ -23,8 +23,9 @@ from codehub.ports.stores import Actor
 from codehub.usecases.identity import Tokens
 from codehub.usecases.users import Users
 from codehub.usecases.workspace_commands import NewWorkspace
-from tests.api.real_site import Process, RealSite, free_port, real_site
+from tests.api.real_site import Process, RealSite, real_site
 from tests.contracts.patience import eventually
+from tests.real_services import free_port
 from tests.system import talking_ide
 from tests.system.websockets import PATIENCE, Answer, Browser, Cut, Network, WebSocket, hang_up
 
@@ -60,19 +61,19 @@ class Door:
 
     async def ask(self, host: str, path: str, **headers: str) -> Answer:
         """On a connection of its own."""
-        wire = await Network.open(self.port)
+        network = await Network.open(self.port)
         try:
-            wire.send(host, path, {name.replace("_", "-"): value for name, value in headers.items()})
-            return await wire.answer()
+            network.send(host, path, {name.replace("_", "-"): value for name, value in headers.items()})
+            return await network.answer()
         finally:
-            wire.close()
+            network.close()
 
     async def metrics(self) -> dict[str, float]:
-        wire = await Network.open(self.status_port)
-        wire.send("status", "/metrics", {"Connection": "close"})
-        _, headers = await wire.head()
-        body = await wire.reader.read()
-        wire.close()
+        network = await Network.open(self.status_port)
+        network.send("status", "/metrics", {"Connection": "close"})
+        _, headers = await network.head()
+        body = await network.reader.read()
+        network.close()
         assert headers["content-type"].startswith("text/plain")
         lines = (line.rpartition(" ") for line in body.decode().splitlines() if not line.startswith("#"))
         return {name: float(value) for name, _, value in lines}

@@ -64,7 +64,7 @@ class Up:
         assert self.process.stdout is not None
         return self.process.stdout.read()
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         self.errors.seek(0)
         return self.errors.read()
 
@@ -97,7 +97,7 @@ def _first_screen(running: Up) -> str:
     while not lines or " ws create " not in lines[-1]:
         line = running.process.stdout.readline()
         if not line:
-            raise AssertionError("".join(lines) + running.last_words())
+            raise AssertionError("".join(lines) + running.log_tail())
         lines.append(line)
     return "".join(lines)
 

@@ -17,11 +17,10 @@ from uuid import UUID, uuid4
 import asyncpg
 import httpx
 
-from codehub.adapters.postgres.migration import migrate
+from codehub.adapters.postgres.schema import migrate
 from codehub.domain.identity import Role
 from codehub.domain.naming import meta_key
 from tests.api.real_site import Events, RealSite, real_site
-from tests.real_services import plain_dsn
 from tests.system import gated_ide
 
 PATIENCE = 60.0
@@ -221,6 +220,6 @@ async def outside(database_url: str, redis_url: str, **settings: str) -> AsyncIt
         ann, root, eve = await person("ann"), await person("root", Role.ADMIN), await person("eve")
         events = Events(url, dict(ann.headers))
         stack.push_async_callback(events.close)
-        pool = asyncpg.create_pool(plain_dsn(database_url), min_size=1, max_size=4)
+        pool = asyncpg.create_pool(database_url, min_size=1, max_size=4)
         database = await stack.enter_async_context(pool)
         yield Outside(site, url, ide, ann, root, eve, events, database)

@@ -20,8 +20,8 @@ import pytest
 
 from codehub.adapters.ide import IdeError, InstalledIde, ensure_code_server, ide_command
 from codehub.adapters.process import ProcessRuntime
-from codehub.adapters.process.sandbox import HOME_INSIDE, find_confinement
-from codehub.adapters.process.table import stragglers
+from codehub.adapters.process.sandbox import HOME_INSIDE, find_sandbox_tools
+from codehub.adapters.process.table import orphans
 from codehub.bootstrap.ide import ide
 from codehub.bootstrap.paths import ide_cache_dir
 from codehub.domain.naming import volume_name
@@ -94,7 +94,7 @@ class Machine:
 
 @pytest.fixture(params=["sandbox", "plain"])
 async def machine(request: pytest.FixtureRequest, installed: InstalledIde) -> AsyncIterator[Machine]:
-    if request.param == "sandbox" and find_confinement() is None:
+    if request.param == "sandbox" and find_sandbox_tools() is None:
         pytest.skip("bubblewrap is not there or does not work")
     with tempfile.TemporaryDirectory(prefix="codehub-ide-") as directory:
         machine = Machine(Path(directory), sandbox=request.param == "sandbox")
@@ -167,7 +167,7 @@ async def test_stopping_ends_all_of_it(machine: Machine) -> None:
     async with client(socket) as browser:
         await browser.get("/", follow_redirects=True)
     instance = (await machine.runtime.containers())[machine.key].instance
-    processes = [psutil.Process(pid) for pid in stragglers(instance)]
+    processes = [psutil.Process(pid) for pid in orphans(instance)]
     assert len([one for one in processes if Path(one.cmdline()[0]).name == "node"]) >= 2  # it forks
     await machine.runtime.remove_container(machine.key)
     assert [one for one in processes if one.is_running()] == []

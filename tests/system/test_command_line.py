@@ -22,14 +22,14 @@ import psutil
 import pytest
 
 from codehub.adapters.postgres import PostgresDatabase
-from codehub.adapters.postgres.migration import migrate
+from codehub.adapters.postgres.schema import migrate
 from codehub.cli.exits import FAILED, INTERRUPTED, SCHEMA, UNREACHABLE, USAGE
 from codehub.domain.admission import RunningLimits
 from codehub.domain.backend_identity import Backend
 from codehub.domain.workspace import Desired, Operation, Phase
 from codehub.usecases.workspace_commands import NewWorkspace, WorkspaceCommands
-from tests.api.real_site import free_port
 from tests.contracts.patience import eventually
+from tests.real_services import free_port
 from tests.system import gated_ide
 from tests.system.deployment import ANN, CODEHUB
 from tests.system.one_machine import Up, temporary_data_dir, those_of, up
@@ -248,21 +248,21 @@ async def test_backends_are_shown_and_forgotten_only_when_asked(elsewhere: dict[
     done = codehub("admin", "backends", **elsewhere)
     assert (done.returncode, done.stderr, done.stdout.count("none yet")) == (0, "", 2)
     async with await PostgresDatabase.open(fresh_database) as database:
-        await database.worlds().adopt(Backend.RUNTIME, "docker ABCD", 0)
-        await database.worlds().adopt(Backend.ARCHIVES, "this", 0)
+        await database.backend_identities().adopt(Backend.RUNTIME, "docker ABCD", 0)
+        await database.backend_identities().adopt(Backend.ARCHIVES, "this", 0)
         done = codehub("admin", "backends", **elsewhere)
         assert done.returncode == FAILED
         assert "the runtime is not the one that holds this installation's homes: expected 'docker ABCD'" in done.stdout
         assert "found one without the mark codehub-owner" in done.stdout
         told = json.loads(codehub("admin", "backends", "--json", **elsewhere).stdout)
         assert [one["remembered"] for one in told] == ["docker ABCD", "this"]
-        before = await database.worlds().remembered()
+        before = await database.backend_identities().remembered()
         given_up = codehub("admin", "backends", "--forget", "runtime", **elsewhere)
         assert given_up.returncode == INTERRUPTED
-        assert await database.worlds().remembered() == before
+        assert await database.backend_identities().remembered() == before
         done = codehub("admin", "backends", "--forget", "runtime", "--yes", **elsewhere)
         assert (done.returncode, done.stdout) == (0, "Forgotten: the leader adopts the runtime that it finds.\n")
-        assert list(await database.worlds().remembered()) == [Backend.ARCHIVES]
+        assert list(await database.backend_identities().remembered()) == [Backend.ARCHIVES]
         assert [entry.action for entry in await database.audit().entries()] == ["forget_backend"]
         again = codehub("admin", "backends", "--forget", "runtime", "--yes", **elsewhere)
         assert (again.returncode, again.stdout) == (0, "Nothing was remembered.\n")

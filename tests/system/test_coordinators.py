@@ -166,11 +166,11 @@ async def steps_down(stage: Stage) -> None:
 
 
 async def comes_back_and_touches_nothing(stage: Stage, come_back: Callable[[], None]) -> None:
-    row, world = await stage.site.row(stage.key), await stage.site.world()
+    row, state = await stage.site.row(stage.key), await stage.site.state()
     come_back()
     await steps_down(stage)
     await asyncio.sleep(1)  # for what may still be on its way from an old thread
-    assert await stage.site.world() == world
+    assert await stage.site.state() == state
     assert await stage.site.row(stage.key) == row
     await stage.site.only_leaders_wrote()
 

@@ -12,7 +12,7 @@ from codehub.domain.ledger import LedgerKind
 from codehub.domain.workspace import Desired, Phase
 from tests.conftest import Tell
 from tests.contracts.patience import eventually
-from tests.docker_engine import DockerHouse
+from tests.docker_engine import DockerTestbed
 from tests.system.deployment import PATIENCE
 from tests.system.docker_site import DockerDeployment, OwnEngine, docker_deployed, has_tools, own_engine
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
-def fragile_engine(docker_house: DockerHouse) -> Iterator[OwnEngine]:
+def fragile_engine(docker_testbed: DockerTestbed) -> Iterator[OwnEngine]:
     if not has_tools():
         pytest.skip("dockerd, unshare, nsenter, ip or mkfs.ext4 is not there")
     with own_engine() as engine:

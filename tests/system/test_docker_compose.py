@@ -15,10 +15,10 @@ from codehub.adapters.docker.network_isolation import NetworkIsolation
 from codehub.domain.naming import INSTALL_LABEL
 from tests.browser.door.chromium import launched
 from tests.browser.door.visitor import Visitor, runs, until
-from tests.docker_engine import CODEHUB_IMAGE, WORKSPACE_IMAGE, DockerHouse, sweep
+from tests.docker_engine import CODEHUB_IMAGE, WORKSPACE_IMAGE, DockerTestbed, sweep
 from tests.system.compose_site import Composed, composed
 from tests.system.docker_hub import Desk, docker, new_desk
-from tests.system.test_docker_walls import listening
+from tests.system.test_docker_isolation import listening
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
@@ -26,7 +26,7 @@ STORES = [("172.30.77.2", 5432), ("172.30.77.3", 6379), ("172.30.77.4", 9000)]
 
 
 @pytest.fixture
-async def site(docker_house: DockerHouse, engine: Engine) -> AsyncIterator[Composed]:
+async def site(docker_testbed: DockerTestbed, engine: Engine) -> AsyncIterator[Composed]:
     if shutil.which("docker-compose") is None:
         pytest.skip("docker-compose is not there")
     before = await installations(engine)

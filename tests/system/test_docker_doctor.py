@@ -8,14 +8,16 @@ from codehub.bootstrap.operator import platform_addresses, probe
 from codehub.cli import checks
 from codehub.settings import load_settings
 from codehub.usecases.findings import Finding, Verdict
-from tests.docker_engine import DockerHouse
+from tests.docker_engine import DockerTestbed
 from tests.system.docker_site import DockerDeployment, docker_deployed
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
-async def site(docker_house: DockerHouse, witnessed_database: str, fresh_redis: str) -> AsyncIterator[DockerDeployment]:
+async def site(
+    docker_testbed: DockerTestbed, witnessed_database: str, fresh_redis: str
+) -> AsyncIterator[DockerDeployment]:
     async with docker_deployed(witnessed_database, fresh_redis) as site:
         yield site
 

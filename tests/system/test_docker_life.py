@@ -19,7 +19,7 @@ from codehub.usecases.findings import Verdict
 from tests.conftest import Tell
 from tests.contracts import s3
 from tests.contracts.patience import eventually
-from tests.docker_engine import DockerHouse
+from tests.docker_engine import DockerTestbed
 from tests.real_services import ServiceLoop, temporary_database
 from tests.system.deployment import ANN, PATIENCE
 from tests.system.docker_site import DockerDeployment, docker_deployed, seconds_until
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.asyncio(
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def site(
-    docker_house: DockerHouse,
+    docker_testbed: DockerTestbed,
     postgres_url: str,
     redis_url: str,
     witnessed_template: str,

@@ -19,7 +19,7 @@ from codehub.adapters.docker.events import EngineEvents
 from codehub.domain.errors import Unreachable
 from codehub.domain.naming import volume_name
 from tests.contracts.patience import eventually
-from tests.docker_engine import DockerHouse, sweep
+from tests.docker_engine import DockerTestbed, sweep
 
 pytestmark = pytest.mark.system
 
@@ -102,7 +102,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def test_an_engine_is_spoken_to_by_tls_and_both_sides_are_proven(
-    docker_house: DockerHouse, tmp_path: Path
+    docker_testbed: DockerTestbed, tmp_path: Path
 ) -> None:
     authority = Authority()
     theirs, ours = authority.write(tmp_path / "theirs", "engine"), authority.write(tmp_path / "ours", "codehub")
@@ -112,11 +112,11 @@ async def test_an_engine_is_spoken_to_by_tls_and_both_sides_are_proven(
     demanding.verify_mode = ssl.CERT_REQUIRED
     async with served(demanding) as (host, _):
         engine = Engine(host, ours)
-        site = docker_house.site()
+        site = docker_testbed.site()
         key = uuid4()
         try:
             assert await engine.version()
-            runtime = docker_house.runtime(engine, site)
+            runtime = docker_testbed.runtime(engine, site)
             await runtime.create_volume(key, volume_name(key, 1))
             assert set(await runtime.volumes()) == {key}
         finally:
@@ -128,9 +128,9 @@ async def test_an_engine_is_spoken_to_by_tls_and_both_sides_are_proven(
             await wrong.close()
 
 
-async def test_after_a_gap_the_events_go_on_where_they_were_left(docker_house: DockerHouse, engine: Engine) -> None:
-    site = docker_house.site()
-    runtime = docker_house.runtime(engine, site)
+async def test_after_a_gap_the_events_go_on_where_they_were_left(docker_testbed: DockerTestbed, engine: Engine) -> None:
+    site = docker_testbed.site()
+    runtime = docker_testbed.runtime(engine, site)
     first, missed = uuid4(), uuid4()
     heard: list[UUID] = []
 

@@ -11,7 +11,7 @@ from tests.browser.door.chromium import launched
 from tests.browser.door.test_presence import rests
 from tests.browser.door.visitor import Visitor, arrived, runs, until
 from tests.conftest import Tell
-from tests.docker_engine import DockerHouse
+from tests.docker_engine import DockerTestbed
 from tests.job.trees import assert_same, snapshot
 from tests.proxy.recording.workbench import Tab
 from tests.system.docker_hub import TTL, Desk, DockerHub, digest, docker_hub, of_people
@@ -28,7 +28,7 @@ git -c init.defaultBranch=main init -q .
 
 
 @pytest.fixture
-async def hub(docker_house: DockerHouse, tmp_path: Path) -> AsyncIterator[DockerHub]:
+async def hub(docker_testbed: DockerTestbed, tmp_path: Path) -> AsyncIterator[DockerHub]:
     async with docker_hub(tmp_path / "s3") as hub:
         yield hub
 

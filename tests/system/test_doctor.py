@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from codehub.adapters.process.sandbox import find_confinement
+from codehub.adapters.process.sandbox import find_sandbox_tools
 from codehub.bootstrap.operator import open_database, probe
 from codehub.bootstrap.services import identity, open_services
 from codehub.cli import checks
@@ -174,7 +174,7 @@ async def test_a_deployment_is_examined_and_probed_to_the_end(deployment: Deploy
 
 async def test_in_a_sandbox_nothing_is_in_reach(witnessed_database: str, fresh_redis: str) -> None:
     """Although the IDE here is named by a path below the data directory."""
-    if find_confinement() is None:
+    if find_sandbox_tools() is None:
         pytest.skip("bubblewrap is not there or does not work")
     async with deployed(witnessed_database, fresh_redis) as deployment:
         command = deployment.environment(deployment.database_url)["CODEHUB_IDE_COMMAND"]

@@ -11,15 +11,14 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from codehub.adapters.postgres.migration import migrate
+from codehub.adapters.postgres.schema import migrate
 from codehub.bootstrap.door import door_parts
 from codehub.domain.identity import Role
 from codehub.domain.workspace import Phase
 from codehub.proxy.app import ProxyApp
 from codehub.proxy.http.limits import ProxyLimits
-from tests.api.real_site import free_port
 from tests.contracts.patience import eventually
-from tests.real_services import ServiceLoop, temporary_database
+from tests.real_services import ServiceLoop, free_port, temporary_database
 from tests.system.front_doors import Door, FrontDoors, Visit, front_doors
 from tests.system.websockets import PATIENCE, Browser, Cut, Network, NotUpgraded, WebSocket
 
@@ -53,7 +52,7 @@ async def door(doors: FrontDoors) -> Door:
 
 
 def served_by(worker: psutil.Process, socket: WebSocket) -> bool:
-    ours = socket.wire.writer.get_extra_info("sockname")[1]
+    ours = socket.network.writer.get_extra_info("sockname")[1]
     return any(getattr(connection.raddr, "port", 0) == ours for connection in worker.net_connections("tcp"))
 
 
@@ -75,13 +74,13 @@ async def test_workers_take_all_the_descriptors_that_they_may(door: Door) -> Non
 
 async def test_the_status_address_says_whether_anybody_serves(door: Door) -> None:
     async def asked(path: str) -> tuple[int, bytes]:
-        wire = await Network.open(door.status_port)
+        network = await Network.open(door.status_port)
         try:
-            wire.send("status", path, {"Connection": "close"})
-            status, _ = await wire.head()
-            return status, await wire.reader.read()
+            network.send("status", path, {"Connection": "close"})
+            status, _ = await network.head()
+            return status, await network.reader.read()
         finally:
-            wire.close()
+            network.close()
 
     assert (await asked("/healthz"))[0] == 200
     status, said = await asked("/readyz")
@@ -228,16 +227,16 @@ async def test_a_workspace_that_stops_cuts_what_is_under_way(doors: FrontDoors, 
     assert (await doors.row(visit.workspace.id)).phase is Phase.STANDBY
 
 
-async def rest_of(wire: Network, into: bytearray | None = None) -> int:
+async def rest_of(network: Network, into: bytearray | None = None) -> int:
     size = 0
     try:
-        while data := await asyncio.wait_for(wire.reader.read(1 << 16), PATIENCE):
+        while data := await asyncio.wait_for(network.reader.read(1 << 16), PATIENCE):
             size += len(data)
             if into is not None:
                 into += data
     except ConnectionError:
         pass
-    wire.close()
+    network.close()
     return size
 
 
@@ -255,10 +254,10 @@ async def test_what_answers_badly_is_explained(path: str, status: int, code: str
     port = await front.server.listen("127.0.0.1", 0)
     try:
         for accept, kind in ((PAGE, "text/html"), ("application/json", "application/problem+json")):
-            wire = await Network.open(port)
-            wire.send(f"{workspace.slug}.localhost", path, {"Authorization": f"Bearer {token}", "Accept": accept})
-            answer = await wire.answer()
-            wire.close()
+            network = await Network.open(port)
+            network.send(f"{workspace.slug}.localhost", path, {"Authorization": f"Bearer {token}", "Accept": accept})
+            answer = await network.answer()
+            network.close()
             assert answer.status == status
             assert answer.headers["content-type"].startswith(kind)
             if kind != "text/html":

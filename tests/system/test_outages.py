@@ -10,13 +10,13 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import pytest
-from sqlalchemy import make_url
 
 from codehub.adapters.embedded import EmbeddedServer, embedded_postgres, embedded_redis
-from codehub.adapters.postgres.migration import migrate
+from codehub.adapters.postgres.schema import migrate
 from codehub.domain.ledger import LedgerKind
 from codehub.domain.workspace import Desired, Operation, Phase
 from tests.contracts.patience import eventually
@@ -111,7 +111,7 @@ async def own_servers() -> AsyncIterator[Servers]:
             await servers.open()
             url = servers.url("postgres")
             await migrate(url)
-            await witness.install(url, make_url(url).password or "")
+            await witness.install(url, urlsplit(url).password or "")
             yield servers
         finally:
             await servers.close()

@@ -18,12 +18,12 @@ import psutil
 import pytest
 
 from codehub.adapters.ide import IdeError, ensure_code_server
-from codehub.adapters.process.sandbox import find_confinement
+from codehub.adapters.process.sandbox import find_sandbox_tools
 from codehub.bootstrap.paths import ide_cache_dir
 from codehub.bootstrap.services import Services, open_services
 from codehub.cli.exits import FAILED
 from codehub.settings import load_settings
-from tests.api.real_site import free_port
+from tests.real_services import free_port
 from tests.system.one_machine import Up, codehub, temporary_data_dir, those_of, up
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
@@ -93,7 +93,7 @@ class Stranger:
 @pytest.fixture(params=["bubblewrap", "no bubblewrap"])
 def stranger(request: pytest.FixtureRequest, cache: Path) -> Iterator[Stranger]:
     sandbox = request.param == "bubblewrap"
-    if sandbox and find_confinement() is None:
+    if sandbox and find_sandbox_tools() is None:
         pytest.skip("bubblewrap is not there or does not work")
     with temporary_data_dir() as directory:
         (directory / "home").mkdir()
@@ -115,7 +115,7 @@ async def test_from_nothing_to_a_file_that_survives(stranger: Stranger) -> None:
         stranger.types("ws", "undelete", str(workspace_id), "--wait")
         await finds_it_after(stranger, workspace_id, "start", "demo")
         assert first.ended(signal.SIGINT) == 0
-        assert first.last_words() == ""
+        assert first.log_tail() == ""
         told = first.rest_of_the_screen()
         assert "1 workspace goes on: demo (admin)." in told
         assert "up --stop-all` stops" in told
@@ -132,7 +132,7 @@ async def test_from_nothing_to_a_file_that_survives(stranger: Stranger) -> None:
         await answers(stranger, workspace_id)
         kills_postgresql(stranger)
         assert second.process.wait(60) == FAILED
-        said = second.last_words()
+        said = second.log_tail()
         assert "codehub: PostgreSQL has ended by itself; its log is " in said
         assert "Start CodeHub again." in said
         assert "Traceback" not in said

@@ -12,7 +12,6 @@ import asyncpg
 
 from codehub.domain.workspace import Operation
 from tests.contracts.patience import eventually
-from tests.real_services import plain_dsn
 
 COORDINATORS = ("alpha", "beta", "gamma")
 OWNER = "codehub"
@@ -81,7 +80,7 @@ WHERE w.what <> 'lead' AND w.who <> $1
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
-    connection = await asyncpg.connect(plain_dsn(url))
+    connection = await asyncpg.connect(url)
     try:
         yield connection
     finally:

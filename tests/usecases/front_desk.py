@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from codehub.adapters.memory import AccountTables, MemoryBus, MemoryDirectory, MemoryPasswords, MemoryProvider
+from codehub.adapters.memory import AccountTables, MemoryAccountDatabase, MemoryBus, MemoryPasswords, MemoryProvider
 from codehub.adapters.system import RandomIds
 from codehub.domain.identity import Caller, Role
 from codehub.ports.accounts import AuditEntry, SessionRules
@@ -39,8 +39,8 @@ class FrontDesk:
     bus: MemoryBus = field(default_factory=MemoryBus)
 
     def __post_init__(self) -> None:
-        self.world = AccountTables(now=self.clock)
-        self.directory = MemoryDirectory(self.world)
+        self.state = AccountTables(now=self.clock)
+        self.directory = MemoryAccountDatabase(self.state)
         accounts, ids = self.directory.accounts(), RandomIds()
         announcements = Revocations(self.bus)
         self.identity = Identity(
@@ -56,7 +56,7 @@ class FrontDesk:
         self.people = Users(accounts, self.passwords, announcements, ids)
         self.oidc = Oidc(self.provider, self.directory.provider_sign_ins(), self.identity)
         self.heard: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
-        self.bus.world.listeners.setdefault(AUTH_CHANNEL, []).append(self.heard)
+        self.bus.state.listeners.setdefault(AUTH_CHANNEL, []).append(self.heard)
 
     async def admin(self) -> Caller:
         password = await self.identity.ensure_admin("root")
@@ -79,4 +79,4 @@ class FrontDesk:
         return heard
 
     def audit(self, action: str | None = None) -> list[AuditEntry]:
-        return [entry for entry in self.world.audit if action is None or entry.action == action]
+        return [entry for entry in self.state.audit if action is None or entry.action == action]

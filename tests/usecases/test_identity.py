@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from codehub.adapters.memory import FaultyNetwork, MemoryBus, MemoryPasswords
-from codehub.adapters.memory.fault_injection import Fault, Mishap
+from codehub.adapters.memory.fault_injection import Fault, FaultKind
 from codehub.adapters.system import SystemClock
 from codehub.domain.credentials import LONGEST_WAIT_SECONDS, PACE_ANYWHERE_SECONDS, TRIES_PER_ACCOUNT_ANYWHERE
 from codehub.domain.errors import (
@@ -28,8 +28,8 @@ async def test_signing_in_gives_a_session_that_says_who_asks(desk: FrontDesk, ad
     caller, password, secret = await desk.member(admin)
     assert await desk.identity.caller(session_token=secret, address=ADDRESS) == caller
     assert caller.session_id
-    assert secret not in repr(desk.world)
-    assert password not in repr(desk.world)
+    assert secret not in repr(desk.state)
+    assert password not in repr(desk.state)
     [session] = await desk.identity.sessions(caller)
     assert (session.id, session.address, session.agent) == (caller.session_id, ADDRESS, AGENT)
     assert [entry.actor for entry in desk.audit("sign_in")] == ["root", "ann"]
@@ -186,7 +186,7 @@ async def test_a_session_is_revoked_by_its_owner_only(desk: FrontDesk, admin: Ca
 
 async def test_a_bus_that_is_down_does_not_keep_anybody_signed_in(desk: FrontDesk, admin: Caller) -> None:
     caller, _password, secret = await desk.member(admin)
-    desk.bus._wire = FaultyNetwork(SystemClock(), lambda _name: Fault(Mishap.FAIL))
+    desk.bus._network = FaultyNetwork(SystemClock(), lambda _name: Fault(FaultKind.FAIL))
     assert isinstance(desk.bus, MemoryBus)
     await desk.identity.sign_out(caller)
     with pytest.raises(Unauthenticated):
@@ -236,14 +236,14 @@ async def test_a_token_changes_no_password_and_signs_nobody_out(desk: FrontDesk,
 
 async def test_an_old_hash_is_renewed_at_sign_in(desk: FrontDesk, admin: Caller) -> None:
     caller, password, _secret = await desk.member(admin)
-    before = desk.world.password_hashes[caller.user.id]
+    before = desk.state.password_hashes[caller.user.id]
     desk.passwords.generation = 2
     await desk.identity.sign_in("ann", password, ADDRESS, AGENT)
-    renewed = desk.world.password_hashes[caller.user.id]
+    renewed = desk.state.password_hashes[caller.user.id]
     assert renewed != before
     assert not desk.passwords.outdated(renewed)
     await desk.identity.sign_in("ann", password, ADDRESS, AGENT)
-    assert desk.world.password_hashes[caller.user.id] == renewed
+    assert desk.state.password_hashes[caller.user.id] == renewed
 
 
 class SlowPasswords(MemoryPasswords):
@@ -287,7 +287,7 @@ async def test_who_signs_in_while_the_password_changes_is_not_left_over(slow: Fr
         meanwhile(slow, changed)
         with pytest.raises(Unauthenticated, match=WRONG):
             await slow.identity.sign_in("ann", old, ADDRESS, AGENT)
-        assert {s.id for s in slow.world.sessions.values() if s.user_id == caller.user.id} <= {caller.session_id}
+        assert {s.id for s in slow.state.sessions.values() if s.user_id == caller.user.id} <= {caller.session_id}
         assert slow.audit()[-1].action == "sign_in_failed"
 
 

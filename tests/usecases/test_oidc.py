@@ -95,7 +95,7 @@ async def test_a_code_of_another_sign_in_is_worth_nothing(desk: FrontDesk) -> No
     mine = desk.provider.approve(url, "thief", "thief")
     with pytest.raises(Unauthenticated):
         await desk.oidc.finish({"code": stolen["code"], "state": mine["state"]}, cookie, ADDRESS, AGENT)
-    assert desk.world.users == {}
+    assert desk.state.users == {}
 
 
 async def test_a_refusal_at_the_provider_is_told(desk: FrontDesk) -> None:
@@ -114,7 +114,7 @@ async def test_a_disabled_person_is_not_signed_in(desk: FrontDesk, admin: Caller
 
 async def test_nothing_secret_is_kept_of_a_sign_in_that_is_away(desk: FrontDesk) -> None:
     _url, cookie = await desk.oidc.start()
-    assert cookie not in repr(desk.world)
+    assert cookie not in repr(desk.state)
 
 
 @pytest.mark.parametrize(

@@ -97,11 +97,11 @@ async def test_ordinary_people_see_themselves_and_change_nobody(desk: FrontDesk,
         lambda: people.reset_password(ann, someone),
         lambda: people.set_max_running(ann, ann.user.id, 99),
     ]
-    before = repr(desk.world)
+    before = repr(desk.state)
     for ask in forbidden:
         with pytest.raises(Forbidden, match="Only an admin"):
             await ask()
-    assert repr(desk.world) == before
+    assert repr(desk.state) == before
 
 
 async def test_nobody_is_nobody(desk: FrontDesk, admin: Caller) -> None:
@@ -130,7 +130,7 @@ def test_there_is_always_an_admin(steps: list[tuple[str, int]]) -> None:
                     case _:
                         role = Role.ADMIN if verb == "promote" else Role.USER
                         await desk.people.set_role(root, ids[number], role)
-            people = desk.world.users.values()
+            people = desk.state.users.values()
             assert any(user.role is Role.ADMIN and user.disabled_at is None for user in people)
 
     run(story())

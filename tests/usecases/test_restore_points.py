@@ -40,7 +40,7 @@ class Scene:
         self.ann, self.bob, self.admin = person("ann"), person("bob"), person("root", Role.ADMIN)
         self.database = MemoryDatabase()
         self.archives, self.runtime = MemoryArchives(), MemoryRuntime()
-        self.browse = BrowseRestorePoints(self.database.views(), MemoryContents(self.archives.world))
+        self.browse = BrowseRestorePoints(self.database.views(), MemoryContents(self.archives.state))
         row = workspace(id=uuid4(), owner_id=self.ann.user.owner_id)
         self.row = replace(row, archive_key=archive_key("", row.id, SECOND), **changes)
         self.put(self.row, FIRST, SECOND)
@@ -49,15 +49,15 @@ class Scene:
         self.put(self.other, self.others_op)
 
     def put(self, row: Workspace, *op_ids: UUID) -> None:
-        world = self.database.world
-        world.rows[row.id] = row
+        state = self.database.state
+        state.rows[row.id] = row
         for age, op_id in enumerate(op_ids):
             key = archive_key("", row.id, op_id)
             at = LONG_AGO + timedelta(days=age)
             point = RestorePoint(row.id, op_id, key, 10 + age, 2 + age, "ab" * 32, at, at + timedelta(minutes=1))
-            world.points.setdefault(row.id, []).insert(0, point)
+            state.points.setdefault(row.id, []).insert(0, point)
             home = {b"": StoredEntry(EntryKind.FOLDER), b"who": StoredEntry(EntryKind.FILE, str(op_id).encode())}
-            self.archives.world.objects[key] = StoredArchive((), datetime.now(UTC), committed=True, home=home)
+            self.archives.state.objects[key] = StoredArchive((), datetime.now(UTC), committed=True, home=home)
 
     async def read(self, caller: Caller, op_id: UUID = SECOND, path: str = "who") -> bytes:
         async with self.browse.content(self.row.id, op_id, path, caller) as content:
@@ -86,8 +86,8 @@ STATES["deleted, not purged"] = {"phase": Phase.DELETED, "desired_state": Desire
 async def test_owner_and_admin_reach_them_in_every_state(state: str, who: str) -> None:
     scene = Scene(**STATES[state])
     if state == "ERROR":
-        scene.database.world.rows[scene.row.id] = broken(scene.row)
-    before = scene.database.world.rows[scene.row.id]
+        scene.database.state.rows[scene.row.id] = broken(scene.row)
+    before = scene.database.state.rows[scene.row.id]
     caller: Caller = getattr(scene, who)
     newest, oldest = await scene.browse.list(scene.row.id, caller)
     assert (newest.op_id, newest.is_present, newest.bytes, newest.files) == (SECOND, True, 11, 3)
@@ -97,9 +97,9 @@ async def test_owner_and_admin_reach_them_in_every_state(state: str, who: str) -
     assert [entry.name for entry in listing.entries] == ["who"]
     assert await scene.read(caller, FIRST) == str(FIRST).encode()
     assert await scene.original(caller)
-    assert scene.database.world.rows[scene.row.id] is before, "nothing was wished"
-    assert scene.runtime.world.started == 0
-    assert scene.database.world.ledger == []
+    assert scene.database.state.rows[scene.row.id] is before, "nothing was wished"
+    assert scene.runtime.state.started == 0
+    assert scene.database.state.ledger == []
 
 
 async def test_what_is_not_yours_is_not_there() -> None:
@@ -122,7 +122,7 @@ async def test_only_restore_points_of_that_workspace_can_be_named() -> None:
     scene = Scene()
     unproven = uuid4()
     key = archive_key("", scene.row.id, unproven)
-    scene.archives.world.objects[key] = StoredArchive((1,), NOW, committed=True)
+    scene.archives.state.objects[key] = StoredArchive((1,), NOW, committed=True)
     for op_id in (uuid4(), scene.others_op, unproven):
         for ask in scene.questions(scene.ann, op_id)[1:]:
             with pytest.raises(NotFound, match="has no restore point"):
@@ -141,15 +141,15 @@ async def test_a_token_needs_the_scope_to_read_and_an_admins_to_read_what_is_oth
 
 async def test_released_ones_are_shown_as_such() -> None:
     scene = Scene()
-    points = scene.database.world.points[scene.row.id]
-    scene.database.world.points[scene.row.id] = [replace(point, released_at=NOW) for point in points]
+    points = scene.database.state.points[scene.row.id]
+    scene.database.state.points[scene.row.id] = [replace(point, released_at=NOW) for point in points]
     assert [point.released_at for point in await scene.browse.list(scene.row.id, scene.ann)] == [NOW, NOW]
     assert await scene.read(scene.ann) == str(SECOND).encode()
 
 
 async def test_an_object_that_is_gone_is_told_as_such() -> None:
     scene = Scene()
-    scene.archives.world.objects.clear()
+    scene.archives.state.objects.clear()
     with pytest.raises(BackendError) as refusal:
         await scene.read(scene.ann)
     assert refusal.value.reason is ErrorReason.ARCHIVE_ACCESS_ERROR
@@ -170,10 +170,10 @@ class SlowWire(Network):
 
 @pytest.mark.parametrize("what", ["tree", "content"])
 async def test_all_that_is_one_owner_s_is_looked_into_one_after_another(what: str) -> None:
-    scene, wire = Scene(), SlowWire()
+    scene, network = Scene(), SlowWire()
     second, op_id = workspace(id=uuid4(), owner_id=scene.ann.user.owner_id, slug="second"), uuid4()
     scene.put(second, op_id)
-    browse = replace(scene.browse, contents=MemoryContents(scene.archives.world, wire))
+    browse = replace(scene.browse, contents=MemoryContents(scene.archives.state, network))
 
     async def ask(workspace_id: UUID, op_id: UUID, caller: Caller) -> None:
         if what == "tree":
@@ -193,10 +193,10 @@ async def test_all_that_is_one_owner_s_is_looked_into_one_after_another(what: st
     ]
     for _ in range(50):
         await asyncio.sleep(0)
-    assert wire.asked == 2, "one of Ann's, whoever asks, and Bob's"
-    wire.let.set()
+    assert network.asked == 2, "one of Ann's, whoever asks, and Bob's"
+    network.let.set()
     await asyncio.gather(*asked)
-    assert wire.asked == 4
+    assert network.asked == 4
 
 
 async def test_on_a_real_archive(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ async def test_a_token_s_secret_is_shown_once_and_kept_nowhere(desk: FrontDesk, 
     token, secret = await desk.tokens.create(admin, " ci ", [Scope.READ])
     assert secret.startswith("chub_")
     assert len(secret) >= len("chub_") + 32
-    assert secret not in repr(desk.world)
+    assert secret not in repr(desk.state)
     assert token.name == "ci"
     caller = await desk.identity.caller(bearer=secret)
     assert (caller.user, caller.scopes, caller.credential) == (admin.user, {Scope.READ}, f"token:{token.id}")
@@ -54,7 +54,7 @@ def test_a_token_makes_no_other_whatever_it_may(scopes: set[Scope]) -> None:
         with pytest.raises(Conflict if Scope.WRITE in scopes else Forbidden) as refused:
             await desk.tokens.create(caller, "more", [Scope.READ])
         assert refused.value.code == ("needs_session" if Scope.WRITE in scopes else "forbidden")
-        assert len(desk.world.tokens) == 1
+        assert len(desk.state.tokens) == 1
 
     run(story())
 

@@ -1,12 +1,9 @@
-"""CodeHub itself into one file and back: the database and the settings. Homes are elsewhere: they sleep in archives.
+"""A backup of CodeHub itself, the database and the settings, in one file, and its restore. Homes are not in it.
 
-Everything that can be refused is refused before anything is changed, and the change is one transaction, so whoever is
-killed on the way leaves either the old database or the restored one.
-
-The file of a backup: a zstd-compressed tar whose first member says what the others must be, to the byte.
-
-It holds password hashes and settings with their secrets, so it is its owner's alone. It appears under its name when it
-is whole, and is read to its end and compared before anything is done with it.
+The file is a zstd-compressed tar whose first member says what the others must be, to the byte. It holds password hashes
+and settings with their secrets, so only its owner may read it; it appears under its name when it is whole, and is read
+to its end and compared before anything is done with it. All that can be refused is refused before anything is changed,
+and the change is one transaction: whoever is killed on the way leaves either the old database or the restored one.
 """
 
 import hashlib
@@ -27,9 +24,8 @@ from typing import IO, Any
 import zstandard
 
 from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch
-from codehub.adapters.postgres.backup import LEFT_OUT, InUse, in_use, moment, replacing
-from codehub.adapters.postgres.migration import migrate
-from codehub.adapters.postgres.schema import check_schema, schema_head
+from codehub.adapters.postgres.backup import LEFT_OUT, InUse, in_use, replacing, snapshot
+from codehub.adapters.postgres.schema import check_schema, migrate, schema_head
 from codehub.domain.errors import Refused
 
 FORMAT = 1
@@ -41,7 +37,7 @@ _LARGEST_MANIFEST = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`table`, `columns` and `rows` are empty for what is no table."""
+    """A member of the backup. `table`, `columns` and `rows` are empty for what is no table."""
 
     name: str
     bytes: int
@@ -53,8 +49,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """`install_id`: what resources are labelled with; `database_id`: the database's own, the same unless settings
-    named another."""
+    """The backup's first member. `install_id`: what resources are labelled with; `database_id`: the database's own, the
+    same unless settings named another."""
 
     program: str
     schema: str
@@ -68,8 +64,9 @@ class Manifest:
     format: int = FORMAT
 
 
-class Spool:
-    """One part on its way: written once, then read once. Its file has no name, so nothing is left of it."""
+class PartFile:
+    """A temporary file that one part is written to once and read from once. It has no name, so nothing is left of
+    it."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self.name = name
@@ -93,7 +90,7 @@ class Spool:
         self._file.close()
 
 
-def write_backup(path: Path, manifest: Manifest, spools: Sequence[Spool]) -> None:
+def write_backup(path: Path, manifest: Manifest, part_files: Sequence[PartFile]) -> None:
     draft = path.with_name(f".{path.name}.part")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -105,8 +102,8 @@ def write_backup(path: Path, manifest: Manifest, spools: Sequence[Spool]) -> Non
         ):
             described = json.dumps(asdict(manifest), indent=1, default=datetime.isoformat).encode()
             _add(archive, MANIFEST, len(described), io.BytesIO(described), manifest.created_at)
-            for part, spool in zip(manifest.parts, spools, strict=True):
-                _add(archive, part.name, part.bytes, spool.rewound(), manifest.created_at)
+            for part, part_file in zip(manifest.parts, part_files, strict=True):
+                _add(archive, part.name, part.bytes, part_file.rewound(), manifest.created_at)
         file.flush()
         os.fsync(descriptor)
     draft.rename(path)
@@ -114,7 +111,7 @@ def write_backup(path: Path, manifest: Manifest, spools: Sequence[Spool]) -> Non
 
 
 def checked_manifest(path: Path) -> Manifest:
-    """Reads the whole file. Refused if a single byte is not what was written."""
+    """Reads the whole file and returns its manifest. Refused if a single byte is not what was written."""
     with _members(path) as (manifest, members):
         for part, member in zip(manifest.parts, members, strict=True):
             for _ in _checked(path, part, member):
@@ -124,7 +121,7 @@ def checked_manifest(path: Path) -> Manifest:
 
 @contextmanager
 def contents(path: Path) -> "Iterator[Iterator[tuple[Part, AsyncIterator[bytes]]]]":
-    """The parts one after the other, each checked again as it is read."""
+    """Yields the parts one after the other, each checked again as it is read."""
     with _members(path) as (manifest, members):
         yield ((part, _slowly(_checked(path, part, m))) for part, m in zip(manifest.parts, members, strict=True))
 
@@ -230,25 +227,25 @@ __all__ = ["InUse", "Manifest", "back_up", "checked_manifest", "inspect", "resto
 async def back_up(
     database: PostgresDatabase, path: Path, install_id: str | None, environment: Mapping[str, str]
 ) -> Manifest:
-    """A snapshot of one moment. The file appears when it is whole; one that is there already stays as it is."""
+    """Writes a snapshot of one moment. The file appears when it is whole; one that is there already stays as it is."""
     _must_be_free(path)
     await check_schema(database)
     database_id = (await database.installation_id()).hex
     parts = []
-    with ExitStack() as spools:
-        kept: list[Spool] = []
+    with ExitStack() as part_files:
+        kept: list[PartFile] = []
 
-        def spool(name: str) -> Spool:
-            kept.append(spools.enter_context(closing(Spool(path.parent, name))))
+        def part_file(name: str) -> PartFile:
+            kept.append(part_files.enter_context(closing(PartFile(path.parent, name))))
             return kept[-1]
 
-        settings = spool(SETTINGS)
+        settings = part_file(SETTINGS)
         await settings.write(_as_lines(environment).encode())
         parts.append(settings.part())
-        async with moment(database) as copying:
-            created_at, found = datetime.now(UTC), copying.moment
+        async with snapshot(database) as copying:
+            created_at, found = datetime.now(UTC), copying.snapshot
             for table in copying.tables:
-                part = spool(f"tables/{table.name}.copy")
+                part = part_file(f"tables/{table.name}.copy")
                 rows = await copying.copy(table, part.write)
                 parts.append(part.part(table.name, table.columns, rows))
         manifest = Manifest(
@@ -267,7 +264,7 @@ async def back_up(
 
 
 async def inspect(database: PostgresDatabase, path: Path) -> tuple[Manifest, InUse]:
-    """What would come, and what would go. Refused or SchemaMismatch if it cannot be done."""
+    """Says what a restore would bring and what it would replace. Refused or SchemaMismatch if it cannot be done."""
     manifest = checked_manifest(path)
     if manifest.schema != schema_head():
         raise SchemaMismatch(
@@ -281,7 +278,7 @@ async def inspect(database: PostgresDatabase, path: Path) -> tuple[Manifest, InU
 
 
 async def restore(database: PostgresDatabase, url: str, path: Path, *, replace_all: bool) -> Manifest:
-    """All or nothing. An empty database gets its schema first, as `codehub migrate` would give it."""
+    """Restores all or nothing. An empty database gets its schema first, as `codehub migrate` would give it."""
     manifest, _found = await inspect(database, path)
     await migrate(url)
     details = {"backup_at": manifest.created_at.isoformat(), "made_by": manifest.program}
@@ -305,5 +302,5 @@ def _must_be_free(path: Path) -> None:
 
 
 def _as_lines(environment: Mapping[str, str]) -> str:
-    """For a shell to read: `set -a; . FILE`."""
+    """The settings as lines for a shell to read: `set -a; . FILE`."""
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in sorted(environment.items()))

@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OpenIdClient:
-    """As registered with the provider. No secret: a public client, proven by PKCE alone."""
+    """Ourselves, as registered with the provider. No secret: a public client, proven by PKCE alone."""
 
     issuer: str
     client_id: str
@@ -223,7 +223,7 @@ def _text(value: object) -> str | None:
 
 
 def _moment(seconds: object) -> datetime | None:
-    """What `auth_time` says. A claim that is no time of day says nothing."""
+    """The time that `auth_time` says. A claim that is no time says nothing."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return None
     try:

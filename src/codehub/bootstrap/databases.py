@@ -1,4 +1,4 @@
-"""The databases that `codehub up` brings along, and what may be wrong with one."""
+"""The databases that `codehub up` brings along, the schema of any database, and what may be wrong with one."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codehub.adapters.embedded import EmbeddedError, EmbeddedServer, embedded_postgres, embedded_redis
-from codehub.adapters.postgres import SchemaMismatch
+from codehub.adapters.postgres import SchemaMismatch, migrate
 
-__all__ = ["EmbeddedDatabases", "EmbeddedError", "SchemaMismatch", "embedded_databases"]
+__all__ = ["EmbeddedDatabases", "EmbeddedError", "SchemaMismatch", "embedded_databases", "migrate"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from codehub.adapters.docker import DockerRuntime
 from codehub.adapters.embedded import embedded_postgres
 from codehub.adapters.ide import InstalledIde, code_server, is_installed
 from codehub.adapters.postgres import PostgresDatabase, check_schema
-from codehub.adapters.process import ProcessRuntime, port_thief
-from codehub.adapters.process.sandbox import find_confinement
+from codehub.adapters.process import ProcessRuntime, port_hijack_probe
+from codehub.adapters.process.sandbox import find_sandbox_tools
 from codehub.adapters.redis import RedisConnection
 from codehub.adapters.system import RandomIds
 from codehub.bootstrap.paths import archive_url, data_dir, ide_cache_dir
@@ -31,7 +31,7 @@ from codehub.usecases.probe import Probe, ProbeEnvironment, StepFailed
 
 THIEF_SECONDS = 3.0
 
-__all__ = ["InUse", "Manifest", "check_schema", "checked_manifest", "find_confinement", "settings_of"]
+__all__ = ["InUse", "Manifest", "check_schema", "checked_manifest", "find_sandbox_tools", "settings_of"]
 
 
 async def probe(services: Services) -> Probe:
@@ -67,7 +67,7 @@ async def front_door_taken(port: int, inside: Callable[[Sequence[str]], Awaitabl
     if not await _said_at("127.0.0.1", port):
         return None
     mark = RandomIds().new().hex
-    program = await asyncio.to_thread(Path(port_thief.__file__).read_text)
+    program = await asyncio.to_thread(Path(port_hijack_probe.__file__).read_text)
     words = [sys.executable, "-I", "-S", "-c", program, str(port), mark, str(THIEF_SECONDS)]
     attack, taken = asyncio.ensure_future(inside(words)), False
     while not attack.done():
@@ -109,7 +109,7 @@ async def surroundings(services: Services) -> ProbeEnvironment:
     if not isinstance(runtime, DockerRuntime):
         return ProbeEnvironment(hidden, await runtime.isolates())
     hidden |= {"/var/run/docker.sock": "the Docker engine", "/run/docker.sock": "the Docker engine"}
-    gateway = await runtime.walls.gateway()
+    gateway = await runtime.isolation.gateway()
     return ProbeEnvironment(
         hidden, await runtime.isolates(), walled=True, addresses=platform_addresses(settings, gateway)
     )

@@ -13,7 +13,7 @@ from codehub.adapters.docker import DockerJobs, DockerRuntime, DockerSite, Engin
 from codehub.adapters.docker.jobs import job_store
 from codehub.adapters.docker.network_isolation import NetworkIsolation
 from codehub.adapters.process import ProcessJobs, ProcessRuntime
-from codehub.adapters.process.sandbox import Confinement
+from codehub.adapters.process.sandbox import SandboxTools
 from codehub.domain.errors import BackendError, CodeHubError
 from codehub.ports.jobs import Jobs
 from codehub.ports.runtime import Resources
@@ -48,7 +48,9 @@ def docker_site(settings: Settings, install: str) -> DockerSite:
 @asynccontextmanager
 async def docker_runtime(settings: Settings, install: str) -> AsyncIterator[DockerRuntime]:
     engine, site = engine_of(settings), docker_site(settings, install)
-    runtime = DockerRuntime(engine, site, walls=NetworkIsolation(engine, site, ours=settings.docker_walls == "ours"))
+    runtime = DockerRuntime(
+        engine, site, isolation=NetworkIsolation(engine, site, ours=settings.docker_walls == "ours")
+    )
     try:
         yield runtime
     finally:
@@ -70,7 +72,7 @@ def processes(runtime: Housing) -> ProcessRuntime:
     return runtime
 
 
-def isolation(found: Confinement | None) -> tuple[str, str]:
+def isolation(found: SandboxTools | None) -> tuple[str, str]:
     """What keeps workspaces that are processes apart here, and what would do so better; the latter is empty if nothing
     would. For people."""
     several, one = "bubblewrap works: workspaces do not see each other, and each has", "only one person may use it: "
@@ -155,7 +157,7 @@ async def walls_missing(settings: Settings, install: str) -> str:
         return ""
     async with docker_runtime(settings, install) as runtime:
         try:
-            return await runtime.walls.missing()
+            return await runtime.isolation.missing()
         except CodeHubError as error:
             return str(error)
 
@@ -164,6 +166,6 @@ async def isolation_disturbances(settings: Settings, install: str) -> list[str]:
     """What the isolation monitor found out of order, newest last; why nobody looks, if nobody does."""
     async with docker_runtime(settings, install) as runtime:
         try:
-            return await runtime.walls.disturbances()
+            return await runtime.isolation.disturbances()
         except CodeHubError as error:
             return [str(error)]

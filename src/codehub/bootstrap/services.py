@@ -82,7 +82,7 @@ class Services:
             specs=self.database.specs(),
             collector=self.database.collector(),
             marks=self.database.marks,
-            worlds=self.database.worlds(),
+            worlds=self.database.backend_identities(),
             install=self.install,
             feed=self.database.changes(),
             bus=self.redis.bus(),

@@ -60,13 +60,13 @@ def backends(
 async def _seen(services: "Services") -> "list[BackendSeen]":
     from codehub.usecases.findings import backends_seen
 
-    return await backends_seen(services.database.worlds(), services.runtime, services.archives)
+    return await backends_seen(services.database.backend_identities(), services.runtime, services.archives)
 
 
 async def _forget(services: "Services", backend: Backend) -> bool:
     from codehub.ports.stores import Actor
 
-    forgotten = await services.database.worlds().forget(backend)
+    forgotten = await services.database.backend_identities().forget(backend)
     if forgotten:
         await services.database.audit().append(Actor("operator"), "forget_backend", f"backend:{backend.value}")
     return forgotten

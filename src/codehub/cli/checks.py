@@ -137,7 +137,7 @@ async def backends(settings: "Settings") -> Finding:
     from codehub.usecases.findings import backends_seen
 
     async with open_services(settings) as services:
-        seen = await backends_seen(services.database.worlds(), services.runtime, services.archives)
+        seen = await backends_seen(services.database.backend_identities(), services.runtime, services.archives)
     if troubles := [one.trouble for one in seen if one.trouble]:
         return fail("backends", " ".join(troubles), "See `codehub admin backends`.")
     fresh = [one.backend.value for one in seen if one.remembered is None]
@@ -208,12 +208,12 @@ async def disk_limits(settings: "Settings") -> Finding:
 
 
 async def sandbox(settings: "Settings") -> Finding:
-    from codehub.bootstrap.operator import find_confinement
+    from codehub.bootstrap.operator import find_sandbox_tools
     from codehub.bootstrap.runtimes import isolation
 
     if settings.runtime != "process":
         return ok("sandbox", "not needed: workspaces are containers")
-    seen, advice = isolation(await asyncio.to_thread(find_confinement))
+    seen, advice = isolation(await asyncio.to_thread(find_sandbox_tools))
     return warn("sandbox", seen, advice) if advice else ok("sandbox", seen)
 
 

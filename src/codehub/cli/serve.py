@@ -99,7 +99,7 @@ def migrate() -> None:
 
     Example: `CODEHUB_DATABASE_URL=postgresql://… codehub migrate`
     """
-    from codehub.bootstrap.schema import migrate as bring_up
+    from codehub.bootstrap.databases import migrate as bring_up
     from codehub.settings import load_settings
 
     # a schema needs no Redis, and a migration job in a cluster is often given none

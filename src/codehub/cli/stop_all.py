@@ -35,12 +35,11 @@ async def stop_everything(directory: Path) -> None:
         start_logging(settings)
         await _stop(settings)
         return
-    from codehub.bootstrap.databases import embedded_databases
+    from codehub.bootstrap.databases import embedded_databases, migrate
     from codehub.bootstrap.runtimes import begun_with
-    from codehub.bootstrap.schema import migrate as bring_up
 
     async with embedded_databases(directory) as databases:
-        await bring_up(databases.addresses["database_url"])
+        await migrate(databases.addresses["database_url"])
         kind = begun_with(directory) or "process"
         settings = load_settings(**databases.addresses, data_dir=directory, runtime=kind, log_level="warning")
         start_logging(settings)

@@ -51,8 +51,8 @@ def up(
     """
     from codehub.bootstrap import paths
     from codehub.bootstrap.databases import embedded_databases
+    from codehub.bootstrap.databases import migrate as bring_up
     from codehub.bootstrap.runtimes import keep_to
-    from codehub.bootstrap.schema import migrate as bring_up
     from codehub.settings import load_settings
 
     given: dict[str, object] = {} if data_dir is None else {"data_dir": data_dir}
@@ -157,7 +157,7 @@ async def _isolated(services: "Services") -> None:
     from codehub.usecases.users import refuse_shared_start
 
     if services.settings.runtime == "process":
-        seen, advice = isolation(await services.processes.confinement())
+        seen, advice = isolation(await services.processes.sandbox_tools())
         print(f"{seen[0].upper()}{seen[1:]}. {advice}".rstrip(), flush=True)
         if older := await services.database.views().some(await services.processes.started_with_less()):
             names = ", ".join(sorted(f"{owned.workspace.name} ({owned.owner})" for owned in older.values()))

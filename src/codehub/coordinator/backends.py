@@ -217,9 +217,9 @@ class Backends:
     async def delete_archive(self, workspace_id: UUID, key: str) -> None:
         await self._act(workspace_id, "archives", lambda: self._archives.delete(key))
 
-    async def remove_leftovers(self) -> int:
+    async def remove_orphans(self) -> int:
         self._refuse_stale()
-        return await self._ask("runtime", self._runtime.remove_leftovers)
+        return await self._ask("runtime", self._runtime.remove_orphans)
 
     async def recognise_all(self) -> None:
         for backend in Backend:

@@ -11,7 +11,7 @@ from uuid import UUID, uuid5
 
 from codehub.coordinator.backends import Backends
 from codehub.domain import naming, operations
-from codehub.domain.errors import BackendError, ErrorReason, HeldBack, JobInterrupted, VolumeInUse
+from codehub.domain.errors import BackendError, Deferred, ErrorReason, JobInterrupted, VolumeInUse
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.judge import ArchiveState, Facts
 from codehub.domain.plan import Policy, next_operation, wants_volume_gone
@@ -122,7 +122,7 @@ class Step:
             await self._record(replace(self.row, image_ref=spec.image_ref), "image")
         try:
             pulling = await self._backends.start_container(spec)
-        except HeldBack as held:
+        except Deferred as held:
             await self._wait_to_start(Progress(step=str(held)))
             return
         if pulling is not None:

@@ -378,7 +378,7 @@ class LeaderTerm:
         while True:
             await self._clock.sleep(LEFTOVERS_SECONDS)
             try:
-                await self._backends.remove_leftovers()
+                await self._backends.remove_orphans()
             except CodeHubError as error:
                 log.debug("leftovers are looked for later", error=str(error))
 

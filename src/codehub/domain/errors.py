@@ -268,7 +268,7 @@ class WrongBackend(CircuitOpen):
     """Whatever it answers is not about us."""
 
 
-class HeldBack(BackendError):
+class Deferred(BackendError):
     """The backend answers, and yet must not begin this now: it costs no try, and its deadline stands still."""
 
 

@@ -275,3 +275,35 @@ def _pending(requested: datetime | None, handled: datetime | None) -> bool:
 
 SPEC_FIELDS: tuple[str, ...] = tuple(f.name for f in fields(Workspace) if f.metadata.get("side") == "spec")
 STATUS_FIELDS: tuple[str, ...] = tuple(f.name for f in fields(Workspace) if f.metadata.get("side") == "status")
+
+PUBLISHED_FIELDS: tuple[str, ...] = (
+    "name",
+    "slug",
+    "description",
+    "memo",
+    "template",
+    "git_url",
+    "image_ref",
+    "desired_state",
+    "standby_ttl_seconds",
+    "archive_ttl_seconds",
+    "last_access_at",
+    "phase",
+    "operation",
+    "op_progress",
+    "conditions",
+    "archive_key",
+    "error_reason",
+    "error_info",
+    "retry_at",
+)
+"""The fields that people are shown: a change of any of them is published as an event. Every database follows this list,
+PostgreSQL by the trigger `tell`, and tests/contracts/test_changes.py compares them field by field."""
+
+WAKING_FIELDS: tuple[str, ...] = (
+    "desired_state",
+    "recover_requested_at",
+    "restore_requested_at",
+    "undelete_requested_at",
+)
+"""The fields with which people ask for something: a change of any of them wakes the controller."""

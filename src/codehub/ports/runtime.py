@@ -148,7 +148,7 @@ class Runtime(Protocol):
         """The most that one workspace could be given; None is as much as one likes. Raises Unreachable."""
         ...
 
-    async def remove_leftovers(self) -> int:
+    async def remove_orphans(self) -> int:
         """Remove what helped with something short and was left behind by whoever was killed at it; how many. Called by
         the leader now and then: what is young, or belongs to a workspace's run, is not touched."""
         ...

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from tests.api.real_site import free_port
 from tests.proxy.recording.workbench import FILES, SETTINGS, SETTINGS_FILE
+from tests.real_services import free_port
 from tests.system.one_machine import Up, temporary_data_dir, up
 
 PATIENCE = 90.0

@@ -21,12 +21,12 @@ from playwright.async_api import Page, async_playwright
 
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.access.verdicts import Forward
-from tests.api.real_site import free_port
 from tests.proxy.doors import Door
 from tests.proxy.recording.applications import APPLICATION_TAPES, APPLICATIONS, Application, Person
 from tests.proxy.recording.recorder import Recorder
 from tests.proxy.recording.tape import write
 from tests.proxy.recording.workbench import CHROMIUM_ARGUMENTS, chromium
+from tests.real_services import free_port
 
 PROGRAMS = Path.home() / ".cache" / "codehub-applications"
 PATIENCE = 300.0

@@ -12,7 +12,7 @@ from uuid import uuid4
 from playwright.async_api import Page, async_playwright
 
 from codehub.adapters.process import ProcessRuntime
-from codehub.adapters.process.sandbox import find_confinement
+from codehub.adapters.process.sandbox import find_sandbox_tools
 from codehub.bootstrap.ide import ide
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec, Endpoint
@@ -49,7 +49,7 @@ async def code_server(
     """Its endpoint and its home, which has a few files."""
     command, readable = ide(load_settings(database_url="postgresql://unused", redis_url="redis://unused"))
     if sandbox is None:
-        sandbox = find_confinement() is not None
+        sandbox = find_sandbox_tools() is not None
     with tempfile.TemporaryDirectory(prefix="codehub-tab-") as directory:
         runtime = ProcessRuntime(Path(directory), "here", command, sandbox=sandbox, readable=readable)
         key = uuid4()

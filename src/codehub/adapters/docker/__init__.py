@@ -2,7 +2,7 @@
 
 A container is a workspace, a named volume its home, and both are found again by their labels. A workspace runs without
 any privilege, within its share of the machine, on a network where it reaches the outside and nothing of ours; the
-engine puts the walls up by a container of CodeHub's own image, so a remote engine has them too.
+engine sets up the isolation of their network by a container of CodeHub's own image, so a remote engine has it too.
 """
 
 from codehub.adapters.docker.engine import Engine

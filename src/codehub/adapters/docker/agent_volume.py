@@ -27,7 +27,8 @@ class AgentVolume:
         self._alone = asyncio.Lock()
 
     async def name(self, *, afresh: bool = False) -> str:
-        """Of the volume, which is filled. `afresh`: something of it was missing."""
+        """The name of the volume, which is filled when this returns. `afresh`: a start found something of it
+        missing."""
         if afresh:
             self._name = None
         async with self._alone:

@@ -88,7 +88,7 @@ class DockerJobs:
         return True
 
     async def _make(self, spec: JobSpec) -> str | None:
-        """None: somebody else was quicker."""
+        """Makes the container of a job. None: somebody else was quicker."""
         there = await self._runtime.owns_volume(spec.workspace_id, spec.volume)
         payload = payloads.job(self._site, spec, self._program, self._store, volume_is_there=there)
         with doing("the job cannot be made"):

@@ -17,7 +17,7 @@ from aiodocker import DockerError
 from codehub.adapters.docker import firewall, payloads
 from codehub.adapters.docker.engine import CONFLICT, NOT_FOUND, Engine, doing
 from codehub.adapters.docker.payloads import SPEC_LABEL, DockerSite
-from codehub.domain.errors import BackendError, HeldBack
+from codehub.domain.errors import BackendError, Deferred
 from codehub.domain.naming import INSTALL_LABEL
 from codehub.ports.runtime import IsolationReport
 
@@ -47,7 +47,7 @@ class NetworkIsolation:
         return f"codehub-isolation-{self._site.bridge}"
 
     async def stand(self, *, afresh: bool = False) -> None:
-        """Returns if the rules were seen in place within the last seconds, by whoever watches or now; HeldBack if they
+        """Returns if the rules were seen in place within the last seconds, by whoever watches or now; Deferred if they
         are not, or nobody can say. `afresh`: what was seen before does not count."""
         if afresh:
             self._stood_at = float("-inf")
@@ -56,7 +56,7 @@ class NetworkIsolation:
                 await self._see_for_ourselves()
 
     async def watch(self) -> AsyncIterator[IsolationReport]:
-        """Keep the monitor running and tell what it finds out of order. Raises when it cannot be made or heard."""
+        """Keeps the monitor running and yields what it finds out of order. Raises when it cannot be made or heard."""
         if not self._ours:
             await asyncio.Event().wait()
         while True:
@@ -72,17 +72,17 @@ class NetworkIsolation:
         return "" if code == 0 else said.strip() or f"exit code {code}"
 
     async def disturbances(self) -> list[str]:
-        """What the monitor has found out of order since it was started, each with the engine's time. Raises HeldBack if
+        """What the monitor has found out of order since it was started, each with the engine's time. Raises Deferred if
         none runs."""
         found = await self._engine.container(self.monitor_name)
         if found is None or not found["State"]["Running"]:
-            raise HeldBack("the isolation monitor does not run: nobody looks whether the rules stay")
+            raise Deferred("the isolation monitor does not run: nobody looks whether the rules stay")
         said = await self._engine.output(self.monitor_name, _LAST_LINES, timestamps=True)
         lines = [line.partition(" ") for line in said.splitlines()]
         return [f"{at[:19]}Z {words}" for at, _, words in lines if not words.startswith(firewall.INTACT)]
 
     async def gateway(self) -> str:
-        """The engine's machine, as a workspace sees it."""
+        """The address of the engine's machine, as a workspace sees it."""
         await self.stand()
         with doing("the network cannot be looked at"):
             docker = await self._engine.docker()
@@ -90,7 +90,7 @@ class NetworkIsolation:
         return str(found["IPAM"]["Config"][0]["Gateway"])
 
     async def take_down(self) -> None:
-        """The monitor, the filter's rules and the network, once nothing is on it any more."""
+        """Removes the monitor, the filter's rules and the network, once nothing is on it any more."""
         await self._engine.end(self.monitor_name)
         await self._run(firewall.take_down(self._site.bridge))
         with doing("the network cannot be removed"):
@@ -104,7 +104,7 @@ class NetworkIsolation:
         return age < FRESH_SECONDS or (not self._ours and age < float("inf"))
 
     async def _see_for_ourselves(self) -> None:
-        """Hear one word of the monitor that is from now."""
+        """Waits for one line of the monitor that is from now."""
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 started = await self._ensure()
@@ -114,12 +114,12 @@ class NetworkIsolation:
                 async with aclosing(self._lines(started)) as lines:
                     self._noted(await anext(lines, f"{firewall.GONE}: the isolation monitor has ended"))
         except TimeoutError:
-            raise HeldBack(f"whether workspaces are isolated is not known: {self.monitor_name} is silent") from None
+            raise Deferred(f"whether workspaces are isolated is not known: {self.monitor_name} is silent") from None
         if not self._is_fresh():
-            raise HeldBack(self._trouble)
+            raise Deferred(self._trouble)
 
     def _noted(self, line: str) -> IsolationReport | None:
-        """What is to be told of one line of the monitor's; None: all is well."""
+        """What one line of the monitor's reports; None: all is well."""
         kind, _, words = line.strip().partition(": ")
         if kind in {firewall.INTACT, firewall.RESTORED}:
             self._stood_at = asyncio.get_running_loop().time()
@@ -129,7 +129,7 @@ class NetworkIsolation:
         return IsolationReport(self._trouble, holds=False)
 
     async def _ensure(self) -> bool:
-        """The network, and on it the monitor that is wanted now. True: it was started just now."""
+        """Makes the network, and on it the monitor that is wanted now. True: it was started just now."""
         await self._make_network()
         return self._ours and await self._start_monitor()
 
@@ -195,14 +195,16 @@ class NetworkIsolation:
         await self._need_image()
         try:
             return await self._engine.run(
-                payloads.walls(self._site, script), f"codehub-walls-{uuid4().hex[:8]}", _PATIENCE_SECONDS
+                payloads.firewall_helper(self._site, script), f"codehub-firewall-{uuid4().hex[:8]}", _PATIENCE_SECONDS
             )
         except TimeoutError:
-            raise BackendError(f"the walls around workspaces took over {_PATIENCE_SECONDS:.0f} s; {_ADVICE}") from None
+            raise BackendError(
+                f"the packet filter around workspaces took over {_PATIENCE_SECONDS:.0f} s; {_ADVICE}"
+            ) from None
 
     async def _need_image(self) -> None:
         if not await self._engine.has_image(self._site.codehub_image):
-            raise HeldBack(
+            raise Deferred(
                 f"the image {self._site.codehub_image} is not there, and it keeps workspaces isolated: build it with "
                 "`make images`, or name yours (CODEHUB_IMAGE)"
             )

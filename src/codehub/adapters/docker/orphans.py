@@ -12,7 +12,7 @@ from typing import NamedTuple
 import structlog
 
 from codehub.adapters.docker.engine import Engine, doing
-from codehub.adapters.docker.payloads import AGENT, JOB, PROBE, ROLE_LABEL, TRIAL, WALLS, DockerSite
+from codehub.adapters.docker.payloads import AGENT, FIREWALL, JOB, PROBE, ROLE_LABEL, TRIAL, DockerSite
 from codehub.domain.naming import INSTALL_LABEL
 
 log = structlog.get_logger(__name__)
@@ -50,7 +50,7 @@ class Orphans:
 
     async def _helpers(self) -> AsyncIterator[_Helper]:
         ours = f"{INSTALL_LABEL}={self._site.install_id}"
-        for role in (WALLS, PROBE, AGENT, JOB):
+        for role in (FIREWALL, PROBE, AGENT, JOB):
             for found in await self._engine.containers([ours, f"{ROLE_LABEL}={role}"]):
                 # A job that was begun is its operation's, whatever became of it.
                 if role != JOB or found["State"] == "created":

@@ -29,7 +29,8 @@ SPEC_LABEL = "codehub.spec"
 STRAY_LABEL = "codehub.stray"
 """On a volume that the engine made by itself, because the one that a container names had just gone."""
 
-WORKSPACE, JOB, PROBE, WALLS, MONITOR, TRIAL = "workspace", "job", "probe", "walls", "isolation-monitor", "trial"
+WORKSPACE, JOB, PROBE, MONITOR, TRIAL = "workspace", "job", "probe", "isolation-monitor", "trial"
+FIREWALL = "walls"  # as the first versions labelled these helpers, which an upgrade may find as orphans
 AGENT = "agent"
 
 HOME = "/home/coder"
@@ -73,12 +74,12 @@ def volume(site: DockerSite, workspace_id: UUID, name: str, mark: str, disk_byte
 
 
 def of_size(disk_bytes: int | None) -> Payload:
-    """What the engine's own driver calls its project quota."""
+    """The options of a volume of that size: what the engine's own driver calls its project quota."""
     return {"DriverOpts": {"size": str(disk_bytes)}} if disk_bytes else {}
 
 
 def trial_volume(install_id: str, name: str) -> Payload:
-    """Made to find out whether the engine can hold a volume to a size."""
+    """A volume that is made to find out whether the engine can hold a volume to a size."""
     own = {INSTALL_LABEL: install_id, ROLE_LABEL: TRIAL}
     return {"Name": name, "Driver": "local", "Labels": own} | of_size(MIB)
 
@@ -124,7 +125,7 @@ def agent_filling(site: DockerSite, name: str) -> Payload:
             "NetworkMode": "none",
             "Mounts": [{"Type": "volume", "Source": name, "Target": AGENT_NEW, "VolumeOptions": {"NoCopy": True}}],
             "ReadonlyRootfs": True,
-            **_walls(),
+            **_locked_down(),
             **_limits(Resources(cpu=1.0, memory_bytes=128 * MIB, pids=32)),
         },
     }
@@ -151,13 +152,13 @@ def workspace(site: DockerSite, spec: ContainerSpec, launch: Launch) -> Payload:
 
 
 def key_of(env: Sequence[str]) -> bytes | None:
-    """That of the start, in a container's own description; None in one that was started before there were agents."""
+    """The start's key in a container's own description; None in one that was started before there were agents."""
     found = [value for name, _, value in (line.partition("=") for line in env) if name == KEY_VARIABLE]
     return bytes.fromhex(found[-1]) if found else None
 
 
 def probe(site: DockerSite, spec: ContainerSpec, argv: Sequence[str], agent: str) -> Payload:
-    """A command confined exactly as the workspace's IDE is."""
+    """The container of a command that is confined exactly as the workspace's IDE is."""
     payload = _confined(site, spec, PROBE, agent)
     return {**payload, "Entrypoint": list(argv[:1]), "Cmd": list(argv[1:])}
 
@@ -179,7 +180,7 @@ def _confined(site: DockerSite, spec: ContainerSpec, role: str, agent: str) -> P
             "Mounts": [_home(spec.volume), _agent(agent)],
             "Tmpfs": {"/tmp": scratch, "/var/tmp": scratch, "/run": scratch},  # noqa: S108 - inside the container
             "ReadonlyRootfs": True,
-            **_walls(),
+            **_locked_down(),
             **_limits(share),
         },
     }
@@ -188,7 +189,7 @@ def _confined(site: DockerSite, spec: ContainerSpec, role: str, agent: str) -> P
 def job(
     site: DockerSite, spec: JobSpec, program: Sequence[str], store: "JobStore", *, volume_is_there: bool
 ) -> Payload:
-    """Without its volume it runs all the same, and says in its own words what it did not find."""
+    """The container of a storage job. Without its volume it runs all the same, and says what it did not find."""
     place = HOME if volume_is_there else f"/volumes/{spec.volume}"
     mounts = [_home(spec.volume)] if volume_is_there else []
     arguments = [spec.kind.value, "--volume", place, "--store", store.url, "--key", spec.key]
@@ -211,7 +212,7 @@ def job(
             "Tmpfs": {"/tmp": f"rw,nosuid,nodev,size={64 * MIB}"},  # noqa: S108 - inside the container
             "ReadonlyRootfs": True,
             "CapAdd": list(_JOB_CAPABILITIES),
-            **_walls(),
+            **_locked_down(),
             **_limits(_JOB_SHARE),
         },
     }
@@ -233,28 +234,29 @@ class JobStore:
         return [{"Type": "bind", "Source": self.directory, "Target": "/archives"}]
 
 
-def walls(site: DockerSite, script: str) -> Payload:
+def firewall_helper(site: DockerSite, script: str) -> Payload:
     """Put up by us on the engine's machine: its network, and of root's powers the one over the packet filter."""
     return {
         "Image": site.codehub_image,
         "User": "0:0",
         "Entrypoint": ["sh"],
         "Cmd": ["-c", script],
-        "Labels": {INSTALL_LABEL: site.install_id, ROLE_LABEL: WALLS},
+        "Labels": {INSTALL_LABEL: site.install_id, ROLE_LABEL: FIREWALL},
         "HostConfig": {
             "NetworkMode": "host",
             "Tmpfs": {"/run": f"rw,nosuid,nodev,size={MIB}"},
             "ReadonlyRootfs": True,
             "CapAdd": ["NET_ADMIN", "NET_RAW"],
-            **_walls(),
+            **_locked_down(),
             **_limits(Resources(cpu=1.0, memory_bytes=128 * MIB, pids=32)),
         },
     }
 
 
 def isolation_monitor(site: DockerSite, script: str) -> Payload:
-    """As long as there are workspaces it runs beside them, whether or not anybody leads."""
-    payload = walls(site, script)
+    """The container of the isolation monitor: it runs for as long as there are workspaces, whether or not anybody
+    leads."""
+    payload = firewall_helper(site, script)
     payload["Labels"][ROLE_LABEL] = MONITOR
     payload["Labels"][SPEC_LABEL] = digest(payload)
     return payload
@@ -274,7 +276,7 @@ def _agent(name: str) -> Payload:
     return {"Type": "volume", "Source": name, "Target": AGENT_PLACE, "ReadOnly": True, "VolumeOptions": options}
 
 
-def _walls() -> Payload:
+def _locked_down() -> Payload:
     return {
         "CapDrop": ["ALL"],
         "SecurityOpt": ["no-new-privileges:true"],

@@ -1,53 +1,32 @@
-"""The first answer of a container that was just started: watched for closely, and told as a hint.
+"""The first answer of a container that was just started: watched for closely, and reported as a hint.
 
-Else it would be heard of at the next look, and looks are too dear to be frequent. This asks the container alone, at its
-own port, so that twenty that start at once are not held up by the asking.
-
-Does a workspace's IDE answer? Any HTTP status line counts: a login page, even an error, is an IDE that is up.
-
-It is asked the way that everything goes, through the agent, so that nobody else's answer is taken for it.
+Else it would be noticed at the next look, and looks are too expensive to be frequent. This asks the container alone, at
+its own port, so that twenty that start at once are not held up by the asking.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from uuid import UUID
 
+from codehub.adapters.http_probe import ANSWER_SECONDS, Streams, answers_http
 from codehub.agent.dial import dial
 from codehub.domain.errors import CodeHubError
 from codehub.ports.runtime import Endpoint
 
-_ANSWER_SECONDS = 2.0
-_QUESTION = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-
 
 async def accepts(endpoint: Endpoint) -> bool:
-    """Does anybody listen there?"""
+    """Does anybody listen at the endpoint?"""
     try:
-        async with asyncio.timeout(_ANSWER_SECONDS):
-            _, writer = await _open(endpoint)
+        async with asyncio.timeout(ANSWER_SECONDS):
+            _, writer = await connect(endpoint)
     except (OSError, TimeoutError):
         return False
     writer.close()
     return True
 
 
-async def answers_http(endpoint: Endpoint) -> bool:
-    try:
-        async with asyncio.timeout(_ANSWER_SECONDS):
-            reader, writer = await _open(endpoint)
-            try:
-                writer.write(_QUESTION)
-                return (await reader.read(5)).startswith(b"HTTP/")
-            finally:
-                writer.close()
-                with suppress(OSError):
-                    await writer.wait_closed()
-    except (OSError, TimeoutError):
-        return False
-
-
-async def _open(endpoint: Endpoint) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def connect(endpoint: Endpoint) -> Streams:
+    """Connects the way that everything goes, through the agent, so that nobody else's answer is taken for the IDE's."""
     if endpoint.inside is None or endpoint.host is None or endpoint.port is None:
         return await asyncio.open_connection(endpoint.host, endpoint.port)
     proven = await dial((endpoint.host, endpoint.port), endpoint.inside.key, endpoint.inside.port)
@@ -69,7 +48,7 @@ class ReadinessProbe:
         self.heard: asyncio.Queue[UUID] = asyncio.Queue()
 
     def watch(self, workspace_id: UUID) -> None:
-        """From now on. One that was started before under that id is watched for no longer."""
+        """Watches for the first answer from now on; a watch for an earlier start of the same workspace ends."""
         before = self._watches.pop(workspace_id, None)
         if before is not None:
             before.cancel()
@@ -86,7 +65,7 @@ class ReadinessProbe:
         try:
             async with asyncio.timeout(_WATCHED_SECONDS):
                 endpoint = await self._endpoint(workspace_id)
-                while endpoint is not None and not await answers_http(endpoint):  # noqa: ASYNC110 - nobody tells us
+                while endpoint is not None and not await answers_http(connect(endpoint)):  # noqa: ASYNC110 - nobody tells us
                     await asyncio.sleep(_EAGER_SECONDS + _FOR_EACH_SECONDS * len(self._watches))
         except (CodeHubError, TimeoutError):
             return

@@ -20,7 +20,8 @@ _CANNOT = re.compile(r"quota|invalid option", re.IGNORECASE)
 
 
 async def make_volume(engine: Engine, payload: Payload) -> None:
-    """Call it inside `doing`. A home without a limit is better than none."""
+    """Makes the volume, without its limit where the engine cannot hold it: a home without a limit is better than none.
+    Call it inside `doing`."""
     docker = await engine.docker()
     try:
         await docker.volumes.create(payload)
@@ -47,5 +48,5 @@ async def why_not(engine: Engine, install_id: str) -> str:
 
 
 def is_refusal(payload: Payload, error: DockerError) -> bool:
-    """It was the size that the engine did not want."""
+    """Whether it was the size that the engine did not want."""
     return "DriverOpts" in payload and _CANNOT.search(str(error.message)) is not None

@@ -6,8 +6,8 @@
 <data_dir>/<name>/password
 <data_dir>/<name>/data/         the server's working directory, named nowhere: its parents may be closed to it
 
-Where a server's unix socket lives: beside its data, or, when that path is too long for a socket or cannot be
-written in a URL, in a short private directory made from its hash.
+The server's unix socket is beside its data, or, when that path is too long for a socket or cannot be written in a URL,
+in a short private directory made from its hash.
 """
 
 import fcntl
@@ -136,7 +136,7 @@ def log_size(home: Home) -> int:
         return 0
 
 
-def last_words(home: Home, since: int) -> str:
+def log_tail(home: Home, since: int) -> str:
     with suppress(OSError), home.log.open("rb") as file:
         file.seek(since)
         lines = file.read(_LOG_BYTES).decode(errors="replace").splitlines()

@@ -1,4 +1,4 @@
-"""Servers that outlived their owner. Normally none: the leash ends them; this is for those that do not obey at once.
+"""Servers that outlived their owner. Normally none, for they end with it; this is for those that do not end at once.
 
 A server and all its children hold `server.lock` by inheritance, so a free lock proves that nobody serves this
 directory. A held one is waited for, and its holders are signalled only when the kernel says that the process bears the
@@ -29,7 +29,7 @@ class _Process(NamedTuple):
 
 @asynccontextmanager
 async def nobody_serves(home: Home) -> AsyncIterator[int]:
-    """Yields the lock for the server to inherit; ours is given up at the end."""
+    """Ends orphans and yields the lock for the server to inherit; ours is given up at the end."""
     lock = await _claim(home)
     try:
         yield lock
@@ -62,7 +62,7 @@ def servers_in(home: Home) -> set[int]:
 
 
 def lives_in(home: Home, pid: int) -> bool | None:
-    """None means that the kernel does not let us look."""
+    """Whether the process is a server in this directory; None: the kernel does not let us look."""
     try:
         process = _look(pid)
         if process.name != home.service.process or process.dead:

@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from codehub.adapters.embedded.account import make_private, require_owner
-from codehub.adapters.embedded.child import EmbeddedServer, start, stop, whispered
+from codehub.adapters.embedded.child import EmbeddedServer, private_stdin, start, stop
 from codehub.adapters.embedded.directory import (
     Home,
     Service,
@@ -100,7 +100,7 @@ async def _start(home: Home, program: Path, url: str, configuration: str, lock: 
 
     async def attempt() -> Process:
         # By standard input, since command lines and files can be read by others.
-        with whispered(home, configuration) as stdin:
+        with private_stdin(home, configuration) as stdin:
             return await start(home, program, "-", lock=lock, answers=answers, stdin=stdin)
 
     try:

@@ -1,14 +1,9 @@
-"""The command line that runs an installed code-server: a template for the process runtime and for images.
+"""The command lines that run an IDE: an installed code-server, or the JupyterLab that the operator has installed.
 
-Everything that a person changes is below the home and sleeps and wakes with it. `code-server FILE` in a terminal
-opens that file, for which the shell finds node by a variable. A repository that was asked for is cloned once, beside
-the IDE's start, and again at the next start if that failed; the workspace's log says why. No configuration file of
-code-server's is read: who may come in and where it listens is not the workspace's to change.
-
-The command line that runs JupyterLab as the IDE, wherever the operator has installed it.
-
-The front door asks who may come in, and passes on the public host's name: so JupyterLab asks for no token and takes any
-host. What stands on the command line is not the workspace's to change by a configuration file in its home.
+Each is a template for the process runtime, and code-server's for images too. Everything that a person changes is below
+the home and is archived with it. A repository that was asked for is cloned once, beside the IDE's start, and again at
+the next start if that failed; the workspace's log says why. The front door decides who may come in, so the IDE asks for
+no password; where it listens is on the command line, which no configuration file in the home changes.
 """
 
 import json
@@ -73,7 +68,7 @@ exec "$@"
 
 
 def jupyterlab_command() -> list[str]:
-    """Raises IdeError if there is no JupyterLab."""
+    """The command line that runs JupyterLab. Raises IdeError if there is none."""
     program = shutil.which(PROGRAM)
     if program is None:
         raise IdeError(

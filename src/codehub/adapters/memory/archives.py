@@ -1,6 +1,7 @@
-"""Object storage in memory. An object knows whether its `.meta` was written and whether its bytes are still good.
+"""Object storage in memory, and what is inside its archives.
 
-What is inside the archives of the world in memory. One that goes bad while it is read stops giving bytes.
+An object knows whether its `.meta` was written and whether its bytes are still good; an archive that goes bad while it
+is read stops giving bytes.
 """
 
 import asyncio
@@ -69,7 +70,7 @@ class ArchivesState:
     owner: str | None = None
 
     def looks_complete(self, key: str) -> bool:
-        """As far as can be seen without reading it."""
+        """Whether the archive is complete, as far as can be seen without reading it."""
         archive = self.objects.get(key)
         return archive is not None and archive.committed and archive.state is ArchiveState.READABLE
 
@@ -80,55 +81,55 @@ class ArchivesState:
 class MemoryArchives:
     name = "memory"
 
-    def __init__(self, world: ArchivesState | None = None, wire: Network | None = None) -> None:
-        self.world = world or ArchivesState()
-        self._wire = wire or Network()
+    def __init__(self, state: ArchivesState | None = None, network: Network | None = None) -> None:
+        self.state = state or ArchivesState()
+        self._network = network or Network()
 
     async def inventory(self) -> Collection[str]:
-        return await self._wire.call(
+        return await self._network.call(
             "archives.inventory",
-            lambda: [key for key in self.world.objects if self.world.looks_complete(key)],
+            lambda: [key for key in self.state.objects if self.state.looks_complete(key)],
         )
 
     async def look(self, key: str) -> ArchiveState:
         def look() -> ArchiveState:
-            archive = self.world.objects.get(key)
+            archive = self.state.objects.get(key)
             return archive.state if archive is not None and archive.committed else ArchiveState.NOT_FOUND
 
-        return await self._wire.call("archives.look", look)
+        return await self._network.call("archives.look", look)
 
     async def create_empty(self, key: str) -> JobResult:
         def create() -> JobResult:
-            archive = self.world.objects.setdefault(key, StoredArchive((), self.world.now()))
+            archive = self.state.objects.setdefault(key, StoredArchive((), self.state.now()))
             archive.committed = True
             return archive.result(key)
 
-        return await self._wire.call("archives.create_empty", create)
+        return await self._network.call("archives.create_empty", create)
 
     async def delete(self, key: str) -> None:
         def delete() -> None:
-            self.world.objects.pop(key, None)
-            self.world.unfinished.pop(key, None)
+            self.state.objects.pop(key, None)
+            self.state.unfinished.pop(key, None)
 
-        await self._wire.call("archives.delete", delete, _workspace_of(key))
+        await self._network.call("archives.delete", delete, _workspace_of(key))
 
     async def objects(self) -> Collection[StoredObject]:
         def list_all() -> list[StoredObject]:
-            found = [StoredObject(k, len(a.content), a.modified_at) for k, a in self.world.objects.items()]
-            metas = [StoredObject(meta_key(k), 2, a.modified_at) for k, a in self.world.objects.items() if a.committed]
-            return [*found, *metas, *self.world.unfinished.values()]
+            found = [StoredObject(k, len(a.content), a.modified_at) for k, a in self.state.objects.items()]
+            metas = [StoredObject(meta_key(k), 2, a.modified_at) for k, a in self.state.objects.items() if a.committed]
+            return [*found, *metas, *self.state.unfinished.values()]
 
-        return await self._wire.call("archives.objects", list_all)
+        return await self._network.call("archives.objects", list_all)
 
     async def owner(self) -> str | None:
-        return await self._wire.call("archives.owner", lambda: self.world.owner)
+        return await self._network.call("archives.owner", lambda: self.state.owner)
 
     async def claim(self, install: str) -> str:
         def claim() -> str:
-            self.world.owner = self.world.owner or install
-            return self.world.owner
+            self.state.owner = self.state.owner or install
+            return self.state.owner
 
-        return await self._wire.call("archives.claim", claim)
+        return await self._network.call("archives.claim", claim)
 
 
 def _workspace_of(key: str) -> UUID | None:
@@ -151,9 +152,9 @@ Home = Mapping[bytes, StoredEntry]
 
 
 class MemoryContents:
-    def __init__(self, world: ArchivesState | None = None, wire: Network | None = None) -> None:
-        self.world = world or ArchivesState()
-        self._wire = wire or Network()
+    def __init__(self, state: ArchivesState | None = None, network: Network | None = None) -> None:
+        self.state = state or ArchivesState()
+        self._network = network or Network()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def tree(self, key: str, path: str, start: int = 0, most: int | None = None, *, owner: str = "") -> Listing:
@@ -186,15 +187,15 @@ class MemoryContents:
             return await self._home(key)
 
     async def _home(self, key: str) -> Home:
-        return await self._wire.call("contents.home", lambda: self._readable(key))
+        return await self._network.call("contents.home", lambda: self._readable(key))
 
     async def _chunks(self, key: str, data: bytes) -> AsyncIterator[bytes]:
         for start in range(0, len(data), _CHUNK):
-            await self._wire.call("contents.chunk", lambda: self._readable(key))
+            await self._network.call("contents.chunk", lambda: self._readable(key))
             yield data[start : start + _CHUNK]
 
     def _readable(self, key: str) -> Home:
-        archive = self.world.objects.get(key)
+        archive = self.state.objects.get(key)
         if archive is None or not archive.committed or archive.state is ArchiveState.NOT_FOUND:
             raise BackendError("the archive is not there", reason=ErrorReason.ARCHIVE_ACCESS_ERROR)
         if archive.state is ArchiveState.CORRUPTED or archive.rotten:

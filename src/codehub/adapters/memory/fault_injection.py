@@ -1,6 +1,6 @@
-"""Between a caller and a world in memory: calm, or as bad as a network can be.
+"""The network between a caller and state in memory: calm, or as bad as a network can be.
 
-An effect is a plain function on the world, so it happens at one instant; the wire decides when, how often, and
+An effect is a plain function on the state, so it happens at one instant; the network decides when, how often, and
 whether the caller learns of it.
 """
 
@@ -18,7 +18,7 @@ from codehub.ports.signals import Clock
 T = TypeVar("T")
 
 
-class Mishap(StrEnum):
+class FaultKind(StrEnum):
     FAIL = "fail"  # no connection: never delivered
     CUT_SENDING = "cut_sending"  # the connection broke while the question was sent: never delivered
     LOSE_ANSWER = "lose_answer"  # done, and the connection broke before the answer
@@ -31,19 +31,19 @@ class Mishap(StrEnum):
     REPEAT = "repeat"  # done now, and once more after `seconds`
 
 
-BREAKS = (Mishap.FAIL, Mishap.CUT_SENDING, Mishap.LOSE_ANSWER, Mishap.HALF_ANSWER, Mishap.HANG)
+BREAKS = (FaultKind.FAIL, FaultKind.CUT_SENDING, FaultKind.LOSE_ANSWER, FaultKind.HALF_ANSWER, FaultKind.HANG)
 """Every way in which a backend that is out can break off."""
 _WORDS = {
-    Mishap.FAIL: "connection refused",
-    Mishap.CUT_SENDING: "broken pipe",
-    Mishap.LOSE_ANSWER: "connection lost before the answer",
-    Mishap.HALF_ANSWER: "connection lost within the answer",
+    FaultKind.FAIL: "connection refused",
+    FaultKind.CUT_SENDING: "broken pipe",
+    FaultKind.LOSE_ANSWER: "connection lost before the answer",
+    FaultKind.HALF_ANSWER: "connection lost within the answer",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    mishap: Mishap
+    kind: FaultKind
     seconds: float = 0.0
 
 
@@ -66,29 +66,29 @@ class FaultyNetwork(Network):
         fault = self._choose(name)
         if fault is None:
             return effect()
-        match fault.mishap:
-            case Mishap.FAIL | Mishap.CUT_SENDING:
-                raise Unreachable(f"{name}: {_WORDS[fault.mishap]}")
-            case Mishap.LOSE_ANSWER | Mishap.HALF_ANSWER:
+        match fault.kind:
+            case FaultKind.FAIL | FaultKind.CUT_SENDING:
+                raise Unreachable(f"{name}: {_WORDS[fault.kind]}")
+            case FaultKind.LOSE_ANSWER | FaultKind.HALF_ANSWER:
                 effect()
-                raise Unreachable(f"{name}: {_WORDS[fault.mishap]}")
-            case Mishap.REFUSE:
+                raise Unreachable(f"{name}: {_WORDS[fault.kind]}")
+            case FaultKind.REFUSE:
                 raise BackendError(f"{name}: refused")
-            case Mishap.HANG:
+            case FaultKind.HANG:
                 effect()
                 await self._clock.sleep(self._timeout)
                 raise Unreachable(f"{name}: no answer in {self._timeout:.0f} s")
-            case Mishap.SLOW:
+            case FaultKind.SLOW:
                 await self._clock.sleep(fault.seconds)
                 return effect()
-            case Mishap.OLD_NEWS:
+            case FaultKind.OLD_NEWS:
                 answer = effect()
                 await self._clock.sleep(fault.seconds)
                 return answer
-            case Mishap.LATE:
+            case FaultKind.LATE:
                 self._later(effect, fault.seconds)
                 raise Unreachable(f"{name}: connection lost")
-            case Mishap.REPEAT:
+            case FaultKind.REPEAT:
                 self._later(effect, fault.seconds)
                 return effect()
 

@@ -1,10 +1,7 @@
-"""Who was let in at a workspace's own host, in memory.
+"""Signing in, in memory: visits, tickets, sign-ins that are away at a provider, failed tries, passwords, a provider.
 
-Tickets, sign-ins that are away at a provider, and failed tries, in memory.
-
-Passwords in memory: quick, for tests only, and countable, so that a test can see that the same work was done.
-
-An OpenID provider in memory: whoever holds a code that it issued is who it says.
+Passwords are hashed quickly, for tests only, and counted, so that a test can see that the same work was done. Whoever
+holds a code that the OpenID provider issued is who it says.
 """
 
 import base64
@@ -15,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from codehub.adapters.memory.account_tables import AccountTables, Failures, StoredTicket, StoredVisit
+from codehub.adapters.memory.account_tables import AccountStore, Failures, StoredTicket, StoredVisit
 from codehub.adapters.memory.fault_injection import Network
 from codehub.domain.credentials import FAILURES_FADE_SECONDS, wait_seconds
 from codehub.domain.errors import NotFound, Unauthenticated
@@ -23,131 +20,116 @@ from codehub.domain.identity import ALL_SCOPES
 from codehub.ports.accounts import Identified, SessionRules, Ticket, TryKey, Visit
 
 
-class MemoryVisits:
-    def __init__(self, world: AccountTables, wire: Network) -> None:
-        self._world = world
-        self._wire = wire
-
+class MemoryVisits(AccountStore):
     async def open(self, visit_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> bool:
         def insert() -> bool:
-            if not self._world.still_good(ticket):
+            if not self._state.still_good(ticket):
                 return False
-            end = self._world.now() + timedelta(seconds=lifetime_seconds)
-            self._world.visits[visit_hash] = StoredVisit(ticket, end)
+            end = self._state.now() + timedelta(seconds=lifetime_seconds)
+            self._state.visits[visit_hash] = StoredVisit(ticket, end)
             return True
 
-        return await self._wire.call("visits.open", insert)
+        return await self._network.call("visits.open", insert)
 
     async def visit(self, visit_hash: bytes, rules: SessionRules) -> Visit | None:
         def look() -> Visit | None:
-            stored = self._world.visits.get(visit_hash)
-            if stored is None or stored.expires_at <= self._world.now() or not self._world.still_good(stored.ticket):
+            stored = self._state.visits.get(visit_hash)
+            if stored is None or stored.expires_at <= self._state.now() or not self._state.still_good(stored.ticket):
                 return None
             ticket = stored.ticket
             if ticket.session_id is not None:
-                if not self._world.lives(self._world.sessions[ticket.session_id], rules):
+                if not self._state.lives(self._state.sessions[ticket.session_id], rules):
                     return None
-                self._world.see_session(ticket.session_id)
-            token = self._world.token(ticket.token_id) if ticket.token_id else None
+                self._state.see_session(ticket.session_id)
+            token = self._state.token(ticket.token_id) if ticket.token_id else None
             if token is not None:
-                self._world.use_token(token[0])
-            user, scopes = self._world.users[ticket.user_id], token[1].scopes if token else ALL_SCOPES
+                self._state.use_token(token[0])
+            user, scopes = self._state.users[ticket.user_id], token[1].scopes if token else ALL_SCOPES
             return Visit(user, ticket.workspace_id, ticket.port, ticket.session_id, ticket.token_id, scopes)
 
-        return await self._wire.call("visits.visit", look)
+        return await self._network.call("visits.visit", look)
 
 
-class MemoryTickets:
-    def __init__(self, world: AccountTables, wire: Network) -> None:
-        self._world = world
-        self._wire = wire
-
+class MemoryTickets(AccountStore):
     async def issue(self, ticket_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> None:
         def insert() -> None:
-            session = ticket.session_id is None or ticket.session_id in self._world.sessions
-            token = ticket.token_id is None or self._world.token(ticket.token_id) is not None
-            if ticket.user_id not in self._world.users or not session or not token:
+            session = ticket.session_id is None or ticket.session_id in self._state.sessions
+            token = ticket.token_id is None or self._state.token(ticket.token_id) is not None
+            if ticket.user_id not in self._state.users or not session or not token:
                 raise NotFound("There is no such user, session or token (any more). Sign in again.")
-            end = self._world.now() + timedelta(seconds=lifetime_seconds)
-            self._world.tickets[ticket_hash] = StoredTicket(ticket, end)
+            end = self._state.now() + timedelta(seconds=lifetime_seconds)
+            self._state.tickets[ticket_hash] = StoredTicket(ticket, end)
 
-        await self._wire.call("tickets.issue", insert)
+        await self._network.call("tickets.issue", insert)
 
     async def redeem(self, ticket_hash: bytes) -> Ticket | None:
         def use() -> Ticket | None:
-            stored, now = self._world.tickets.get(ticket_hash), self._world.now()
+            stored, now = self._state.tickets.get(ticket_hash), self._state.now()
             if stored is None or stored.used or stored.expires_at <= now:
                 return None
-            if not self._world.still_good(stored.ticket):
+            if not self._state.still_good(stored.ticket):
                 return None
             stored.used = True
             return stored.ticket
 
-        return await self._wire.call("tickets.redeem", use)
+        return await self._network.call("tickets.redeem", use)
 
 
-class MemoryProviderSignIns:
-    def __init__(self, world: AccountTables, wire: Network) -> None:
-        self._world = world
-        self._wire = wire
-
+class MemoryProviderSignIns(AccountStore):
     async def begin(self, attempt_hash: bytes, next_path: str, lifetime_seconds: float) -> None:
         def insert() -> None:
-            end = self._world.now() + timedelta(seconds=lifetime_seconds)
-            self._world.provider_sign_ins[attempt_hash] = (next_path, end)
+            end = self._state.now() + timedelta(seconds=lifetime_seconds)
+            self._state.provider_sign_ins[attempt_hash] = (next_path, end)
 
-        await self._wire.call("provider_sign_ins.begin", insert)
+        await self._network.call("provider_sign_ins.begin", insert)
 
     async def finish(self, attempt_hash: bytes) -> str | None:
         def take() -> str | None:
-            next_path, end = self._world.provider_sign_ins.pop(attempt_hash, (None, self._world.now()))
-            return next_path if end > self._world.now() else None
+            next_path, end = self._state.provider_sign_ins.pop(attempt_hash, (None, self._state.now()))
+            return next_path if end > self._state.now() else None
 
-        return await self._wire.call("provider_sign_ins.finish", take)
+        return await self._network.call("provider_sign_ins.finish", take)
 
 
-class MemorySignInTries:
-    def __init__(self, world: AccountTables, wire: Network) -> None:
-        self._world = world
-        self._wire = wire
-
+class MemorySignInTries(AccountStore):
     async def begin(self, keys: Collection[TryKey]) -> float:
         def count() -> float:
             wait = max((self._left(key) for key in keys), default=0.0)
             if wait > 0:
                 return wait
-            now = self._world.now()
+            now = self._state.now()
             for key in keys:
-                self._world.failures[key.key] = Failures(self._failures(key.key) + 1, now)
+                self._state.failures[key.key] = Failures(self._failures(key.key) + 1, now)
             return 0.0
 
-        return await self._wire.call("sign_in_tries.begin", count)
+        return await self._network.call("sign_in_tries.begin", count)
 
     def _failures(self, key: str) -> int:
-        found = self._world.failures.get(key)
-        faded = self._world.now() - timedelta(seconds=FAILURES_FADE_SECONDS)
+        found = self._state.failures.get(key)
+        faded = self._state.now() - timedelta(seconds=FAILURES_FADE_SECONDS)
         return found.count if found and found.at > faded else 0
 
     def _left(self, key: TryKey) -> float:
-        found = self._world.failures.get(key.key)
+        found = self._state.failures.get(key.key)
         if found is None:
             return 0.0
-        age = (self._world.now() - found.at).total_seconds()
+        age = (self._state.now() - found.at).total_seconds()
         return wait_seconds(self._failures(key.key), key.free_tries, key.longest_seconds) - max(age, 0.0)
 
     async def succeeded(self, cleared: str, given_back: Collection[str] = ()) -> None:
         def forget() -> None:
-            if cleared in self._world.failures:
-                self._world.failures[cleared].count = 0
+            if cleared in self._state.failures:
+                self._state.failures[cleared].count = 0
             for key in given_back:
-                if key in self._world.failures:
-                    self._world.failures[key].count = max(self._world.failures[key].count - 1, 0)
+                if key in self._state.failures:
+                    self._state.failures[key].count = max(self._state.failures[key].count - 1, 0)
 
-        await self._wire.call("sign_in_tries.succeeded", forget)
+        await self._network.call("sign_in_tries.succeeded", forget)
 
 
 class MemoryPasswords:
-    """`generation`: as if the parameters had changed. `verified`: how often somebody's password was compared."""
+    """Quick hashes of passwords. `generation`: as if the parameters had changed. `verified`: how often a password was
+    compared."""
 
     def __init__(self, generation: int = 1) -> None:
         self.generation = generation
@@ -175,13 +157,13 @@ class MemoryPasswords:
 @dataclass(slots=True)
 class MemoryProvider:
     issuer: str = "https://issuer.example"
-    wire: Network = field(default_factory=Network)
+    network: Network = field(default_factory=Network)
     codes: dict[str, tuple[Identified, str, str]] = field(default_factory=dict)
 
     async def authorization_url(self, *, state: str, nonce: str, challenge: str, anew: bool = False) -> str:
         asks = {"prompt": "login", "max_age": "0"} if anew else {}
         query = urlencode({"state": state, "nonce": nonce, "code_challenge": challenge, **asks})
-        return await self.wire.call("oidc.authorization_url", lambda: f"{self.issuer}/authorize?{query}")
+        return await self.network.call("oidc.authorization_url", lambda: f"{self.issuer}/authorize?{query}")
 
     async def identify(self, *, code: str, verifier: str, nonce: str) -> Identified:
         def redeem() -> Identified:
@@ -191,7 +173,7 @@ class MemoryProvider:
                 raise Unauthenticated("The provider refused this sign-in. Begin again.")
             return who
 
-        return await self.wire.call("oidc.identify", redeem)
+        return await self.network.call("oidc.identify", redeem)
 
     def approve(
         self,
@@ -203,7 +185,7 @@ class MemoryProvider:
         email_verified: bool = True,
         authenticated_at: datetime | None = None,
     ) -> dict[str, str]:
-        """What a person does there; returns the query that the browser is sent back with."""
+        """Does what a person does at the provider; returns the query that the browser is sent back with."""
         query = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
         code = secrets.token_urlsafe(8)
         who = Identified(self.issuer, subject, preferred_username, email, email_verified, authenticated_at)

@@ -201,7 +201,7 @@ class ObjectArchives:
         return _result(key, present)
 
     def _finished(self, key: str) -> Meta | None:
-        """A `.meta` whose object is gone or cut off is removed: it vouches for nothing."""
+        """The `.meta` of a finished archive. One whose object is gone or cut off vouches for nothing and is removed."""
         try:
             meta = _meta(self._store, key)
         except JobFailed as failure:
@@ -217,7 +217,7 @@ class ObjectArchives:
         return None
 
     def _settle(self, key: str) -> None:
-        """Object stores promise durability; a directory must be asked for it."""
+        """Makes an archive in a directory durable, which object stores promise by themselves."""
         if self._directory is not None:
             sync_file(self._directory / key, up_to=self._directory)
 
@@ -265,7 +265,8 @@ def _meta(store: LocalStore | S3Store, key: str) -> Meta | None:
 
 
 def _can_be_read(store: LocalStore | S3Store, key: str) -> bool:
-    """A cold object has its size and cannot be read, unless it was thawed: only asking for it tells."""
+    """Whether the object can be read: a cold one has its size and cannot, unless it was thawed, and only asking
+    tells."""
     try:
         obstore.get(store, key)  # its bytes are left unread
     except (BaseError, OSError) as error:

@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 
-from codehub.adapters.object_store.extract import Gone, Marking, file_bytes, folder_tar, proven, threaded, whole
+from codehub.adapters.object_store.extract import Gone, PieceHasher, file_bytes, folder_tar, proven, threaded, whole
 from codehub.adapters.object_store.index import ArchiveIndex, IndexBuilder, expected_bytes
-from codehub.adapters.object_store.index_cache import Allowance, IndexCache
+from codehub.adapters.object_store.index_cache import IndexCache, MemoryReservation
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable
 from codehub.domain.naming import ARCHIVE_FILE
 from codehub.job.compress import Lookahead, decompressed
@@ -55,19 +55,19 @@ class ObjectContents:
         self._seconds = answer_seconds
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="contents")
         self._listers = ThreadPoolExecutor(_LISTERS, thread_name_prefix="contents-listing")
-        self.shelf = IndexCache(self._index, index_bytes, _PASSES_AT_ONCE)
+        self.indexes = IndexCache(self._index, index_bytes, _PASSES_AT_ONCE)
 
     async def tree(self, key: str, path: str, start: int = 0, most: int | None = None, *, owner: str = "") -> Listing:
-        index = await self.shelf.get(key, turn=owner)
+        index = await self.indexes.get(key, turn=owner)
         return await asyncio.get_running_loop().run_in_executor(self._listers, _listing, index, path, start, most)
 
     @asynccontextmanager
     async def content(self, key: str, path: str, *, owner: str = "") -> AsyncIterator[Content]:
-        index = await self.shelf.get(key, turn=owner)
+        index = await self.indexes.get(key, turn=owner)
         store, meta = await self._believed(key)
         if meta.sha256 != index.sha256:  # it was found damaged and made again
-            self.shelf.forget(key)
-            index = await self.shelf.get(key, turn=owner)
+            self.indexes.forget(key)
+            index = await self.indexes.get(key, turn=owner)
         number = _found(index, path)
         entry = index.entry(number)
         must_have_bytes(path, entry)
@@ -110,25 +110,25 @@ class ObjectContents:
         except TimeoutError as error:
             raise Unreachable(f"the object store did not answer within {self._seconds:g} s") from error
 
-    async def _index(self, key: str, allowance: Allowance) -> ArchiveIndex:
+    async def _index(self, key: str, reservation: MemoryReservation) -> ArchiveIndex:
         store, meta = await self._believed(key)
         with _explained():
-            await allowance.reserve(expected_bytes(meta.files))
+            await reservation.reserve(expected_bytes(meta.files))
 
         def read(gone: Gone) -> Generator[ArchiveIndex, None, None]:
             with _explained():
-                yield _indexed(store, meta, gone, allowance)
+                yield _indexed(store, meta, gone, reservation)
 
         async with threaded(read, 1, "contents-index") as made:
             return await anext(made)
 
     async def _forgetting(self, key: str, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """What was found damaged is looked at anew when somebody asks again."""
+        """Forgets the index of what was found damaged, so that it is looked at anew when somebody asks again."""
         try:
             async for chunk in chunks:
                 yield chunk
         except BackendError:
-            self.shelf.forget(key)
+            self.indexes.forget(key)
             raise
 
 
@@ -162,10 +162,10 @@ def _found(index: ArchiveIndex, path: str) -> int:
     return number
 
 
-def _indexed(store: ArchiveStore, meta: Meta, gone: Gone, allowance: Allowance) -> ArchiveIndex:
+def _indexed(store: ArchiveStore, meta: Meta, gone: Gone, reservation: MemoryReservation) -> ArchiveIndex:
     """A member that looks hostile in an archive with a wrong checksum is damage, or an answer that came wrong; it is
     not malice."""
-    builder, marking = IndexBuilder(allowance.cover), Marking()
+    builder, hasher = IndexBuilder(reservation.cover), PieceHasher()
 
     def heeding(_size: int) -> None:
         _must_be_read(gone)
@@ -173,7 +173,7 @@ def _indexed(store: ArchiveStore, meta: Meta, gone: Gone, allowance: Allowance) 
     with store.read() as chunks:
         hashed = Hashed(chunks, heeding)
         try:
-            with Lookahead(decompressed(marking.through(hashed)), _CHUNKS_AHEAD) as blocks:
+            with Lookahead(decompressed(hasher.through(hashed)), _CHUNKS_AHEAD) as blocks:
                 reader = TarReader(blocks)
                 for member in reader:
                     builder.add(member, reader.offset)
@@ -183,7 +183,7 @@ def _indexed(store: ArchiveStore, meta: Meta, gone: Gone, allowance: Allowance) 
             if hashed.of_all() == meta.sha256:
                 raise refused(failure.message.removeprefix("archive refused: ")) from failure
         if hashed.of_all() == meta.sha256:
-            return builder.finish(meta.sha256, bytes(marking.marks), lambda: _must_be_read(gone))
+            return builder.finish(meta.sha256, bytes(hasher.marks), lambda: _must_be_read(gone))
     raise damage_or_wrong_answer(store, meta, heeding)
 
 

@@ -1,18 +1,10 @@
 """One file, or one folder as a tar of its own, out of an archive's stream, which is read once and only forward.
 
-A file of the folder whose first name lies outside it has its content further up in the stream. It is given when the
-stream comes by, under its first name inside the folder; its other names there become hard links to that one.
-
-Bytes that are known to be the archive's before they are used.
-
-The one pass that makes an index reads the whole archive, compares its hash with the one in `.meta`, and leaves a mark
-after each piece: the hash so far. Later readers hash as they go and compare at each mark, so that a file from the
-middle of an archive is proven without reading the archive to its end.
-
-A blocking iterator in a thread of its own, read from asyncio with back-pressure.
-
-The thread is never more than `depth` items ahead. When its reader leaves, it is told so at once, ends by itself and
-closes the iterator, also if nobody waits for that.
+A file of the folder whose first name lies outside it has its content further up in the stream: it is given when the
+stream comes by, under its first name inside the folder, and its other names there become hard links to that one. Bytes
+are proven before they are used: the pass that makes an index leaves the hash so far after each piece, and later readers
+compare at each of those, so a file from the middle needs no read to the end. Blocking iterators run in a thread of
+their own, never more than `depth` items ahead; when its reader leaves, the thread is told at once and ends by itself.
 """
 
 import asyncio
@@ -80,7 +72,7 @@ def _folder(reader: TarReader, index: ArchiveIndex, folder: int) -> Iterator[Byt
 
 
 def _names_of_outsiders(index: ArchiveIndex, inside: range) -> dict[int, int]:
-    """The first name inside of each file whose content lies outside."""
+    """The first name inside the folder of each file whose content lies outside of it."""
     names: dict[int, int] = {}
     for number in inside:
         if index.kind(number) == HARD_LINK and (holder := index.holder(number)) not in inside:
@@ -95,7 +87,7 @@ def _stored(reader: TarReader, member: Member) -> Iterator[Bytes]:
 
 
 def _gathered(parts: Iterable[Bytes]) -> Iterator[bytes]:
-    """Small parts together: handing one over costs more than copying it."""
+    """Puts small parts together: handing one over costs more than copying it."""
     held = bytearray()
     for part in parts:
         if not held and len(part) >= CHUNK:
@@ -117,8 +109,8 @@ def changed() -> JobFailed:
     return corrupted("the archive's checksum is not the one in .meta")
 
 
-class Marking:
-    """Hashes what passes through, and leaves marks."""
+class PieceHasher:
+    """Hashes the pieces that pass through, and keeps the hash so far after each as its mark."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
@@ -136,7 +128,7 @@ class Marking:
 
 
 def proven(store: ArchiveStore, marks: bytes) -> Iterator[bytes]:
-    """Gives each piece once it is found right. One that is not is read once more, over other connections: damage is
+    """Yields each piece once its hash is right. One that is not is read once more, over other connections: damage is
     what comes wrong in the same way twice."""
     given, wrong = 0, None
     while True:
@@ -166,7 +158,7 @@ def _marked(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes, bytes]]:
 
 
 def whole(store: ArchiveStore, meta: Meta) -> Iterator[bytes]:
-    """Gives the last chunk only when all of them were found right: who stops before it has not got it all."""
+    """Yields the last chunk only when all of them were found right: who stops before it has not got it all."""
     held = b""
     with store.read() as chunks:
         hashed = Hashed(chunks)
@@ -180,7 +172,7 @@ def whole(store: ArchiveStore, meta: Meta) -> Iterator[bytes]:
 
 
 def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes, cut at the same places whatever the chunks are; the last piece is shorter."""
+    """Yields the same bytes, cut at the same places whatever the chunks are; the last piece is shorter."""
     held = bytearray()
     for chunk in chunks:
         if not held and len(chunk) == PIECE:

@@ -45,18 +45,18 @@ _NONE = Children(memoryview(b""), 0)
 
 
 def expected_bytes(files: int) -> int:
-    """Of an index of so many files, with names of ordinary length."""
+    """The memory that an index of so many files takes, with names of ordinary length."""
     return grown(files * (ENTRY_BYTES + 24) + (64 << 10))
 
 
 def grown(size: int) -> int:
-    """What arrays of that size may take: they grow by an eighth at a time."""
+    """The memory that arrays of that size may take: they grow by an eighth at a time."""
     return size + size // 8 + 4096
 
 
 class ArchiveIndex:
-    """Number 0 is the home itself. `cover` is told how much memory it is about to take, and raises if there is not so
-    much."""
+    """The entries of an archive by number; number 0 is the home itself. `cover` is told how much memory the index is
+    about to take, and raises if there is not so much."""
 
     def __init__(self, cover: Callable[[int], None] = lambda _size: None) -> None:
         self._cover = cover
@@ -98,7 +98,7 @@ class ArchiveIndex:
         return None
 
     def path(self, number: int, below: int = 0) -> bytes:
-        """Relative to the folder `below`, which it must be inside of."""
+        """The path of an entry, relative to the folder `below`, which it must be inside of."""
         names = []
         while below != number:
             listed, others = self.children(below)
@@ -108,7 +108,7 @@ class ArchiveIndex:
         return b"/".join(names)
 
     def children(self, folder: int) -> Children:
-        """What is no folder has none."""
+        """The entries directly inside a folder; none for what is no folder."""
         place = bisect_left(self._folders, folder)
         if place == len(self._folders) or self._folders[place] != folder:
             return _NONE
@@ -128,7 +128,7 @@ class ArchiveIndex:
         return bytes(self._kinds[number : number + 1])
 
     def holder(self, number: int) -> int:
-        """Where its content is: itself, or for a further name of a file the first one."""
+        """The entry that holds the content of this one: itself, or for a hard link the first name of the same file."""
         return self._targets[number] if self.kind(number) == HARD_LINK else number
 
     def entry(self, number: int) -> ArchiveEntry:
@@ -144,7 +144,7 @@ class ArchiveIndex:
         )
 
     def link_text(self, number: int) -> bytes:
-        """What a link points to follows its name."""
+        """What a symbolic link points to, which is stored after its name."""
         following = number + 1
         end = self._name_starts[following] if following < len(self) else len(self._texts)
         return bytes(self._texts[self._name_ends[number] : end])
@@ -173,7 +173,7 @@ class ArchiveIndex:
         return number
 
     def close(self, folder: int, folders: "array[int]", others: "array[int]") -> None:
-        """Nothing more comes into it than these."""
+        """Ends `folder`: these are all of its children, and no more are added."""
         self._ends[folder] = len(self)
         place = bisect_left(self._folders, folder)
         self._firsts[place] = len(self._listed)
@@ -183,7 +183,7 @@ class ArchiveIndex:
         self._lasts[place] = len(self._listed)
 
     def made(self) -> "ArchiveIndex":
-        """It grows no more, and holds on to nobody who counted its memory."""
+        """The finished index: it grows no more, and no longer refers to who counted its memory."""
         self._cover = lambda _size: None
         return self
 
@@ -207,7 +207,7 @@ class _Open:
 
 
 class IndexBuilder:
-    """Members go in, in the archive's order; `finish` gives the index."""
+    """Builds an index: members go in, in the archive's order, and `finish` returns it."""
 
     def __init__(self, cover: Callable[[int], None] = lambda _size: None) -> None:
         self._cover = cover
@@ -258,7 +258,8 @@ class IndexBuilder:
         self._index.close(left.number, left.folders, left.others)
 
     def _tie_links(self, go_on: Callable[[], None]) -> None:
-        """In the order of what they name, so that each folder on the way is looked for once and not for every link."""
+        """Connects hard links to their files, in the order of the paths they name, so that each folder on the way is
+        looked up once and not for every link."""
         index, way = self._index, _Way(self._index)
         texts = [len(index.link_text(number)) for number in index.hard_links()]
         self._cover(index.memory_bytes + sum(texts) + len(texts) * _LINK_BYTES)
@@ -276,7 +277,8 @@ class IndexBuilder:
 
 
 class _Way:
-    """The folders down to what was last looked for: where the next path is the same, they are not looked for again."""
+    """The folders on the path that was last looked up, so that a path which begins the same does not look them up
+    again."""
 
     def __init__(self, index: ArchiveIndex) -> None:
         self._index = index

@@ -1,13 +1,9 @@
-"""Indexes that were made, the last used of them kept, and one maker for all who ask for the same at once.
+"""Indexes of archives that were made: the last used are kept, and one maker works for all who ask for the same one.
 
-What there is at any moment, kept, being made or read, is bounded by its memory (index_memory.py). A making that nobody
-waits for any more is given up, and one owner's archives are taken one after another, in however many workspaces they
-are, so that nobody holds all places.
-
-How much memory the indexes of archives take, all together: those that are kept, being made, and still being read.
-
-Whoever makes an index takes memory before it is filled, so that the bound holds at every moment. Where there is none
-left, indexes that are only kept are given up first; then one waits, and then one is refused.
+All indexes together, kept, being made and being read, are bounded in memory. Whoever makes one reserves memory before
+it is filled; where there is none left, indexes that are only kept are given up first, then one waits, then one is
+refused. A making that nobody waits for is given up, and one owner's archives are taken one after another, in however
+many workspaces they are, so that nobody holds all places.
 """
 
 import asyncio
@@ -31,7 +27,8 @@ LARGEST: Final = (1 << 32) - 1
 
 
 class IndexMemory:
-    """`give_up`: gives up one index that is kept; False if there is none. `largest`: what one index may have of it."""
+    """The memory of all indexes. `give_up`: gives up one index that is kept; False if there is none. `largest`: what
+    one index may have of it."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most = most_bytes
@@ -41,7 +38,7 @@ class IndexMemory:
         self._lock = RLock()
 
     def take(self, size: int) -> bool:
-        """From any thread. False, having taken nothing, if there is not so much."""
+        """Reserves memory, from any thread. False, having taken nothing, if there is not so much."""
         with self._lock:
             while self.taken + size > self.most:
                 if not self.give_up():
@@ -54,15 +51,16 @@ class IndexMemory:
             self.taken -= size
 
 
-class Allowance:
-    """What one index has taken. Its maker's thread asks for more as it grows."""
+class MemoryReservation:
+    """The memory that one index has reserved; the thread that makes the index asks for more as it grows."""
 
     def __init__(self, memory: IndexMemory) -> None:
         self._memory = memory
         self.bytes = 0
 
     async def reserve(self, size: int) -> None:
-        """Waits a while for others to be done. Unreachable if they are not; refused if it can never be."""
+        """Waits a while for memory that others have. Unreachable if they keep it; refused if there can never be so
+        much."""
         self._check(size)
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + WAIT_SECONDS
@@ -73,7 +71,7 @@ class Allowance:
         self.bytes += size
 
     def cover(self, size: int) -> None:
-        """There is memory for an index of that size, or an error; nobody is waited for by who holds some."""
+        """Makes sure of memory for an index of that size, or raises; whoever holds some does not wait for more."""
         if size <= self.bytes:
             return
         self._check(size)
@@ -83,7 +81,7 @@ class Allowance:
         self.bytes += more
 
     def settle(self, size: int) -> None:
-        """It takes no more than this from now on."""
+        """Gives back what is above `size`: the index takes no more than that from now on."""
         if size < self.bytes:
             self._memory.give_back(self.bytes - size)
             self.bytes = size
@@ -100,7 +98,7 @@ def _busy() -> Unreachable:
     return Unreachable("too many large archives are being looked into at the moment; try again")
 
 
-Make = Callable[[str, Allowance], Awaitable[ArchiveIndex]]
+Make = Callable[[str, MemoryReservation], Awaitable[ArchiveIndex]]
 
 
 @dataclass(slots=True)
@@ -120,7 +118,7 @@ class IndexCache:
         self._makings: dict[str, _Making] = {}
 
     async def get(self, key: str, turn: str) -> ArchiveIndex:
-        """`turn`: of those who share one, one is made at a time."""
+        """The index of an archive. `turn`: of those who share one, one is made at a time."""
         kept = self._kept.pop(key, None)
         if kept is not None:
             self._kept[key] = kept  # the last to be given up
@@ -148,19 +146,19 @@ class IndexCache:
 
     async def _made(self, key: str, turn: str) -> ArchiveIndex:
         async with self._turns.setdefault(turn, asyncio.Lock()), self._places:
-            allowance = Allowance(self.memory)
+            reservation = MemoryReservation(self.memory)
             try:
-                index = await self._make(key, allowance)
+                index = await self._make(key, reservation)
             except BaseException:
-                allowance.release()
+                reservation.release()
                 raise
-        allowance.settle(index.memory_bytes)
-        weakref.finalize(index, allowance.release)  # not when it is given up: somebody may still read from it
+        reservation.settle(index.memory_bytes)
+        weakref.finalize(index, reservation.release)  # not when it is given up: somebody may still read from it
         self._kept[key] = index
         return index
 
     def _give_up(self) -> bool:
-        """The one that was not used for the longest; from any thread, under the memory's lock."""
+        """Gives up the index that was not used for the longest; from any thread, under the memory's lock."""
         try:
             self._kept.popitem(last=False)
         except KeyError:

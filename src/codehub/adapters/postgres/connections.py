@@ -1,11 +1,9 @@
 """Connections to PostgreSQL: a pool for short transactions, and connections of their own for whoever waits on one.
 
 Every wait has an end. A transaction that its client has left open ends by itself before a rival may lead, so a stalled
-leader cannot keep the epoch's row locked (contract 3: a write of an old term changes nothing).
-
-What asyncpg raises, as the domain's errors: no answer is Unreachable, and then the truth is unknown.
-
-A refused commit and a lost connection look alike from here: an effect behind Unreachable may have happened.
+leader cannot keep the epoch's row locked (contract 3: a write of an old term changes nothing). What asyncpg raises
+becomes one of the domain's errors: no answer is Unreachable, and then the truth is unknown, for a refused commit and a
+lost connection look alike from here.
 """
 
 import re
@@ -75,8 +73,8 @@ def _sentence(what: str, error: BaseException) -> str:
 
 
 IDLE_IN_TRANSACTION_SECONDS = 3
-BITE = 5_000
-"""Old rows deleted by one statement."""
+BATCH = 5_000
+"""The most old rows that one statement deletes."""
 
 Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 OwnConnection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -92,7 +90,7 @@ class DatabaseTimeouts:
 
 
 def plain_address(url: str) -> str:
-    """As asyncpg takes it: SQLAlchemy's driver suffix says nothing to it."""
+    """The address as asyncpg takes it: without the driver (`postgresql+asyncpg:`) that other tools want in it."""
     return re.sub(r"^postgres(ql)?\+\w+://", "postgresql://", url)
 
 
@@ -104,7 +102,7 @@ class Sessions:
 
     @classmethod
     async def open(cls, url: str, pool_size: int, patience: DatabaseTimeouts) -> "Sessions":
-        """Connects nowhere yet: a database that is down is Unreachable when it is asked."""
+        """Makes the pool, which connects nowhere yet: a database that is down is Unreachable when it is asked."""
         address = plain_address(url)
         with explained():
             pool = await asyncpg.create_pool(
@@ -127,7 +125,7 @@ class Sessions:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Connection]:
-        """Many reads of one moment."""
+        """A transaction in which many reads see the same moment."""
         with explained():
             async with (
                 self._borrowed() as connection,
@@ -144,19 +142,19 @@ class Sessions:
                     await _fence(connection, epoch)
                 yield connection
 
-    async def bite_by_bite(self, statement: str, seconds: float, epoch: int | None = None) -> int:
-        """Delete what is older, a transaction for each bite: a year's rows at once would outlast every time limit.
+    async def delete_in_batches(self, statement: str, seconds: float, epoch: int | None = None) -> int:
+        """Deletes what is older, a transaction for each batch: a year's rows at once would outlast every time limit.
         `statement`: $1 the age in seconds, $2 the most it may delete; it returns how many it did."""
         gone = 0
         while True:
             async with self.writing(epoch) as connection:
-                taken: int = await connection.fetchval(statement, seconds, BITE)
+                taken: int = await connection.fetchval(statement, seconds, BATCH)
             gone += taken
-            if taken < BITE:
+            if taken < BATCH:
                 return gone
 
     async def own(self, name: str, statement_seconds: float) -> OwnConnection:
-        """A connection outside the pool. The caller closes it."""
+        """A connection outside the pool, which the caller closes."""
         patience = DatabaseTimeouts(self._patience.connect, statement_seconds)
         with explained():
             return await asyncpg.connect(self._url, **_options(patience, f"codehub {name}"))

@@ -42,7 +42,8 @@ class PostgresTerm:
         await self._over.wait()
 
     async def resign(self) -> None:
-        """Says so, that the successor need not wait; a database that cannot be told sees our session end."""
+        """Ends the term and says so, that the successor need not wait; a database that cannot be told sees our session
+        end."""
         self._over.set()
         self._renewing.cancel()
         await asyncio.gather(self._renewing, return_exceptions=True)

@@ -1,11 +1,8 @@
 """Rows to frozen values and back.
 
 Text that PostgreSQL cannot hold (NUL, half a surrogate pair, a number that is none) is replaced: the message of a
-failing backend must never keep the failure from being recorded.
-
-Many rows at once: one that cannot be read is reported and left out, so that it does not stop the others.
-
-Rows of people and what belongs to them to frozen values. A joined row's columns begin with their table's letter.
+failing backend must never keep the failure from being recorded. Of many rows at once, one that cannot be read is
+reported and left out, so that it does not stop the others. The columns of a joined row begin with their table's letter.
 """
 
 import asyncio
@@ -217,7 +214,7 @@ def session(record: asyncpg.Record) -> Session:
 
 
 def session_hash(session_id: str) -> bytes:
-    """What is no session's id becomes a hash that no row can have."""
+    """The hash that a session is stored under; what is no session's id becomes one that no row can have."""
     try:
         return bytes.fromhex(session_id)
     except ValueError:

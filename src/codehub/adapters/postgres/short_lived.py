@@ -1,9 +1,8 @@
-"""What lives for minutes: tickets to workspace hosts, sign-ins that are away at a provider, failed tries.
+"""Short-lived secrets: tickets to workspace hosts, visits there, sign-ins that are away at a provider, failed tries,
+and the keys of repeated requests.
 
-Who was let in at a workspace's own host. Asked on every request there, so a look is one statement, and being seen is
-written once in a while.
-
-Requests that were sent before.
+A visit is asked for on every request at a workspace's own host, so a look is one statement, and that its session was
+seen is written once in a while.
 """
 
 import json
@@ -155,7 +154,7 @@ class PostgresIdempotencyKeys:
             await connection.execute(sql.RELEASE_KEY, user_id, storable_text(key))
 
     async def forget_older(self, seconds: float, epoch: int | None = None) -> int:
-        return await self._sessions.bite_by_bite(sql.FORGET_KEYS, seconds, epoch)
+        return await self._sessions.delete_in_batches(sql.FORGET_KEYS, seconds, epoch)
 
 
 def _claimed(record: asyncpg.Record, request_hash: bytes) -> Claim:

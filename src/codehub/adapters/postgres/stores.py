@@ -1,22 +1,20 @@
-"""What people and timers may write (contract 3): the spec fields, under the row's lock, decided by a pure function.
+"""The rows of workspaces, and the small tables beside them: backend identities and templates.
 
-Whoever may end up running stands in one line for all of the installation, so that limits are exact.
-
-What the controller may write (contract 3), in one term: the epoch is read under a share lock in each transaction.
-
-Each write is guarded by what it was decided on, the operation and its id or the row's version; zero rows = stale.
-
-Which world each backend was when a leader first used it: one row each.
+`PostgresSpecs` is what people and timers may write (contract 3): the spec fields, under the row's lock, decided by a
+pure function; admissions of the whole installation stand in one queue, so that limits are exact. `PostgresStatuses` is
+what the controller may write in one term: each transaction reads the epoch under a share lock, and each write is
+guarded by what it was decided on, the operation and its id or the row's version. Zero rows = stale.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from itertools import chain
 from uuid import UUID
 
-from codehub.adapters.postgres import ledger, rows
+from codehub.adapters.postgres import account_statements, rows
 from codehub.adapters.postgres import statements as sql
+from codehub.adapters.postgres.append_only import append_audit, append_entries
 from codehub.adapters.postgres.connections import Connection, Sessions
 from codehub.adapters.postgres.rows import readable
 from codehub.domain.admission import Slots, holds_slot, overtaken
@@ -24,6 +22,7 @@ from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import NotFound, Stale
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.ledger import entries
+from codehub.domain.template import Template
 from codehub.domain.workspace import SPEC_FIELDS, STATUS_FIELDS, Workspace
 from codehub.ports.stores import Actor, BackendRecord, SpecDecision
 
@@ -41,7 +40,7 @@ class PostgresSpecs:
             stored = await connection.fetchrow(sql.INSERT, *rows.parameters(row, sql.FIELDS))
             assert stored is not None  # noqa: S101 - INSERT … RETURNING gives its row
             created = rows.workspace(stored)
-            await ledger.append(connection, entries(None, created, actor.name, "", now))
+            await append_entries(connection, entries(None, created, actor.name, "", now))
         return created
 
     async def change(
@@ -69,7 +68,7 @@ class PostgresSpecs:
             stored = await connection.fetchrow(sql.change(changed), workspace_id, *rows.parameters(wanted, changed))
             assert stored is not None  # noqa: S101 - the row is locked
             after = rows.workspace(stored)
-            await ledger.append(connection, entries(before, after, actor.name, reason, now))
+            await append_entries(connection, entries(before, after, actor.name, reason, now))
         return after
 
     async def get(self, workspace_id: UUID) -> Workspace | None:
@@ -156,7 +155,7 @@ class PostgresStatuses:
             found = await connection.fetchrow(sql.record(changed), *_guard(before), *rows.parameters(after, changed))
             assert found is not None  # noqa: S101 - the row is locked
             stored = rows.workspace(found)
-            await ledger.append(connection, entries(current, stored, ACTOR, reason, found["now"]))
+            await append_entries(connection, entries(current, stored, ACTOR, reason, found["now"]))
         return stored
 
     async def record_observations(self, changes: Sequence[tuple[Workspace, Workspace]]) -> int:
@@ -170,7 +169,7 @@ class PostgresStatuses:
             written = [pairs[record["id"]] for record in await connection.fetch(sql.record_observations(changed), seen)]
             now: datetime = await connection.fetchval(sql.NOW)
             explained = [entries(before, after, ACTOR, "", now) for before, after in written]
-            await ledger.append(connection, list(chain.from_iterable(explained)))
+            await append_entries(connection, list(chain.from_iterable(explained)))
         return len(written)
 
     async def pass_safe_point(self, workspace: Workspace) -> Workspace | None:
@@ -196,7 +195,7 @@ def _guard(workspace: Workspace) -> tuple[UUID, str, UUID | None]:
 
 
 async def _ours(connection: Connection, workspace: Workspace) -> Workspace:
-    """The row as it stands, ours until commit."""
+    """The row as it stands, locked until commit. Raises Stale if another operation owns it."""
     found = await connection.fetchrow(sql.STILL_OURS, *_guard(workspace))
     if found is None:
         raise Stale(f"workspace {workspace.id} has moved on from {workspace.operation} {workspace.op_id}")
@@ -204,12 +203,13 @@ async def _ours(connection: Connection, workspace: Workspace) -> Workspace:
 
 
 def _with_status(before: Workspace, after: Workspace) -> Workspace:
-    """Only the status side of the difference: what the other side wrote is explained by its own entries."""
+    """`before` with the status side of `after`: what the other side wrote is explained by its own entries."""
     return replace(before, **{name: getattr(after, name) for name in STATUS_FIELDS})
 
 
 def _changed_anywhere(pairs: Collection[tuple[Workspace, Workspace]]) -> list[str]:
-    """The union, in the table's order, so that few different statements are prepared."""
+    """The fields that changed in any of the rows, in the table's order, so that few different statements are
+    prepared."""
     changed = set(chain.from_iterable(rows.changed_fields(STATUS_FIELDS, *pair) for pair in pairs))
     return [name for name in STATUS_FIELDS if name in changed]
 
@@ -220,15 +220,50 @@ class PostgresBackendIdentities:
 
     async def remembered(self) -> Mapping[Backend, BackendRecord]:
         async with self._sessions.reading() as connection:
-            found = await connection.fetch(sql.WORLDS)
+            found = await connection.fetch(sql.BACKEND_IDENTITIES)
         return {Backend(row["backend"]): BackendRecord(row["identity"], row["since"]) for row in found}
 
     async def adopt(self, backend: Backend, identity: str, epoch: int) -> str:
         async with self._sessions.writing(epoch) as connection:
-            await connection.execute(sql.ADOPT_WORLD, backend.value, identity)
-            known: str = await connection.fetchval(sql.WORLD, backend.value)
+            await connection.execute(sql.ADOPT_BACKEND, backend.value, identity)
+            known: str = await connection.fetchval(sql.BACKEND_IDENTITY, backend.value)
             return known
 
     async def forget(self, backend: Backend) -> bool:
         async with self._sessions.writing() as connection:
-            return await connection.fetchval(sql.FORGET_WORLD, backend.value) is not None
+            return await connection.fetchval(sql.FORGET_BACKEND, backend.value) is not None
+
+
+class PostgresTemplates:
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    async def get(self, name: str) -> Template | None:
+        async with self._sessions.reading() as connection:
+            found = await connection.fetchrow(account_statements.TEMPLATE, name)
+        return rows.template(found) if found else None
+
+    async def all(self) -> Sequence[Template]:
+        async with self._sessions.reading() as connection:
+            return [rows.template(record) for record in await connection.fetch(account_statements.TEMPLATES)]
+
+    async def put(self, template: Template, actor: Actor) -> Template:
+        values = asdict(template)
+        async with self._sessions.writing(actor.epoch) as connection:
+            stored = await connection.fetchrow(
+                account_statements.PUT_TEMPLATE,
+                values["name"],
+                values["description"],
+                values["image_ref"],
+                rows.dumped(values["env"]),
+                values["cpu"],
+                values["memory_bytes"],
+                values["disk_bytes"],
+                values["pids"],
+                template.disabled_at is not None,
+            )
+            assert stored is not None  # noqa: S101 - INSERT … RETURNING gives its row
+            # Not the environment: people put secrets there.
+            details = {"image_ref": template.image_ref, "disabled": template.disabled_at is not None}
+            await append_audit(connection, actor, "put_template", f"template:{template.name}", details)
+        return rows.template(stored)

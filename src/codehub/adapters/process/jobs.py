@@ -88,7 +88,7 @@ class ProcessJobs:
 
 
 def job_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Not the database's password, nor anything else that the job has no use for."""
+    """The environment of a job: not the database's password, nor anything else that it has no use for."""
     return {name: value for name, value in environ.items() if name.startswith(_PASSED_ON) or name.upper() in _PROXIES}
 
 

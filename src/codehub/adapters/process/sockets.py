@@ -1,16 +1,14 @@
-"""Where a workspace's IDE listens: `s` in a 0700 directory of its own, and how to ask it whether it is awake.
+"""Where a workspace's IDE listens, and which loopback address leads to a workspace's port and to nobody else's.
 
-An open loopback port would be anyone's on this machine. A unix socket's path has at most 107 bytes, so below a long
-root the sockets live in a short private directory made from the root's hash.
-
-The loopback address behind which a port is one process tree's, and nobody else's.
-
-Everything on this machine shares its ports: on 127.0.0.1:8080 a neighbour's program, or a service of the machine, may
-listen as well as ours. So an address counts only if every socket that the kernel could hand a connection to is held by
-the tree. Costs what the tree is large, not what the machine is: no other process is looked at.
+The IDE's socket is `s` in a 0700 directory of its own: an open loopback port would be anyone's on this machine. A unix
+socket's path has at most 107 bytes, so below a long root the sockets live in a short private directory made from the
+root's hash. On 127.0.0.1:8080 a neighbour's program, or a service of the machine, may listen as well as ours, so an
+address counts only if every socket that the kernel could hand a connection to is held by the workspace's process tree.
+The cost grows with that tree, not with the machine: no other process is looked at.
 """
 
 import asyncio
+import errno
 import hashlib
 import os
 import socket
@@ -23,12 +21,11 @@ from ipaddress import ip_address
 from pathlib import Path
 from uuid import UUID
 
+from codehub.adapters.http_probe import Streams
 from codehub.adapters.process import shim
 from codehub.domain.errors import BackendError
 
 _LONGEST = 107  # bytes, of the kernel's 108 with the closing zero
-_ANSWER_SECONDS = 2.0
-_QUESTION = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
 class Sockets:
@@ -48,31 +45,15 @@ class Sockets:
         return self.directory(workspace_id) / "s"
 
 
-async def answers_http(socket: Path) -> bool:
-    """Any HTTP status line counts: a login page, even an error, is an IDE that is up."""
-    try:
-        async with asyncio.timeout(_ANSWER_SECONDS):
-            return await _ask(socket)
-    except (OSError, TimeoutError):
-        return False
-
-
-async def _ask(socket: Path) -> bool:
+async def connect(socket: Path) -> Streams:
     # No link is followed: the workspace may write here, and must not lead us to another's socket.
     found = os.open(socket, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not stat.S_ISSOCK(os.fstat(found).st_mode):
-            return False
-        reader, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{found}")
+            raise OSError(errno.ENOTSOCK, "not a socket", str(socket))
+        return await asyncio.open_unix_connection(f"/proc/self/fd/{found}")
     finally:
         os.close(found)
-    try:
-        writer.write(_QUESTION)
-        return (await reader.read(5)).startswith(b"HTTP/")
-    finally:
-        writer.close()
-        with suppress(OSError):
-            await writer.wait_closed()
 
 
 def _make_private(directory: Path) -> None:
@@ -96,8 +77,8 @@ Listeners = Mapping[str, frozenset[int]]
 
 
 def own_address(root: int, port: int) -> str | None:
-    """`root`: the pid whose descendants are the tree. None if nobody of it listens on loopback or on every address, or
-    if somebody else does too."""
+    """The loopback address behind which the port is one tree's alone. `root`: the pid whose descendants are the tree.
+    None if nobody of it listens on loopback or on every address, or if somebody else does too."""
     listeners = _listeners(port, _OUR_NETWORK)
     choices = list(_choices(listeners, _OUR_NETWORK))
     if not choices:
@@ -107,8 +88,8 @@ def own_address(root: int, port: int) -> str | None:
 
 
 def address_inside(ways_in: Path, port: int) -> str | None:
-    """The same in a network of the workspace's own, where every listener is the workspace's. `ways_in`: where a process
-    of that network hands out sockets of it."""
+    """The loopback address of the port in a network of the workspace's own, where every listener is the workspace's.
+    `ways_in`: where a process of that network hands out sockets of it."""
     try:
         pid = _served_by(ways_in)
     except OSError:
@@ -131,7 +112,7 @@ def _served_by(path: Path) -> int:
 
 
 def _choices(listeners: Listeners, network: str) -> Iterator[tuple[str, frozenset[int]]]:
-    """Where to connect to, the likeliest first, each with all who might accept: an exact address wins over every
+    """Yields where to connect to, the likeliest first, each with all who might accept: an exact address wins over every
     address, and one for IPv6 may take IPv4 too."""
 
     def at(*addresses: str) -> frozenset[int]:
@@ -163,7 +144,7 @@ def _listeners(port: int, network: str) -> Listeners:
 
 
 def _readable(shown: bytes) -> str:
-    """The kernel shows the words of an address as numbers of this machine."""
+    """An address as people write it: the kernel shows its words as numbers in this machine's byte order."""
     words = [int(shown[at : at + 8], 16) for at in range(0, len(shown), 8)]
     address = ip_address(struct.pack(f"={len(words)}I", *words))
     mapped = getattr(address, "ipv4_mapped", None)
@@ -209,7 +190,7 @@ def _tree(root: int) -> Iterator[int]:
 
 
 def _children(pid: int) -> Iterator[int]:
-    """Each belongs to the thread that made it."""
+    """Yields the children of all threads of a process: each belongs to the thread that made it."""
     with suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - as above
             with suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb") as file:  # noqa: PTH123

@@ -1,18 +1,10 @@
 """Volumes as directories: `NAME/home` is the home, `NAME/labels.json` beside it says whose it is, `NAME/etc` holds what
 a sandbox shows in its `/etc`.
 
-One rename makes a volume and one rename removes it, so that it is there with its labels or not there at all, whenever
-we are killed.
-
-Where volumes go that are deleted: out of everybody's sight by one rename, off the disk whenever that is done.
-
-A home may have a million files, so they are removed in a thread of their own, one home at a time: nobody waits for it,
-and no look at the others. The thread is there while there is something to do. What a crash leaves is emptied by the
-next leader.
-
-Which directory this is: a random name in a file that is made with the tree and never again.
-
-A disk that is not mounted leaves an empty directory in its place; what is made there anew is another world.
+One rename makes a volume and one rename puts it into the trash, so it is there with its labels or not there at all,
+whenever we are killed. A home may have a million files, so the trash is emptied in a thread, one home at a time; what a
+crash leaves is emptied by the next leader. A random name in a file tells which directory this is: a disk that is not
+mounted leaves an empty directory in its place, and what is made there anew has another name.
 """
 
 import json
@@ -47,11 +39,11 @@ class Trash:
         self._thread: threading.Thread | None = None
 
     def fresh(self, name: str) -> Path:
-        """A place on the same disk, for what is made in peace and then put where it belongs."""
+        """A path on the same disk, where something is made before it is renamed to its place."""
         return self._directory / f"{name}.{uuid4().hex}"
 
     def throw(self, path: Path) -> None:
-        """When this returns it is gone; its room on the disk is free later."""
+        """Puts a directory into the trash. When this returns it is gone; its room on the disk is free later."""
         path.rename(self._directory / f"{path.name}.{uuid4().hex}{_GONE}")
 
     def remove(self, name: str) -> None:
@@ -128,7 +120,7 @@ class Volumes:
         return self._directory / _plain(name) / _HOME
 
     def beside(self, name: str, what: str) -> Path:
-        """A place that goes with the volume and is no part of the home."""
+        """A path that goes with the volume and is no part of the home."""
         return self._directory / _plain(name) / what
 
     def owner(self, name: str) -> UUID | None:
@@ -161,7 +153,7 @@ class Volumes:
         sync_file(self._directory / name / _LABELS, up_to=self._directory)
 
     def withdraw(self, name: str) -> None:
-        """The volume is gone when this returns; what it held is in the trash."""
+        """Removes the volume; what it held is in the trash when this returns."""
         place = self._directory / _plain(name)
         for mount in mounts_below(place):
             point = place / os.fsdecode(mount)
@@ -231,7 +223,7 @@ class DirectoryIdentity:
             raise Unreachable(message) from error
 
     def _make(self) -> None:
-        """Whoever is first, of several processes that begin at once: it is there whole or not at all."""
+        """Makes the file, whoever is first of several processes that begin at once: it is there whole or not at all."""
         fresh = self._path.with_name(f"{_FILE}.{uuid4().hex}")
         try:
             fresh.write_text(uuid4().hex + "\n")

@@ -13,7 +13,7 @@ from tests.contracts.databases import Database, new_term
 @pytest.fixture
 def worlds(database: Database) -> BackendIdentities:
     assert isinstance(database, MemoryDatabase | PostgresDatabase)
-    return database.worlds()
+    return database.backend_identities()
 
 
 async def identities(worlds: BackendIdentities) -> dict[Backend, str]:

@@ -11,7 +11,7 @@ import pytest
 from codehub.domain.naming import INSTALL_LABEL, job_name
 from codehub.domain.workspace import Desired, Operation, Phase
 from tests.contracts.patience import eventually
-from tests.docker_engine import DockerHouse
+from tests.docker_engine import DockerTestbed
 from tests.system.docker_site import DockerDeployment, docker_deployed
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
@@ -22,7 +22,9 @@ SWEPT_SECONDS = 150
 
 
 @pytest.fixture
-async def site(docker_house: DockerHouse, witnessed_database: str, fresh_redis: str) -> AsyncIterator[DockerDeployment]:
+async def site(
+    docker_testbed: DockerTestbed, witnessed_database: str, fresh_redis: str
+) -> AsyncIterator[DockerDeployment]:
     async with docker_deployed(witnessed_database, fresh_redis) as site:
         yield site
 
@@ -101,7 +103,7 @@ async def test_a_job_that_was_made_and_not_started_is_swept_when_nobody_wants_it
 
 
 async def test_a_monitor_that_was_made_and_not_started_is_replaced(site: DockerDeployment) -> None:
-    name = site.runtime.walls.monitor_name
+    name = site.runtime.isolation.monitor_name
     async with killed_at(site, name) as relay:
         await asyncio.wait_for(relay.struck.wait(), 60)
     assert containers(site, name, "created") == ["created"]

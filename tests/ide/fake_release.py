@@ -42,14 +42,14 @@ DROPPED = {
 
 
 @dataclass(frozen=True)
-class Workshop:
+class FakeRelease:
     root: Path
     cache: Path
     tools: Toolchain
     package: Package
 
     @classmethod
-    def build(cls, directory: Path) -> "Workshop":
+    def build(cls, directory: Path) -> "FakeRelease":
         root = directory / "tools"
         node = root / "bin" / "node"
         node.parent.mkdir(parents=True)

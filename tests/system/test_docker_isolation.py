@@ -20,7 +20,7 @@ from codehub.adapters.docker.payloads import PORT
 from codehub.domain.naming import container_name, volume_name
 from codehub.ports.runtime import ContainerSpec, Resources
 from tests.contracts.patience import eventually
-from tests.docker_engine import WORKSPACE_IMAGE, DockerHouse, engine_here, sweep
+from tests.docker_engine import WORKSPACE_IMAGE, DockerTestbed, engine_here, sweep
 from tests.proxy.doors import Door
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
@@ -32,9 +32,9 @@ CONNECT = 'timeout 3 bash -c "</dev/tcp/$0/$1"'
 class Neighbourhood:
     """Two workspaces beside each other, with the image that people get."""
 
-    def __init__(self, runtime: DockerRuntime, walls: NetworkIsolation) -> None:
+    def __init__(self, runtime: DockerRuntime, isolation: NetworkIsolation) -> None:
         self.runtime = runtime
-        self.walls = walls
+        self.isolation = isolation
         self.mine, self.theirs = uuid4(), uuid4()
 
     async def settle(self) -> None:
@@ -66,10 +66,10 @@ class Neighbourhood:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def here(docker_house: DockerHouse) -> AsyncIterator[Neighbourhood]:
-    engine, site = engine_here(), docker_house.site(WORKSPACE_IMAGE)
-    runtime = docker_house.runtime(engine, site)
-    place = Neighbourhood(runtime, NetworkIsolation(engine, docker_house.here))
+async def here(docker_testbed: DockerTestbed) -> AsyncIterator[Neighbourhood]:
+    engine, site = engine_here(), docker_testbed.site(WORKSPACE_IMAGE)
+    runtime = docker_testbed.runtime(engine, site)
+    place = Neighbourhood(runtime, NetworkIsolation(engine, docker_testbed.here))
     try:
         await place.settle()
         yield place
@@ -113,7 +113,7 @@ def machines_own_addresses() -> list[str]:
 
 
 async def test_the_machine_and_the_platforms_ports_are_out_of_reach(here: Neighbourhood) -> None:
-    gateway = await here.walls.gateway()
+    gateway = await here.isolation.gateway()
     with listening("0.0.0.0") as port:
         addresses = [gateway, *machines_own_addresses()]
         for address in addresses:
@@ -201,8 +201,10 @@ async def test_its_share_is_all_it_gets_and_the_others_live(here: Neighbourhood)
     assert await here.all_live()
 
 
-async def test_the_rules_for_what_is_beyond_this_machine_stand(here: Neighbourhood, docker_house: DockerHouse) -> None:
+async def test_the_rules_for_what_is_beyond_this_machine_stand(
+    here: Neighbourhood, docker_testbed: DockerTestbed
+) -> None:
     """Metadata services and private networks elsewhere: the rules are read, no packet is sent."""
-    assert await here.walls.missing() == ""
+    assert await here.isolation.missing() == ""
     assert "169.254.0.0/16" in NEVER
     assert {"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"} <= set(PRIVATE)

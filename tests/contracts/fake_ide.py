@@ -1,4 +1,4 @@
-"""Stands for the IDE: a few lines of HTTP. `python toy_ide.py SOCKET|PORT [--deaf | --stubborn | --spawn]`.
+"""Stands for the IDE: a few lines of HTTP. `python fake_ide.py SOCKET|PORT [--deaf | --stubborn | --spawn]`.
 
 Asked for `/listen/HOST/PORT/WORD`, it leaves a program behind that listens there and says WORD to whoever connects; the
 answer is the port. `shared`, `only6` as a further word set the socket's option of that kind. Whoever is asked for

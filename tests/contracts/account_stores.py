@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import asyncpg
 
-from codehub.adapters.memory import MemoryDirectory
+from codehub.adapters.memory import MemoryAccountDatabase
 from codehub.adapters.postgres import PostgresDatabase
 from codehub.domain.identity import Role, User
 from codehub.ports.accounts import (
@@ -21,7 +21,6 @@ from codehub.ports.accounts import (
     Visits,
 )
 from codehub.ports.stores import Actor
-from tests.real_services import plain_dsn
 
 ROOT = Actor("root", address="192.0.2.1")
 
@@ -36,7 +35,7 @@ _TIMES = {
 }
 
 
-class Directory(Protocol):
+class AccountStores(Protocol):
     def accounts(self) -> Accounts: ...
 
     def sign_in_tries(self) -> SignInTries: ...
@@ -57,20 +56,20 @@ class Directory(Protocol):
 class Later:
     """Lets time pass: a clock in memory is turned; in PostgreSQL, whose clock is the machine's, the rows grow older."""
 
-    def __init__(self, directory: MemoryDirectory | PostgresDatabase, url: str = "") -> None:
-        self._directory = directory
+    def __init__(self, stores: MemoryAccountDatabase | PostgresDatabase, url: str = "") -> None:
+        self._stores = stores
         self._url = url
 
     async def __call__(self, seconds: float) -> None:
-        if isinstance(self._directory, MemoryDirectory):
-            world, before = self._directory.world, self._directory.world.now
+        if isinstance(self._stores, MemoryAccountDatabase):
+            state, before = self._stores.state, self._stores.state.now
 
             def turned() -> datetime:
                 return before() + timedelta(seconds=seconds)
 
-            world.now = turned
+            state.now = turned
             return
-        connection = await asyncpg.connect(plain_dsn(self._url))
+        connection = await asyncpg.connect(self._url)
         try:
             for table, columns in _TIMES.items():
                 moved = ", ".join(f"{name} = {name} - make_interval(secs => $1)" for name in columns)
@@ -80,6 +79,6 @@ class Later:
 
 
 async def person(
-    directory: Directory, username: str = "ann", role: Role = Role.USER, password_hash: str | None = "stored"
+    stores: AccountStores, username: str = "ann", role: Role = Role.USER, password_hash: str | None = "stored"
 ) -> User:
-    return await directory.accounts().create_user(NewUser(uuid4(), username, role, password_hash), ROOT)
+    return await stores.accounts().create_user(NewUser(uuid4(), username, role, password_hash), ROOT)
