@@ -30,7 +30,8 @@ FIELDS = {
         "url",
         "phase",
     ),
-    *("desired_state", "operation", "op_id", "op_started_at", "progress", "conditions", "archive_key", "error"),
+    *("desired_state", "operation", "is_at_rest", "op_id", "op_started_at", "progress", "conditions"),
+    *("archive_key", "error"),
     *("last_access_at", "phase_changed_at", "standby_ttl_seconds", "archive_ttl_seconds", "created_at", "updated_at"),
     *("deleted_at", "purged_at", "undo_until", "git_url"),
 }
@@ -209,6 +210,18 @@ async def test_a_rename_keeps_the_address(ann: Person) -> None:
     back = await ann.http.patch(path, json={"standby_ttl_seconds": None})
     assert back.json()["standby_ttl_seconds"] is None
     assert back.json()["name"] == "other"
+
+
+async def test_clients_are_told_whether_a_workspace_is_at_rest(site: MemorySite, ann: Person) -> None:
+    made = await ann.create(desired_state="STANDBY")
+    path = f"/api/v1/workspaces/{made['id']}"
+    assert not made["is_at_rest"]
+    site.controller_writes(made["id"], phase=Phase.STANDBY)
+    assert (await ann.http.get(path)).json()["is_at_rest"]
+    site.controller_writes(made["id"], restore_requested_at=datetime.now(UTC))
+    assert not (await ann.http.get(path)).json()["is_at_rest"]
+    site.controller_writes(made["id"], restore_handled_at=datetime.now(UTC))
+    assert (await ann.http.get(path)).json()["is_at_rest"]
 
 
 async def test_a_wish_is_accepted_and_a_settled_one_is_done(site: MemorySite, ann: Person) -> None:

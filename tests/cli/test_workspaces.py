@@ -215,24 +215,24 @@ def test_waiting_outlasts_a_short_silence(ann: Terminal, hub: Hub, monkeypatch: 
             found: dict[str, object] = json.loads(ann.done("ws", "show", "demo", "--json"))
             return found
 
-    assert wait.wait_until_settled(Unsteady(), asked, 5)["phase"] == "STANDBY"  # type: ignore[arg-type]
+    assert wait.wait_until_at_rest(Unsteady(), asked, 5)["phase"] == "STANDBY"  # type: ignore[arg-type]
     monkeypatch.setattr(wait, "SILENCE_SECONDS", 0.0)
     tries = -1000
     with pytest.raises(ClientFailed, match="away"):
-        wait.wait_until_settled(Unsteady(), asked, 5)  # type: ignore[arg-type]
+        wait.wait_until_at_rest(Unsteady(), asked, 5)  # type: ignore[arg-type]
 
 
 def test_deleted_is_what_is_gone_not_what_is_marked(ann: Terminal, hub: Hub) -> None:
     ann.done("ws", "create", "demo", "--state", "STANDBY")
     asked: dict[str, object] = ann("ws", "show", "demo", "--json").json()
     marked = asked | {"desired_state": "DELETED", "deleted_at": "2026-01-01T00:00:00Z", "operation": "DELETING"}
-    answers = [marked, marked | {"phase": "DELETED", "operation": "NONE"}]
+    answers = [marked, marked | {"phase": "DELETED", "operation": "NONE", "is_at_rest": True}]
 
     class Deleting:
         def get(self, path: str) -> dict[str, object]:
             return answers.pop(0)
 
-    assert wait.wait_until_settled(Deleting(), asked, 5)["phase"] == "DELETED"  # type: ignore[arg-type]
+    assert wait.wait_until_at_rest(Deleting(), asked, 5)["phase"] == "DELETED"  # type: ignore[arg-type]
 
 
 def test_a_restore_is_not_over_before_it_began(ann: Terminal, hub: Hub) -> None:
@@ -240,6 +240,22 @@ def test_a_restore_is_not_over_before_it_began(ann: Terminal, hub: Hub) -> None:
     hub.controller_writes("demo", phase=Phase.STANDBY)
     hub.keep("demo", {})
     said = ann("ws", "restore", "demo", "--wait", "--timeout", "0.2")
+    assert (said.code, said.out) == (TIMED_OUT, "")
+
+
+def test_a_wish_that_is_met_waits_for_a_restore_that_is_pending(ann: Terminal, hub: Hub) -> None:
+    ann.done("ws", "create", "demo", "--state", "STANDBY")
+    hub.controller_writes("demo", phase=Phase.STANDBY)
+    hub.keep("demo", {})
+    ann.done("ws", "restore", "demo")
+    said = ann("ws", "stop", "demo", "--wait", "--timeout", "0.2")
+    assert (said.code, said.out) == (TIMED_OUT, "")
+
+
+def test_an_error_does_not_end_the_waiting_for_a_delete(ann: Terminal, hub: Hub) -> None:
+    ann.done("ws", "create", "demo")
+    hub.controller_writes("demo", phase=Phase.ERROR)
+    said = ann("ws", "delete", "demo", "--yes", "--wait", "--timeout", "0.2")
     assert (said.code, said.out) == (TIMED_OUT, "")
 
 

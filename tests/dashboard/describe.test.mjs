@@ -17,7 +17,7 @@ const t = (key, values = {}) => {
 };
 const NOW = Date.parse("2026-03-01T14:10:00Z");
 const told = (ws, more = {}) => describe(ws, { t, language: "en", now: NOW, ...more });
-const workspace = (fields) => ({ id: "1", phase: "RUNNING", desired_state: "RUNNING", operation: "NONE", progress: null, error: null, ...fields });
+const workspace = (fields) => ({ id: "1", phase: "RUNNING", desired_state: "RUNNING", operation: "NONE", is_at_rest: true, progress: null, error: null, ...fields });
 const life = (fields) => ({ blocked_by: [], stops_at: null, becomes: null, stop_reason: null, last_activity_at: null, ...fields });
 
 test("when it stops, and since when nobody used it", () => {
@@ -67,9 +67,11 @@ test("every state of the table has words", () => {
   for (const phase of Object.keys(PHASES)) {
     for (const wish of ["DELETED", "PENDING", "ARCHIVED", "STANDBY", "RUNNING"]) {
       for (const operation of ["NONE", ...Object.keys(OPERATIONS)]) {
-        const ws = workspace({ phase, desired_state: wish, operation });
-        assert.ok(told(ws).label, `${phase} ${wish} ${operation}`);
-        assert.ok(tone(ws));
+        for (const is_at_rest of [true, false]) {
+          const ws = workspace({ phase, desired_state: wish, operation, is_at_rest });
+          assert.ok(told(ws).label, `${phase} ${wish} ${operation}`);
+          assert.ok(tone(ws));
+        }
       }
     }
   }
@@ -93,7 +95,14 @@ test("what is wished already is not offered, and what is under way can be taken 
   assert.ok(!allows("archive", workspace({ phase: "PENDING", desired_state: "PENDING" })));
   assert.ok(allows("delete", workspace({ phase: "ERROR" })));
   assert.ok(!allows("stop", workspace({ phase: "DELETED", desired_state: "DELETED" })));
-  assert.ok(isSettled(workspace()));
+});
+
+test("a restore that has yet to begin is told, though the phase is as wished", () => {
+  const pending = workspace({ phase: "STANDBY", desired_state: "STANDBY", is_at_rest: false });
+  assert.ok(isSettled(workspace()) && !isSettled(pending));
+  assert.deepEqual(told(pending), { label: "Asleep", detail: WORDS["doing.soon"], fraction: null });
+  assert.equal(tone(pending), "busy");
+  assert.ok(!isSettled(workspace({ phase: "ERROR" })));
 });
 
 test("the pace is told once there is one, and begins anew with another operation", () => {

@@ -10,7 +10,6 @@ from codehub.domain.addresses import workspace_url
 from codehub.domain.errors import ErrorInfo
 from codehub.domain.gc_rules import undo_until
 from codehub.domain.identity import User
-from codehub.domain.workspace import Operation, Workspace
 from codehub.ports.views import Owned
 
 
@@ -31,6 +30,7 @@ def workspace_json(owned: Owned, url_pattern: str, undo: timedelta) -> dict[str,
         "phase": ws.phase.value,
         "desired_state": ws.desired_state.value,
         "operation": ws.operation.value,
+        "is_at_rest": ws.is_at_rest,
         "op_id": _text(ws.op_id),
         "op_started_at": moment(ws.op_started_at),
         "progress": ws.op_progress.to_json() if ws.op_progress else None,
@@ -47,11 +47,6 @@ def workspace_json(owned: Owned, url_pattern: str, undo: timedelta) -> dict[str,
         "purged_at": moment(ws.purged_at),
         "undo_until": moment(undo_until(ws, undo)),
     }
-
-
-def settled(ws: Workspace) -> bool:
-    """Nothing is left to do for the wish."""
-    return ws.operation is Operation.NONE and ws.phase.value == ws.desired_state.value and not ws.wish_pending
 
 
 def user_json(user: User) -> dict[str, Any]:

@@ -233,6 +233,7 @@ class Workspace(Outgoing):
     phase: Phase
     desired_state: Desired
     operation: Operation
+    is_at_rest: bool = Field(description="Nothing is left to do: it is as desired, or in ERROR until it is recovered.")
     op_id: UUID | None
     op_started_at: datetime | None
     progress: ProgressShown | None

@@ -25,7 +25,7 @@ from codehub.api.dependencies import (
     also,
     problems,
 )
-from codehub.api.rendering import answer, settled, workspace_json
+from codehub.api.rendering import answer, workspace_json
 from codehub.api.schemas import LedgerEntry, LimitsShown, Page, SlotHolder, TemplateList, TemplateShown, WorkspaceChange
 from codehub.domain.audit import AuditAction
 from codehub.domain.errors import Invalid
@@ -144,7 +144,7 @@ async def change_workspace(parts: Parts, caller: Signed, workspace_id: Workspace
     if body.template is not None:
         owned = replace(owned, template_image=(await parts.creation.template(body.template)).image_ref)
     row = await parts.wishes.edit(workspace_id, edit, actor_of(caller))
-    accepted = body.desired_state is not None and not settled(row)
+    accepted = body.desired_state is not None and (not row.is_at_rest or row.phase is Phase.ERROR)
     return answer(shown(parts, replace(owned, workspace=row)), 202 if accepted else 200)
 
 

@@ -187,7 +187,7 @@ def restore(
     with Client(contexts.in_use()) as client:
         ws = find(client, workspace)
         ws = client.post(f"/workspaces/{ws['id']}/restore", {"archive": _point(client, ws, archive, _newest)})
-        finish(client, ws, "Restoring", wait=wait, timeout=timeout, as_json=as_json, one_off=True)
+        finish(client, ws, "Restoring", wait=wait, timeout=timeout, as_json=as_json)
 
 
 def _point(client: Client, ws: Json, archive: str | None, default: Callable[[Sequence[Json]], Json]) -> str:

@@ -92,9 +92,6 @@ async def _stopped(services: "Services", wished: set[UUID]) -> list[str]:
 
 
 async def _under_way(services: "Services", wished: set[UUID]) -> bool:
-    from codehub.domain.workspace import Operation, Phase
-
     seen = {key for key, found in (await services.runtime.containers()).items() if found.running}
     rows = [owned.workspace for owned in (await services.database.views().some(seen | wished)).values()]
-    settled = (Phase.STANDBY, Phase.ARCHIVED, Phase.PENDING, Phase.DELETED, Phase.ERROR)
-    return any(row.phase not in settled or row.operation is not Operation.NONE for row in rows)
+    return any(not row.is_at_rest for row in rows)

@@ -17,36 +17,32 @@ SILENCE_SECONDS = 30.0
 """An API that restarts is back before that."""
 
 
-def finish(
-    client: Client, asked: Json, doing: str, *, wait: bool, timeout: float, as_json: bool, one_off: bool = False
-) -> None:
+def finish(client: Client, asked: Json, doing: str, *, wait: bool, timeout: float, as_json: bool) -> None:
     """The end of every verb that wishes something: say so, or stay until it is so."""
-    ws = wait_until_settled(client, asked, timeout, one_off=one_off) if wait else asked
+    ws = wait_until_at_rest(client, asked, timeout) if wait else asked
     if as_json:
         present.as_json(ws)
     elif wait:
         present.say(f"{ws['name']} is {ws['phase']}." + (f" {ws['url']}" if ws["phase"] == "RUNNING" else ""))
-    elif ws["phase"] == "ERROR" and not one_off:
+    elif ws["phase"] == "ERROR" and ws["is_at_rest"]:
         raise ClientFailed(f"{ws['name']} is in ERROR; the wish is kept. See `codehub ws show {_quoted(ws)}`.")
     else:
         present.say(f"{doing} {ws['name']} ({ws['id'][:8]}). Follow it with `codehub ws show {_quoted(ws)}`.")
 
 
-def wait_until_settled(client: Client, asked: Json, timeout: float, *, one_off: bool = False) -> Json:
-    """The workspace at rest where it is wished; deleted, if that was the wish. Raises if it lands in ERROR or time is
-    over. `asked`: the answer to the wish. `one_off`: a recovery or a restore, which shows in no field until the
-    controller has taken it up, so what is there before its first write says nothing."""
+def wait_until_at_rest(client: Client, asked: Json, timeout: float) -> Json:
+    """The workspace when nothing is left to do for it. Raises if it ends in ERROR or the time is over. `asked` is the
+    answer to the request that is waited for."""
     with _Display() as shown:
         shown.update(asked)
         deadline = time.monotonic() + timeout
         while True:
             ws = _look(client, asked["id"])
             shown.update(ws)
-            if not one_off or ws["updated_at"] != asked["updated_at"]:
-                if _settled(ws):
-                    return ws
-                if ws["phase"] == "ERROR" and ws["operation"] == "NONE":
+            if ws["is_at_rest"]:
+                if ws["phase"] == "ERROR":
                     raise ClientFailed(_why(ws))
+                return ws
             if time.monotonic() > deadline:
                 raise ClientFailed(_late(ws, timeout), TIMED_OUT)
             time.sleep(LOOK_SECONDS)
@@ -61,11 +57,6 @@ def _look(client: Client, workspace_id: str) -> Json:
             if failed.code != UNREACHABLE or time.monotonic() > deadline:
                 raise
             time.sleep(LOOK_SECONDS)
-
-
-def _settled(ws: Json) -> bool:
-    is_deleted, wished = ws["deleted_at"] is not None, ws["desired_state"] == "DELETED"
-    return bool(is_deleted == wished and ws["phase"] == ws["desired_state"] and ws["operation"] == "NONE")
 
 
 def _why(ws: Json) -> str:

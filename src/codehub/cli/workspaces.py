@@ -23,7 +23,7 @@ from codehub.cli.lookup import (
     find,
     find_deleted,
 )
-from codehub.cli.wait import finish, wait_until_settled
+from codehub.cli.wait import finish, wait_until_at_rest
 from codehub.cli.workspace_settings import Ttl, ttl_of
 from codehub.domain.workspace import RecoverAction
 
@@ -278,7 +278,7 @@ def undelete(
     """
     with Client(contexts.in_use()) as client:
         ws = client.post(f"/workspaces/{find_deleted(client, workspace)}/undelete")
-        finish(client, ws, "Bringing back", wait=wait, timeout=timeout, as_json=as_json, one_off=True)
+        finish(client, ws, "Bringing back", wait=wait, timeout=timeout, as_json=as_json)
 
 
 @app.command("recover")
@@ -300,7 +300,7 @@ def recover(
         found = find(client, workspace)
         body = {"action": action.value} | ({} if archive is None else {"archive": archive})
         ws = client.post(f"/workspaces/{found['id']}/recover", body)
-        finish(client, ws, "Recovering", wait=wait, timeout=timeout, as_json=as_json, one_off=True)
+        finish(client, ws, "Recovering", wait=wait, timeout=timeout, as_json=as_json)
 
 
 @app.command("open")
@@ -318,7 +318,7 @@ def open_workspace(
         ws = find(client, workspace)
         if ws["phase"] != "RUNNING" or ws["desired_state"] != "RUNNING":
             ws = client.patch(f"/workspaces/{ws['id']}", {"desired_state": "RUNNING"})
-            ws = wait_until_settled(client, ws, timeout)
+            ws = wait_until_at_rest(client, ws, timeout)
         url = client.post(f"/workspaces/{ws['id']}/ticket", {} if port is None else {"port": port})["url"]
     print(url)
     if not only_print and not webbrowser.open(url):

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from codehub.domain.errors import CodeHubError
 from codehub.domain.naming import container_name
-from codehub.domain.workspace import Desired, Operation, Phase, Workspace
+from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.archives import Archives
 from codehub.ports.runtime import Runtime
 from codehub.ports.signals import Ids
@@ -198,7 +198,7 @@ class Probe:
         ws = await self._row(key)
         try:
             async with asyncio.timeout(self.patience_seconds):
-                while ws.phase is not phase or ws.operation is not Operation.NONE:
+                while ws.phase is not phase or not ws.is_at_rest:
                     if ws.phase is Phase.ERROR:
                         why = ws.error_info.message if ws.error_info else "no reason given"
                         raise StepFailed(f"it went to ERROR: {ws.error_reason}: {why}", "docs/reference/errors.md")

@@ -25,7 +25,7 @@ from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.history import Minute
 from codehub.domain.ledger import LedgerEntry, entries
 from codehub.domain.plan import wants_volume_gone
-from codehub.domain.workspace import SPEC_FIELDS, STATUS_FIELDS, Desired, Operation, Phase, Workspace
+from codehub.domain.workspace import SPEC_FIELDS, STATUS_FIELDS, Phase, Workspace
 from codehub.ports.signals import Change, Channel, Clock
 from codehub.ports.stores import Actor, BackendRecord, SpecDecision
 
@@ -123,16 +123,6 @@ def _differ(before: Workspace, after: Workspace, names: Collection[str]) -> bool
 def _only(names: Collection[str], row: Workspace, wanted: Workspace) -> Workspace:
     """`row` with `wanted`'s values for the named fields alone: the single-writer rule (contract 3)."""
     return replace(row, **{name: getattr(wanted, name) for name in names})
-
-
-def at_rest(ws: Workspace) -> bool:
-    if ws.deleted_at is not None:
-        return ws.operation is Operation.NONE and ws.phase is Phase.DELETED and not ws.undelete_pending
-    if ws.operation is not Operation.NONE or ws.wish_pending:
-        return False
-    return ws.phase.value == ws.desired_state.value or (
-        ws.phase is Phase.ERROR and ws.desired_state is not Desired.DELETED
-    )
 
 
 class MemoryDatabase:
@@ -288,7 +278,7 @@ class MemorySpecs(_Fenced):
 
     async def idle_candidates(self) -> tuple[Sequence[Workspace], datetime]:
         def settled(ws: Workspace) -> bool:
-            return ws.phase in (Phase.RUNNING, Phase.STANDBY) and at_rest(ws) and ws.deleted_at is None
+            return ws.phase in (Phase.RUNNING, Phase.STANDBY) and ws.is_at_rest and ws.deleted_at is None
 
         return await self._wire.call(
             "db.idle_candidates",
@@ -308,14 +298,14 @@ class MemoryStatuses(_Fenced):
         return await self._wire.call(
             "db.versions",
             lambda: {
-                key: ws.version for key, ws in self._world.rows.items() if ws.deleted_at is None or not at_rest(ws)
+                key: ws.version for key, ws in self._world.rows.items() if ws.deleted_at is None or not ws.is_at_rest
             },
         )
 
     async def active(self) -> Collection[UUID]:
         return await self._wire.call(
             "db.active",
-            lambda: [key for key, ws in self._world.rows.items() if not at_rest(ws)],
+            lambda: [key for key, ws in self._world.rows.items() if not ws.is_at_rest],
         )
 
     async def load(self, ids: Collection[UUID]) -> tuple[Sequence[Workspace], datetime]:

@@ -82,7 +82,8 @@ function waiting(ws, how) {
   const [step] = way(ws.phase, ws.desired_state);
   const operation = step ? t(`operation.${step.operation}`) : t(`phase.${ws.desired_state}`);
   const detail = ws.error ? retry(ws, how) : t("doing.soon");
-  return { label: t("doing.now", { operation }), detail, fraction: null };
+  const label = ws.phase === ws.desired_state ? t(`phase.${ws.phase}`) : t("doing.now", { operation });
+  return { label, detail, fraction: null };
 }
 
 function settled(ws, { t, language, now, lifecycle }) {

@@ -16,7 +16,7 @@ export function way(phase, wish) {
 
 export const isBusy = (ws) => ws.operation !== "NONE";
 
-export const isSettled = (ws) => !isBusy(ws) && ws.phase === ws.desired_state;
+export const isSettled = (ws) => ws.is_at_rest && ws.phase !== "ERROR";
 
 /** Whether the table gives this action a meaning now, and it is not wished for already. */
 export function allows(name, ws) {
