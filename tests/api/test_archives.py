@@ -4,24 +4,27 @@ import asyncio
 import io
 import os
 import tarfile
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 import pytest
 import zstandard
 
 from codehub.adapters.memory.archives import StoredArchive, StoredEntry
+from codehub.adapters.memory.fault_injection import Network
 from codehub.api.downloads import Downloads, Listings, disposition
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import Role
 from codehub.domain.judge import ArchiveState
 from codehub.ports.archives import EntryKind
-from tests.api.site import MemorySite, Person
+from tests.api.site import MemorySite, Person, Worlds, memory_site
 from tests.rows import OP_ID, broken
 
+T = TypeVar("T")
 HOME = {
     b"read me.txt": b"hello",
     b"project/a.py": b"print()",
@@ -236,3 +239,30 @@ async def test_nobody_goes_back_to_a_restore_point_that_is_not_there(site: Memor
     answer = await ann.http.post(f"/api/v1/workspaces/{made['id']}/recover", json={"action": "use_archive"})
     assert (answer.status_code, answer.json()["code"]) == (409, "no_restore_point")
     assert not site.rows[UUID(made["id"])].recover_pending
+
+
+class CountingNetwork(Network):
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+
+    async def call(self, name: str, effect: Callable[[], T], about: UUID | None = None) -> T:
+        self.calls[name] += 1
+        return await super().call(name, effect, about)
+
+
+@pytest.mark.parametrize("what", ["", f"/{OP_ID}/tree", f"/{OP_ID}/content?path=who", f"/{OP_ID}/original"])
+async def test_a_request_reads_the_workspace_and_its_restore_points_once(what: str) -> None:
+    network = CountingNetwork()
+    async with memory_site(Worlds.fresh(network)) as site:
+        ann = await site.person("ann")
+        workspace_id, now = UUID((await ann.create(desired_state="PENDING"))["id"]), datetime.now(UTC)
+        key = f"{workspace_id}/{OP_ID}/home.tar.zst"
+        point = RestorePoint(workspace_id, OP_ID, key, 1, 1, "0" * 64, now, now)
+        site.worlds.database.world.points[workspace_id] = [point]
+        home = {b"who": StoredEntry(EntryKind.FILE, b"ann")}
+        site.worlds.archives.world.objects[key] = StoredArchive((), now, committed=True, home=home)
+        for _ in range(2):  # the first download makes the process listen for revoked access, which asks once more
+            network.calls.clear()
+            assert (await ann.http.get(f"/api/v1/workspaces/{workspace_id}/archives{what}")).status_code == 200
+    reads = {name: count for name, count in network.calls.items() if name.startswith("views.")}
+    assert reads == {"views.some": 1, "views.restore_points": 1}

@@ -20,12 +20,12 @@ from codehub.api.dependencies import SIGNED, ApiParts, Cursor, Parts, Signed, Wo
 from codehub.api.downloads import Download, Listings, Reader
 from codehub.api.rendering import answer, moment
 from codehub.api.schemas import ArchiveList, ArchiveShown, Tree
-from codehub.api.workspaces import visible
 from codehub.domain.audit import AuditAction
 from codehub.domain.errors import Invalid
-from codehub.domain.identity import Caller, Scope
+from codehub.domain.identity import Caller
 from codehub.ports.archives import Content, to_bytes
-from codehub.usecases.restore_points import BrowseRestorePoints
+from codehub.usecases.authorization import authorized_workspace
+from codehub.usecases.restore_points import list_restore_points, restore_point, workspace_with_restore_points
 
 router = APIRouter(tags=["archives"])
 
@@ -44,9 +44,9 @@ EntriesAtMost = Annotated[int, Query(ge=1, le=1_000, description="How many at mo
 )
 async def list_archives(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> ArchiveList:
     """Newest first. Each was read back and compared before the home it holds was given up."""
-    owned = await visible(parts, caller, workspace_id, Scope.READ, deleted=True)
-    points = await BrowseRestorePoints(parts.views, parts.contents).list(workspace_id, caller)
-    await parts.looks.noted(caller, owned, AuditAction.LIST_ARCHIVES)
+    owned = await workspace_with_restore_points(parts.views, caller, workspace_id)
+    points = await list_restore_points(parts.views, owned)
+    await parts.looks.viewed(caller, owned, AuditAction.LIST_ARCHIVES)
     return ArchiveList(items=[ArchiveShown.model_validate(point) for point in points])
 
 
@@ -67,16 +67,16 @@ async def list_folder(
     cursor: Cursor = None,
 ) -> Response:
     """What is directly inside: folders first, then by name."""
-    owned = await visible(parts, caller, workspace_id, Scope.READ, deleted=True)
+    owned = await workspace_with_restore_points(parts.views, caller, workspace_id)
     inside = _path(request, path)
     place = _place(op_id, inside)
     start = pagination.number_read(place, cursor) or 0
-    browse = BrowseRestorePoints(parts.views, parts.contents)
     listings: Listings = request.app.state.listings
     with listings.one_more(caller.user.id):
-        listing = await browse.tree(workspace_id, op_id, inside, caller, start, limit)
+        point = await restore_point(parts.views, owned, op_id)
+        listing = await parts.contents.tree(point.key, inside, start, limit, owner=owned.workspace.owner_id)
     if not start:
-        await parts.looks.noted(caller, owned, AuditAction.LIST_ARCHIVE, _what(op_id, inside))
+        await parts.looks.viewed(caller, owned, AuditAction.LIST_ARCHIVE, _what(op_id, inside))
     entries = [
         {
             "name": _readable(entry.name),
@@ -113,9 +113,10 @@ async def download(
     request: Request, parts: Parts, caller: Signed, workspace_id: WorkspaceId, op_id: UUID, path: PathInside = ""
 ) -> Response:
     """Never shown by a browser, always saved. No byte that is not the archive's is ever given."""
-    owned = await visible(parts, caller, workspace_id, Scope.READ, deleted=True)
-    inside, browse = _path(request, path), BrowseRestorePoints(parts.views, parts.contents)
-    opened = browse.content(workspace_id, op_id, inside, caller)
+    owned = await workspace_with_restore_points(parts.views, caller, workspace_id)
+    inside = _path(request, path)
+    point = await restore_point(parts.views, owned, op_id)
+    opened = parts.contents.content(point.key, inside, owner=owned.workspace.owner_id)
     told = partial(parts.looks.downloaded, caller, owned, AuditAction.DOWNLOAD_FROM_ARCHIVE, _what(op_id, inside))
     return Download(_reader(request, parts, caller, workspace_id), lambda: _noted(opened, told))
 
@@ -130,9 +131,9 @@ async def download_original(
     request: Request, parts: Parts, caller: Signed, workspace_id: WorkspaceId, op_id: UUID
 ) -> Response:
     """The whole home as it is stored, also where it holds too many files to be browsed."""
-    owned = await visible(parts, caller, workspace_id, Scope.READ, deleted=True)
-    browse = BrowseRestorePoints(parts.views, parts.contents)
-    opened = browse.original(workspace_id, op_id, caller)
+    owned = await workspace_with_restore_points(parts.views, caller, workspace_id)
+    point = await restore_point(parts.views, owned, op_id)
+    opened = parts.contents.original(point.key)
     told = partial(parts.looks.downloaded, caller, owned, AuditAction.DOWNLOAD_ARCHIVE, {"archive": str(op_id)})
     return Download(_reader(request, parts, caller, workspace_id), lambda: _noted(opened, told))
 
@@ -153,7 +154,7 @@ def _what(op_id: UUID, inside: str) -> dict[str, str]:
 
 def _reader(request: Request, parts: ApiParts, caller: Caller, workspace_id: UUID) -> Reader:
     async def may_read(now: Caller) -> None:
-        await visible(parts, now, workspace_id, Scope.READ, deleted=True)
+        await authorized_workspace(parts.views, now, workspace_id, deleted=True)
 
     return Reader(caller.user.id, lasting(request, parts, may_read))
 

@@ -5,7 +5,6 @@ What workspaces can be made from, and who holds the running slots: what one asks
 
 from dataclasses import replace
 from typing import Annotated, Any
-from uuid import UUID
 
 from fastapi import APIRouter, Header, Query
 from starlette.responses import Response
@@ -29,11 +28,11 @@ from codehub.api.rendering import answer, workspace_json
 from codehub.api.schemas import LedgerEntry, LimitsShown, Page, SlotHolder, TemplateList, TemplateShown, WorkspaceChange
 from codehub.domain.audit import AuditAction
 from codehub.domain.errors import Invalid
-from codehub.domain.identity import Caller, Scope
+from codehub.domain.identity import Scope
 from codehub.domain.template import checked_git_url
 from codehub.domain.workspace import Desired, Phase
 from codehub.ports.views import Owned, Position, Sought
-from codehub.usecases.authorization import Reading
+from codehub.usecases.authorization import authorized_workspace
 from codehub.usecases.identity import actor_of
 from codehub.usecases.workspace_commands import NewWorkspace, WorkspaceEdit
 
@@ -123,8 +122,8 @@ async def create_workspace(
 )
 async def show_workspace(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> Response:
     """A deleted one too, while it can be brought back."""
-    owned = await Reading(parts.views).one(caller, workspace_id, deleted=True)
-    await parts.looks.noted(caller, owned, AuditAction.SHOW_WORKSPACE)
+    owned = await authorized_workspace(parts.views, caller, workspace_id, deleted=True)
+    await parts.looks.viewed(caller, owned, AuditAction.SHOW_WORKSPACE)
     return answer(shown(parts, owned))
 
 
@@ -139,7 +138,7 @@ async def show_workspace(parts: Parts, caller: Signed, workspace_id: WorkspaceId
 )
 async def change_workspace(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body: WorkspaceChange) -> Response:
     """All of it or nothing. A new name keeps the address."""
-    owned = await Reading(parts.views).one(caller, workspace_id, Scope.WRITE)
+    owned = await authorized_workspace(parts.views, caller, workspace_id, Scope.WRITE)
     edit = WorkspaceEdit(await _fields(parts, body), body.desired_state, body.if_idle, body.discard_home)
     if body.template is not None:
         owned = replace(owned, template_image=(await parts.creation.template(body.template)).image_ref)
@@ -177,7 +176,7 @@ async def delete_workspace(
     if_idle: Annotated[bool, Query(description="409 instead of waiting while an operation is under way.")] = False,
 ) -> Response:
     """Archived first, and kept for the undo window."""
-    owned = await Reading(parts.views).one(caller, workspace_id, Scope.WRITE)
+    owned = await authorized_workspace(parts.views, caller, workspace_id, Scope.WRITE)
     row = await parts.wishes.want(workspace_id, Desired.DELETED, actor_of(caller), if_idle=if_idle)
     return answer(shown(parts, replace(owned, workspace=row)), 202)
 
@@ -191,8 +190,8 @@ async def list_workspace_events(
     parts: Parts, caller: Signed, workspace_id: WorkspaceId, limit: Limit = 50, cursor: Cursor = None
 ) -> Page[LedgerEntry]:
     """What happened, newest first: each wish and operation with who and why."""
-    owned = await Reading(parts.views).one(caller, workspace_id, deleted=True)
-    await parts.looks.noted(caller, owned, AuditAction.READ_EVENTS)
+    owned = await authorized_workspace(parts.views, caller, workspace_id, deleted=True)
+    await parts.looks.viewed(caller, owned, AuditAction.READ_EVENTS)
     before = pagination.number_read("events", cursor)
     found = await parts.views.entries(workspace_id, limit + 1, before)
     following = pagination.written("events", str(found[limit - 1][0])) if len(found) > limit else None
@@ -201,10 +200,6 @@ async def list_workspace_events(
 
 def shown(parts: ApiParts, owned: Owned) -> dict[str, Any]:
     return workspace_json(owned, parts.site.workspace_url, parts.site.undo)
-
-
-async def visible(parts: ApiParts, caller: Caller, workspace_id: UUID, scope: Scope, *, deleted: bool = False) -> Owned:
-    return await Reading(parts.views).one(caller, workspace_id, scope, deleted=deleted)
 
 
 @router.get("/templates", operation_id="listTemplates", responses=problems(*SIGNED))
