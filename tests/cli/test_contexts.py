@@ -5,8 +5,7 @@ import json
 import pytest
 
 from codehub.cli.contexts import checked_url
-from codehub.cli.exits import USAGE
-from codehub.cli.failures import ClientFailed
+from codehub.cli.errors import USAGE, ClientFailed
 from tests.api.site import PASSWORD
 from tests.cli.hub import Hub
 from tests.cli.terminal import Terminal

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from codehub.cli import leases
-from codehub.cli.exits import FAILED, USAGE
+from codehub.cli.errors import FAILED, USAGE
 from codehub.domain.workspace import Phase
 from tests.cli.hub import Hub
 from tests.cli.terminal import Terminal

@@ -5,7 +5,7 @@ import json
 import httpx
 import pytest
 
-from codehub.cli.exits import FAILED, USAGE
+from codehub.cli.errors import FAILED, USAGE
 from codehub.domain.identity import Role
 from tests.api.site import PASSWORD
 from tests.cli.hub import Hub

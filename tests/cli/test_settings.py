@@ -2,7 +2,7 @@
 
 import pytest
 
-from codehub.cli.exits import FAILED, USAGE
+from codehub.cli.errors import FAILED, USAGE
 from codehub.domain.workspace import Desired
 from tests.api.site import PASSWORD
 from tests.cli.hub import Hub

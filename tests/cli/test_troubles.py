@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from codehub.cli import client
-from codehub.cli.exits import FAILED, UNREACHABLE
+from codehub.cli.errors import FAILED, UNREACHABLE
 from codehub.domain.admission import RunningLimits
 from tests.cli.hub import Hub, serving
 from tests.cli.strange_servers import answering, http

@@ -14,8 +14,7 @@ import pytest
 
 from codehub.adapters.memory.runtime import Container
 from codehub.cli import wait
-from codehub.cli.exits import FAILED, INTERRUPTED, TIMED_OUT, UNREACHABLE, USAGE
-from codehub.cli.failures import ClientFailed
+from codehub.cli.errors import FAILED, INTERRUPTED, TIMED_OUT, UNREACHABLE, USAGE, ClientFailed
 from codehub.domain.errors import ErrorInfo, ErrorReason
 from codehub.domain.workspace import Desired, Operation, Phase, Progress
 from tests.cli.hub import Hub

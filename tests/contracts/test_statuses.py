@@ -67,9 +67,7 @@ async def test_a_deleted_row_is_in_sight_until_it_rests(database: Database) -> N
 
 @pytest.mark.parametrize("deleted_at", [None, NOW])
 @pytest.mark.parametrize("pending", ["none", "recover", "restore", "undelete", "handled"])
-async def test_active_is_whatever_is_not_at_rest_by_the_domain_rule(
-    database: Database, pending: str, deleted_at: datetime | None
-) -> None:
+async def test_active_is_whatever_is_not_at_rest(database: Database, pending: str, deleted_at: datetime | None) -> None:
     requests: dict[str, Any] = {"recover_action": "retry"}
     for request in ("recover", "restore", "undelete"):
         if pending in (request, "handled"):

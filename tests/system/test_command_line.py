@@ -23,7 +23,7 @@ import pytest
 
 from codehub.adapters.postgres import PostgresDatabase
 from codehub.adapters.postgres.migration import migrate
-from codehub.cli.exits import FAILED, INTERRUPTED, SCHEMA, UNREACHABLE, USAGE
+from codehub.cli.errors import FAILED, INTERRUPTED, SCHEMA, UNREACHABLE, USAGE
 from codehub.domain.admission import RunningLimits
 from codehub.domain.backend_identity import Backend
 from codehub.domain.workspace import Desired, Operation, Phase

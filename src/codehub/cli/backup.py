@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from codehub.cli.lookup import AsJson
-from codehub.cli.present import size
+from codehub.cli.output import size
 
 if TYPE_CHECKING:
     from codehub.bootstrap.operator import InUse, Manifest

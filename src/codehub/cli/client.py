@@ -12,8 +12,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from codehub.cli.contexts import Context, is_loopback
-from codehub.cli.exits import FAILED, UNREACHABLE, USAGE
-from codehub.cli.failures import ClientFailed
+from codehub.cli.errors import FAILED, UNREACHABLE, USAGE, ClientFailed
 
 CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 60.0
 DOWNLOAD_SECONDS = 900.0

@@ -12,8 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from codehub.cli.exits import USAGE
-from codehub.cli.failures import ClientFailed
+from codehub.cli.errors import USAGE, ClientFailed
 
 DEFAULT_URL = "http://localhost:8000"
 

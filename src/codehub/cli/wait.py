@@ -7,10 +7,9 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from codehub.cli import present
+from codehub.cli import output
 from codehub.cli.client import Client, Json
-from codehub.cli.exits import TIMED_OUT, UNREACHABLE
-from codehub.cli.failures import ClientFailed
+from codehub.cli.errors import TIMED_OUT, UNREACHABLE, ClientFailed
 
 LOOK_SECONDS = 0.4
 SILENCE_SECONDS = 30.0
@@ -21,13 +20,13 @@ def finish(client: Client, asked: Json, doing: str, *, wait: bool, timeout: floa
     """The end of every verb that wishes something: say so, or stay until it is so."""
     ws = wait_until_at_rest(client, asked, timeout) if wait else asked
     if as_json:
-        present.as_json(ws)
+        output.print_json(ws)
     elif wait:
-        present.say(f"{ws['name']} is {ws['phase']}." + (f" {ws['url']}" if ws["phase"] == "RUNNING" else ""))
+        output.say(f"{ws['name']} is {ws['phase']}." + (f" {ws['url']}" if ws["phase"] == "RUNNING" else ""))
     elif ws["phase"] == "ERROR" and ws["is_at_rest"]:
         raise ClientFailed(f"{ws['name']} is in ERROR; the wish is kept. See `codehub ws show {_quoted(ws)}`.")
     else:
-        present.say(f"{doing} {ws['name']} ({ws['id'][:8]}). Follow it with `codehub ws show {_quoted(ws)}`.")
+        output.say(f"{doing} {ws['name']} ({ws['id'][:8]}). Follow it with `codehub ws show {_quoted(ws)}`.")
 
 
 def wait_until_at_rest(client: Client, asked: Json, timeout: float) -> Json:
@@ -70,7 +69,7 @@ def _why(ws: Json) -> str:
 def _late(ws: Json, timeout: float) -> str:
     doing = "" if ws["operation"] == "NONE" else f" ({ws['operation']})"
     return (
-        f"{ws['name']} is {ws['phase']}{doing} after {present.span(timeout)}, and goes on by itself: see "
+        f"{ws['name']} is {ws['phase']}{doing} after {output.span(timeout)}, and goes on by itself: see "
         f"`codehub ws show {_quoted(ws)}`."
     )
 
@@ -111,9 +110,9 @@ class _Display:
         if self._task is None:
             brief = f"{ws['name']}: {ws['phase']}" + ("" if ws["operation"] == "NONE" else f" · {ws['operation']}")
             if brief != self._last:
-                present.note(brief)
+                output.note(brief)
             self._last = brief
             return
-        text = f"{present.plain(ws['name'])}: {present.phase(ws).plain}"
+        text = f"{output.plain(ws['name'])}: {output.phase(ws).plain}"
         progress = ws["progress"] or {"bytes": 0, "total_bytes": None}
         self._bar.update(self._task, description=text, total=progress["total_bytes"], completed=progress["bytes"])

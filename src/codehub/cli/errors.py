@@ -16,7 +16,16 @@ TIMED_OUT = 5
 INTERRUPTED = 130
 
 
-def explained(app: Callable[..., object]) -> int:
+class ClientFailed(Exception):
+    """Ends a command with its message. `code`: the exit code. `problem`: the API's own code, if it gave one."""
+
+    def __init__(self, message: str, code: int = FAILED, problem: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.problem = problem
+
+
+def run_and_explain(app: Callable[..., object]) -> int:
     """Run the command line; every error that is ours ends in a sentence, not in a traceback."""
     try:
         # What a verb returns is nothing; a number is the exit code that it asked for.
@@ -41,14 +50,13 @@ def explained(app: Callable[..., object]) -> int:
 
 
 def _wrong_usage(wrong: TyperException) -> int:
-    """Typer's own words, on one line. None at all: the help was asked for by saying nothing, and is printed."""
+    """Prints Typer's own words on one line. Without words, the help was asked for by saying nothing, and is printed."""
     described = wrong.format_message().strip().rstrip(".")
     where = getattr(getattr(wrong, "ctx", None), "command_path", "codehub")
     return _say(f"{described}. See `{where} --help`.", USAGE) if described else USAGE
 
 
 def _meaning(error: Exception) -> tuple[int | None, str]:
-    from codehub.cli.failures import ClientFailed
 
     if isinstance(error, ClientFailed):
         return error.code, ""
@@ -79,5 +87,5 @@ def _say(message: str, code: int) -> int:
 
 
 def printable(text: str) -> str:
-    """Somebody's text may hold what a terminal would obey."""
+    """The text without control characters, which a terminal would obey."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from codehub.cli.exits import printable
+from codehub.cli.errors import printable
 
 COLOURS = {
     "RUNNING": "green",
@@ -25,12 +25,12 @@ _STEPS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def console() -> Console:
-    """As wide as the terminal; where there is none, as wide as the text."""
+    """A console as wide as the terminal; where there is none, as wide as the text."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
 
 
 def _print(shown: Table) -> None:
-    """Into a pipe or a file without the spaces that fill a column."""
+    """Prints a table; into a pipe or a file, without the spaces that fill a column."""
     printer = console()
     if sys.stdout.isatty():
         printer.print(shown)
@@ -41,8 +41,18 @@ def _print(shown: Table) -> None:
         print(line.rstrip())
 
 
-def as_json(data: object) -> None:
-    print(json.dumps(data, indent=2))  # all ASCII: nothing in it can speak to a terminal
+def print_json(data: object) -> None:
+    print(json.dumps(data, indent=2))  # all ASCII: no character in it can control a terminal
+
+
+def listing(
+    data: object, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str, as_json: bool
+) -> None:
+    """The data for programs, or the rows for people."""
+    if as_json:
+        print_json(data)
+    else:
+        table(columns, rows, empty=empty)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
@@ -60,7 +70,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: st
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> None:
-    """Name and value, one below the other."""
+    """Prints names and values, one pair below the other; what has no value is left out."""
     shown = Table(box=None, pad_edge=False, show_header=False)
     shown.add_column(style="bold")
     shown.add_column(overflow="fold")
@@ -120,5 +130,5 @@ def say(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Beside the data, not in it."""
+    """Prints a message on stderr, so that stdout holds nothing but data."""
     print(printable(text), file=sys.stderr, flush=True)
