@@ -24,7 +24,7 @@ from codehub.adapters.memory import (
 )
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.app import create_app
-from codehub.api.dependencies import ApiParts, ReadinessCheck, SiteInfo
+from codehub.api.dependencies import ApiParts, ApiSite, ReadinessCheck
 from codehub.coordinator.gc_report import Survey
 from codehub.domain.admission import RunningLimits
 from codehub.domain.credentials import SESSION_COOKIE
@@ -41,7 +41,7 @@ from codehub.usecases.identity import Identity, Tokens
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.revocations import Revocations
 from codehub.usecases.users import Users
-from codehub.usecases.workspace_commands import Creation, RunningSlots, WorkspaceCommands
+from codehub.usecases.workspace_commands import RunningSlots, WorkspaceCommands, WorkspaceCreation
 
 ORIGIN = "http://hub.test"
 PASSWORD = "correct horse battery"
@@ -69,20 +69,20 @@ async def reported(survey: Survey) -> dict[str, Any]:
     return (await survey.report()).to_json()
 
 
-def parts_on(worlds: Worlds, limits: RunningLimits | None = None, site: SiteInfo | None = None) -> ApiParts:
+def parts_on(worlds: Worlds, limits: RunningLimits | None = None, site: ApiSite | None = None) -> ApiParts:
     database, bus, ids = worlds.database, worlds.bus, RandomIds()
     people = MemoryDirectory(database.world.people, worlds.wire)
-    accounts, passwords, announcements = people.accounts(), MemoryPasswords(), Revocations(bus)
+    accounts, passwords, revocations = people.accounts(), MemoryPasswords(), Revocations(bus)
     limits = limits or RunningLimits()
     wishes, views = WorkspaceCommands(database.specs(), limits), database.views()
     survey = Survey(database.collector(), worlds.archives, worlds.runtime, Retention(), GcSafety(), "test")
     return ApiParts(
-        identity=Identity(accounts, people.sign_in_tries(), people.audit(), passwords, announcements, ids),
-        people=Users(accounts, passwords, announcements, ids),
-        tokens=Tokens(accounts, announcements, ids),
+        identity=Identity(accounts, people.sign_in_tries(), people.audit(), passwords, revocations, ids),
+        people=Users(accounts, passwords, revocations, ids),
+        tokens=Tokens(accounts, revocations, ids),
         oidc=None,
         wishes=wishes,
-        creation=Creation(wishes, people.templates(), people.idempotency_keys(), views, ids, 120),
+        creation=WorkspaceCreation(wishes, people.templates(), people.idempotency_keys(), views, ids, 120),
         lifecycles=Lifecycles(database.specs(), views, IdlePolicy()),
         slots=RunningSlots(views, limits),
         views=views,
@@ -101,7 +101,7 @@ def parts_on(worlds: Worlds, limits: RunningLimits | None = None, site: SiteInfo
             "postgresql": ReadinessCheck(views.now, required=True),
             "archives": ReadinessCheck(worlds.archives.inventory),
         },
-        site=site or SiteInfo(),
+        site=site or ApiSite(),
     )
 
 
@@ -123,7 +123,7 @@ class Person:
 
 class MemorySite:
     def __init__(
-        self, worlds: Worlds | None = None, limits: RunningLimits | None = None, site: SiteInfo | None = None
+        self, worlds: Worlds | None = None, limits: RunningLimits | None = None, site: ApiSite | None = None
     ) -> None:
         self.worlds = worlds or Worlds.fresh()
         self.parts = parts_on(self.worlds, limits, site)
@@ -175,7 +175,7 @@ class MemorySite:
 
 @asynccontextmanager
 async def memory_site(
-    worlds: Worlds | None = None, limits: RunningLimits | None = None, site: SiteInfo | None = None
+    worlds: Worlds | None = None, limits: RunningLimits | None = None, site: ApiSite | None = None
 ) -> AsyncIterator[MemorySite]:
     opened = MemorySite(worlds, limits, site)
     try:

@@ -8,7 +8,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from codehub.api.dependencies import SiteInfo
+from codehub.api.dependencies import ApiSite
 from codehub.api.middleware import MOST_BODY_BYTES
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import BackendError, Stale, Unreachable
@@ -93,7 +93,7 @@ async def test_a_cookie_changes_things_only_from_our_own_pages(
 
 
 async def test_with_a_public_address_only_that_is_ours() -> None:
-    async with memory_site(site=SiteInfo(public_url="https://hub.example.com/")) as site:
+    async with memory_site(site=ApiSite(public_url="https://hub.example.com/")) as site:
         await site.person("ann")
         client = site.client()
         sign_in = {"username": "ann", "password": PASSWORD}

@@ -13,7 +13,7 @@ from codehub.adapters.memory import MemoryBus, MemoryNotifier
 from codehub.adapters.notices import BusNotifier
 from codehub.api import access_watch, event_topics, supervision
 from codehub.api.access_watch import AccessWatch
-from codehub.api.dependencies import SiteInfo
+from codehub.api.dependencies import ApiSite
 from codehub.api.event_topics import Event, EventHub, Listener
 from codehub.api.events import writes
 from codehub.coordinator.event_listener import EventListener
@@ -221,7 +221,7 @@ async def test_strange_messages_are_passed_over(site: MemorySite, ann: Person) -
 
 
 async def test_a_heartbeat_comes_by_itself() -> None:
-    async with memory_site(site=SiteInfo(heartbeat=0.05)) as site, listening(site, await site.person("ann")) as stream:
+    async with memory_site(site=ApiSite(heartbeat=0.05)) as site, listening(site, await site.person("ann")) as stream:
         assert await stream.until("heartbeat") == {}
 
 

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from codehub.api.app import create_app
-from codehub.api.dashboard import FOR_EVER, POLICY
+from codehub.api.dashboard import CACHE_FOR_EVER, POLICY
 from codehub.dashboard.files import dashboard
 from tests.api.site import ORIGIN, Worlds, parts_on
 
@@ -41,7 +41,7 @@ async def test_files_are_kept_for_ever_under_their_version_alone(client: httpx.A
     ):
         answer = await client.get(f"/assets/{version}/{name}")
         assert answer.headers["content-type"].startswith(kind)
-        assert answer.headers["cache-control"] == FOR_EVER
+        assert answer.headers["cache-control"] == CACHE_FOR_EVER
         assert answer.headers["x-content-type-options"] == "nosniff"
     old = await client.get("/assets/0123456789abcdef/main.js")
     assert (old.status_code, old.headers["cache-control"]) == (200, "no-cache")

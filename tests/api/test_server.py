@@ -8,14 +8,14 @@ import pytest
 from starlette.requests import Request
 
 from codehub.api.dependencies import address_of
-from codehub.api.server import bound, serve
+from codehub.api.server import listen_on, serve
 from tests.api.site import MemorySite
 
 
 def test_no_answer_waits_until_its_beginning_is_acknowledged() -> None:
     """Head and body are two writes: with Nagle's algorithm on, each keep-alive answer would take 40 ms."""
     with (
-        bound("127.0.0.1", 0) as listening,
+        listen_on("127.0.0.1", 0) as listening,
         socket.create_connection(listening.getsockname()),
         listening.accept()[0] as accepted,
     ):
@@ -33,7 +33,7 @@ async def test_only_a_proxy_that_was_named_says_who_asks(site: MemorySite, trust
     async def asking(request: Request) -> str:
         return address_of(request)
 
-    up, listening = asyncio.Event(), bound("127.0.0.1", 0)
+    up, listening = asyncio.Event(), listen_on("127.0.0.1", 0)
     serving = asyncio.ensure_future(serve(site.app, listening, up.set, trusted_proxies=trusted))
     try:
         async with asyncio.timeout(10):

@@ -7,7 +7,7 @@ from uuid import UUID
 import httpx
 import pytest
 
-from codehub.api.dependencies import SiteInfo
+from codehub.api.dependencies import ApiSite
 from codehub.ports.accounts import Ticket
 from codehub.usecases.identity import digest
 from codehub.usecases.workspace_access import TICKET_SECONDS
@@ -82,7 +82,7 @@ async def test_what_is_no_path_of_the_workspace_is_refused(site: MemorySite, ann
 
 
 async def test_where_workspaces_are_paths_nobody_needs_a_ticket_and_ports_are_refused() -> None:
-    async with memory_site(site=SiteInfo(workspace_url="https://hub.example.com/w/{id}/")) as site:
+    async with memory_site(site=ApiSite(workspace_url="https://hub.example.com/w/{id}/")) as site:
         ann = await site.person("ann")
         demo = await ann.create()
         refused = await ordered(ann.http, demo, port=8080)

@@ -18,7 +18,7 @@ from codehub.adapters.memory.archives import StoredArchive, StoredEntry
 from codehub.adapters.memory.runtime import Container, Volume
 from codehub.adapters.system import SystemClock
 from codehub.api.app import create_app
-from codehub.api.server import bound, serve
+from codehub.api.server import listen_on, serve
 from codehub.coordinator.event_listener import EventListener
 from codehub.dashboard.files import dashboard
 from codehub.domain.admission import RunningLimits
@@ -191,7 +191,7 @@ async def staged(browser: Browser) -> AsyncIterator[Stage]:
     worlds = Worlds.fresh()
     parts = replace(parts_on(worlds, RunningLimits(max_running_per_user=3)), pages=dashboard())
     app = create_app(parts)
-    listening = bound("127.0.0.1", 0)
+    listening = listen_on("127.0.0.1", 0)
     up = asyncio.Event()
     serving = asyncio.ensure_future(serve(app, listening, up.set))
     listener = EventListener(worlds.database.changes(), worlds.bus, lambda _: None, lambda: None, Metrics())

@@ -16,7 +16,7 @@ from codehub.adapters.memory import MemoryActivity, MemoryJobs, MemoryNotifier
 from codehub.adapters.memory.archives import StoredArchive, StoredEntry
 from codehub.adapters.memory.jobs import JobsState
 from codehub.adapters.system import RandomIds, SystemClock
-from codehub.api.server import bound, serve
+from codehub.api.server import listen_on, serve
 from codehub.coordinator.process import Coordinator, Dependencies
 from codehub.coordinator.tuning import Tuning
 from codehub.domain.admission import RunningLimits
@@ -50,7 +50,7 @@ class Hub:
     def open(self) -> None:
         up = threading.Event()
         self.do(self._make_site())
-        listening = bound("127.0.0.1", 0)
+        listening = listen_on("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         self._start(serve(self.site.app, listening, up.set))
         assert up.wait(PATIENCE)

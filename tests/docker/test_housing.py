@@ -12,8 +12,8 @@ from codehub.bootstrap.runtimes import (
     docker_site,
     engine_of,
     isolation,
-    keep_to,
     processes,
+    record_runtime,
 )
 from codehub.ports.runtime import Resources
 from codehub.settings import Settings, SettingsError, load_settings
@@ -44,7 +44,7 @@ async def test_processes_that_were_asked_for_ask_no_engine(tmp_path: Path) -> No
 @pytest.mark.parametrize("begun", ["docker", "process"])
 async def test_a_data_directory_keeps_to_what_it_was_begun_with(tmp_path: Path, begun: str) -> None:
     """Also while the engine is away: its homes are unknown then, and must not be looked for elsewhere."""
-    keep_to(tmp_path, begun)
+    record_runtime(tmp_path, begun)
     assert (await choose_runtime(settings(), None, tmp_path))[0] == begun
     assert (await choose_runtime(settings(), begun, tmp_path))[0] == begun
     other = "process" if begun == "docker" else "docker"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codehub.api.dependencies import address_of
-from codehub.api.server import bound, bound_privately, serve
+from codehub.api.server import listen_on, listen_on_unix_socket, serve
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.access.verdicts import Forward
 from codehub.proxy.http.downstream import Downstream
@@ -256,7 +256,7 @@ async def test_a_peer_of_either_family_is_itself(workspace: Workspace) -> None:
 async def test_the_api_learns_who_asks(is_private: bool, named: str | None, who: str, tmp_path: Path) -> None:
     """Through the door, as in earnest: the door decides, and the API believes the door."""
     path = str(tmp_path / "api")
-    listening = bound_privately(path) if is_private else bound("127.0.0.1", 0)
+    listening = listen_on_unix_socket(path) if is_private else listen_on("127.0.0.1", 0)
     endpoint = Endpoint(socket=path) if is_private else Endpoint(host="127.0.0.1", port=listening.getsockname()[1])
     up = asyncio.Event()
     async with memory_site() as site:

@@ -22,7 +22,7 @@ from codehub.ports.accounts import NewUser
 from codehub.ports.stores import Actor
 from codehub.usecases.identity import Tokens
 from codehub.usecases.users import Users
-from codehub.usecases.workspace_commands import NewWorkspace
+from codehub.usecases.workspace_commands import CreateWorkspace
 from tests.api.real_site import Process, RealSite, free_port, real_site
 from tests.contracts.patience import eventually
 from tests.system import talking_ide
@@ -159,12 +159,12 @@ class FrontDoors:
     @property
     def tokens(self) -> Tokens:
         who = identity(self.site.services)
-        return Tokens(who.accounts, who.announcements, who.ids)
+        return Tokens(who.accounts, who.revocations, who.ids)
 
     @property
     def people(self) -> Users:
         who = identity(self.site.services)
-        return Users(who.accounts, who.passwords, who.announcements, who.ids)
+        return Users(who.accounts, who.passwords, who.revocations, who.ids)
 
     async def sign_out(self, person: Person) -> None:
         await identity(self.site.services).sign_out(person.caller)
@@ -173,7 +173,7 @@ class FrontDoors:
 
     async def running(self, person: Person) -> Workspace:
         key, wishes = uuid4(), self.site.services.wishes
-        new = NewWorkspace(f"demo {key.hex[:12]}", person.caller.user.owner_id, Desired.RUNNING)
+        new = CreateWorkspace(f"demo {key.hex[:12]}", person.caller.user.owner_id, Desired.RUNNING)
         await wishes.create(new, key, Actor("test"), datetime.now(UTC))
         return await self.settled(key, Phase.RUNNING)
 

@@ -42,18 +42,18 @@ class FrontDesk:
         self.world = AccountTables(now=self.clock)
         self.directory = MemoryDirectory(self.world)
         accounts, ids = self.directory.accounts(), RandomIds()
-        announcements = Revocations(self.bus)
+        revocations = Revocations(self.bus)
         self.identity = Identity(
             accounts,
             self.directory.sign_in_tries(),
             self.directory.audit(),
             self.passwords,
-            announcements,
+            revocations,
             ids,
             RULES,
         )
-        self.tokens = Tokens(accounts, announcements, ids)
-        self.people = Users(accounts, self.passwords, announcements, ids)
+        self.tokens = Tokens(accounts, revocations, ids)
+        self.people = Users(accounts, self.passwords, revocations, ids)
         self.oidc = Oidc(self.provider, self.directory.provider_sign_ins(), self.identity)
         self.heard: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
         self.bus.world.listeners.setdefault(AUTH_CHANNEL, []).append(self.heard)

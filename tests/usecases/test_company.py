@@ -6,7 +6,7 @@ import pytest
 
 from codehub.domain.errors import Conflict
 from codehub.domain.identity import Caller
-from codehub.usecases.users import always, refuse_shared_start
+from codehub.usecases.users import always_isolated, refuse_several_users
 from tests.usecases.front_desk import ADDRESS, AGENT, FrontDesk
 
 
@@ -41,12 +41,12 @@ async def test_the_first_account_is_nobody_s_neighbour(desk: FrontDesk) -> None:
 async def test_several_people_without_isolation_are_refused_at_the_start(desk: FrontDesk, admin: Caller) -> None:
     """They came while workspaces were kept apart. Who is disabled does not count."""
     accounts = desk.people.accounts
-    await refuse_shared_start(accounts, never)
+    await refuse_several_users(accounts, never)
     ann, _ = await desk.people.create(admin, "ann")
-    await refuse_shared_start(accounts, always)
+    await refuse_several_users(accounts, always_isolated)
     with pytest.raises(Conflict, match=r"slirp4netns.*2 people"):
-        await refuse_shared_start(accounts, never)
+        await refuse_several_users(accounts, never)
     await desk.people.disable(admin, ann.id)
-    await refuse_shared_start(accounts, never)
+    await refuse_several_users(accounts, never)
     with pytest.raises(Conflict, match="slirp4netns"):
         await replace(desk.people, isolates=never).enable(admin, ann.id)

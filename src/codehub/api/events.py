@@ -9,7 +9,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.types import Receive, Send
 from starlette.types import Scope as ASGIScope
 
-from codehub.api.access_watch import lasting
+from codehub.api.access_watch import access_check
 from codehub.api.dependencies import Parts, Reader, problems
 from codehub.api.event_topics import SNAPSHOT, Event, EventHub, Listener
 from codehub.domain.identity import Caller, Scope
@@ -53,7 +53,7 @@ async def stream_events(
         now.must(needed, *([Scope.ADMIN] if is_admin else []))
 
     hub: EventHub = request.app.state.hub
-    listener = Listener(caller.user.id, lasting(request, parts, may_listen), is_admin=is_admin)
+    listener = Listener(caller.user.id, access_check(request, parts, may_listen), is_admin=is_admin)
 
     async def stream() -> AsyncIterator[bytes]:
         async with hub.listening(None if everybody else caller.user.owner_id, listener):

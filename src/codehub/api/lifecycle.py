@@ -1,4 +1,4 @@
-"""What becomes of a workspace: why it is up, how to keep it up, how to mend it, bring it back and get in."""
+"""Routes for one workspace's lifecycle: why it is up, keep it up, recover, restore, undelete and open it."""
 
 from dataclasses import replace
 from typing import Annotated
@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from codehub.api.dependencies import SIGNED, WITH_BODY, Parts, Signed, WorkspaceId, problems
-from codehub.api.rendering import answer
+from codehub.api.rendering import json_response
 from codehub.api.schemas import (
     KeepAlive,
     LeaseShown,
@@ -28,7 +28,7 @@ from codehub.domain.workspace import RecoverAction
 from codehub.usecases.authorization import authorized_workspace
 from codehub.usecases.identity import actor_of, new_session_token
 from codehub.usecases.restore_points import restore_point
-from codehub.usecases.workspace_access import TICKET_SECONDS, hand_over
+from codehub.usecases.workspace_access import TICKET_SECONDS, create_ticket
 
 router = APIRouter(tags=["workspaces"])
 
@@ -95,7 +95,7 @@ async def recover(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body:
         raise Conflict("There is no restore point to go back to. Begin anew with 'empty_home'.", "no_restore_point")
     key = None if body.archive is None else (await restore_point(parts.views, owned, body.archive)).key
     row = await parts.wishes.recover(workspace_id, body.action, actor_of(caller), key)
-    return answer(shown(parts, replace(owned, workspace=row)), 202)
+    return json_response(shown(parts, replace(owned, workspace=row)), 202)
 
 
 @router.post(
@@ -110,7 +110,7 @@ async def restore(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body:
     owned = await authorized_workspace(parts.views, caller, workspace_id, Scope.WRITE)
     point = await restore_point(parts.views, owned, body.archive)
     row = await parts.wishes.restore(workspace_id, point.key, actor_of(caller))
-    return answer(shown(parts, replace(owned, workspace=row)), 202)
+    return json_response(shown(parts, replace(owned, workspace=row)), 202)
 
 
 @router.post(
@@ -123,7 +123,7 @@ async def restore(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body:
 async def undelete(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> Response:
     owned = await authorized_workspace(parts.views, caller, workspace_id, Scope.WRITE, deleted=True)
     row = await parts.wishes.undelete(workspace_id, actor_of(caller))
-    return answer(shown(parts, replace(owned, workspace=row)), 202)
+    return json_response(shown(parts, replace(owned, workspace=row)), 202)
 
 
 @router.post(
@@ -141,7 +141,7 @@ async def issue_ticket(
     order, secret, ws = body or TicketOrder(), new_session_token(), owned.workspace
     url = entry_url(parts.site.workspace_url, ws.slug, ws.id, secret, order.port, order.path)
     try:
-        await hand_over(parts.tickets, parts.audit, caller, owned, order.port, secret, wakes=True)
+        await create_ticket(parts.tickets, parts.audit, caller, owned, order.port, secret, wakes=True)
     except NotFound as ended:
         raise Conflict("This session has just ended. Sign in again.", "session_ended") from ended
     return TicketShown(ticket=secret, url=url, expires_in_seconds=TICKET_SECONDS)

@@ -1,5 +1,5 @@
-"""The shapes that clients may rely on. What comes in is strict: a field that we do not know is refused by name, text
-holds nothing that a database cannot hold, and numbers are numbers.
+"""The schemas that clients may rely on. Input is strict: an unknown field is refused by name, text holds nothing that a
+database cannot hold, and numbers are numbers.
 """
 
 from datetime import datetime

@@ -10,7 +10,7 @@ from codehub.adapters.object_store.contents import ObjectContents
 from codehub.adapters.oidc import HttpOpenIdProvider, OpenIdClient
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.app import create_app
-from codehub.api.dependencies import ApiParts, ReadinessCheck, SiteInfo
+from codehub.api.dependencies import ApiParts, ApiSite, ReadinessCheck
 from codehub.bootstrap.paths import archive_url
 from codehub.bootstrap.policies import limits, retention, tuning
 from codehub.bootstrap.services import Services, identity
@@ -22,7 +22,7 @@ from codehub.usecases.identity import Tokens
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.oidc import Oidc
 from codehub.usecases.users import Users
-from codehub.usecases.workspace_commands import Creation, RunningSlots
+from codehub.usecases.workspace_commands import RunningSlots, WorkspaceCreation
 
 NOBODY = UUID(int=0)
 
@@ -40,26 +40,26 @@ async def open_api(services: Services) -> AsyncIterator[FastAPI]:
 def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
     settings, database, bus, ids = services.settings, services.database, services.redis.bus(), RandomIds()
     who, provider = identity(services), openid_provider(settings)
-    accounts, passwords, announcements = who.accounts, who.passwords, who.announcements
+    accounts, passwords, revocations = who.accounts, who.passwords, who.revocations
     views, wishes, templates = database.views(), services.wishes, database.templates()
     keys, idle = database.idempotency_keys(), tuning(settings).idle
     probe = f"{settings.archive_prefix}readiness"
     return ApiParts(
         identity=who,
-        people=Users(accounts, passwords, announcements, ids, services.runtime.isolates),
-        tokens=Tokens(accounts, announcements, ids),
+        people=Users(accounts, passwords, revocations, ids, services.runtime.isolates),
+        tokens=Tokens(accounts, revocations, ids),
         oidc=Oidc(
             provider,
             database.provider_sign_ins(),
             who,
-            guests(settings),
+            allowed_identities(settings),
             services.runtime.isolates,
             has_own_host(settings.workspace_url),
         )
         if provider
         else None,
         wishes=wishes,
-        creation=Creation(wishes, templates, keys, views, ids, settings.minimum_ttl_seconds),
+        creation=WorkspaceCreation(wishes, templates, keys, views, ids, settings.minimum_ttl_seconds),
         lifecycles=Lifecycles(database.specs(), views, idle, settings.max_keepalive_seconds),
         slots=RunningSlots(views, limits(settings)),
         views=views,
@@ -80,7 +80,7 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
             "archives": ReadinessCheck(lambda: services.archives.look(probe)),
             "runtime": ReadinessCheck(lambda: services.runtime.containers([NOBODY])),
         },
-        site=SiteInfo(
+        site=ApiSite(
             settings.public_url,
             settings.workspace_url,
             settings.runtime,
@@ -104,7 +104,7 @@ def openid_provider(settings: Settings) -> HttpOpenIdProvider | None:
     return HttpOpenIdProvider(client, SystemClock())
 
 
-def guests(settings: Settings) -> frozenset[str]:
+def allowed_identities(settings: Settings) -> frozenset[str]:
     """Empty: the provider decides alone."""
     named = (guest.strip().lower() for guest in (settings.oidc_allowed or "").split(","))
     return frozenset(guest for guest in named if guest)

@@ -46,8 +46,8 @@ async def probe(services: Services) -> Probe:
             return f"/var/lib/docker/volumes/{ws.home_store_key}/_data"
         return str(runtime.homes.home(ws.home_store_key or ""))
 
-    async def takes_port(ws: Workspace) -> bool | None:
-        return await front_door_taken(int(services.settings.proxy_address.rpartition(":")[2]), partial(inside, ws))
+    async def try_port(ws: Workspace) -> bool | None:
+        return await port_can_be_taken(int(services.settings.proxy_address.rpartition(":")[2]), partial(inside, ws))
 
     return Probe(
         wishes=services.wishes,
@@ -57,12 +57,12 @@ async def probe(services: Services) -> Probe:
         ids=RandomIds(),
         inside=inside,
         home_of=home_of,
-        surroundings=await surroundings(services),
-        takes_port=takes_port if isinstance(runtime, ProcessRuntime) else None,
+        environment=await probe_environment(services),
+        try_port=try_port if isinstance(runtime, ProcessRuntime) else None,
     )
 
 
-async def front_door_taken(port: int, inside: Callable[[Sequence[str]], Awaitable[tuple[int, str]]]) -> bool | None:
+async def port_can_be_taken(port: int, inside: Callable[[Sequence[str]], Awaitable[tuple[int, str]]]) -> bool | None:
     """Does somebody inside who wants the front door's port get any of its visitors? None: nobody has the port."""
     if not await _said_at("127.0.0.1", port):
         return None
@@ -94,9 +94,9 @@ async def _said_at(host: str, port: int) -> bytes:
         return b""
 
 
-async def surroundings(services: Services) -> ProbeEnvironment:
+async def probe_environment(services: Services) -> ProbeEnvironment:
     runtime, settings = services.runtime, services.settings
-    hidden = secret_places(data_dir(settings))
+    hidden = secret_paths(data_dir(settings))
     kept, _ = parse_store(archive_url(settings))
     if kept is not None and kept.is_dir():
         hidden[str(kept)] = "the archives"
@@ -111,7 +111,7 @@ async def surroundings(services: Services) -> ProbeEnvironment:
     hidden |= {"/var/run/docker.sock": "the Docker engine", "/run/docker.sock": "the Docker engine"}
     gateway = await runtime.walls.gateway()
     return ProbeEnvironment(
-        hidden, await runtime.isolates(), walled=True, addresses=platform_addresses(settings, gateway)
+        hidden, await runtime.isolates(), network_isolated=True, addresses=platform_addresses(settings, gateway)
     )
 
 
@@ -135,7 +135,7 @@ def platform_addresses(settings: Settings, gateway: str) -> dict[tuple[str, int]
     return found
 
 
-def secret_places(directory: Path) -> dict[str, str]:
+def secret_paths(directory: Path) -> dict[str, str]:
     """What a data directory holds that no workspace may see, and what each is. Only what is there: nothing is proven by
     not finding the rest."""
     places = {

@@ -19,7 +19,7 @@ from codehub.ports.jobs import Jobs
 from codehub.ports.runtime import Resources
 from codehub.settings import Settings, SettingsError
 
-Housing = ProcessRuntime | DockerRuntime
+WorkspaceRuntime = ProcessRuntime | DockerRuntime
 
 _KIND = "runtime.kind"
 _FOR_USERS = ", and let ordinary users make user namespaces and open /dev/net/tun."
@@ -56,14 +56,14 @@ async def docker_runtime(settings: Settings, install: str) -> AsyncIterator[Dock
         await engine.close()
 
 
-def jobs(runtime: Housing, archive_url: str) -> Jobs:
+def jobs(runtime: WorkspaceRuntime, archive_url: str) -> Jobs:
     """What a job needs besides is the object store's, and stands in the environment."""
     if isinstance(runtime, DockerRuntime):
         return DockerJobs(runtime, job_store(archive_url, os.environ))
     return ProcessJobs(runtime, archive_url)
 
 
-def processes(runtime: Housing) -> ProcessRuntime:
+def processes(runtime: WorkspaceRuntime) -> ProcessRuntime:
     """For what only they have, such as homes that are directories here."""
     if not isinstance(runtime, ProcessRuntime):
         raise BackendError(f"workspaces are not processes of this machine, but {runtime.name}'s")
@@ -108,7 +108,7 @@ async def why_not_docker(settings: Settings) -> str | None:
 
 async def choose_runtime(settings: Settings, asked: str | None, directory: Path) -> tuple[str, str]:
     """For a data directory: which runtime, and why, for people. What was asked for must fit what is there."""
-    begun = begun_with(directory)
+    begun = recorded_runtime(directory)
     if begun is not None:
         if asked is not None and asked != begun:
             raise SettingsError(
@@ -124,11 +124,11 @@ async def choose_runtime(settings: Settings, asked: str | None, directory: Path)
     return "process", "workspaces are processes" + (f": {reason}" if reason else "")
 
 
-def keep_to(directory: Path, runtime: str) -> None:
+def record_runtime(directory: Path, runtime: str) -> None:
     (directory / _KIND).write_text(runtime + "\n")
 
 
-def begun_with(directory: Path) -> str | None:
+def recorded_runtime(directory: Path) -> str | None:
     """Those that are older than this choice have processes."""
     try:
         return (directory / _KIND).read_text().strip()
@@ -149,7 +149,7 @@ async def why_no_disk_limits(settings: Settings, install: str) -> str:
         await engine.close()
 
 
-async def walls_missing(settings: Settings, install: str) -> str:
+async def missing_network_isolation(settings: Settings, install: str) -> str:
     """What of the walls around workspaces is not up; empty if nothing, or if they are the operator's own."""
     if settings.docker_walls != "ours":
         return ""

@@ -17,7 +17,7 @@ from codehub.adapters.system import RandomIds, SystemClock
 from codehub.bootstrap.ide import ide
 from codehub.bootstrap.paths import archive_url, open_archives, private_data_dir
 from codehub.bootstrap.policies import limits, session_rules, tuning
-from codehub.bootstrap.runtimes import Housing, docker_runtime, jobs, processes
+from codehub.bootstrap.runtimes import WorkspaceRuntime, docker_runtime, jobs, processes
 from codehub.coordinator.gc_report import Survey
 from codehub.coordinator.process import Coordinator, Dependencies, survey
 from codehub.coordinator.retention_runner import Records
@@ -38,7 +38,7 @@ class Services:
     settings: Settings
     database: PostgresDatabase
     redis: RedisConnection
-    runtime: Housing
+    runtime: WorkspaceRuntime
     archives: ObjectArchives
     metrics: Metrics
     install: str
@@ -120,7 +120,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         install = await install_id(settings, database)
         archives = open_archives(settings)
         stack.callback(archives.close)
-        runtime: Housing
+        runtime: WorkspaceRuntime
         if settings.runtime == "docker":
             runtime = await stack.enter_async_context(docker_runtime(settings, install))
         else:
@@ -141,10 +141,10 @@ async def leader_of(database: PostgresDatabase) -> Leader | None:
 
 
 def identity(services: Services) -> Identity:
-    database, announcements = services.database, Revocations(services.redis.bus())
+    database, revocations = services.database, Revocations(services.redis.bus())
     tries, audit = database.sign_in_tries(), database.audit()
     rules = session_rules(services.settings)
-    return Identity(database.accounts(), tries, audit, Argon2Passwords(), announcements, RandomIds(), rules)
+    return Identity(database.accounts(), tries, audit, Argon2Passwords(), revocations, RandomIds(), rules)
 
 
 def start_logging(settings: Settings) -> None:

@@ -29,7 +29,7 @@ from codehub.domain.backend_identity import Backend
 
 if TYPE_CHECKING:
     from codehub.bootstrap.services import Services
-    from codehub.usecases.findings import BackendSeen
+    from codehub.usecases.findings import ObservedBackend
 
 T = TypeVar("T")
 
@@ -262,10 +262,10 @@ def backends(
         raise typer.Exit(FAILED)
 
 
-async def _found_backends(services: "Services") -> "list[BackendSeen]":
-    from codehub.usecases.findings import backends_seen
+async def _found_backends(services: "Services") -> "list[ObservedBackend]":
+    from codehub.usecases.findings import observe_backends
 
-    return await backends_seen(services.database.worlds(), services.runtime, services.archives)
+    return await observe_backends(services.database.worlds(), services.runtime, services.archives)
 
 
 async def _forget_backend(services: "Services", backend: Backend) -> bool:
@@ -277,7 +277,7 @@ async def _forget_backend(services: "Services", backend: Backend) -> bool:
     return forgotten
 
 
-def _show_backends(seen: "list[BackendSeen]") -> None:
+def _show_backends(seen: "list[ObservedBackend]") -> None:
     rows = [
         (
             one.backend.value,

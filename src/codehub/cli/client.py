@@ -22,7 +22,7 @@ PAGE = 200
 Json = dict[str, Any]
 
 
-class Answer(Json):
+class ResponseFields(Json):
     """A field that is not there was not left out by a CodeHub of this version."""
 
     def __missing__(self, field: str) -> Any:  # noqa: ANN401 - it never returns
@@ -133,10 +133,10 @@ class Client:
         if answer.status_code == httpx.codes.NO_CONTENT:
             return {}
         try:
-            found: Json = answer.json(object_hook=Answer)
+            found: Json = answer.json(object_hook=ResponseFields)
         except ValueError:
             found = {}
-        if not isinstance(found, Answer):
+        if not isinstance(found, ResponseFields):
             raise ClientFailed(f"{self.context.url} does not answer like a CodeHub.", UNREACHABLE)
         return found
 

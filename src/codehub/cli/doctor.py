@@ -150,10 +150,10 @@ async def archive_store(settings: "Settings") -> Finding:
 async def backends(settings: "Settings") -> Finding:
     """Whether the runtime and the archive store are the right ones; other checks say whether they answer."""
     from codehub.bootstrap.services import open_services
-    from codehub.usecases.findings import backends_seen
+    from codehub.usecases.findings import observe_backends
 
     async with open_services(settings) as services:
-        seen = await backends_seen(services.database.worlds(), services.runtime, services.archives)
+        seen = await observe_backends(services.database.worlds(), services.runtime, services.archives)
     if troubles := [one.trouble for one in seen if one.trouble]:
         return fail("backends", " ".join(troubles), "See `codehub admin backends`.")
     fresh = [one.backend.value for one in seen if one.remembered is None]
@@ -179,7 +179,7 @@ async def engine(settings: "Settings") -> Finding:
 
 async def network_isolation(settings: "Settings") -> Finding:
     from codehub.bootstrap.operator import open_database
-    from codehub.bootstrap.runtimes import isolation_disturbances, walls_missing
+    from codehub.bootstrap.runtimes import isolation_disturbances, missing_network_isolation
     from codehub.bootstrap.services import install_id
 
     if settings.runtime != "docker":
@@ -189,7 +189,7 @@ async def network_isolation(settings: "Settings") -> Finding:
         return warn("walls", "left to the operator (CODEHUB_DOCKER_WALLS)", advice)
     async with open_database(settings) as database:
         install = await install_id(settings, database)
-    missing = await walls_missing(settings, install)
+    missing = await missing_network_isolation(settings, install)
     if missing:
         advice = (
             "A leader puts them up when it begins, and no workspace starts without them; see its log if they stay away."

@@ -101,12 +101,12 @@ async def stop_all_workspaces(directory: Path) -> None:
         await _stop(settings)
         return
     from codehub.bootstrap.databases import embedded_databases
-    from codehub.bootstrap.runtimes import begun_with
+    from codehub.bootstrap.runtimes import recorded_runtime
     from codehub.bootstrap.schema import migrate as migrate_schema
 
     async with embedded_databases(directory) as databases:
         await migrate_schema(databases.addresses["database_url"])
-        kind = begun_with(directory) or "process"
+        kind = recorded_runtime(directory) or "process"
         settings = load_settings(**databases.addresses, data_dir=directory, runtime=kind, log_level="warning")
         start_logging(settings)
         await _stop(settings, leading=True)

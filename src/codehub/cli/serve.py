@@ -151,11 +151,11 @@ async def _run_coordinator(settings: "Settings") -> None:
     from codehub.bootstrap.ide import install_ide
     from codehub.bootstrap.services import open_services
     from codehub.cli.status_server import serving_status
-    from codehub.usecases.users import refuse_shared_start
+    from codehub.usecases.users import refuse_several_users
 
     _start_logging(settings)
     async with open_services(settings) as services:
-        await refuse_shared_start(services.database.accounts(), services.runtime.isolates)
+        await refuse_several_users(services.database.accounts(), services.runtime.isolates)
         process = services.coordinator()
         async with contextlib.AsyncExitStack() as stack:
             address = settings.coordinator_status_address
@@ -204,7 +204,7 @@ async def _run_proxy(settings: "Settings") -> None:
 
 
 async def _run_api(settings: "Settings") -> None:
-    from codehub.api.server import bound, serve
+    from codehub.api.server import listen_on, serve
     from codehub.bootstrap.api import open_api
     from codehub.bootstrap.services import open_services
 
@@ -212,7 +212,7 @@ async def _run_api(settings: "Settings") -> None:
     host, _, port = settings.api_address.rpartition(":")
     async with open_services(settings) as services, open_api(services) as app:
         with _listening_on("CODEHUB_API_ADDRESS", settings.api_address):
-            listening = bound(host, int(port))
+            listening = listen_on(host, int(port))
         await serve(app, listening, lambda: None, trusted_proxies=settings.trusted_proxies)
 
 

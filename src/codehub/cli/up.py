@@ -51,7 +51,7 @@ def up(
     """
     from codehub.bootstrap import paths
     from codehub.bootstrap.databases import embedded_databases
-    from codehub.bootstrap.runtimes import keep_to
+    from codehub.bootstrap.runtimes import record_runtime
     from codehub.bootstrap.schema import migrate as migrate_schema
     from codehub.settings import load_settings
 
@@ -81,7 +81,7 @@ def up(
         print(f"Starting PostgreSQL and Redis in {directory} …", flush=True)
         async with embedded_databases(directory) as databases:
             await migrate_schema(databases.addresses["database_url"])
-            keep_to(directory, str(given["runtime"]))
+            record_runtime(directory, str(given["runtime"]))
             address = f"127.0.0.1:{port}"
             found_by = {"api_address": address, "proxy_address": address, "runtime": str(given["runtime"])}
             with (
@@ -117,7 +117,7 @@ def _must_be_free(port: int) -> None:
 
 
 async def _serve(settings: "Settings", place: Mapping[str, object], databases: "EmbeddedDatabases", port: int) -> None:
-    from codehub.api.server import bound_privately, serve
+    from codehub.api.server import listen_on_unix_socket, serve
     from codehub.bootstrap.api import open_api
     from codehub.bootstrap.door import api_endpoint
     from codehub.bootstrap.ide import install_ide
@@ -138,7 +138,7 @@ async def _serve(settings: "Settings", place: Mapping[str, object], databases: "
         environment = {environment_name(name): str(value) for name, value in place.items()}
         proxy = worker_supervisor("127.0.0.1", port, 1, services.metrics, environment, lambda: _welcome(url, password))
         # Nobody but the front door can reach it there, so what that says of a caller is believed.
-        api = bound_privately(api_endpoint(settings).socket or "")
+        api = listen_on_unix_socket(api_endpoint(settings).socket or "")
         try:
             await _until_one_ends(
                 services.coordinator().run(),
@@ -154,7 +154,7 @@ async def _serve(settings: "Settings", place: Mapping[str, object], databases: "
 async def _check_isolation(services: "Services") -> None:
     """Says what keeps workspaces apart; refuses to start if nothing does and several people have accounts."""
     from codehub.bootstrap.runtimes import isolation
-    from codehub.usecases.users import refuse_shared_start
+    from codehub.usecases.users import refuse_several_users
 
     if services.settings.runtime == "process":
         seen, advice = isolation(await services.processes.confinement())
@@ -162,7 +162,7 @@ async def _check_isolation(services: "Services") -> None:
         if older := await services.database.views().some(await services.processes.started_with_less()):
             names = ", ".join(sorted(f"{owned.workspace.name} ({owned.owner})" for owned in older.values()))
             print(f"With less than that, since they run from before: {names}. Stop and start them.", flush=True)
-    await refuse_shared_start(services.database.accounts(), services.runtime.isolates)
+    await refuse_several_users(services.database.accounts(), services.runtime.isolates)
 
 
 async def _name_running_workspaces(services: "Services") -> None:

@@ -17,7 +17,7 @@ from codehub.domain.identity import Caller, User
 from codehub.ports.accounts import Identified, NewUser, OpenIdProvider, ProviderSignIns
 from codehub.ports.stores import Actor
 from codehub.usecases.identity import Identity, actor_of, digest, new_session_token
-from codehub.usecases.users import Isolates, always, refuse_company
+from codehub.usecases.users import Isolates, always_isolated, refuse_second_user
 
 LIFETIME_SECONDS = 10 * 60
 """How long somebody may take at the provider; the cookie's lifetime too."""
@@ -42,7 +42,7 @@ class Oidc:
     identity: Identity
     allowed: frozenset[str] = frozenset()
     """Emails and `@domains`, in lower case, that may come in; empty: everybody whom the provider knows."""
-    isolates: Isolates = always
+    isolates: Isolates = always_isolated
     has_hosts: bool = False
     """Workspaces have hosts of their own: nobody comes back to one within the platform's origin."""
 
@@ -118,7 +118,7 @@ class Oidc:
 
     async def _joined(self, who: Identified, address: str) -> User:
         """A new user under the first free name; the same person signing in twice at once is one user."""
-        await refuse_company(self.identity.accounts, self.isolates)
+        await refuse_second_user(self.identity.accounts, self.isolates)
         name = username_suggestion(who.preferred_username, who.email)
         user_id = self.identity.ids.new()
         numbered = [numbered_username(name, str(number)) for number in range(2, _NUMBERS)]
