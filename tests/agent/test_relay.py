@@ -10,7 +10,7 @@ import pytest
 
 from codehub.agent.dial import NotAllowed, NothingListens
 from tests.agent.agents import a_server, an_agent
-from tests.api.real_site import free_port
+from tests.api.real_api import free_port
 from tests.contracts.patience import eventually
 
 MIB = 1 << 20

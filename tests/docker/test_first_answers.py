@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 from codehub.adapters.docker.readiness_probe import ReadinessProbe
 from codehub.domain.errors import Unreachable
 from codehub.ports.runtime import Endpoint
-from tests.api.real_site import free_port
+from tests.api.real_api import free_port
 
 
 @asynccontextmanager

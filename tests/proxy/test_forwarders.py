@@ -20,7 +20,7 @@ from codehub.proxy.http.downstream import Downstream
 from codehub.proxy.http.parser import RequestFields, parse_request
 from codehub.proxy.http.trusted_proxies import TrustedProxies, household, networks, peer_address
 from codehub.proxy.server import ProxyServer
-from tests.api.site import memory_site
+from tests.api.memory_api import memory_api
 from tests.proxy.doors import Door, Raw, get, patient
 from tests.proxy.workspaces import Seen, Workspace
 
@@ -259,7 +259,7 @@ async def test_the_api_learns_who_asks(is_private: bool, named: str | None, who:
     listening = listen_on_unix_socket(path) if is_private else listen_on("127.0.0.1", 0)
     endpoint = Endpoint(socket=path) if is_private else Endpoint(host="127.0.0.1", port=listening.getsockname()[1])
     up = asyncio.Event()
-    async with memory_site() as site:
+    async with memory_api() as site:
 
         @site.app.get("/asking")
         async def asking(request: Request) -> list[str]:

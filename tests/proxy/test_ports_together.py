@@ -9,7 +9,7 @@ from playwright.async_api import Page
 from codehub.domain.workspace import Workspace
 from codehub.ports.accounts import Ticket
 from codehub.usecases.identity import digest, new_session_token
-from tests.api.real_site import free_port
+from tests.api.real_api import free_port
 from tests.proxy.browser import chromium
 from tests.proxy.hub import Hub, Somebody, hub_on, session_of
 from tests.proxy.workspaces import Seen

@@ -21,7 +21,7 @@ from uuid import uuid4
 
 import httpx
 
-from tests.api.real_site import free_port
+from tests.api.real_api import free_port
 from tests.browser.door.installation import PATIENCE, Installation
 from tests.docker_engine import CODEHUB_IMAGE, ROOT, WORKSPACE_IMAGE
 from tests.system.one_machine import Up

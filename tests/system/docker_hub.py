@@ -16,7 +16,7 @@ from codehub.adapters.docker import DockerSite
 from codehub.adapters.docker.network_isolation import NetworkIsolation
 from codehub.domain.naming import WORKSPACE_LABEL
 from codehub.job.compress import decompressed
-from tests.api.real_site import free_port
+from tests.api.real_api import free_port
 from tests.browser.door.installation import QUICK, Installation, Person, Workspace
 from tests.contracts import s3
 from tests.docker_engine import CODEHUB_IMAGE, WORKSPACE_IMAGE, engine_here, sweep

@@ -23,7 +23,7 @@ from codehub.ports.stores import Actor
 from codehub.usecases.identity import Tokens
 from codehub.usecases.users import Users
 from codehub.usecases.workspace_commands import CreateWorkspace
-from tests.api.real_site import Process, RealSite, free_port, real_site
+from tests.api.real_api import Process, RealApi, free_port, real_api
 from tests.contracts.patience import eventually
 from tests.system import talking_ide
 from tests.system.websockets import PATIENCE, Answer, Browser, Cut, Network, WebSocket, hang_up
@@ -106,7 +106,7 @@ class Visit:
 
 @dataclass
 class FrontDoors:
-    site: RealSite
+    site: RealApi
 
     async def open(self, workers: int = 1, **more: str) -> Door:
         port, status_port = free_port(), free_port()
@@ -199,7 +199,7 @@ async def front_doors(database_url: str, redis_url: str, **settings: str) -> Asy
     """On a database that is migrated, with a coordinator and no front door yet."""
     command = shlex.join([sys.executable, talking_ide.__file__, "{socket}"])
     given = {"CODEHUB_IDE_COMMAND": command, "MAX_RUNNING_PER_USER": str(MANY)} | settings
-    async with real_site(database_url, redis_url, **given) as site:
+    async with real_api(database_url, redis_url, **given) as site:
         await site.start_coordinator()
         try:
             yield FrontDoors(site)

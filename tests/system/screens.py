@@ -14,7 +14,7 @@ from pathlib import Path
 
 from codehub.bootstrap.paths import ide_cache_dir
 from codehub.settings import load_settings
-from tests.api.real_site import free_port
+from tests.api.real_api import free_port
 from tests.system.deployment import CODEHUB
 from tests.system.one_machine import temporary_data_dir, up
 

@@ -28,7 +28,7 @@ from codehub.domain.admission import RunningLimits
 from codehub.domain.backend_identity import Backend
 from codehub.domain.workspace import Desired, Operation, Phase
 from codehub.usecases.workspace_commands import CreateWorkspace, WorkspaceCommands
-from tests.api.real_site import free_port
+from tests.api.real_api import free_port
 from tests.contracts.patience import eventually
 from tests.system import gated_ide
 from tests.system.deployment import ANN, CODEHUB

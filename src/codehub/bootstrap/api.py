@@ -1,4 +1,4 @@
-"""The API's process."""
+"""The API's application, made from one process's services."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,7 +24,7 @@ from codehub.usecases.oidc import Oidc
 from codehub.usecases.users import Users
 from codehub.usecases.workspace_commands import RunningSlots, WorkspaceCreation
 
-NOBODY = UUID(int=0)
+NO_WORKSPACE = UUID(int=0)
 
 
 @asynccontextmanager
@@ -73,12 +73,12 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
         bus=bus,
         metrics=services.metrics,
         leader=services.leader,
-        gc_report=services.garbage,
+        gc_report=services.gc_report,
         checks={
             "postgresql": ReadinessCheck(views.now, required=True),
             "redis": ReadinessCheck(lambda: bus.publish("codehub:readiness", {})),
             "archives": ReadinessCheck(lambda: services.archives.look(probe)),
-            "runtime": ReadinessCheck(lambda: services.runtime.containers([NOBODY])),
+            "runtime": ReadinessCheck(lambda: services.runtime.containers([NO_WORKSPACE])),
         },
         site=ApiSite(
             settings.public_url,
@@ -105,6 +105,6 @@ def openid_provider(settings: Settings) -> HttpOpenIdProvider | None:
 
 
 def allowed_identities(settings: Settings) -> frozenset[str]:
-    """Empty: the provider decides alone."""
-    named = (guest.strip().lower() for guest in (settings.oidc_allowed or "").split(","))
-    return frozenset(guest for guest in named if guest)
+    """Who may sign in by the OpenID provider: addresses and `@domains`; empty: whoever it knows."""
+    named = (name.strip().lower() for name in (settings.oidc_allowed or "").split(","))
+    return frozenset(name for name in named if name)

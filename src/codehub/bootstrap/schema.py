@@ -1,4 +1,4 @@
-"""Bringing a database up to this program's schema, for which alone the tools of migrations are loaded."""
+"""The migration of a database to this program's schema, apart so that nothing else loads the tools for it."""
 
 from codehub.adapters.postgres.migration import migrate
 

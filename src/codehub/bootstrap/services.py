@@ -1,4 +1,4 @@
-"""What every process opens: the databases, the archives and what houses workspaces; and the controller made of them."""
+"""What every process opens: the databases, the archive store and the runtime; and the coordinator made of them."""
 
 import os
 import socket
@@ -33,7 +33,7 @@ from codehub.usecases.workspace_commands import WorkspaceCommands
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """One process's connections, opened once."""
+    """The connections of one process, opened once."""
 
     settings: Settings
     database: PostgresDatabase
@@ -57,22 +57,24 @@ class Services:
 
     @property
     def survey(self) -> Survey:
-        return survey(self._outside(), tuning(self.settings))
+        return survey(self._dependencies(), tuning(self.settings))
 
-    async def garbage(self) -> dict[str, Any]:
+    async def gc_report(self) -> dict[str, Any]:
         return (await self.survey.report()).to_json()
 
     async def ensure_admin(self, username: str) -> str | None:
-        """The password of the first admin, if there was nobody yet."""
+        """Creates the first admin and returns the password; None if there is any user."""
         return await identity(self).ensure_admin(username)
 
     async def leader(self) -> Leader | None:
         return await leader_of(self.database)
 
     def coordinator(self, holder: str | None = None) -> Coordinator:
-        return Coordinator(holder or f"{socket.gethostname()}:{os.getpid()}", self._outside(), tuning(self.settings))
+        return Coordinator(
+            holder or f"{socket.gethostname()}:{os.getpid()}", self._dependencies(), tuning(self.settings)
+        )
 
-    def _outside(self) -> Dependencies:
+    def _dependencies(self) -> Dependencies:
         settings, clock = self.settings, SystemClock()
         webhook = settings.webhook_url
         admins = WebhookNotifier(webhook.get_secret_value(), self.metrics) if webhook else LogNotifier()
@@ -110,7 +112,7 @@ async def install_id(settings: Settings, database: PostgresDatabase) -> str:
 
 @asynccontextmanager
 async def open_services(settings: Settings) -> AsyncIterator[Services]:
-    """Everything connected and the schema checked; raises before anything is changed."""
+    """Connects to everything and checks the schema; raises before anything is changed."""
     async with AsyncExitStack() as stack:
         database = await PostgresDatabase.open(settings.database_url.get_secret_value())
         stack.push_async_callback(database.close)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from tests.api.real_site import free_port
+from tests.api.real_api import free_port
 from tests.proxy.recording.workbench import FILES, SETTINGS, SETTINGS_FILE
 from tests.system.one_machine import Up, temporary_data_dir, up
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page
 
-from tests.api.real_site import free_port
+from tests.api.real_api import free_port
 from tests.browser.door.installation import Installation, Person, Workspace
 from tests.browser.door.visitor import Visitor, runs, until
 from tests.proxy.recording.workbench import Tab

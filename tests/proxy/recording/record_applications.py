@@ -21,7 +21,7 @@ from playwright.async_api import Page, async_playwright
 
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.access.verdicts import Forward
-from tests.api.real_site import free_port
+from tests.api.real_api import free_port
 from tests.proxy.doors import Door
 from tests.proxy.recording.applications import APPLICATION_TAPES, APPLICATIONS, Application, Person
 from tests.proxy.recording.recorder import Recorder

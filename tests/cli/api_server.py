@@ -25,22 +25,22 @@ from codehub.domain.identity import Role
 from codehub.domain.workspace import Workspace
 from codehub.ports.accounts import Ticket
 from codehub.telemetry import Metrics
-from tests.api.site import MemorySite
+from tests.api.memory_api import MemoryApi
 
 T = TypeVar("T")
 PATIENCE = 60.0
 
 
-class Hub:
-    """`url` once it serves. All of the site lives in the thread's loop, so it is touched by `do` alone."""
+class ApiServer:
+    """`url` once it serves. All of the api lives in the thread's loop, so it is touched by `do` alone."""
 
-    site: MemorySite
+    api: MemoryApi
     url: str
 
     def __init__(self, limits: RunningLimits | None = None) -> None:
         self._limits = limits
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="hub", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="server", daemon=True)
         self._thread.start()
         self._running: list[Future[None]] = []
 
@@ -52,11 +52,11 @@ class Hub:
         self.do(self._make_site())
         listening = listen_on("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        self._start(serve(self.site.app, listening, up.set))
+        self._start(serve(self.api.app, listening, up.set))
         assert up.wait(PATIENCE)
 
     async def _make_site(self) -> None:
-        self.site = MemorySite(limits=self._limits)
+        self.api = MemoryApi(limits=self._limits)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         self._running.append(asyncio.run_coroutine_threadsafe(work, self._loop))
@@ -72,12 +72,12 @@ class Hub:
             running.cancel()
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         await asyncio.wait(others, timeout=PATIENCE) if others else None
-        await self.site.close()
+        await self.api.close()
 
     # ── who and what is in it ────────────────────────────────────────────────────────────────────────────────────────
 
     def token(self, name: str = "ann", role: Role = Role.USER) -> str:
-        person = self.do(self.site.person(name, role))
+        person = self.do(self.api.person(name, role))
         return person.http.headers["authorization"].removeprefix("Bearer ")
 
     def coordinate(self) -> None:
@@ -85,8 +85,8 @@ class Hub:
         self.do(self._coordinate())
 
     async def _coordinate(self) -> None:
-        worlds, clock = self.site.worlds, SystemClock()
-        database, runtime, archives = worlds.database, worlds.runtime, worlds.archives
+        backends, clock = self.api.backends, SystemClock()
+        database, runtime, archives = backends.database, backends.runtime, backends.archives
         outside = Dependencies(
             leadership=database.leadership(clock),
             statuses=database.statuses,
@@ -96,10 +96,10 @@ class Hub:
             worlds=database.worlds(),
             install="test",
             feed=database.changes(),
-            bus=worlds.bus,
-            activity=MemoryActivity(worlds.bus.world, worlds.wire),
+            bus=backends.bus,
+            activity=MemoryActivity(backends.bus.world, backends.wire),
             runtime=runtime,
-            jobs=MemoryJobs(runtime, archives, JobsState(runtime.world, archives.world, clock), worlds.wire),
+            jobs=MemoryJobs(runtime, archives, JobsState(runtime.world, archives.world, clock), backends.wire),
             archives=archives,
             notifier=MemoryNotifier(),
             clock=clock,
@@ -110,43 +110,43 @@ class Hub:
         self._start(Coordinator("test", outside, tuning).run())
 
     def rows(self) -> dict[str, Workspace]:
-        return {row.name: row for row in self.site.rows.values()}
+        return {row.name: row for row in self.api.rows.values()}
 
     def controller_writes(self, name: str, /, **fields: Any) -> Workspace:
         async def write() -> Workspace:
-            return self.site.controller_writes(self.rows()[name].id, **fields)
+            return self.api.controller_writes(self.rows()[name].id, **fields)
 
         return self.do(write())
 
     def user_writes(self, name: str, value: int) -> bool:
         async def write() -> bool:
-            return self.site.worlds.runtime.world.write(self.rows()[name].id, value)
+            return self.api.backends.runtime.world.write(self.rows()[name].id, value)
 
         return self.do(write())
 
     def leases(self, name: str) -> dict[str, datetime]:
         """Who holds it, until when."""
-        held = self.site.worlds.database.world.leases.get(self.rows()[name].id, {})
+        held = self.api.backends.database.world.leases.get(self.rows()[name].id, {})
         return {who: until for who, until in held.items() if until > datetime.now(UTC)}
 
     def tickets(self) -> list[Ticket]:
-        return [stored.ticket for stored in self.site.worlds.database.world.people.tickets.values()]
+        return [stored.ticket for stored in self.api.backends.database.world.people.tickets.values()]
 
     def keep(self, name: str, home: dict[bytes, StoredEntry]) -> str:
         """A restore point with these entries; its id."""
         workspace_id, op_id, now = self.rows()[name].id, uuid4(), datetime.now(UTC)
         key = f"{workspace_id}/{op_id}/home.tar.zst"
         point = RestorePoint(workspace_id, op_id, key, 1, len(home), "0" * 64, now, now)
-        self.site.worlds.database.world.points.setdefault(workspace_id, []).insert(0, point)  # newest first
-        self.site.worlds.archives.world.objects[key] = StoredArchive((), now, committed=True, home=home)
+        self.api.backends.database.world.points.setdefault(workspace_id, []).insert(0, point)  # newest first
+        self.api.backends.archives.world.objects[key] = StoredArchive((), now, committed=True, home=home)
         return str(op_id)
 
 
 @contextmanager
-def serving(limits: RunningLimits | None = None) -> Iterator[Hub]:
-    hub = Hub(limits)
+def serving(limits: RunningLimits | None = None) -> Iterator[ApiServer]:
+    server = ApiServer(limits)
     try:
-        hub.open()
-        yield hub
+        server.open()
+        yield server
     finally:
-        hub.close()
+        server.close()

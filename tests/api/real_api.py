@@ -48,7 +48,7 @@ class Process:
 
 
 @dataclass
-class RealSite:
+class RealApi:
     directory: Path
     services: Services
     parts: ApiParts
@@ -131,7 +131,7 @@ class RealSite:
 
 
 @asynccontextmanager
-async def real_site(database_url: str, redis_url: str, **settings: str) -> AsyncIterator[RealSite]:
+async def real_api(database_url: str, redis_url: str, **settings: str) -> AsyncIterator[RealApi]:
     """On a database that is migrated. Nothing runs yet."""
     with tempfile.TemporaryDirectory(prefix="codehub-test-") as name:
         directory = Path(name)
@@ -141,7 +141,7 @@ async def real_site(database_url: str, redis_url: str, **settings: str) -> Async
         given = load_settings(database_url=database_url, redis_url=redis_url, data_dir=directory, ide_command=command)
         contents = ObjectContents(archive_url(given))
         async with open_services(given) as services:
-            site = RealSite(directory, services, api_parts(services, contents), database_url, redis_url, settings)
+            site = RealApi(directory, services, api_parts(services, contents), database_url, redis_url, settings)
             try:
                 yield site
             except BaseException:

@@ -5,15 +5,15 @@ import time
 import pytest
 from playwright.async_api import expect
 
-from tests.browser.hub import Hub, Visitor
+from tests.browser.deployment import Deployment, Visitor
 from tests.conftest import Tell
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 
-async def test_two_windows_see_each_other_s_changes(hub: Hub, ann: Visitor, tell: Tell) -> None:
-    other = await hub.visitor("ann")
-    stranger = await hub.visitor("bob")
+async def test_two_windows_see_each_other_s_changes(deployment: Deployment, ann: Visitor, tell: Tell) -> None:
+    other = await deployment.visitor("ann")
+    stranger = await deployment.visitor("bob")
     for visitor in (ann, other, stranger):
         await visitor.goes("/")
     made = await ann.create("shop", desired_state="STANDBY")
@@ -35,7 +35,7 @@ async def test_two_windows_see_each_other_s_changes(hub: Hub, ann: Visitor, tell
     await stranger.page.get_by_text("Only administrators see this.").wait_for()
 
 
-async def test_no_free_slot_offers_to_stop_another(hub: Hub, ann: Visitor) -> None:
+async def test_no_free_slot_offers_to_stop_another(deployment: Deployment, ann: Visitor) -> None:
     for name in ("one", "two", "three"):
         await ann.create(name)
     await ann.create("four", desired_state="STANDBY")
@@ -52,7 +52,7 @@ async def test_no_free_slot_offers_to_stop_another(hub: Hub, ann: Visitor) -> No
     ann.expect_complaints("429")
 
 
-async def test_deleted_for_good_measure_and_brought_back(hub: Hub, ann: Visitor) -> None:
+async def test_deleted_for_good_measure_and_brought_back(deployment: Deployment, ann: Visitor) -> None:
     await ann.create("shop", desired_state="STANDBY")
     await ann.goes("/")
     await ann.sees("shop", "Asleep")

@@ -17,7 +17,7 @@ import pytest
 from codehub.adapters.embedded import EmbeddedServer, embedded_postgres, embedded_redis
 from codehub.adapters.postgres.migration import migrate
 from codehub.domain.identity import Role
-from tests.api.real_site import Events, RealSite, real_site
+from tests.api.real_api import Events, RealApi, real_api
 from tests.contracts.patience import eventually
 from tests.real_services import plain_dsn
 
@@ -34,9 +34,9 @@ SELECT count(*) FROM workspaces WHERE deleted_at IS NULL AND (
 
 
 @pytest.fixture
-async def site(fresh_database: str, fresh_redis: str) -> AsyncIterator[RealSite]:
+async def deployment(fresh_database: str, fresh_redis: str) -> AsyncIterator[RealApi]:
     await migrate(fresh_database)
-    async with real_site(fresh_database, fresh_redis, MAX_RUNNING_PER_USER=str(LIMIT)) as opened:
+    async with real_api(fresh_database, fresh_redis, MAX_RUNNING_PER_USER=str(LIMIT)) as opened:
         yield opened
 
 
@@ -60,15 +60,15 @@ async def watched(database_url: str) -> AsyncIterator[list[int]]:
         await connection.close()
 
 
-async def test_a_hundred_at_once_on_two_processes_never_exceed_the_limit(site: RealSite) -> None:
-    apis = [await site.start_api(), await site.start_api()]
-    await site.start_coordinator()
-    _, headers = await site.token("ann")
+async def test_a_hundred_at_once_on_two_processes_never_exceed_the_limit(deployment: RealApi) -> None:
+    apis = [await deployment.start_api(), await deployment.start_api()]
+    await deployment.start_coordinator()
+    _, headers = await deployment.token("ann")
     limits = httpx.Limits(max_connections=50)
     async with (
         httpx.AsyncClient(base_url=apis[0].url, headers=headers, timeout=60, limits=limits) as one,
         httpx.AsyncClient(base_url=apis[1].url, headers=headers, timeout=60, limits=limits) as two,
-        watched(site.database_url) as held,
+        watched(deployment.database_url) as held,
     ):
         clients = [one, two]
         created = await asyncio.gather(
@@ -111,9 +111,9 @@ async def _settled(client: httpx.AsyncClient) -> bool:
     return all(item["operation"] == "NONE" and item["phase"] == item["desired_state"] for item in items)
 
 
-async def test_one_key_on_two_processes_creates_once(site: RealSite) -> None:
-    apis = [await site.start_api(), await site.start_api()]
-    _, headers = await site.token("ann")
+async def test_one_key_on_two_processes_creates_once(deployment: RealApi) -> None:
+    apis = [await deployment.start_api(), await deployment.start_api()]
+    _, headers = await deployment.token("ann")
     async with httpx.AsyncClient(headers={**headers, "idempotency-key": "k"}, timeout=60) as client:
         answers = await asyncio.gather(
             *(client.post(f"{apis[n % 2].url}/api/v1/workspaces", json={"name": "demo"}) for n in range(20))
@@ -122,11 +122,11 @@ async def test_one_key_on_two_processes_creates_once(site: RealSite) -> None:
     assert len({answer.text for answer in answers}) == 1
 
 
-async def test_a_whole_life_over_http(site: RealSite) -> None:
+async def test_a_whole_life_over_http(deployment: RealApi) -> None:
     """Created, run, logs read, stopped, archived, looked into, restored, deleted, brought back; the events tell."""
-    api = await site.start_api()
-    await site.start_coordinator()
-    ann, headers = await site.token("ann")
+    api = await deployment.start_api()
+    await deployment.start_coordinator()
+    ann, headers = await deployment.token("ann")
     events = Events(api.url, headers)
     async with httpx.AsyncClient(base_url=api.url, headers=headers, timeout=30) as http:
         made = (await http.post("/api/v1/workspaces", json={"name": "demo"})).json()
@@ -146,9 +146,9 @@ async def test_a_whole_life_over_http(site: RealSite) -> None:
         assert "listening" in (await http.get(f"{path}/logs")).json()["text"]
         why = (await http.get(f"{path}/lifecycle")).json()
         assert (why["why_up"]["actor"], why["becomes"]) == ("ann", "STANDBY")
-        row = await site.services.database.specs().get(UUID(made["id"]))
+        row = await deployment.services.database.specs().get(UUID(made["id"]))
         assert row is not None
-        home = site.services.processes.homes.home(row.home_store_key or "")
+        home = deployment.services.processes.homes.home(row.home_store_key or "")
         (home / "kept.txt").write_text("still here")
         await http.patch(path, json={"desired_state": "ARCHIVED"})
         await reaches("ARCHIVED")
@@ -178,9 +178,9 @@ async def test_a_whole_life_over_http(site: RealSite) -> None:
     assert api.end(signal.SIGTERM) == 0
 
 
-async def test_it_ends_gracefully_with_streams_open(site: RealSite) -> None:
-    api = await site.start_api()
-    _, headers = await site.token("ann")
+async def test_it_ends_gracefully_with_streams_open(deployment: RealApi) -> None:
+    api = await deployment.start_api()
+    _, headers = await deployment.token("ann")
     events = [Events(api.url, headers) for _ in range(5)]
 
     async def all_listen() -> bool:
@@ -192,15 +192,15 @@ async def test_it_ends_gracefully_with_streams_open(site: RealSite) -> None:
         await one.close()
 
 
-async def test_a_taken_port_is_said(site: RealSite) -> None:
-    api = await site.start_api()
-    second = site._start("api", CODEHUB_API_ADDRESS=api.url.removeprefix("http://"))
+async def test_a_taken_port_is_said(deployment: RealApi) -> None:
+    api = await deployment.start_api()
+    second = deployment._start("api", CODEHUB_API_ADDRESS=api.url.removeprefix("http://"))
     assert await asyncio.to_thread(second.process.wait, 60) == 2
     assert "CODEHUB_API_ADDRESS" in second.log.read_text()
 
 
-async def test_endless_headers_are_cut_off_and_nonsense_is_answered_kindly(site: RealSite) -> None:
-    api = await site.start_api()
+async def test_endless_headers_are_cut_off_and_nonsense_is_answered_kindly(deployment: RealApi) -> None:
+    api = await deployment.start_api()
     host, _, port = api.url.removeprefix("http://").partition(":")
 
     async def answered(*sent: bytes) -> bytes:
@@ -266,17 +266,17 @@ async def test_events_survive_a_restart_and_miss_nothing(server: str) -> None:
             for name in STARTS:
                 await servers.start(name)
             await migrate(servers.url("postgres"))
-            async with real_site(servers.url("postgres"), servers.url("redis")) as site:
-                await _lives_through(site, servers, server)
+            async with real_api(servers.url("postgres"), servers.url("redis")) as deployment:
+                await _lives_through(deployment, servers, server)
         finally:
             await servers.close()
 
 
-async def _lives_through(site: RealSite, servers: Servers, server: str) -> None:
-    api = await site.start_api()
-    await site.start_coordinator()
-    _, headers = await site.token("ann")
-    _, root = await site.token("root", Role.ADMIN)
+async def _lives_through(deployment: RealApi, servers: Servers, server: str) -> None:
+    api = await deployment.start_api()
+    await deployment.start_coordinator()
+    _, headers = await deployment.token("ann")
+    _, root = await deployment.token("root", Role.ADMIN)
     hers, everything = Events(api.url, headers), Events(api.url, root, "?all=true")
     async with httpx.AsyncClient(base_url=api.url, headers=headers, timeout=30) as http:
         made = (await http.post("/api/v1/workspaces", json={"name": "demo", "desired_state": "PENDING"})).json()

@@ -13,13 +13,13 @@ from codehub.api.middleware import MOST_BODY_BYTES
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import BackendError, Stale, Unreachable
 from codehub.domain.identity import Role
-from tests.api.site import ORIGIN, PASSWORD, MemorySite, Person, Worlds, memory_site
+from tests.api.memory_api import ORIGIN, PASSWORD, ApiUser, Backends, MemoryApi, memory_api
 
 JSON = {"content-type": "application/json"}
 
 
-async def test_signing_in_sets_a_cookie_that_only_we_get(site: MemorySite, ann: Person) -> None:
-    signed_in = await site.client().post("/api/v1/session", json={"username": "ANN ", "password": PASSWORD})
+async def test_signing_in_sets_a_cookie_that_only_we_get(api: MemoryApi, ann: ApiUser) -> None:
+    signed_in = await api.client().post("/api/v1/session", json={"username": "ANN ", "password": PASSWORD})
     assert signed_in.status_code == 201
     [cookie] = signed_in.headers.get_list("set-cookie")
     assert cookie.startswith(f"{SESSION_COOKIE}=")
@@ -29,8 +29,8 @@ async def test_signing_in_sets_a_cookie_that_only_we_get(site: MemorySite, ann: 
     assert signed_in.json()["user"]["username"] == "ann"
 
 
-async def test_a_session_ends_when_it_is_signed_out(site: MemorySite, ann: Person) -> None:
-    browser = await site.browser("ann")
+async def test_a_session_ends_when_it_is_signed_out(api: MemoryApi, ann: ApiUser) -> None:
+    browser = await api.browser("ann")
     shown = (await browser.get("/api/v1/session")).json()
     assert (shown["kind"], shown["scopes"]) == ("session", ["read", "write"])
     [session] = (await browser.get("/api/v1/sessions")).json()["items"]
@@ -39,8 +39,8 @@ async def test_a_session_ends_when_it_is_signed_out(site: MemorySite, ann: Perso
     assert (await browser.get("/api/v1/session")).status_code == 401
 
 
-async def test_a_password_is_changed_by_whoever_knows_it(site: MemorySite, ann: Person) -> None:
-    browser, other = await site.browser("ann"), await site.browser("ann")
+async def test_a_password_is_changed_by_whoever_knows_it(api: MemoryApi, ann: ApiUser) -> None:
+    browser, other = await api.browser("ann"), await api.browser("ann")
     wrong = {"old_password": "no such thing", "new_password": "another good one"}
     assert (await browser.put("/api/v1/session/password", json=wrong)).status_code == 403
     right = wrong | {"old_password": PASSWORD}
@@ -49,8 +49,8 @@ async def test_a_password_is_changed_by_whoever_knows_it(site: MemorySite, ann: 
     assert (await other.get("/api/v1/session")).status_code == 401
 
 
-async def test_guessing_is_slowed_down(site: MemorySite, ann: Person) -> None:
-    client = site.client()
+async def test_guessing_is_slowed_down(api: MemoryApi, ann: ApiUser) -> None:
+    client = api.client()
     guess = {"username": "ann", "password": "guess"}
     answers = [await client.post("/api/v1/session", json=guess) for _ in range(6)]
     assert [answer.status_code for answer in answers] == [401] * 5 + [429]
@@ -78,24 +78,24 @@ async def test_guessing_is_slowed_down(site: MemorySite, ann: Person) -> None:
     ],
 )
 async def test_a_cookie_changes_things_only_from_our_own_pages(
-    site: MemorySite, ann: Person, headers: dict[str, str], allowed: bool
+    api: MemoryApi, ann: ApiUser, headers: dict[str, str], allowed: bool
 ) -> None:
-    browser = await site.browser("ann")
+    browser = await api.browser("ann")
     cookie = {"cookie": browser.headers["cookie"]}
     body = b'{"name": "demo"}'
-    got = await site.client().post("/api/v1/workspaces", content=body, headers=headers | cookie)
+    got = await api.client().post("/api/v1/workspaces", content=body, headers=headers | cookie)
     assert got.status_code == (201 if allowed else 403), got.text
-    assert bool(site.rows) == allowed
+    assert bool(api.rows) == allowed
     if not allowed:
         assert got.json()["code"] == "cross_site"
     bodyless = headers | cookie
-    assert (await site.client().delete("/api/v1/session", headers=bodyless)).status_code == (204 if allowed else 403)
+    assert (await api.client().delete("/api/v1/session", headers=bodyless)).status_code == (204 if allowed else 403)
 
 
 async def test_with_a_public_address_only_that_is_ours() -> None:
-    async with memory_site(site=ApiSite(public_url="https://hub.example.com/")) as site:
-        await site.person("ann")
-        client = site.client()
+    async with memory_api(site=ApiSite(public_url="https://hub.example.com/")) as api:
+        await api.person("ann")
+        client = api.client()
         sign_in = {"username": "ann", "password": PASSWORD}
         assert (await client.post("/api/v1/session", json=sign_in, headers={"origin": ORIGIN})).status_code == 403
         good = await client.post("/api/v1/session", json=sign_in, headers={"origin": "https://hub.example.com"})
@@ -103,9 +103,9 @@ async def test_with_a_public_address_only_that_is_ours() -> None:
 
 
 async def test_a_token_needs_neither_origin_nor_json_and_counts_before_a_cookie(
-    site: MemorySite, ann: Person, bob: Person
+    api: MemoryApi, ann: ApiUser, bob: ApiUser
 ) -> None:
-    browser = await site.browser("bob")
+    browser = await api.browser("bob")
     headers = {"cookie": browser.headers["cookie"], "origin": "http://evil.test", "content-type": "application/json"}
     made = await ann.http.post("/api/v1/workspaces", json={"name": "demo"}, headers=headers)
     assert (made.status_code, made.json()["owner"]) == (201, "ann")
@@ -115,14 +115,14 @@ async def test_a_token_needs_neither_origin_nor_json_and_counts_before_a_cookie(
     "authorization",
     ["Bearer", "Bearer nonsense", "Basic YTpi", "bearer chub_x", "Token x", "Bearer a b", "Bearer \xe9"],
 )
-async def test_a_bad_credential_is_401(site: MemorySite, authorization: str) -> None:
+async def test_a_bad_credential_is_401(api: MemoryApi, authorization: str) -> None:
     raw = [(b"authorization", authorization.encode("latin-1"))]
-    refused = await site.client().get("/api/v1/workspaces", headers=raw)
+    refused = await api.client().get("/api/v1/workspaces", headers=raw)
     assert refused.status_code == 401
     assert refused.headers["www-authenticate"] == "Bearer"
 
 
-async def test_no_other_site_may_read_us(site: MemorySite, ann: Person) -> None:
+async def test_no_other_site_may_read_us(api: MemoryApi, ann: ApiUser) -> None:
     got = await ann.http.get("/api/v1/workspaces", headers={"origin": "http://evil.test"})
     assert "access-control-allow-origin" not in got.headers
     preflight = await ann.http.options("/api/v1/workspaces", headers={"origin": "http://evil.test"})
@@ -132,7 +132,7 @@ async def test_no_other_site_may_read_us(site: MemorySite, ann: Person) -> None:
 # ── sizes and shapes ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_body_has_a_cap_however_it_is_sent(site: MemorySite, ann: Person) -> None:
+async def test_a_body_has_a_cap_however_it_is_sent(api: MemoryApi, ann: ApiUser) -> None:
     large = json.dumps({"name": "x" * MOST_BODY_BYTES}).encode()
 
     async def trickle() -> Any:
@@ -142,10 +142,10 @@ async def test_a_body_has_a_cap_however_it_is_sent(site: MemorySite, ann: Person
     for content in (large, trickle()):
         refused = await ann.http.post("/api/v1/workspaces", content=content, headers=JSON)
         assert (refused.status_code, refused.json()["code"]) == (413, "too_large")
-    assert not site.rows
+    assert not api.rows
 
 
-async def test_headers_have_a_cap(ann: Person) -> None:
+async def test_headers_have_a_cap(ann: ApiUser) -> None:
     refused = await ann.http.get("/api/v1/workspaces", headers={"x-large": "x" * 40_000})
     assert (refused.status_code, refused.json()["code"]) == (431, "headers_too_large")
 
@@ -168,21 +168,21 @@ async def test_headers_have_a_cap(ann: Person) -> None:
         b'{"__proto__": {}, "name": "a"}',
     ],
 )
-async def test_no_body_is_too_strange_for_a_kind_answer(site: MemorySite, ann: Person, body: bytes) -> None:
+async def test_no_body_is_too_strange_for_a_kind_answer(api: MemoryApi, ann: ApiUser, body: bytes) -> None:
     refused = await ann.http.post("/api/v1/workspaces", content=body, headers=JSON)
     assert refused.status_code in (400, 422), refused.text
     problem = refused.json()
     assert problem["detail"]
     assert problem["code"] in ("malformed", "invalid")
-    assert not site.rows
+    assert not api.rows
 
 
 @pytest.mark.parametrize("path", ["/api/v1/workspaces/not-a-uuid", "/api/v1/workspaces/1", "/api/v1/workspaces/..%2f"])
-async def test_ids_are_uuids(ann: Person, path: str) -> None:
+async def test_ids_are_uuids(ann: ApiUser, path: str) -> None:
     assert (await ann.http.get(path)).status_code in (404, 422)
 
 
-async def test_an_unknown_address_and_method_are_problems_too(ann: Person) -> None:
+async def test_an_unknown_address_and_method_are_problems_too(ann: ApiUser) -> None:
     nothing = await ann.http.get("/api/v1/nothing")
     assert (nothing.status_code, nothing.json()["code"]) == (404, "not_found")
     wrong = await ann.http.put("/api/v1/workspaces", json={})
@@ -195,7 +195,7 @@ async def test_an_unknown_address_and_method_are_problems_too(ann: Person) -> No
 # ── ids, headers, logs ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_request_id_goes_in_and_comes_out(ann: Person) -> None:
+async def test_a_request_id_goes_in_and_comes_out(ann: ApiUser) -> None:
     given = await ann.http.get("/healthz", headers={"x-request-id": "trace-1.a"})
     assert given.headers["x-request-id"] == "trace-1.a"
     for bad in ("a b", "x" * 65, "é", ""):
@@ -203,7 +203,7 @@ async def test_a_request_id_goes_in_and_comes_out(ann: Person) -> None:
         assert made.headers["x-request-id"] not in (bad, "")
 
 
-async def test_browsers_are_told_to_be_careful(ann: Person) -> None:
+async def test_browsers_are_told_to_be_careful(ann: ApiUser) -> None:
     got = await ann.http.get("/api/v1/workspaces")
     assert got.headers["x-content-type-options"] == "nosniff"
     assert got.headers["cache-control"] == "no-store"
@@ -211,11 +211,11 @@ async def test_browsers_are_told_to_be_careful(ann: Person) -> None:
     assert "server" not in got.headers
 
 
-async def test_what_nobody_foresaw_is_500_without_detail(site: MemorySite, ann: Person, monkeypatch: Any) -> None:
+async def test_what_nobody_foresaw_is_500_without_detail(api: MemoryApi, ann: ApiUser, monkeypatch: Any) -> None:
     async def crash(*_: object) -> object:
         raise RuntimeError("the secret of the house")
 
-    monkeypatch.setattr(type(site.parts.views), "page", crash)
+    monkeypatch.setattr(type(api.parts.views), "page", crash)
     structlog.reset_defaults()
     with capture_logs() as logs:
         failed = await ann.http.get("/api/v1/workspaces")
@@ -229,21 +229,21 @@ async def test_what_nobody_foresaw_is_500_without_detail(site: MemorySite, ann: 
     ("error", "status"), [(Unreachable("down"), 503), (Stale("moved"), 503), (BackendError("disk full"), 502)]
 )
 async def test_a_backend_s_failure_is_not_ours(
-    site: MemorySite, ann: Person, monkeypatch: Any, error: Exception, status: int
+    api: MemoryApi, ann: ApiUser, monkeypatch: Any, error: Exception, status: int
 ) -> None:
     async def fail(*_: object) -> object:
         raise error
 
-    monkeypatch.setattr(type(site.parts.views), "page", fail)
+    monkeypatch.setattr(type(api.parts.views), "page", fail)
     failed = await ann.http.get("/api/v1/workspaces")
     assert failed.status_code == status
     assert ("retry-after" in failed.headers) == (status == 503)
 
 
-async def test_no_secret_reaches_the_log(site: MemorySite, ann: Person) -> None:
+async def test_no_secret_reaches_the_log(api: MemoryApi, ann: ApiUser) -> None:
     structlog.reset_defaults()
     with capture_logs() as logs:
-        browser = await site.browser("ann")
+        browser = await api.browser("ann")
         made = await browser.post("/api/v1/tokens", json={"name": "ci", "scopes": ["read"]})
         await ann.http.post("/api/v1/session", json={"username": "ann", "password": "a wrong guess"})
     text = json.dumps(logs, default=str)
@@ -255,30 +255,30 @@ async def test_no_secret_reaches_the_log(site: MemorySite, ann: Person) -> None:
 # ── health ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_ready_says_what_answers(site: MemorySite) -> None:
-    told = await site.client().get("/readyz")
+async def test_ready_says_what_answers(api: MemoryApi) -> None:
+    told = await api.client().get("/readyz")
     assert told.status_code == 200
     checks = {check["name"]: check["ok"] for check in told.json()["checks"]}
     assert checks == {"postgresql": True, "archives": True, "controller": False}
-    assert (await site.client().get("/healthz")).json() == {"alive": True}
+    assert (await api.client().get("/healthz")).json() == {"alive": True}
 
 
 async def test_without_the_database_it_is_not_ready(monkeypatch: Any) -> None:
-    async with memory_site(Worlds.fresh()) as site:
+    async with memory_api(Backends.fresh()) as api:
 
         async def gone(*_: object) -> object:
             raise Unreachable("postgresql://secret@db does not answer")
 
-        monkeypatch.setattr(type(site.worlds.archives), "inventory", gone)
-        assert (await site.client().get("/readyz")).status_code == 200
-        object.__setattr__(site.parts.checks["postgresql"], "ask", gone)
-        told = await site.client().get("/readyz")
+        monkeypatch.setattr(type(api.backends.archives), "inventory", gone)
+        assert (await api.client().get("/readyz")).status_code == 200
+        object.__setattr__(api.parts.checks["postgresql"], "ask", gone)
+        told = await api.client().get("/readyz")
         assert (told.status_code, told.json()["ready"]) == (503, False)
         assert "secret" not in told.text
 
 
-async def test_metrics_count_routes_not_addresses(site: MemorySite, ann: Person) -> None:
-    admin = await site.person("root", Role.ADMIN)
+async def test_metrics_count_routes_not_addresses(api: MemoryApi, ann: ApiUser) -> None:
+    admin = await api.person("root", Role.ADMIN)
     made = await ann.create()
     await ann.http.get(f"/api/v1/workspaces/{made['id']}")
     text = (await admin.http.get("/metrics")).text
@@ -286,13 +286,13 @@ async def test_metrics_count_routes_not_addresses(site: MemorySite, ann: Person)
     assert made["id"] not in text
 
 
-async def test_a_new_user_gets_a_password_once_and_can_sign_in(site: MemorySite) -> None:
-    await site.person("root", Role.ADMIN)
-    admin = await site.browser("root")
+async def test_a_new_user_gets_a_password_once_and_can_sign_in(api: MemoryApi) -> None:
+    await api.person("root", Role.ADMIN)
+    admin = await api.browser("root")
     made = await admin.post("/api/v1/admin/users", json={"username": "eve"})
     password = made.json()["password"]
     sign_in = {"username": "eve", "password": password}
-    client: httpx.AsyncClient = site.client()
+    client: httpx.AsyncClient = api.client()
     assert (await client.post("/api/v1/session", json=sign_in)).status_code == 201
     user = f"/api/v1/admin/users/{made.json()['id']}"
     assert (await admin.patch(user, json={"disabled": True})).json()["disabled_at"]

@@ -45,8 +45,8 @@ from codehub.ports.accounts import NewUser
 from codehub.ports.archives import EntryKind
 from codehub.ports.stores import Actor
 from codehub.telemetry import Metrics
-from tests.api.site import Worlds, parts_on
-from tests.browser.hub import NETWORK_CHANGED, PASSWORD, Visitor, visiting
+from tests.api.memory_api import Backends, memory_parts
+from tests.browser.deployment import NETWORK_CHANGED, PASSWORD, Visitor, visiting
 
 BY_PHASE = {
     Phase.RUNNING: (True, False, True),
@@ -58,10 +58,10 @@ BY_PHASE = {
 
 
 @dataclass
-class Stage:
+class DashboardHarness:
     """`now` is when the play begins: what is shown is said relative to it."""
 
-    worlds: Worlds
+    backends: Backends
     app: FastAPI
     browser: Browser
     url: str
@@ -119,20 +119,20 @@ class Stage:
                 **fields,
             },
         )
-        runtime = self.worlds.runtime.world
+        runtime = self.backends.runtime.world
         if row.home_store_key is not None:
             runtime.volumes[row.home_store_key] = Volume(key)
             if container:
                 runtime.containers[key] = Container("c-1", row.home_store_key)
-        return self.worlds.database.world.put(None, row, "controller", "test")
+        return self.backends.database.world.put(None, row, "controller", "test")
 
     def change(self, row: Workspace, **fields: Any) -> Workspace:
-        now = self.worlds.database.world.rows[row.id]
-        return self.worlds.database.world.put(now, replace(now, **fields), "controller", "test")
+        now = self.backends.database.world.rows[row.id]
+        return self.backends.database.world.put(now, replace(now, **fields), "controller", "test")
 
     def told(self, row: Workspace, *story: tuple[float, str, LedgerKind, object, object, str, str]) -> None:
         """(minutes ago, actor, kind, before, after, reason, message), oldest first; replaces what is there."""
-        ledger = self.worlds.database.world.ledger
+        ledger = self.backends.database.world.ledger
         ledger[:] = [entry for entry in ledger if entry.workspace_id != row.id]
         for minutes, actor, kind, before, after, reason, message in story:
             old = None if before is None else str(before)
@@ -144,8 +144,8 @@ class Stage:
         key = row.archive_key if present and row.archive_key else archive_key("", row.id, op_id)
         content = cast("tuple[int, ...]", range(size))  # as long as that many bytes, without being so
         point = RestorePoint(row.id, op_id, key, size, files, "0" * 64, at, at)
-        self.worlds.database.world.points.setdefault(row.id, []).append(point)
-        self.worlds.archives.world.objects[key] = StoredArchive(content, at, committed=True, home=home(at))
+        self.backends.database.world.points.setdefault(row.id, []).append(point)
+        self.backends.archives.world.objects[key] = StoredArchive(content, at, committed=True, home=home(at))
         return op_id
 
 
@@ -187,26 +187,28 @@ def archiving(done: int, total: int, files: int) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def staged(browser: Browser) -> AsyncIterator[Stage]:
-    worlds = Worlds.fresh()
-    parts = replace(parts_on(worlds, RunningLimits(max_running_per_user=3)), pages=dashboard())
+async def dashboard_harness(browser: Browser) -> AsyncIterator[DashboardHarness]:
+    backends = Backends.fresh()
+    parts = replace(memory_parts(backends, RunningLimits(max_running_per_user=3)), pages=dashboard())
     app = create_app(parts)
     listening = listen_on("127.0.0.1", 0)
     up = asyncio.Event()
     serving = asyncio.ensure_future(serve(app, listening, up.set))
-    listener = EventListener(worlds.database.changes(), worlds.bus, lambda _: None, lambda: None, Metrics())
+    listener = EventListener(backends.database.changes(), backends.bus, lambda _: None, lambda: None, Metrics())
     telling = asyncio.ensure_future(listener.run())
-    leading = await worlds.database.leadership(SystemClock()).campaign("hub-1:4711")
+    leading = await backends.database.leadership(SystemClock()).campaign("deployment-1:4711")
     await up.wait()
-    stage = Stage(worlds, app, browser, f"http://localhost:{listening.getsockname()[1]}", datetime.now(UTC))
+    harness = DashboardHarness(
+        backends, app, browser, f"http://localhost:{listening.getsockname()[1]}", datetime.now(UTC)
+    )
     try:
-        yield stage
+        yield harness
     finally:
-        for visitor in stage.visitors:
+        for visitor in harness.visitors:
             await visitor.close()
         await leading.resign()
         for task in (telling, serving):
             task.cancel()
         await asyncio.gather(telling, serving, return_exceptions=True)
-    complaints = [line for visitor in stage.visitors for line in visitor.complaints if NETWORK_CHANGED not in line]
+    complaints = [line for visitor in harness.visitors for line in visitor.complaints if NETWORK_CHANGED not in line]
     assert not complaints, "\n".join(complaints)

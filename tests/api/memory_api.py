@@ -48,7 +48,7 @@ PASSWORD = "correct horse battery"
 
 
 @dataclass
-class Worlds:
+class Backends:
     """What outlives one process: two sites on one of these are two API processes."""
 
     database: MemoryDatabase
@@ -58,7 +58,7 @@ class Worlds:
     wire: Network
 
     @classmethod
-    def fresh(cls, wire: Network | None = None) -> "Worlds":
+    def fresh(cls, wire: Network | None = None) -> "Backends":
         wire = wire or Network()
         return cls(
             MemoryDatabase(wire=wire), MemoryBus(wire=wire), MemoryArchives(wire=wire), MemoryRuntime(wire=wire), wire
@@ -69,13 +69,13 @@ async def reported(survey: Survey) -> dict[str, Any]:
     return (await survey.report()).to_json()
 
 
-def parts_on(worlds: Worlds, limits: RunningLimits | None = None, site: ApiSite | None = None) -> ApiParts:
-    database, bus, ids = worlds.database, worlds.bus, RandomIds()
-    people = MemoryDirectory(database.world.people, worlds.wire)
+def memory_parts(backends: Backends, limits: RunningLimits | None = None, site: ApiSite | None = None) -> ApiParts:
+    database, bus, ids = backends.database, backends.bus, RandomIds()
+    people = MemoryDirectory(database.world.people, backends.wire)
     accounts, passwords, revocations = people.accounts(), MemoryPasswords(), Revocations(bus)
     limits = limits or RunningLimits()
     wishes, views = WorkspaceCommands(database.specs(), limits), database.views()
-    survey = Survey(database.collector(), worlds.archives, worlds.runtime, Retention(), GcSafety(), "test")
+    survey = Survey(database.collector(), backends.archives, backends.runtime, Retention(), GcSafety(), "test")
     return ApiParts(
         identity=Identity(accounts, people.sign_in_tries(), people.audit(), passwords, revocations, ids),
         people=Users(accounts, passwords, revocations, ids),
@@ -86,27 +86,27 @@ def parts_on(worlds: Worlds, limits: RunningLimits | None = None, site: ApiSite 
         lifecycles=Lifecycles(database.specs(), views, IdlePolicy()),
         slots=RunningSlots(views, limits),
         views=views,
-        contents=MemoryContents(worlds.archives.world, worlds.wire),
+        contents=MemoryContents(backends.archives.world, backends.wire),
         templates=people.templates(),
         tickets=people.tickets(),
         audit=people.audit(),
         looks=AccessAudit(people.audit(), SystemClock()),
         collector=database.collector(),
-        runtime=worlds.runtime,
+        runtime=backends.runtime,
         bus=bus,
         metrics=Metrics(),
         leader=database.leadership(SystemClock()).leader,
         gc_report=lambda: reported(survey),
         checks={
             "postgresql": ReadinessCheck(views.now, required=True),
-            "archives": ReadinessCheck(worlds.archives.inventory),
+            "archives": ReadinessCheck(backends.archives.inventory),
         },
         site=site or ApiSite(),
     )
 
 
 @dataclass
-class Person:
+class ApiUser:
     """Somebody with a token; `http` sends it along."""
 
     id: UUID
@@ -121,18 +121,18 @@ class Person:
         return body
 
 
-class MemorySite:
+class MemoryApi:
     def __init__(
-        self, worlds: Worlds | None = None, limits: RunningLimits | None = None, site: ApiSite | None = None
+        self, backends: Backends | None = None, limits: RunningLimits | None = None, site: ApiSite | None = None
     ) -> None:
-        self.worlds = worlds or Worlds.fresh()
-        self.parts = parts_on(self.worlds, limits, site)
+        self.backends = backends or Backends.fresh()
+        self.parts = memory_parts(self.backends, limits, site)
         self.app: FastAPI = create_app(self.parts)
         self._clients: list[httpx.AsyncClient] = []
 
     @property
     def rows(self) -> dict[UUID, Workspace]:
-        return self.worlds.database.world.rows
+        return self.backends.database.world.rows
 
     def client(self, **headers: str) -> httpx.AsyncClient:
         client = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url=ORIGIN, headers=headers)
@@ -141,9 +141,11 @@ class MemorySite:
 
     async def person(
         self, name: str, role: Role = Role.USER, scopes: frozenset[Scope] | None = None, **more: Any
-    ) -> Person:
+    ) -> ApiUser:
         """Joined, or, if already here, once more with another token."""
-        known = next((user for user in self.worlds.database.world.people.users.values() if user.username == name), None)
+        known = next(
+            (user for user in self.backends.database.world.people.users.values() if user.username == name), None
+        )
         stored = await self.parts.identity.passwords.hash(PASSWORD)
         user = known or await self.parts.identity.accounts.create_user(
             NewUser(uuid4(), name, role, stored, **more), Actor("test")
@@ -151,7 +153,7 @@ class MemorySite:
         caller = Caller(user, f"session:{'0' * 64}", is_fresh=True)
         allowed = scopes or frozenset(scope for scope in ALL_SCOPES if caller.may(scope))
         _, secret = await self.parts.tokens.create(caller, "test", allowed)
-        return Person(user.id, name, self.client(authorization=f"Bearer {secret}"), caller)
+        return ApiUser(user.id, name, self.client(authorization=f"Bearer {secret}"), caller)
 
     async def browser(self, name: str) -> httpx.AsyncClient:
         """Signed in by cookie, as our own pages are."""
@@ -164,7 +166,7 @@ class MemorySite:
 
     def controller_writes(self, workspace_id: UUID | str, **fields: Any) -> Workspace:
         row = self.rows[UUID(str(workspace_id))]
-        return self.worlds.database.world.put(row, replace(row, **fields), "controller", "test")
+        return self.backends.database.world.put(row, replace(row, **fields), "controller", "test")
 
     async def close(self) -> None:
         await self.app.state.hub.close()
@@ -174,10 +176,10 @@ class MemorySite:
 
 
 @asynccontextmanager
-async def memory_site(
-    worlds: Worlds | None = None, limits: RunningLimits | None = None, site: ApiSite | None = None
-) -> AsyncIterator[MemorySite]:
-    opened = MemorySite(worlds, limits, site)
+async def memory_api(
+    backends: Backends | None = None, limits: RunningLimits | None = None, site: ApiSite | None = None
+) -> AsyncIterator[MemoryApi]:
+    opened = MemoryApi(backends, limits, site)
     try:
         yield opened
     finally:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.browser.axe import findings
-from tests.browser.screens import FOLDER, LOOKS, SCREENS, play, shown
-from tests.browser.stage import Stage
+from tests.browser.dashboard_harness import DashboardHarness
+from tests.browser.screenshots import FOLDER, LOOKS, SCREENS, fill, shown
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -24,13 +24,13 @@ PAIRS = [
 
 @pytest.mark.parametrize(("look", "options"), PAIRS)
 async def test_every_page_can_be_used_by_everybody(
-    stage: Stage, axe: str, look: str, options: Mapping[str, Any]
+    harness: DashboardHarness, axe: str, look: str, options: Mapping[str, Any]
 ) -> None:
-    cast = await play(stage)
-    visitors = {name: await stage.visitor(name, reduced_motion="reduce", **options) for name in ("ann", "admin")}
+    workspaces = await fill(harness)
+    visitors = {name: await harness.visitor(name, reduced_motion="reduce", **options) for name in ("ann", "admin")}
     wrong: dict[str, list[str]] = {}
     for screen in SCREENS:
-        page = await shown(visitors[screen.who], screen, cast)
+        page = await shown(visitors[screen.who], screen, workspaces)
         found = await findings(page, axe)
         if await page.evaluate(TOO_WIDE) > 0:
             found.append("wider than the screen")
@@ -40,7 +40,7 @@ async def test_every_page_can_be_used_by_everybody(
 
 
 def test_the_documentation_has_a_picture_of_each() -> None:
-    """`python -m tests.browser.screens` takes them anew."""
+    """`python -m tests.browser.screenshots` takes them anew."""
     wanted = {f"{screen.name}-{look}.png" for screen in SCREENS if screen.pictured for look, _ in LOOKS}
     assert {path.name for path in FOLDER.iterdir()} == wanted
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 3_500_000

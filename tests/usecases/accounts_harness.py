@@ -32,7 +32,7 @@ class Clock:
 
 
 @dataclass
-class FrontDesk:
+class AccountsHarness:
     clock: Clock = field(default_factory=Clock)
     passwords: MemoryPasswords = field(default_factory=MemoryPasswords)
     provider: MemoryProvider = field(default_factory=MemoryProvider)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from codehub.domain.workspace import Phase, Progress, Workspace
-from tests.browser.hub import Visitor
-from tests.browser.stage import Stage, archiving
+from tests.browser.dashboard_harness import DashboardHarness, archiving
+from tests.browser.deployment import Visitor
 from tests.conftest import Tell
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
@@ -39,17 +39,17 @@ WATCH = """() => {
 SEEN = "() => ({ ...window.seen, touched: [...window.seen.touched] })"
 
 
-async def crowd(stage: Stage) -> tuple[Visitor, list[Workspace]]:
-    visitor = await stage.visitor("ann")
+async def crowd(harness: DashboardHarness) -> tuple[Visitor, list[Workspace]]:
+    visitor = await harness.visitor("ann")
     rows = [
-        stage.put("ann", f"project {number:04}", PHASES[number % 4], created_at=stage.ago(minutes=number))
+        harness.put("ann", f"project {number:04}", PHASES[number % 4], created_at=harness.ago(minutes=number))
         for number in range(MANY)
     ]
     return visitor, rows
 
 
-async def test_a_thousand_stay_smooth(stage: Stage, tell: Tell) -> None:
-    visitor, rows = await crowd(stage)
+async def test_a_thousand_stay_smooth(harness: DashboardHarness, tell: Tell) -> None:
+    visitor, rows = await crowd(harness)
     page = visitor.page
     await visitor.goes("/")
     await visitor.card("project 0000").wait_for()
@@ -60,17 +60,17 @@ async def test_a_thousand_stay_smooth(stage: Stage, tell: Tell) -> None:
 
     await page.wait_for_timeout(1_500)
     await page.evaluate(WATCH)
-    stage.change(rows[3], description="changed")
+    harness.change(rows[3], description="changed")
     await page.get_by_text("changed", exact=True).wait_for()
     seen: dict[str, Any] = await page.evaluate(SEEN)
     assert str(rows[3].id) in seen["touched"]
-    stage.change(rows[800], description="out of sight")
+    harness.change(rows[800], description="out of sight")
     await page.wait_for_timeout(500)
 
     began = await page.evaluate("performance.now()")
     for row in rows[:200]:
-        stage.change(row, memo="busy")
-    stage.change(rows[0], description="the last")
+        harness.change(row, memo="busy")
+    harness.change(rows[0], description="the last")
     await page.get_by_text("the last", exact=True).wait_for()
     took = await page.evaluate("performance.now()") - began
     smooth: dict[str, Any] = await page.evaluate(SEEN)
@@ -83,8 +83,8 @@ async def test_a_thousand_stay_smooth(stage: Stage, tell: Tell) -> None:
     )
 
 
-async def test_scrolling_to_the_end_shows_everybody(stage: Stage) -> None:
-    visitor, _ = await crowd(stage)
+async def test_scrolling_to_the_end_shows_everybody(harness: DashboardHarness) -> None:
+    visitor, _ = await crowd(harness)
     await visitor.goes("/?sort=name")
     last = visitor.card(f"project {MANY - 1:04}")
     for _ in range(60):
@@ -97,9 +97,9 @@ async def test_scrolling_to_the_end_shows_everybody(stage: Stage) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-async def test_an_hour_of_events_leaves_nothing_behind(stage: Stage, tell: Tell) -> None:
+async def test_an_hour_of_events_leaves_nothing_behind(harness: DashboardHarness, tell: Tell) -> None:
     """Twenty events each second for an hour, as fast as they go."""
-    visitor, rows = await crowd(stage)
+    visitor, rows = await crowd(harness)
     await visitor.goes("/")
     await visitor.card("project 0000").wait_for()
     session = await visitor.context.new_cdp_session(visitor.page)
@@ -108,9 +108,9 @@ async def test_an_hour_of_events_leaves_nothing_behind(stage: Stage, tell: Tell)
         for number in range(events):
             row = rows[number % MANY]
             if number % 5:
-                stage.change(row, op_progress=Progress(number, number, events, "upload"))
+                harness.change(row, op_progress=Progress(number, number, events, "upload"))
             else:
-                stage.change(row, **archiving(number, events, 1) if number % 2 else {"memo": str(number)})
+                harness.change(row, **archiving(number, events, 1) if number % 2 else {"memo": str(number)})
             if number % 200 == 0:
                 await visitor.page.wait_for_timeout(20)
         await visitor.page.wait_for_timeout(1_000)

@@ -14,7 +14,7 @@ from codehub.adapters.memory.archives import StoredArchive
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import Scope
 from codehub.domain.workspace import Phase
-from tests.api.site import MemorySite, Person
+from tests.api.memory_api import ApiUser, MemoryApi
 from tests.rows import OP_ID, broken
 
 OK = range(200, 300)
@@ -99,27 +99,27 @@ ELSEWHERE = {"GET /api/v1/events"}
 
 
 class Scene:
-    def __init__(self, site: MemorySite, ann: Person, workspace_id: str) -> None:
-        self.site, self.ann, self.workspace_id = site, ann, workspace_id
+    def __init__(self, api: MemoryApi, ann: ApiUser, workspace_id: str) -> None:
+        self.site, self.ann, self.workspace_id = api, ann, workspace_id
 
-    async def ask(self, person: Person | None, route: Route) -> int:
+    async def ask(self, person: ApiUser | None, route: Route) -> int:
         http = person.http if person else self.site.client()
         path = route.path.replace("{id}", self.workspace_id).replace("{owner}", str(self.ann.id))
         return (await http.request(route.method, path, json=route.body)).status_code
 
 
 @pytest.fixture
-async def scene(site: MemorySite, ann: Person) -> Scene:
+async def scene(api: MemoryApi, ann: ApiUser) -> Scene:
     made = await ann.create()
-    row = site.controller_writes(made["id"], phase=Phase.RUNNING)
+    row = api.controller_writes(made["id"], phase=Phase.RUNNING)
     now, key = datetime.now(UTC), f"{row.id}/{OP_ID}/home.tar.zst"
-    site.worlds.database.world.points[row.id] = [RestorePoint(row.id, OP_ID, key, 1, 1, "0" * 64, now, now)]
-    site.worlds.archives.world.objects[key] = StoredArchive((), now, committed=True)
-    return Scene(site, ann, made["id"])
+    api.backends.database.world.points[row.id] = [RestorePoint(row.id, OP_ID, key, 1, 1, "0" * 64, now, now)]
+    api.backends.archives.world.objects[key] = StoredArchive((), now, committed=True)
+    return Scene(api, ann, made["id"])
 
 
-def test_every_route_says_who_may_use_it(site: MemorySite) -> None:
-    documented = {f"{method.upper()} {path}" for path, item in site.app.openapi()["paths"].items() for method in item}
+def test_every_route_says_who_may_use_it(api: MemoryApi) -> None:
+    documented = {f"{method.upper()} {path}" for path, item in api.app.openapi()["paths"].items() for method in item}
     placed = {str(route) for route in ROUTES} | OPEN | ELSEWHERE
     named = {
         one.replace("{id}", "{workspace_id}")
@@ -136,7 +136,7 @@ def test_every_route_says_who_may_use_it(site: MemorySite) -> None:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=str)
-async def test_whoever_may_not_changes_nothing_and_the_owner_may(scene: Scene, bob: Person, route: Route) -> None:
+async def test_whoever_may_not_changes_nothing_and_the_owner_may(scene: Scene, bob: ApiUser, route: Route) -> None:
     reader = await scene.site.person("ann", scopes=frozenset({Scope.READ}))
     before = dict(scene.site.rows)
     assert await scene.ask(None, route) == 401
@@ -152,7 +152,7 @@ async def test_whoever_may_not_changes_nothing_and_the_owner_may(scene: Scene, b
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=str)
-async def test_an_admin_stands_where_the_owner_stands(scene: Scene, admin: Person, route: Route) -> None:
+async def test_an_admin_stands_where_the_owner_stands(scene: Scene, admin: ApiUser, route: Route) -> None:
     assert granted(await scene.ask(admin, route), route)
 
 
@@ -160,14 +160,14 @@ def granted(status: int, route: Route) -> bool:
     return status == route.own_answer if route.own_answer else status in OK
 
 
-async def test_an_admin_s_reading_token_reads_metrics_and_nobody_else_s(scene: Scene, admin: Person) -> None:
+async def test_an_admin_s_reading_token_reads_metrics_and_nobody_else_s(scene: Scene, admin: ApiUser) -> None:
     scraper = await scene.site.person("root", scopes=frozenset({Scope.READ}))
     assert (await scraper.http.get("/metrics")).status_code == 200
     assert (await scraper.http.get("/api/v1/admin/users")).status_code == 403
     assert (await scraper.http.get(f"/api/v1/workspaces/{scene.workspace_id}")).status_code == 404
 
 
-async def test_an_admin_who_looks_into_a_home_leaves_a_trace(scene: Scene, admin: Person) -> None:
+async def test_an_admin_who_looks_into_a_home_leaves_a_trace(scene: Scene, admin: ApiUser) -> None:
     for path in (
         "ticket",
         "logs",
@@ -183,7 +183,7 @@ async def test_an_admin_who_looks_into_a_home_leaves_a_trace(scene: Scene, admin
     assert looked <= {entry["action"] for entry in audit}
 
 
-async def test_one_bad_workspace_stops_no_bulk_recovery(scene: Scene, admin: Person, ann: Person) -> None:
+async def test_one_bad_workspace_stops_no_bulk_recovery(scene: Scene, admin: ApiUser, ann: ApiUser) -> None:
     other = await ann.create("other", desired_state="PENDING")
     for workspace_id in (scene.workspace_id, other["id"]):
         wrong = broken(scene.site.rows[UUID(workspace_id)])

@@ -7,8 +7,8 @@ import pytest
 from codehub.cli import client
 from codehub.cli.errors import FAILED, UNREACHABLE
 from codehub.domain.admission import RunningLimits
-from tests.cli.hub import Hub, serving
-from tests.cli.strange_servers import answering, http
+from tests.cli.api_server import ApiServer, serving
+from tests.cli.misbehaving_servers import answering, http
 from tests.cli.terminal import Terminal
 
 PROBLEM = '{"detail": "No.", "code": "strange", "errors": "none", "holders": 5}'
@@ -82,18 +82,18 @@ def test_a_proxy_is_not_asked_the_way_to_this_machine(ann: Terminal) -> None:
     assert ann("ws", "ls").code == 0
 
 
-def test_a_name_below_localhost_is_this_machine(ann: Terminal, hub: Hub) -> None:
-    ann.set(CODEHUB_URL=hub.url.replace("127.0.0.1", "hub.localhost"))
+def test_a_name_below_localhost_is_this_machine(ann: Terminal, server: ApiServer) -> None:
+    ann.set(CODEHUB_URL=server.url.replace("127.0.0.1", "server.localhost"))
     assert ann("ws", "ls").code == 0
 
 
-def test_fields_that_are_wrong_are_named(ann: Terminal, hub: Hub) -> None:
+def test_fields_that_are_wrong_are_named(ann: Terminal, server: ApiServer) -> None:
     said = ann("ws", "create", "x" * 200, "--state", "flying")
     assert said.code == FAILED
     first, *rest = said.lines()
     assert first == "That cannot be taken:"
     assert [line.split(":")[0].strip() for line in rest] == ["name", "desired_state"]
-    assert hub.rows() == {}
+    assert server.rows() == {}
 
 
 def test_one_field_is_said_once(ann: Terminal) -> None:
@@ -104,8 +104,8 @@ def test_one_field_is_said_once(ann: Terminal) -> None:
 
 
 def test_a_limit_says_who_holds_the_slots(terminal: Terminal) -> None:
-    with serving(RunningLimits(2, 10)) as hub:
-        terminal.set(CODEHUB_URL=hub.url, CODEHUB_TOKEN=hub.token())
+    with serving(RunningLimits(2, 10)) as server:
+        terminal.set(CODEHUB_URL=server.url, CODEHUB_TOKEN=server.token())
         for name in ("one", "two"):
             terminal.done("ws", "create", name)
         terminal.done("ws", "create", "three", "--state", "STANDBY")
@@ -116,11 +116,11 @@ def test_a_limit_says_who_holds_the_slots(terminal: Terminal) -> None:
     assert hint == "  `codehub ws stop NAME` stops one."
 
 
-def test_a_failure_of_theirs_names_the_request(ann: Terminal, hub: Hub) -> None:
+def test_a_failure_of_theirs_names_the_request(ann: Terminal, server: ApiServer) -> None:
     async def broken(*_: object) -> None:
         raise RuntimeError("secret-word")
 
-    object.__setattr__(hub.site.parts.views, "page", broken)
+    object.__setattr__(server.api.parts.views, "page", broken)
     said = ann("ws", "ls")
     assert said.code == FAILED
     assert "request id" in said.err

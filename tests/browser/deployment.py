@@ -21,7 +21,7 @@ from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.identity import Role
 from codehub.ports.accounts import NewUser
 from codehub.ports.stores import Actor
-from tests.api.real_site import RealSite, real_site
+from tests.api.real_api import RealApi, real_api
 
 CHROMIUM = Path("/usr/bin/chromium")
 ARGUMENTS = (
@@ -133,8 +133,8 @@ async def visiting(browser: Browser, url: str, name: str, user_id: UUID, **conte
 
 
 @dataclass
-class Hub:
-    site: RealSite
+class Deployment:
+    site: RealApi
     browser: Browser
     url: str = ""
     visitors: list[Visitor] = field(default_factory=list)
@@ -161,15 +161,15 @@ class Hub:
 
 
 @asynccontextmanager
-async def running_hub(database_url: str, redis_url: str, **settings: str) -> AsyncIterator[Hub]:
+async def running_deployment(database_url: str, redis_url: str, **settings: str) -> AsyncIterator[Deployment]:
     """API and coordinator run; the database is migrated."""
-    async with real_site(database_url, redis_url, **settings) as site, chromium() as browser:
-        hub = Hub(site, browser)
+    async with real_api(database_url, redis_url, **settings) as site, chromium() as browser:
+        deployment = Deployment(site, browser)
         await site.start_coordinator()
         api = await site.start_api()
-        hub.url = api.url.replace("127.0.0.1", "localhost")
+        deployment.url = api.url.replace("127.0.0.1", "localhost")
         try:
-            yield hub
+            yield deployment
         finally:
-            await hub.close()
-        assert not hub.complaints(), "\n".join(hub.complaints())
+            await deployment.close()
+        assert not deployment.complaints(), "\n".join(deployment.complaints())

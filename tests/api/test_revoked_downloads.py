@@ -12,7 +12,7 @@ from codehub.adapters.memory.archives import StoredEntry
 from codehub.api import access_watch
 from codehub.domain.identity import Role, Scope
 from codehub.ports.archives import EntryKind
-from tests.api.site import MemorySite, Person
+from tests.api.memory_api import ApiUser, MemoryApi
 from tests.api.test_archives import point
 
 __all__ = ["point"]
@@ -23,7 +23,7 @@ SIZE = 1 << 20
 class Reader:
     """One download, straight on the ASGI app, whose reader takes one chunk and then no more until `read_on`."""
 
-    def __init__(self, site: MemorySite, path: str, headers: dict[str, str], spec_version: str = "2.3") -> None:
+    def __init__(self, api: MemoryApi, path: str, headers: dict[str, str], spec_version: str = "2.3") -> None:
         self.got = 0
         self.status = 0
         self.is_whole = False
@@ -44,7 +44,7 @@ class Reader:
             "root_path": "",
             "asgi": {"version": "3.0", "spec_version": spec_version},
         }
-        self.task = asyncio.ensure_future(site.app(scope, self._receive, self._send))
+        self.task = asyncio.ensure_future(api.app(scope, self._receive, self._send))
 
     async def _receive(self) -> dict[str, Any]:
         await asyncio.Event().wait()
@@ -72,26 +72,26 @@ class Reader:
 
 
 @pytest.fixture
-def large(site: MemorySite, point: str) -> str:
+def large(api: MemoryApi, point: str) -> str:
     """The address of a file of Ann's."""
-    for stored in site.worlds.archives.world.objects.values():
+    for stored in api.backends.archives.world.objects.values():
         stored.home = {b"large": StoredEntry(EntryKind.FILE, b"x" * SIZE)}
     return f"{point}/content?path=large"
 
 
-def with_token(person: Person) -> dict[str, str]:
+def with_token(person: ApiUser) -> dict[str, str]:
     return {"authorization": person.http.headers["authorization"]}
 
 
 @pytest.mark.parametrize("spec_version", ["2.3", "2.4"])
 async def test_it_ends_with_its_user(
-    site: MemorySite, ann: Person, admin: Person, large: str, spec_version: str
+    api: MemoryApi, ann: ApiUser, admin: ApiUser, large: str, spec_version: str
 ) -> None:
-    hers = Reader(site, large, with_token(ann), spec_version)
-    theirs = Reader(site, large, with_token(admin), spec_version)
+    hers = Reader(api, large, with_token(ann), spec_version)
+    theirs = Reader(api, large, with_token(admin), spec_version)
     await hers.begun()
     await theirs.begun()
-    await (await site.browser(admin.name)).patch(f"/api/v1/admin/users/{ann.id}", json={"disabled": True})
+    await (await api.browser(admin.name)).patch(f"/api/v1/admin/users/{ann.id}", json={"disabled": True})
     await hers.broken()
     theirs.read_on.set()
     async with asyncio.timeout(10):
@@ -99,9 +99,9 @@ async def test_it_ends_with_its_user(
     assert (theirs.got, theirs.is_whole) == (SIZE, True)
 
 
-async def test_it_ends_with_its_session_and_no_other(site: MemorySite, ann: Person, large: str) -> None:
-    browser, other = await site.browser("ann"), await site.browser("ann")
-    ends, stays = (Reader(site, large, {"cookie": one.headers["cookie"]}) for one in (browser, other))
+async def test_it_ends_with_its_session_and_no_other(api: MemoryApi, ann: ApiUser, large: str) -> None:
+    browser, other = await api.browser("ann"), await api.browser("ann")
+    ends, stays = (Reader(api, large, {"cookie": one.headers["cookie"]}) for one in (browser, other))
     await ends.begun()
     await stays.begun()
     await browser.delete("/api/v1/session")
@@ -112,8 +112,8 @@ async def test_it_ends_with_its_session_and_no_other(site: MemorySite, ann: Pers
     assert stays.is_whole
 
 
-async def test_it_ends_with_its_token(site: MemorySite, ann: Person, large: str) -> None:
-    reader = Reader(site, large.replace("content?path=large", "content"), with_token(ann))
+async def test_it_ends_with_its_token(api: MemoryApi, ann: ApiUser, large: str) -> None:
+    reader = Reader(api, large.replace("content?path=large", "content"), with_token(ann))
     await reader.begun()
     [token] = (await ann.http.get("/api/v1/tokens")).json()["items"]
     await ann.http.delete(f"/api/v1/tokens/{token['id']}")
@@ -121,30 +121,30 @@ async def test_it_ends_with_its_token(site: MemorySite, ann: Person, large: str)
 
 
 async def test_it_ends_with_the_role_that_gave_the_right(
-    site: MemorySite, ann: Person, admin: Person, large: str
+    api: MemoryApi, ann: ApiUser, admin: ApiUser, large: str
 ) -> None:
-    boss = await site.person("boss", Role.ADMIN)
-    reader = Reader(site, large, with_token(boss))
+    boss = await api.person("boss", Role.ADMIN)
+    reader = Reader(api, large, with_token(boss))
     await reader.begun()
-    await (await site.browser(admin.name)).patch(f"/api/v1/admin/users/{boss.id}", json={"role": "user"})
+    await (await api.browser(admin.name)).patch(f"/api/v1/admin/users/{boss.id}", json={"role": "user"})
     await reader.broken()
 
 
 async def test_an_end_that_nobody_told_is_found_all_the_same(
-    site: MemorySite, ann: Person, large: str, monkeypatch: pytest.MonkeyPatch
+    api: MemoryApi, ann: ApiUser, large: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access_watch, "RECHECK_SECONDS", 0.05)
-    reader = Reader(site, large, with_token(await site.person("ann", scopes=frozenset({Scope.READ}))))
+    reader = Reader(api, large, with_token(await api.person("ann", scopes=frozenset({Scope.READ}))))
     await reader.begun()
-    site.worlds.database.world.people.tokens.clear()
+    api.backends.database.world.people.tokens.clear()
     await reader.broken()
 
 
 async def test_who_still_waits_for_the_first_byte_is_told(
-    site: MemorySite, ann: Person, admin: Person, large: str, monkeypatch: pytest.MonkeyPatch
+    api: MemoryApi, ann: ApiUser, admin: ApiUser, large: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting = asyncio.Event()
-    contents: Any = type(site.parts.contents)
+    contents: Any = type(api.parts.contents)
 
     @asynccontextmanager
     async def never(_self: Any, *_what: Any, **_how: Any) -> AsyncIterator[Any]:
@@ -156,17 +156,17 @@ async def test_who_still_waits_for_the_first_byte_is_told(
     asked: asyncio.Task[httpx.Response] = asyncio.ensure_future(ann.http.get(large))
     async with asyncio.timeout(10):
         await waiting.wait()
-        await (await site.browser(admin.name)).patch(f"/api/v1/admin/users/{ann.id}", json={"disabled": True})
+        await (await api.browser(admin.name)).patch(f"/api/v1/admin/users/{ann.id}", json={"disabled": True})
         answer = await asked
     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
 
 
 async def test_a_change_that_takes_no_right_ends_nothing(
-    site: MemorySite, ann: Person, admin: Person, large: str
+    api: MemoryApi, ann: ApiUser, admin: ApiUser, large: str
 ) -> None:
-    reader = Reader(site, large, with_token(ann))
+    reader = Reader(api, large, with_token(ann))
     await reader.begun()
-    await (await site.browser(admin.name)).patch(f"/api/v1/admin/users/{ann.id}", json={"role": "admin"})
+    await (await api.browser(admin.name)).patch(f"/api/v1/admin/users/{ann.id}", json={"role": "admin"})
     for _ in range(50):
         await asyncio.sleep(0)
     reader.read_on.set()

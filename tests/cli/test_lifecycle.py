@@ -2,17 +2,17 @@
 
 import re
 
-from tests.cli.hub import Hub
+from tests.cli.api_server import ApiServer
 from tests.cli.terminal import Terminal
 
 
-def test_from_create_to_undelete(ann: Terminal, hub: Hub) -> None:
-    hub.coordinate()
+def test_from_create_to_undelete(ann: Terminal, server: ApiServer) -> None:
+    server.coordinate()
     made = ann("ws", "create", "demo", "--wait")
     assert made.code == 0, made.err
     assert re.fullmatch(r"demo is RUNNING\. http://demo-\w+\.localhost:8000/\n", made.out)
     assert "demo: PENDING" in made.err  # the way there, beside the data
-    assert hub.user_writes("demo", 7)
+    assert server.user_writes("demo", 7)
 
     assert ann.done("ws", "stop", "demo", "--wait") == "demo is STANDBY.\n"
     assert ann.done("ws", "archive", "demo", "--wait") == "demo is ARCHIVED.\n"
@@ -21,10 +21,10 @@ def test_from_create_to_undelete(ann: Terminal, hub: Hub) -> None:
     assert ann.done("ws", "download", "demo", "0", "-o", "-") == "7"
 
     assert ann.done("ws", "start", "demo", "--wait").startswith("demo is RUNNING.")
-    assert hub.user_writes("demo", 8)
+    assert server.user_writes("demo", 8)
     restored = ann("ws", "restore", "demo", "--archive", point["op_id"][:8], "--wait")
     assert restored.code == 0, restored.err
-    assert hub.rows()["demo"].restore_handled_at is not None  # it waited for the restore, not for what was before
+    assert server.rows()["demo"].restore_handled_at is not None  # it waited for the restore, not for what was before
     assert len(ann("ws", "archives", "demo", "--json").json()) == 2  # what was in the home is a restore point
 
     deleted = ann("ws", "delete", "demo", "--yes", "--wait", "--json")
@@ -33,7 +33,7 @@ def test_from_create_to_undelete(ann: Terminal, hub: Hub) -> None:
     back = ann.done("ws", "undelete", "demo", "--wait")
     assert back == "demo is ARCHIVED.\n"
     assert ann.done("ws", "open", "demo", "--print").startswith("http://demo-")
-    assert hub.user_writes("demo", 9)
+    assert server.user_writes("demo", 9)
 
     told = ann.done("ws", "events", "demo", "-n", "200")
     for word in ("created", "restore_asked", "undelete_asked", "RESTORING"):
@@ -41,8 +41,8 @@ def test_from_create_to_undelete(ann: Terminal, hub: Hub) -> None:
     assert ann("ws", "events", "demo", "-n", "2", "--json").json()[-1]["at"] >= told.splitlines()[-1][:10]
 
 
-def test_who_waits_for_it_to_run_is_told_by_the_exit_code_that_it_sleeps(ann: Terminal, hub: Hub) -> None:
-    hub.coordinate()
+def test_who_waits_for_it_to_run_is_told_by_the_exit_code_that_it_sleeps(ann: Terminal, server: ApiServer) -> None:
+    server.coordinate()
     for name in ("one", "two"):
         ann.done("ws", "create", name, "--wait")
     said = ann("ws", "create", "three", "--wait")
@@ -50,10 +50,10 @@ def test_who_waits_for_it_to_run_is_told_by_the_exit_code_that_it_sleeps(ann: Te
     assert "Stop one of them, then: `codehub ws start three`" in said.err
 
 
-def test_recovering_waits_for_the_recovery(ann: Terminal, hub: Hub) -> None:
-    hub.coordinate()
+def test_recovering_waits_for_the_recovery(ann: Terminal, server: ApiServer) -> None:
+    server.coordinate()
     ann.done("ws", "create", "demo", "--state", "standby", "--wait")
-    world = hub.site.worlds.runtime.world
+    world = server.api.backends.runtime.world
     world.bad_images.add("")
     failed = ann("ws", "start", "demo", "--wait", "--timeout", "60")
     assert failed.code == 1

@@ -8,14 +8,14 @@ import pytest
 from codehub.api.app import create_app
 from codehub.api.dashboard import CACHE_FOR_EVER, POLICY
 from codehub.dashboard.files import dashboard
-from tests.api.site import ORIGIN, Worlds, parts_on
+from tests.api.memory_api import ORIGIN, Backends, memory_parts
 
 PAGES = ["/", "/workspaces/6f1c2b54-8d0e-4a7b-9f57-0c1d6b0f2a11/points", "/account", "/admin", "/admin/users"]
 
 
 @pytest.fixture
 def client() -> httpx.AsyncClient:
-    app = create_app(replace(parts_on(Worlds.fresh()), pages=dashboard()))
+    app = create_app(replace(memory_parts(Backends.fresh()), pages=dashboard()))
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN)
 
 
@@ -69,7 +69,7 @@ async def test_a_mistyped_address_is_a_page_for_people_and_a_problem_for_program
 
 
 async def test_without_a_dashboard_there_is_no_page() -> None:
-    app = create_app(parts_on(Worlds.fresh()))
+    app = create_app(memory_parts(Backends.fresh()))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN) as bare:
         assert (await bare.get("/")).status_code == 404
         assert (await bare.get("/assets/x/main.js")).status_code == 404
