@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from playwright.async_api import Page, expect
 
-from codehub.dashboard.vocabulary import states
+from codehub.dashboard.state_labels import states
 from codehub.domain.identity import Role
 from codehub.domain.workspace import Desired, Phase
 from tests.browser.dashboard_harness import DashboardHarness

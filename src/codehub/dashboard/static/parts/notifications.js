@@ -2,7 +2,7 @@
 
 import { get } from "../core/api.js";
 import { everySecond, now } from "../core/clock.js";
-import { isSettled } from "../core/machine_way.js";
+import { isSettled } from "../core/workspace_state.js";
 import { duration, t } from "../core/language.js";
 import { complain, say, toast } from "./toasts.js";
 

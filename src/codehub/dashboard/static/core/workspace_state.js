@@ -1,9 +1,9 @@
-/** Questions to the generated table. Pure. */
+/** Functions of a workspace and of the generated state table, without side effects. */
 
 import { ACTIONS, PHASES, TRANSITIONS } from "./states.js";
 
 /** The steps from a phase to a wish, one neighbour at a time. @returns {typeof TRANSITIONS} */
-export function way(phase, wish) {
+export function stepsBetween(phase, wish) {
   const steps = [];
   for (let place = phase; place !== wish && steps.length < TRANSITIONS.length; ) {
     const step = TRANSITIONS.find((row) => row.phase === place && row.wishes.includes(wish));

@@ -2,7 +2,7 @@
 
 import { drawing, element, replace } from "../core/element.js";
 import { PHASES, TRANSITIONS } from "../core/states.js";
-import { isBusy, tone, way } from "../core/machine_way.js";
+import { isBusy, tone, stepsBetween } from "../core/workspace_state.js";
 import { t } from "../core/language.js";
 
 const NARROW = matchMedia("(max-width: 700px)");
@@ -33,7 +33,7 @@ export function machine() {
 }
 
 function caption(ws) {
-  const steps = way(ws.phase, ws.desired_state).map((step) => t(`operation.${step.operation}`));
+  const steps = stepsBetween(ws.phase, ws.desired_state).map((step) => t(`operation.${step.operation}`));
   const here = t("machine.here", { phase: t(`phase.${ws.phase}`) });
   return steps.length ? `${here} ${t("machine.ahead", { steps: steps.join(", ") })}` : here;
 }
@@ -52,7 +52,7 @@ function places(narrow) {
 
 function picture(ws, narrow) {
   const at = places(narrow);
-  const steps = way(ws.phase, ws.desired_state);
+  const steps = stepsBetween(ws.phase, ws.desired_state);
   const size = narrow ? [352, 68 + (LINE.length - 1) * 104] : [160 + (LINE.length - 1) * 232, 262];
   return drawing(
     "svg",

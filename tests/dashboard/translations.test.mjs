@@ -4,17 +4,17 @@ import assert from "node:assert/strict";
 import { readFileSync, readdirSync } from "node:fs";
 import test from "node:test";
 
-import { englishStates } from "../../src/codehub/dashboard/static/core/state_words.js";
+import { englishStates } from "../../src/codehub/dashboard/static/core/state_labels.js";
 import { AUDIT, KINDS, REFUSALS, SCOPES, THINGS, WAIVABLE } from "../../src/codehub/dashboard/static/core/states.js";
-import EN from "../../src/codehub/dashboard/static/words/en.js";
-import KO from "../../src/codehub/dashboard/static/words/ko.js";
+import EN from "../../src/codehub/dashboard/static/translations/en.js";
+import KO from "../../src/codehub/dashboard/static/translations/ko.js";
 
 const STATIC = new URL("../../src/codehub/dashboard/static/", import.meta.url);
 const ENGLISH = { ...englishStates(), ...EN };
 const ONLY_KOREAN = /^(problem|wrong|refusal)\./; // the server's own sentences are English
 
 const sources = readdirSync(STATIC, { recursive: true })
-  .filter((name) => name.endsWith(".js") && !name.startsWith("words"))
+  .filter((name) => name.endsWith(".js") && !name.startsWith("translations"))
   .map((name) => readFileSync(new URL(name, STATIC), "utf8"))
   .join("\n");
 

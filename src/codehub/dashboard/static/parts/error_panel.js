@@ -48,7 +48,7 @@ function content(app, ws) {
         element("summary", {}, t("trouble.context")),
         element("dl", { class: "facts" }, context.map(([name, value]) => [element("dt", {}, name), element("dd", {}, typeof value === "string" ? value : JSON.stringify(value))])),
       ),
-    element("div", { class: "buttons" }, (known ? REASONS[reason].recoveries : ["retry"]).map((action, place) => way(app, ws, action, place === 0))),
+    element("div", { class: "buttons" }, (known ? REASONS[reason].recoveries : ["retry"]).map((action, place) => stepsBetween(app, ws, action, place === 0))),
   ];
 }
 
@@ -62,7 +62,7 @@ export function advice(reason) {
   return t(`reason.${reason}.do`).replace(/'(\w+)'/g, (whole, action) => (action in RECOVERIES ? `“${t(`recovery.${action}`)}”` : whole));
 }
 
-function way(app, ws, action, first) {
+function stepsBetween(app, ws, action, first) {
   return element(
     "button",
     {

@@ -8,7 +8,7 @@ import { confirmed } from "../../parts/dialog.js";
 import { icon } from "../../parts/icons.js";
 import { pagedTable } from "../../parts/table.js";
 import { complain, toast } from "../../parts/toasts.js";
-import { original } from "../../parts/trouble.js";
+import { original } from "../../parts/error_panel.js";
 
 const LOOK_MS = 1_000;
 const PATIENCE = 600;

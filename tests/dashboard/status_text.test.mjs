@@ -3,12 +3,12 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { describe } from "../../src/codehub/dashboard/static/core/describe.js";
-import { englishStates } from "../../src/codehub/dashboard/static/core/state_words.js";
-import { allows, isSettled, tone, way } from "../../src/codehub/dashboard/static/core/machine_way.js";
+import { describe } from "../../src/codehub/dashboard/static/core/status_text.js";
+import { englishStates } from "../../src/codehub/dashboard/static/core/state_labels.js";
+import { allows, isSettled, tone, stepsBetween } from "../../src/codehub/dashboard/static/core/workspace_state.js";
 import { OPERATIONS, PHASES, TRANSITIONS } from "../../src/codehub/dashboard/static/core/states.js";
-import { Pace } from "../../src/codehub/dashboard/static/core/pace.js";
-import EN from "../../src/codehub/dashboard/static/words/en.js";
+import { RemainingTime } from "../../src/codehub/dashboard/static/core/remaining_time.js";
+import EN from "../../src/codehub/dashboard/static/translations/en.js";
 
 const WORDS = { ...englishStates(), ...EN };
 const t = (key, values = {}) => {
@@ -80,11 +80,11 @@ test("every state of the table has words", () => {
 test("the way to any wish ends there, or nowhere from an error", () => {
   for (const { phase } of TRANSITIONS) {
     for (const wish of ["DELETED", "ARCHIVED", "STANDBY", "RUNNING"]) {
-      const steps = way(phase, wish);
+      const steps = stepsBetween(phase, wish);
       if (phase !== "ERROR" && phase !== wish) assert.equal(steps.at(-1).leadsTo, wish, `${phase} → ${wish}`);
     }
   }
-  assert.deepEqual(way("RUNNING", "DELETED").map((step) => step.operation), ["STOPPING", "ARCHIVING", "DELETING"]);
+  assert.deepEqual(stepsBetween("RUNNING", "DELETED").map((step) => step.operation), ["STOPPING", "ARCHIVING", "DELETING"]);
 });
 
 test("what is wished already is not offered, and what is under way can be taken back", () => {
@@ -106,7 +106,7 @@ test("a restore that has yet to begin is told, though the phase is as wished", (
 });
 
 test("the pace is told once there is one, and begins anew with another operation", () => {
-  const pace = new Pace();
+  const pace = new RemainingTime();
   const at = (bytes, operation = "a") => ({ id: "1", op_id: operation, progress: { bytes, total_bytes: 1_000 } });
   assert.equal(pace.left(at(100), 0), null);
   assert.equal(pace.left(at(200), 1_000), null);

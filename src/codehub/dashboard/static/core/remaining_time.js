@@ -2,7 +2,7 @@
 
 const SHORTEST_MS = 1_500;
 
-export class Pace {
+export class RemainingTime {
   #first = new Map();
 
   /** @returns {number | null} seconds, or null while nobody can tell */

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { environmentText, parsedEnvironment } from "../../src/codehub/dashboard/static/core/environment.js";
+import { environmentText, parsedEnvironment } from "../../src/codehub/dashboard/static/core/environment_variables.js";
 
 test("one NAME=value per line; empty lines do not count", () => {
   assert.deepEqual(parsedEnvironment("A=1\n\n B =x=y \nC=\n"), { env: { A: "1", B: "x=y ", C: "" }, wrong: null });

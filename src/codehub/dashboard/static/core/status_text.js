@@ -1,7 +1,7 @@
 /** What a workspace is doing and why, in a few words. Pure: words and time are arguments. */
 
 import { OPERATIONS } from "./states.js";
-import { isBusy, isSettled, way } from "./machine_way.js";
+import { isBusy, isSettled, stepsBetween } from "./workspace_state.js";
 import { bytesOf, clock, duration, number } from "./format.js";
 
 /**
@@ -70,8 +70,8 @@ function stepText(step, t) {
 
 /** "then starting": what follows when this is done. */
 function thenText(ws, t) {
-  const place = way(ws.phase, ws.desired_state).findIndex((step) => step.operation === ws.operation);
-  const steps = way(ws.phase, ws.desired_state).slice(place + 1);
+  const place = stepsBetween(ws.phase, ws.desired_state).findIndex((step) => step.operation === ws.operation);
+  const steps = stepsBetween(ws.phase, ws.desired_state).slice(place + 1);
   if (place < 0) return ws.desired_state === ws.phase ? t("doing.back", { phase: t(`phase.${ws.phase}`) }) : "";
   if (!steps.length) return "";
   return t("doing.then", { operation: t(`operation.${steps.at(-1).operation}`).toLowerCase() });
@@ -79,7 +79,7 @@ function thenText(ws, t) {
 
 function waiting(ws, how) {
   const { t } = how;
-  const [step] = way(ws.phase, ws.desired_state);
+  const [step] = stepsBetween(ws.phase, ws.desired_state);
   const operation = step ? t(`operation.${step.operation}`) : t(`phase.${ws.desired_state}`);
   const detail = ws.error ? retry(ws, how) : t("doing.soon");
   const label = ws.phase === ws.desired_state ? t(`phase.${ws.phase}`) : t("doing.now", { operation });
