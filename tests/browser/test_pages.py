@@ -21,7 +21,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 def english() -> list[str]:
     """Sentences and names of several words, without holes: none of them is Korean."""
-    words = (SOURCE / "dashboard" / "static" / "words" / "en.js").read_text()
+    words = (SOURCE / "dashboard" / "static" / "translations" / "en.js").read_text()
     told = [*re.findall(r'": "([^"]+)",$', words, re.MULTILINE), *re.findall(r'": "([^"]+)"', json.dumps(states()))]
     return [text for text in told if " " in text and "{" not in text]
 

@@ -115,7 +115,7 @@ _bearer = HTTPBearer(scheme_name="token", auto_error=False, description="A perso
 
 
 async def parts_of(request: Request) -> ApiParts:
-    """Async, though it waits for nothing: FastAPI sends a plain function to a thread, for every request."""
+    """The application's parts. Async, though it waits for nothing: FastAPI would run a plain function in a thread."""
     parts: ApiParts = request.app.state.parts
     return parts
 

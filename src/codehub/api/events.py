@@ -72,7 +72,7 @@ async def stream_events(
 
 
 class EventStream(EventSourceResponse):
-    """Let in when it begins, and counted until it is over however it ends."""
+    """An event stream that is counted from its beginning until it is over, however it ends."""
 
     def __init__(self, admitted: AbstractContextManager[None], stream: AsyncIterator[bytes], **how: Any) -> None:  # noqa: ANN401 - as its parent's
         super().__init__(stream, **how)
@@ -84,7 +84,8 @@ class EventStream(EventSourceResponse):
 
 
 def writes(events: Sequence[Event]) -> Iterator[bytes]:
-    """In as few as can be, and snapshots by themselves: they may be large, and all listeners share their bytes."""
+    """The events' bytes in as few writes as can be; snapshots by themselves, since listeners share their large
+    bytes."""
     small: list[bytes] = []
     for event in events:
         if event.name != SNAPSHOT:

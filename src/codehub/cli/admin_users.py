@@ -77,7 +77,7 @@ def create(
     Example: `codehub admin users create ann --max-running 5`
     """
     body: Json = {"username": username, "role": role.value, "max_running": max_running}
-    with _as_oneself(own_password_stdin) as (client, cookie):
+    with _own_session(own_password_stdin) as (client, cookie):
         if password_stdin:
             body["password"] = sys.stdin.readline().rstrip("\r\n")
         made = client.with_session(cookie, "POST", "/admin/users", body)
@@ -170,7 +170,7 @@ def _details(details: Mapping[str, object]) -> str:
 
 
 @contextmanager
-def _as_oneself(from_stdin: bool) -> Iterator[tuple[Client, str]]:
+def _own_session(from_stdin: bool) -> Iterator[tuple[Client, str]]:
     """A client, and the cookie of a session that was opened with one's own password for this alone."""
     context = contexts.in_use()
     with Client(context) as client:
@@ -188,7 +188,7 @@ def _as_oneself(from_stdin: bool) -> Iterator[tuple[Client, str]]:
 def _change(wanted: str, body: Json, said: str, from_stdin: bool, *, as_json: bool) -> None:
     with Client(contexts.in_use()) as client:
         user = _found(client, wanted)
-    with _as_oneself(from_stdin) as (client, cookie):
+    with _own_session(from_stdin) as (client, cookie):
         changed = client.with_session(cookie, "PATCH", f"/admin/users/{user['id']}", body)
     _tell(changed, f"{changed['username']} {said}", as_json=as_json)
 
@@ -199,7 +199,7 @@ def _found(client: Client, wanted: str) -> Json:
 
 
 def _tell(user: Json, said: str, *, as_json: bool) -> None:
-    """A new password is data, and all that stdout gets: it can be piped to where it belongs."""
+    """Prints what changed. A new password alone goes to stdout, so that it can be piped to where it belongs."""
     if as_json:
         output.print_json(user)
     elif user["password"] is None:

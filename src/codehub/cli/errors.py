@@ -26,7 +26,7 @@ class ClientFailed(Exception):
 
 
 def run_and_explain(app: Callable[..., object]) -> int:
-    """Run the command line; every error that is ours ends in a sentence, not in a traceback."""
+    """Runs the command line and returns its exit code; an expected error becomes a sentence, not a traceback."""
     try:
         # What a verb returns is nothing; a number is the exit code that it asked for.
         asked = app(standalone_mode=False)

@@ -1,4 +1,4 @@
-"""What a workspace has to tell: its events, its log, and why it is up or will stop."""
+"""`codehub ws events`, `logs` and `lifecycle`: what happened to a workspace, and why it is up or will stop."""
 
 from typing import Annotated
 
@@ -37,7 +37,7 @@ def events(
 
 
 def _short(part: str) -> str:
-    """Of a restore point's key, the id by which people know it."""
+    """The id in a restore point's key, by which people know it; other text as it is."""
     workspace_id, _, rest = part.partition("/")
     return rest.partition("/")[0] if whole_id(workspace_id) else part
 

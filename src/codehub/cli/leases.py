@@ -19,9 +19,9 @@ from codehub.cli.lookup import AsJson, Which, find
 
 RENEW_SECONDS = 60.0
 HORIZON_SECONDS = 300
-"""Long enough that a few renewals may fail."""
+"""How long a renewed lease lasts: long enough that a few renewals may fail."""
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
-"""As shells say it."""
+"""Exit codes that shells use for these."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -102,7 +102,7 @@ def _held(client: Client, workspace_id: str) -> Iterator[None]:
 
 
 def _run(words: Sequence[str]) -> int:
-    """It ends when it wants to: who asks us to end asks it. A terminal's Ctrl-C reaches it without us."""
+    """Runs a command to its end and passes signals on to it, except Ctrl-C, which a terminal sends to both."""
     received: list[int] = []
     process: subprocess.Popen[bytes] | None = None
 

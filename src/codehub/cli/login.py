@@ -55,7 +55,7 @@ def login(
     """
     known = contexts.load()
     address = contexts.checked_url(url or contexts.in_use().url)
-    if contexts.everybody_can_read(address):
+    if contexts.is_unencrypted(address):
         output.note(f"Careful: {address} is not encrypted. Whoever is on the way there can read what you send.")
     if token_stdin:
         fresh = _with_token(address, sys.stdin.readline().strip())
@@ -66,7 +66,7 @@ def login(
     contexts.save(known.with_context(context, fresh))
     output.say(f"Signed in to {fresh.url} as {fresh.username}. Try `codehub ws ls`.")
     if context in known.known:
-        _take_back(known.known[context])
+        _revoke_token(known.known[context])
 
 
 def asked(what: str, otherwise: str, shown: str | None = None) -> str:
@@ -77,7 +77,7 @@ def asked(what: str, otherwise: str, shown: str | None = None) -> str:
 
 
 def own_password(*, from_stdin: bool, otherwise: str = "--password-stdin") -> str:
-    """The password of whoever is signed in: what outlives a token takes more than a token."""
+    """The password of the signed-in user, asked for where a token is not enough."""
     return sys.stdin.readline().rstrip("\r\n") if from_stdin else asked("Password", otherwise)
 
 
@@ -153,12 +153,12 @@ def logout(
         return
     left = known.named(name)
     contexts.save(known.without(name))
-    _take_back(left)
+    _revoke_token(left)
     output.say(f"Signed out of {left.url}.")
 
 
-def _take_back(context: Context) -> None:
-    """Only what we made: a token that was brought along may serve elsewhere."""
+def _revoke_token(context: Context) -> None:
+    """Revokes a context's token if `codehub login` made it; another may be in use elsewhere."""
     if not context.token_id:
         return
     try:

@@ -48,7 +48,7 @@ def print_json(data: object) -> None:
 def listing(
     data: object, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str, as_json: bool
 ) -> None:
-    """The data for programs, or the rows for people."""
+    """Prints the data for programs, or the rows for people."""
     if as_json:
         print_json(data)
     else:

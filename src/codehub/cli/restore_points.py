@@ -20,7 +20,7 @@ from codehub.cli.lookup import WAIT_SECONDS, AsJson, Timeout, Wait, Which, find
 from codehub.cli.wait import finish
 
 ENTRIES = 1000
-"""Of a folder, with one request; the most that there may be."""
+"""Entries of a folder in one request, the most that the API gives."""
 
 _POINT = {"help": "A restore point's id, or the beginning of one."}
 Point = Annotated[str | None, typer.Option("--archive", "-a", show_default="the present one", **_POINT)]
@@ -83,7 +83,7 @@ def files(
 
 
 def _folder(client: Client, address: str) -> Json:
-    """All pages as one. The path is in the address already: only there do bytes that are no text survive."""
+    """All pages of a folder as one. The path is in the address, where alone bytes that are no text survive."""
     first = page = client.get(f"{address}&limit={ENTRIES}")
     entries = list(first["entries"])
     while page["next_cursor"] is not None:
@@ -136,7 +136,7 @@ def _target(destination: Path | None, name: str, *, force: bool) -> Path:
 
 
 def _name(home: str, path: str, answer: httpx.Response) -> str:
-    """As the answer calls it, which knows a folder from a file. No name leads out of the directory we are in."""
+    """The name to save under, from the response, without anything that leads out of the current directory."""
     _, _, encoded = answer.headers.get("Content-Disposition", "").partition("filename*=UTF-8''")
     name = os.fsdecode(unquote_to_bytes(encoded)) if path.strip("/") else home
     name = name.replace("/", "_").replace("\0", "_")
@@ -144,7 +144,7 @@ def _name(home: str, path: str, answer: httpx.Response) -> str:
 
 
 def _save(answer: httpx.Response, target: Path) -> int:
-    """Under another name until it is whole: half a file never looks like one."""
+    """Saves a download, under another name until it is complete, and returns its size."""
     part = target.with_name(f".codehub-{os.getpid()}.part")
     try:
         with part.open("wb") as file:

@@ -11,13 +11,13 @@ from codehub.cli import output
 from codehub.cli.client import Client, Json
 from codehub.cli.errors import TIMED_OUT, UNREACHABLE, ClientFailed
 
-LOOK_SECONDS = 0.4
+POLL_SECONDS = 0.4
 SILENCE_SECONDS = 30.0
-"""An API that restarts is back before that."""
+"""How long the API may be unreachable while waiting; one that restarts is back before that."""
 
 
 def finish(client: Client, asked: Json, doing: str, *, wait: bool, timeout: float, as_json: bool) -> None:
-    """The end of every verb that wishes something: say so, or stay until it is so."""
+    """Ends a verb that asked for something: prints so, or with `wait` stays until it is done."""
     ws = wait_until_at_rest(client, asked, timeout) if wait else asked
     if as_json:
         output.print_json(ws)
@@ -36,7 +36,7 @@ def wait_until_at_rest(client: Client, asked: Json, timeout: float) -> Json:
         shown.update(asked)
         deadline = time.monotonic() + timeout
         while True:
-            ws = _look(client, asked["id"])
+            ws = _read(client, asked["id"])
             shown.update(ws)
             if ws["is_at_rest"]:
                 if ws["phase"] == "ERROR":
@@ -44,10 +44,10 @@ def wait_until_at_rest(client: Client, asked: Json, timeout: float) -> Json:
                 return ws
             if time.monotonic() > deadline:
                 raise ClientFailed(_late(ws, timeout), TIMED_OUT)
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
 
-def _look(client: Client, workspace_id: str) -> Json:
+def _read(client: Client, workspace_id: str) -> Json:
     deadline = time.monotonic() + SILENCE_SECONDS
     while True:
         try:
@@ -55,7 +55,7 @@ def _look(client: Client, workspace_id: str) -> Json:
         except ClientFailed as failed:
             if failed.code != UNREACHABLE or time.monotonic() > deadline:
                 raise
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
 
 def _why(ws: Json) -> str:
@@ -75,13 +75,13 @@ def _late(ws: Json, timeout: float) -> str:
 
 
 def _quoted(ws: Json) -> str:
-    """What a command calls it by. The name of a deleted workspace may be another's by then, its id stays."""
+    """What to call the workspace in a command: the id of a deleted one, whose name may be another's by then."""
     leaves = ws["desired_state"] == "DELETED" or ws["deleted_at"] is not None
     return ws["id"][:8] if leaves else shlex.quote(ws["name"])
 
 
 class _Display:
-    """On a terminal a live line; else one line for each change."""
+    """Shows the progress of a workspace: on a terminal a live line, else one line for each change."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)

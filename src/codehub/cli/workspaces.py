@@ -204,7 +204,7 @@ def show(workspace: Which, as_json: AsJson = False) -> None:
 
 
 def _image(ws: Json) -> str:
-    """What it runs; what its template names by now, if that is another."""
+    """The image that the workspace runs, and the one that its next start gets, if that is another."""
     present_one, coming = (ws[name] or "(the runtime's own)" for name in ("image_ref", "next_image_ref"))
     if present_one == coming or not ws["conditions"]["infra.container_ready"]["status"]:
         return coming
@@ -395,7 +395,7 @@ def empty(
 
 
 def ttl_of(text: str) -> int | None:
-    """Seconds; 0 is never, None is what the installation does by itself."""
+    """A TTL option in seconds; 0 is never, None the installation's default."""
     if text == DEFAULT:
         return None
     return 0 if text == NEVER else seconds_of(text)

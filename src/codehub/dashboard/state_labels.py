@@ -1,4 +1,4 @@
-"""What people read for each state, and what they may do in it: the domain's table, in words.
+"""The labels of the domain's states for people, and the actions that each state allows.
 
 docs/generate.py writes it to `static/core/states.js`, the only place from which the pages know a state. Which actions a
 phase allows is computed from the transitions, so the two cannot disagree; a state without words fails the generation.
@@ -119,7 +119,8 @@ _ENTERED_BY: Final = frozenset({Door.FORWARD, Door.WAIT})
 
 
 def phases_for(wish: Desired) -> list[str]:
-    """Where this wish is a way out: the table knows the way, and it is not up for a stop nor down for a start."""
+    """The phases in which this wish is offered: transitions lead there, upwards for a start and downwards for a
+    stop."""
     up = wish is Desired.RUNNING
 
     def sensible(phase: Phase) -> bool:
@@ -129,7 +130,7 @@ def phases_for(wish: Desired) -> list[str]:
 
 
 def states() -> dict[str, Any]:
-    """Everything, by the names that the pages import."""
+    """Everything that `states.js` exports, by name."""
     return {
         "PHASES": {phase.value: _phase(phase) for phase in Phase},
         "OPERATIONS": {

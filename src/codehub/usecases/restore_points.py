@@ -39,7 +39,7 @@ async def workspace_with_restore_points(views: WorkspaceViews, caller: Caller, w
 
 
 async def restore_point(views: WorkspaceViews, owned: Owned, op_id: UUID) -> RestorePoint:
-    """The restore point with this id. NotFound if the workspace has none such, whoever else may."""
+    """The workspace's restore point with this id. NotFound if it has none, even if another workspace has."""
     points = await views.restore_points(owned.workspace.id)
     found = next((point for point in points if point.op_id == op_id), None)
     if found is None:

@@ -96,7 +96,10 @@ class Users:
     async def get(self, caller: Caller, user_id: UUID) -> User:
         """The user. An admin may see anybody, others only themselves."""
         caller.must(Scope.READ if caller.user.id == user_id else Scope.ADMIN)
-        return _found(await self.accounts.user(user_id), user_id)
+        user = await self.accounts.user(user_id)
+        if user is None:
+            raise NotFound(f"There is no user {user_id}.")
+        return user
 
     async def disable(self, caller: Caller, user_id: UUID) -> User:
         """Ends the user's sessions at once; their tokens stop working until the user is enabled again."""
@@ -149,12 +152,6 @@ class Users:
     async def _change(self, caller: Caller, user_id: UUID, decide: UserDecision, action: str) -> User:
         caller.must(Scope.ADMIN)
         return await self.accounts.change_user(user_id, decide, actor_of(caller), action)
-
-
-def _found(user: User | None, user_id: UUID) -> User:
-    if user is None:
-        raise NotFound(f"There is no user {user_id}.")
-    return user
 
 
 def _checked_limit(limit: int | None) -> int | None:

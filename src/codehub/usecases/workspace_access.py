@@ -21,6 +21,7 @@ from codehub.usecases.identity import Identity, actor_of, digest, new_session_to
 from codehub.usecases.workspace_commands import RunningSlots, SlotUsage, WorkspaceCommands
 
 TICKET_SECONDS: Final = 60
+_NOT_YOURS: Final = "There is no such workspace, or it is not yours."
 
 
 async def create_ticket(
@@ -108,19 +109,18 @@ class WorkspaceAccess:
 
     async def ticket(self, visitor: Visitor, slug: str, port: int | None) -> str:
         """A ticket to the workspace's host, which wakes nothing. NotFound unless the visitor may enter."""
-        owned = await self.views.by_slug(slug)
-        if owned is None or not visitor.may_enter(owned.workspace, port):
-            raise NotFound("There is no such workspace, or it is not yours.")
-        secret = new_session_token()
-        await create_ticket(self.tickets, self.audit, visitor.caller, owned, port, secret, wakes=False)
-        return secret
+        return await self._ticket(visitor, slug, port, port)
 
     async def ticket_beside(self, visitor: Visitor, slug: str, port: int) -> str:
-        """A ticket from one port of the workspace to another. NotFound unless the visitor may enter the port they
-        are at."""
+        """A ticket from one port of the workspace to another. NotFound unless the visitor may enter the first."""
+        if visitor.port is None:
+            raise NotFound(_NOT_YOURS)
+        return await self._ticket(visitor, slug, visitor.port, port)
+
+    async def _ticket(self, visitor: Visitor, slug: str, entered: int | None, port: int | None) -> str:
         owned = await self.views.by_slug(slug)
-        if owned is None or visitor.port is None or not visitor.may_enter(owned.workspace, visitor.port):
-            raise NotFound("There is no such workspace, or it is not yours.")
+        if owned is None or not visitor.may_enter(owned.workspace, entered):
+            raise NotFound(_NOT_YOURS)
         secret = new_session_token()
         await create_ticket(self.tickets, self.audit, visitor.caller, owned, port, secret, wakes=False)
         return secret
@@ -156,7 +156,7 @@ class WorkspaceAccess:
         visitor's: the request comes from the host of `to`, where programs of its owner could have sent it."""
         workspace = await self._own(visitor, workspace_id)
         if {workspace.owner_id, to.owner_id} != {visitor.user.owner_id}:
-            raise NotFound("There is no such workspace, or it is not yours.")
+            raise NotFound(_NOT_YOURS)
         if workspace.desired_state is not Desired.RUNNING:
             return workspace
         return await self.wishes.want(workspace_id, Desired.STANDBY, actor_of(visitor.caller), reason="gave_way")
@@ -168,5 +168,5 @@ class WorkspaceAccess:
     async def _own(self, visitor: Visitor, workspace_id: UUID) -> Workspace:
         owned = await self.views.get(workspace_id)
         if owned is None or not visitor.owns(owned.workspace) or doorway(owned.workspace).door is Door.NOT_FOUND:
-            raise NotFound("There is no such workspace, or it is not yours.")
+            raise NotFound(_NOT_YOURS)
         return owned.workspace

@@ -353,7 +353,7 @@ class WorkspaceCreation:
         return found
 
     def check_ttl(self, field: str, seconds: int | None) -> None:
-        """A shorter one could stop someone whose key press is still on its way to the database."""
+        """Invalid if the TTL is so short that it could stop somebody whose key press is not in the database yet."""
         if seconds and seconds < self.minimum_ttl_seconds:
             raise Invalid(f"A TTL is 0 (never) or at least {self.minimum_ttl_seconds:g} seconds.", field)
 
@@ -381,6 +381,6 @@ class WorkspaceCreation:
 
 
 def _fingerprint(new: CreateWorkspace) -> bytes:
-    """Of what was asked, not of what it led to: a template that changed meanwhile makes no other request."""
+    """A hash of what was asked for, not of what it led to: a template that changed meanwhile makes no other request."""
     asked = {name: getattr(new, name) for name in new.__slots__}
     return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).digest()
