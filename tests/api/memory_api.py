@@ -78,7 +78,7 @@ def memory_parts(backends: Backends, limits: RunningLimits | None = None, site: 
     survey = Survey(database.collector(), backends.archives, backends.runtime, Retention(), GcSafety(), "test")
     return ApiParts(
         identity=Identity(accounts, people.sign_in_tries(), people.audit(), passwords, revocations, ids),
-        people=Users(accounts, passwords, revocations, ids),
+        users=Users(accounts, passwords, revocations, ids),
         tokens=Tokens(accounts, revocations, ids),
         oidc=None,
         wishes=wishes,
@@ -90,7 +90,7 @@ def memory_parts(backends: Backends, limits: RunningLimits | None = None, site: 
         templates=people.templates(),
         tickets=people.tickets(),
         audit=people.audit(),
-        looks=AccessAudit(people.audit(), SystemClock()),
+        access_audit=AccessAudit(people.audit(), SystemClock()),
         collector=database.collector(),
         runtime=backends.runtime,
         bus=bus,

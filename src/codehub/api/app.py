@@ -31,7 +31,7 @@ from codehub.api.middleware import RequestMiddleware
 from codehub.api.rendering import workspace_json
 from codehub.api.schemas import Problem
 
-ROUTES = (
+ROUTE_MODULES = (
     session,
     tokens,
     workspaces,
@@ -96,7 +96,7 @@ def _application(lifespan: Lifespan[FastAPI] | None) -> FastAPI:
         telemetry={"auto_configure": False, "tracing": False, "metrics": False, "logs": False},
     )
     api = APIRouter(prefix="/api/v1")
-    for module in ROUTES:
+    for module in ROUTE_MODULES:
         api.include_router(module.router)
     app.include_router(api)
     app.include_router(health.router)

@@ -82,7 +82,7 @@ class DashboardFiles(Protocol):
 @dataclass(frozen=True, slots=True)
 class ApiParts:
     identity: Identity
-    people: Users
+    users: Users
     tokens: Tokens
     oidc: Oidc | None
     wishes: WorkspaceCommands
@@ -94,7 +94,7 @@ class ApiParts:
     templates: Templates
     tickets: Tickets
     audit: Audit
-    looks: AccessAudit
+    access_audit: AccessAudit
     collector: CollectorView
     runtime: Runtime
     bus: Bus

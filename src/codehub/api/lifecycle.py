@@ -56,7 +56,7 @@ async def read_logs(
 ) -> LogsShown:
     """What the IDE printed last. Empty when no container is there."""
     owned = await authorized_workspace(parts.views, caller, workspace_id)
-    await parts.looks.viewed(caller, owned, AuditAction.READ_LOGS)
+    await parts.access_audit.viewed(caller, owned, AuditAction.READ_LOGS)
     return LogsShown(text=await parts.runtime.logs(workspace_id, tail))
 
 

@@ -46,7 +46,7 @@ async def list_archives(parts: Parts, caller: Signed, workspace_id: WorkspaceId)
     """Newest first. Each was read back and compared before the home it holds was given up."""
     owned = await workspace_with_restore_points(parts.views, caller, workspace_id)
     points = await list_restore_points(parts.views, owned)
-    await parts.looks.viewed(caller, owned, AuditAction.LIST_ARCHIVES)
+    await parts.access_audit.viewed(caller, owned, AuditAction.LIST_ARCHIVES)
     return ArchiveList(items=[ArchiveShown.model_validate(point) for point in points])
 
 
@@ -76,7 +76,7 @@ async def list_folder(
         point = await restore_point(parts.views, owned, op_id)
         listing = await parts.contents.tree(point.key, inside, start, limit, owner=owned.workspace.owner_id)
     if not start:
-        await parts.looks.viewed(caller, owned, AuditAction.LIST_ARCHIVE, _audit_details(op_id, inside))
+        await parts.access_audit.viewed(caller, owned, AuditAction.LIST_ARCHIVE, _audit_details(op_id, inside))
     entries = [
         {
             "name": _readable(entry.name),
@@ -118,7 +118,7 @@ async def download(
     point = await restore_point(parts.views, owned, op_id)
     opened = parts.contents.content(point.key, inside, owner=owned.workspace.owner_id)
     audit = partial(
-        parts.looks.downloaded, caller, owned, AuditAction.DOWNLOAD_FROM_ARCHIVE, _audit_details(op_id, inside)
+        parts.access_audit.downloaded, caller, owned, AuditAction.DOWNLOAD_FROM_ARCHIVE, _audit_details(op_id, inside)
     )
     return Download(_downloader(request, parts, caller, workspace_id), lambda: _audited(opened, audit))
 
@@ -136,7 +136,7 @@ async def download_original(
     owned = await workspace_with_restore_points(parts.views, caller, workspace_id)
     point = await restore_point(parts.views, owned, op_id)
     opened = parts.contents.original(point.key)
-    audit = partial(parts.looks.downloaded, caller, owned, AuditAction.DOWNLOAD_ARCHIVE, {"archive": str(op_id)})
+    audit = partial(parts.access_audit.downloaded, caller, owned, AuditAction.DOWNLOAD_ARCHIVE, {"archive": str(op_id)})
     return Download(_downloader(request, parts, caller, workspace_id), lambda: _audited(opened, audit))
 
 

@@ -123,7 +123,7 @@ async def create_workspace(
 async def show_workspace(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> Response:
     """A deleted one too, while it can be brought back."""
     owned = await authorized_workspace(parts.views, caller, workspace_id, deleted=True)
-    await parts.looks.viewed(caller, owned, AuditAction.SHOW_WORKSPACE)
+    await parts.access_audit.viewed(caller, owned, AuditAction.SHOW_WORKSPACE)
     return json_response(shown(parts, owned))
 
 
@@ -191,7 +191,7 @@ async def list_workspace_events(
 ) -> Page[LedgerEntry]:
     """What happened, newest first: each wish and operation with who and why."""
     owned = await authorized_workspace(parts.views, caller, workspace_id, deleted=True)
-    await parts.looks.viewed(caller, owned, AuditAction.READ_EVENTS)
+    await parts.access_audit.viewed(caller, owned, AuditAction.READ_EVENTS)
     before = pagination.decode_number("events", cursor)
     found = await parts.views.entries(workspace_id, limit + 1, before)
     following = pagination.encode_cursor("events", str(found[limit - 1][0])) if len(found) > limit else None

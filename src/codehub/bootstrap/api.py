@@ -46,7 +46,7 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
     probe = f"{settings.archive_prefix}readiness"
     return ApiParts(
         identity=who,
-        people=Users(accounts, passwords, revocations, ids, services.runtime.isolates),
+        users=Users(accounts, passwords, revocations, ids, services.runtime.isolates),
         tokens=Tokens(accounts, revocations, ids),
         oidc=Oidc(
             provider,
@@ -67,7 +67,7 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
         templates=templates,
         tickets=database.tickets(),
         audit=database.audit(),
-        looks=AccessAudit(database.audit(), SystemClock()),
+        access_audit=AccessAudit(database.audit(), SystemClock()),
         collector=services.collector,
         runtime=services.runtime,
         bus=bus,
