@@ -1,4 +1,4 @@
-"""A CodeHub to talk to: the real application on memory twins, served by a real uvicorn on loopback, in a thread.
+"""An API server for tests: the real application on memory adapters, served by uvicorn on loopback in a thread.
 
 The test is the person at the terminal; what the controller would do, the real coordinator does if it is asked in.
 """
@@ -32,7 +32,7 @@ PATIENCE = 60.0
 
 
 class ApiServer:
-    """`url` once it serves. All of the api lives in the thread's loop, so it is touched by `do` alone."""
+    """An API that serves at `url`. It lives in the loop of its own thread, so it is touched by `do` alone."""
 
     api: MemoryApi
     url: str

@@ -27,7 +27,7 @@ def server() -> Iterator[ApiServer]:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Terminal:
-    monkeypatch.setattr(wait, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(wait, "POLL_SECONDS", 0.02)
     return Terminal(monkeypatch, tmp_path)
 
 
