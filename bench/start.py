@@ -35,7 +35,7 @@ from codehub.domain.workspace import Desired, Phase
 from codehub.ports.stores import Actor
 from codehub.settings import load_settings
 from codehub.telemetry import configure_logging
-from codehub.usecases.workspace_commands import NewWorkspace
+from codehub.usecases.workspace_commands import CreateWorkspace
 
 REACHABLE = "sed s/127.0.0.1:8080/0.0.0.0:8080/ /usr/local/lib/ide/launch | sh"
 """The IDE at the container's address: without an agent nothing else leads to it."""
@@ -124,7 +124,7 @@ class Bench:
         """Asleep, with a home that has been used."""
         key = uuid4()
         running = self._stream.expect(key, Phase.RUNNING)
-        new = NewWorkspace(f"bench {key}", self._owner, Desired.RUNNING, runtime="docker")
+        new = CreateWorkspace(f"bench {key}", self._owner, Desired.RUNNING, runtime="docker")
         await self._services.wishes.create(new, key, Actor("bench"), datetime.now(UTC))
         await asyncio.wait_for(running.wait(), PATIENCE_SECONDS)
         await self.wished(key, Desired.STANDBY)

@@ -131,14 +131,14 @@ async def test_a_new_workspace_is_told_to_its_owner_and_wakes(database: Database
     ("changes", "channels"),
     [
         ({"desired_state": Desired.RUNNING}, {SSE, WAKE}),
-        ({"recover_action": RecoverAction.RETRY, "recover_requested_at": NOW}, {WAKE}),
-        ({"restore_from": "k", "restore_requested_at": NOW}, {WAKE}),
-        ({"undelete_requested_at": NOW}, {WAKE}),
+        ({"recover_action": RecoverAction.RETRY, "recover_requested_at": NOW}, {SSE, WAKE}),
+        ({"restore_from": "k", "restore_requested_at": NOW}, {SSE, WAKE}),
+        ({"undelete_requested_at": NOW}, {SSE, WAKE}),
         ({"name": "new"}, {SSE}),
         ({"description": "new"}, {SSE}),
         ({"memo": "new"}, {SSE}),
         ({"last_access_at": NOW}, {SSE}),
-        ({"deleted_at": NOW}, {DELETED}),
+        ({"deleted_at": NOW}, {SSE, DELETED}),
         ({"desired_by": "bob"}, set()),
     ],
 )
@@ -171,6 +171,7 @@ async def test_what_the_controller_writes_is_told(
 
 async def test_each_field_is_published_as_the_domain_lists_it(database: Database) -> None:
     published: dict[str, set[Channel]] = {}
+    expected: dict[str, set[Channel]] = {}
     async with hearing(database) as heard:
         for name in (*SPEC_FIELDS, *STATUS_FIELDS):
             row = await stored(database, **BEFORE | ({"deleted_at": NOW} if name == "purged_at" else {}))
@@ -181,12 +182,14 @@ async def test_each_field_is_published_as_the_domain_lists_it(database: Database
             else:
                 await database.statuses(0).record(row, replace(row, **changes))
             published[name] = told(await heard.until_now())
-    assert published == {name: _channels(name) for name in published}
+            expected[name] = _channels(name, rest_changed=replace(row, **changes).is_at_rest != row.is_at_rest)
+    assert published == expected
 
 
-def _channels(name: str) -> set[Channel]:
+def _channels(name: str, *, rest_changed: bool) -> set[Channel]:
     channels = {SSE: PUBLISHED_FIELDS, WAKE: WAKING_FIELDS, DELETED: ("deleted_at",)}
-    return {channel for channel, names in channels.items() if name in names}
+    names = {name, "is_at_rest"} if rest_changed else {name}
+    return {channel for channel, listed in channels.items() if not names.isdisjoint(listed)}
 
 
 @pytest.mark.system
@@ -198,7 +201,8 @@ async def test_the_trigger_s_columns_are_the_domain_s(postgres: PostgresDatabase
         (re.findall(r"NEW\.(\w+)", new), re.findall(r"OLD\.(\w+)", old))
         for new, old in re.findall(r"IF \((NEW[^)]*)\)\s+IS DISTINCT FROM\s+\((OLD[^)]*)\)", source)
     ]
-    assert [tuple(new) for new, _old in compared] == [PUBLISHED_FIELDS, WAKING_FIELDS]
+    columns = tuple("at_rest" if name == "is_at_rest" else name for name in PUBLISHED_FIELDS)
+    assert [tuple(new) for new, _old in compared] == [columns, WAKING_FIELDS]
     assert [new == old for new, old in compared] == [True, True]
 
 
@@ -206,7 +210,7 @@ async def test_deletion_is_told_both_ways(database: Database) -> None:
     row = await stored(database, deleted_at=NOW)
     async with hearing(database) as heard:
         await database.specs().change(row.id, setting(deleted_at=None), ANN)
-        assert await heard.until_now() == [Change(DELETED, row.id, "ann")]
+        assert set(await heard.until_now()) == {Change(SSE, row.id, "ann"), Change(DELETED, row.id, "ann")}
 
 
 async def test_observations_and_access_are_told_each(database: Database) -> None:

@@ -20,7 +20,7 @@ from codehub.domain.errors import Unauthenticated, Unreachable
 from codehub.ports.accounts import Identified, OpenIdProvider
 from tests.contracts.real_provider import running_provider
 from tests.contracts.signing_provider import CLIENT_ID, SigningProvider, signing_provider
-from tests.usecases.front_desk import ADDRESS, AGENT, FrontDesk
+from tests.usecases.accounts_harness import ADDRESS, AGENT, AccountsHarness
 
 REDIRECT = "http://codehub.localhost:8000/api/v1/auth/oidc/callback"
 VERIFIER = "v" * 43
@@ -106,8 +106,8 @@ async def test_a_code_of_another_sign_in_is_refused(place: Place) -> None:
 
 @pytest.mark.system
 async def test_a_person_signs_in_at_a_real_provider(real_issuer: str) -> None:
-    desk = FrontDesk()
-    journey = replace(desk.oidc, provider=real_provider(real_issuer))
+    harness = AccountsHarness()
+    journey = replace(harness.oidc, provider=real_provider(real_issuer))
     url, cookie = await journey.start("/w/demo")
     query = parse_qs(urlsplit(url).query)
     assert query["code_challenge_method"] == ["S256"]

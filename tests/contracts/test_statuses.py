@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import product
 from typing import Any
 from uuid import uuid4
@@ -65,14 +65,22 @@ async def test_a_deleted_row_is_in_sight_until_it_rests(database: Database) -> N
     assert dead.id not in await statuses.versions()
 
 
-async def test_active_is_whatever_is_not_at_rest(database: Database) -> None:
-    expected = set()
+@pytest.mark.parametrize("deleted_at", [None, NOW])
+@pytest.mark.parametrize("pending", ["none", "recover", "restore", "undelete", "handled"])
+async def test_active_is_whatever_is_not_at_rest(database: Database, pending: str, deleted_at: datetime | None) -> None:
+    requests: dict[str, Any] = {"recover_action": "retry"}
+    for request in ("recover", "restore", "undelete"):
+        if pending in (request, "handled"):
+            requests[f"{request}_requested_at"] = NOW
+            requests[f"{request}_handled_at"] = LONG_AGO if pending == request else NOW
+    rows = []
     for phase, desired, busy_with in product(Phase, Desired, (Operation.NONE, Operation.DELETING)):
         operation = {"operation": busy_with, "op_id": OP_ID, "op_started_at": NOW} if busy_with != "NONE" else {}
-        row = await stored(database, desired_state=desired, phase=phase, **operation)
-        settled = phase.value == desired.value or (phase is Phase.ERROR and desired is not Desired.DELETED)
-        if operation or not settled:
-            expected.add(row.id)
+        rows.append(
+            await stored(database, desired_state=desired, phase=phase, deleted_at=deleted_at, **(requests | operation))
+        )
+    expected = {row.id for row in rows if not row.is_at_rest}
+    assert expected
     assert set(await database.statuses(0).active()) == expected
 
 

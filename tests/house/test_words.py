@@ -9,7 +9,7 @@ from codehub.api.errors import BY_CODE, BY_KIND, BY_STATUS
 from codehub.domain.errors import ErrorReason, LimitReached
 from tests.house.project import SOURCE
 
-WORDS = SOURCE / "dashboard" / "static" / "words"
+TRANSLATIONS = SOURCE / "dashboard" / "static" / "translations"
 RAISED = {"Conflict": 1, "LimitReached": 2}
 """Which place of the call holds the code."""
 UNSEEN = {"internal", "offline"}
@@ -17,7 +17,7 @@ UNSEEN = {"internal", "offline"}
 
 
 def words(language: str, start: str) -> set[str]:
-    text = (WORDS / f"{language}.js").read_text()
+    text = (TRANSLATIONS / f"{language}.js").read_text()
     return set(re.findall(rf'^  "{re.escape(start)}([^"]+)":', text, re.MULTILINE))
 
 

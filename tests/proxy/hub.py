@@ -38,7 +38,7 @@ from codehub.proxy.http.trusted_proxies import Network
 from codehub.usecases.identity import Identity, Tokens, digest, new_session_token
 from codehub.usecases.revocations import Revocations
 from codehub.usecases.workspace_access import WorkspaceAccess
-from codehub.usecases.workspace_commands import NewWorkspace, RunningSlots, WorkspaceCommands
+from codehub.usecases.workspace_commands import CreateWorkspace, RunningSlots, WorkspaceCommands
 from tests.proxy.doors import LIMITS, Raw
 from tests.proxy.workspaces import Workspace as Server
 
@@ -108,7 +108,7 @@ class Hub:
     ) -> Workspace:
         key = uuid4()
         wish = Desired(phase.value) if phase is not Phase.ERROR else Desired.RUNNING
-        new = NewWorkspace(name, owner.user.owner_id, wish)
+        new = CreateWorkspace(name, owner.user.owner_id, wish)
         await self.entrance.wishes.create(new, key, Actor(owner.user.username), await self.database.views().now())
         if phase is Phase.RUNNING:
             self.runtime.state.containers[key] = Container("c-1", f"ws-{key}-home", ide=self.ide.endpoint)

@@ -137,7 +137,7 @@ async def sign_out(hub: Hub, who: Somebody) -> None:
     await hub.entrance.identity.accounts.end_session(who.user.id, session_of(who), Actor("test"))
     heard = hub.door.doorkeeper._visitors
     before = heard.announcements
-    await hub.entrance.identity.announcements.signed_out(who.user.id, [session_of(who)])
+    await hub.entrance.identity.revocations.signed_out(who.user.id, [session_of(who)])
     await eventually(lambda: heard.announcements > before)
 
 

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codehub.api.dependencies import address_of
-from codehub.api.server import bound, bound_privately, serve
+from codehub.api.server import listen_on, listen_on_unix_socket, serve
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.access.verdicts import Forward
 from codehub.proxy.http.downstream import Downstream
 from codehub.proxy.http.parser import RequestFields, parse_request
 from codehub.proxy.http.trusted_proxies import TrustedProxies, household, networks, peer_address
 from codehub.proxy.server import ProxyServer
-from tests.api.site import memory_site
+from tests.api.memory_api import memory_api
 from tests.proxy.doors import Door, Raw, get, patient
 from tests.proxy.workspaces import Seen, Workspace
 
@@ -256,10 +256,10 @@ async def test_a_peer_of_either_family_is_itself(workspace: Workspace) -> None:
 async def test_the_api_learns_who_asks(is_private: bool, named: str | None, who: str, tmp_path: Path) -> None:
     """Through the door, as in earnest: the door decides, and the API believes the door."""
     path = str(tmp_path / "api")
-    listening = bound_privately(path) if is_private else bound("127.0.0.1", 0)
+    listening = listen_on_unix_socket(path) if is_private else listen_on("127.0.0.1", 0)
     endpoint = Endpoint(socket=path) if is_private else Endpoint(host="127.0.0.1", port=listening.getsockname()[1])
     up = asyncio.Event()
-    async with memory_site() as site:
+    async with memory_api() as site:
 
         @site.app.get("/asking")
         async def asking(request: Request) -> list[str]:

@@ -58,7 +58,7 @@ async def test_an_admin_stands_where_the_owner_stands_until_no_longer_one(hub: H
     await accounts.change_user(
         root.user.id, lambda u, n, _: changed_role(u, Role.USER, n), Actor("test"), "change_role"
     )
-    await hub.entrance.identity.announcements.role_changed(root.user.id)
+    await hub.entrance.identity.revocations.role_changed(root.user.id)
     await comes_true(lambda: _status_is(hub, demo, root, 404), 30)
 
 
@@ -451,5 +451,5 @@ async def test_somebody_disabled_is_out(hub: Hub) -> None:
     assert (await hub.get(demo, "/", ann)).status_code == 200
     accounts = hub.entrance.identity.accounts
     await accounts.change_user(ann.user.id, lambda u, _n, now: disabled(u, now, 1), Actor("test"), "disable_user")
-    await hub.entrance.identity.announcements.user_disabled(ann.user.id)
+    await hub.entrance.identity.revocations.user_disabled(ann.user.id)
     await comes_true(lambda: _status_is(hub, demo, ann, 401), 30)

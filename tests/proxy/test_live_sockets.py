@@ -145,7 +145,7 @@ async def sign_out(hub: Hub, ann: Somebody) -> None:
 async def disable(hub: Hub, ann: Somebody) -> None:
     accounts = hub.entrance.identity.accounts
     await accounts.change_user(ann.user.id, lambda u, _n, now: disabled(u, now, 1), Actor("test"), "disable_user")
-    await hub.entrance.identity.announcements.user_disabled(ann.user.id)
+    await hub.entrance.identity.revocations.user_disabled(ann.user.id)
 
 
 @pytest.mark.parametrize("leaves", [sign_out, disable])
@@ -176,7 +176,7 @@ async def test_a_former_admin_s_sockets_end(hub: Hub) -> None:
     socket = await hub.open_socket(await hub.workspace(ann), root)
     accounts = hub.entrance.identity.accounts
     await accounts.change_user(root.user.id, lambda u, _n, _t: changed_role(u, Role.USER, 1), Actor("x"), "change_role")
-    await hub.entrance.identity.announcements.role_changed(root.user.id)
+    await hub.entrance.identity.revocations.role_changed(root.user.id)
     assert await socket.close_code() == 1008
 
 

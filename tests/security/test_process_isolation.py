@@ -15,7 +15,7 @@ import pytest
 
 from codehub.adapters.process import ProcessRuntime
 from codehub.adapters.process.sandbox import find_sandbox_tools
-from codehub.bootstrap.operator import front_door_taken
+from codehub.bootstrap.operator import port_can_be_taken
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec
 from codehub.proxy.workers import WorkerSupervisor
@@ -85,7 +85,7 @@ async def test_a_workspace_takes_no_visitor_of_the_front_door(
 ) -> None:
     """By sharing its port (SO_REUSEPORT), or by being first on `[::1]`, which is `localhost` just as well."""
     async with front_door(tmp_path / "latch", 2) as port:
-        assert await front_door_taken(port, inside(runtime, attacker)) is False
+        assert await port_can_be_taken(port, inside(runtime, attacker)) is False
 
 
 async def test_the_attack_is_one(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ async def test_the_attack_is_one(tmp_path: Path) -> None:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, shared)
             server.bind(("127.0.0.1", 0))
             async with await asyncio.start_server(greet, sock=server):
-                assert await front_door_taken(server.getsockname()[1], inside(unconfined, spec)) is True
+                assert await port_can_be_taken(server.getsockname()[1], inside(unconfined, spec)) is True
 
 
 async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

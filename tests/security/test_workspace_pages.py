@@ -12,7 +12,7 @@ from codehub.domain.admission import RunningLimits
 from codehub.domain.identity import Role
 from codehub.domain.workspace import Desired, Phase
 from tests.proxy.hub import BASE, DIRECT, Hub, hub_on
-from tests.usecases.front_desk import ADDRESS, AGENT, FrontDesk
+from tests.usecases.accounts_harness import ADDRESS, AGENT, AccountsHarness
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ async def test_a_workspace_clears_nobody_s_cookies_and_names_no_other_server(hub
 
 
 async def test_a_page_that_an_admin_visits_neither_lists_nor_stops_what_the_admin_runs() -> None:
-    """Bob's tab is open in an admin's browser when his workspace sleeps: its script asks our own desk on its host."""
+    """Bob's tab is open in an admin's browser when his workspace sleeps: its script asks our own pages on its host."""
     async with hub_on(RunningLimits(max_running_per_user=1)) as hub:
         bob, root = await hub.person("bob"), await hub.person("root", Role.ADMIN)
         admins = await hub.workspace(root, name="secret-project")
@@ -180,11 +180,11 @@ async def test_the_sign_in_page_and_the_provider_s_lead_to_no_workspace_below_th
     assert 'data-hosts="true"' in page.text
     ours = await hub.platform(f"/w/{demo.id}/evil", headers=NAVIGATION)
     assert (ours.status_code, ours.headers["location"]) == (303, f"/signin?next=%2Fworkspaces%2F{demo.id}")
-    desk = FrontDesk()
-    oidc = replace(desk.oidc, has_hosts=True)
+    harness = AccountsHarness()
+    oidc = replace(harness.oidc, has_hosts=True)
     for path in INTO_A_WORKSPACE:
         url, cookie = await oidc.start(path.replace("{id}", str(demo.id)))
-        assert (await oidc.finish(desk.provider.approve(url, "s", "ann"), cookie, ADDRESS, AGENT)).next_path == "/"
+        assert (await oidc.finish(harness.provider.approve(url, "s", "ann"), cookie, ADDRESS, AGENT)).next_path == "/"
 
 
 async def test_a_typed_address_that_was_redirected_below_the_platform_ends_at_a_choice(hub: Hub) -> None:

@@ -27,7 +27,7 @@ from codehub.coordinator.tuning import Tuning
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.stores import Actor
 from codehub.telemetry import Metrics
-from codehub.usecases.workspace_commands import NewWorkspace, WorkspaceCommands
+from codehub.usecases.workspace_commands import CreateWorkspace, WorkspaceCommands
 from tests.simulation.virtual_time import VirtualClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -127,7 +127,7 @@ class Stage:
         await asyncio.gather(cast.task, return_exceptions=True)
 
     async def create(self, desired: Desired, number: int = 1, owner: str = OWNER) -> Workspace:
-        new = NewWorkspace(f"workspace {number}", owner, desired, image_ref="image", runtime="memory")
+        new = CreateWorkspace(f"workspace {number}", owner, desired, image_ref="image", runtime="memory")
         return await self.wishes().create(new, UUID(int=number), PERSON, world_now())
 
     def purged_long_ago(self, workspace_id: UUID) -> None:

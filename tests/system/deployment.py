@@ -31,7 +31,7 @@ from codehub.bootstrap.services import Services, open_services
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.stores import Actor
 from codehub.settings import load_settings
-from codehub.usecases.workspace_commands import NewWorkspace, WorkspaceCommands
+from codehub.usecases.workspace_commands import CreateWorkspace, WorkspaceCommands
 from tests.contracts.patience import eventually
 from tests.job.trees import Snapshot, snapshot
 from tests.system import gated_ide, witness
@@ -187,7 +187,7 @@ class Deployment:
 
     async def create(self, desired: Desired, template: str = "default", image_ref: str = "") -> UUID:
         key = uuid4()
-        new = NewWorkspace(f"demo {key}", "ann", desired, template=template, image_ref=image_ref)
+        new = CreateWorkspace(f"demo {key}", "ann", desired, template=template, image_ref=image_ref)
         await self.wishes.create(new, key, ANN, datetime.now(UTC))
         return key
 

@@ -22,8 +22,8 @@ from codehub.ports.accounts import NewUser
 from codehub.ports.stores import Actor
 from codehub.usecases.identity import Tokens
 from codehub.usecases.users import Users
-from codehub.usecases.workspace_commands import NewWorkspace
-from tests.api.real_site import Process, RealSite, real_site
+from codehub.usecases.workspace_commands import CreateWorkspace
+from tests.api.real_api import Process, RealApi, real_api
 from tests.contracts.patience import eventually
 from tests.real_services import free_port
 from tests.system import talking_ide
@@ -107,7 +107,7 @@ class Visit:
 
 @dataclass
 class FrontDoors:
-    site: RealSite
+    site: RealApi
 
     async def open(self, workers: int = 1, **more: str) -> Door:
         port, status_port = free_port(), free_port()
@@ -160,12 +160,12 @@ class FrontDoors:
     @property
     def tokens(self) -> Tokens:
         who = identity(self.site.services)
-        return Tokens(who.accounts, who.announcements, who.ids)
+        return Tokens(who.accounts, who.revocations, who.ids)
 
     @property
     def people(self) -> Users:
         who = identity(self.site.services)
-        return Users(who.accounts, who.passwords, who.announcements, who.ids)
+        return Users(who.accounts, who.passwords, who.revocations, who.ids)
 
     async def sign_out(self, person: Person) -> None:
         await identity(self.site.services).sign_out(person.caller)
@@ -174,7 +174,7 @@ class FrontDoors:
 
     async def running(self, person: Person) -> Workspace:
         key, wishes = uuid4(), self.site.services.wishes
-        new = NewWorkspace(f"demo {key.hex[:12]}", person.caller.user.owner_id, Desired.RUNNING)
+        new = CreateWorkspace(f"demo {key.hex[:12]}", person.caller.user.owner_id, Desired.RUNNING)
         await wishes.create(new, key, Actor("test"), datetime.now(UTC))
         return await self.settled(key, Phase.RUNNING)
 
@@ -200,7 +200,7 @@ async def front_doors(database_url: str, redis_url: str, **settings: str) -> Asy
     """On a database that is migrated, with a coordinator and no front door yet."""
     command = shlex.join([sys.executable, talking_ide.__file__, "{socket}"])
     given = {"CODEHUB_IDE_COMMAND": command, "MAX_RUNNING_PER_USER": str(MANY)} | settings
-    async with real_site(database_url, redis_url, **given) as site:
+    async with real_api(database_url, redis_url, **given) as site:
         await site.start_coordinator()
         try:
             yield FrontDoors(site)

@@ -20,7 +20,7 @@ import httpx
 from codehub.adapters.postgres.schema import migrate
 from codehub.domain.identity import Role
 from codehub.domain.naming import meta_key
-from tests.api.real_site import Events, RealSite, real_site
+from tests.api.real_api import Events, RealApi, real_api
 from tests.system import gated_ide
 
 PATIENCE = 60.0
@@ -106,7 +106,7 @@ class Remote:
 
 @dataclass
 class Outside:
-    site: RealSite
+    site: RealApi
     url: str
     ide: Path
     ann: httpx.AsyncClient
@@ -208,7 +208,7 @@ async def outside(database_url: str, redis_url: str, **settings: str) -> AsyncIt
         ide.chmod(0o755)
         command = f"{ide} {{socket}} {{home}}"
         given = {"MAX_RUNNING_PER_USER": "100", "CODEHUB_IDE_COMMAND": command, **settings}
-        site = await stack.enter_async_context(real_site(database_url, redis_url, **given))
+        site = await stack.enter_async_context(real_api(database_url, redis_url, **given))
         url = (await site.start_api()).url
         await site.start_coordinator()
 

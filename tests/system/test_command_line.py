@@ -23,11 +23,11 @@ import pytest
 
 from codehub.adapters.postgres import PostgresDatabase
 from codehub.adapters.postgres.schema import migrate
-from codehub.cli.exits import FAILED, INTERRUPTED, SCHEMA, UNREACHABLE, USAGE
+from codehub.cli.errors import FAILED, INTERRUPTED, SCHEMA, UNREACHABLE, USAGE
 from codehub.domain.admission import RunningLimits
 from codehub.domain.backend_identity import Backend
 from codehub.domain.workspace import Desired, Operation, Phase
-from codehub.usecases.workspace_commands import NewWorkspace, WorkspaceCommands
+from codehub.usecases.workspace_commands import CreateWorkspace, WorkspaceCommands
 from tests.contracts.patience import eventually
 from tests.real_services import free_port
 from tests.system import gated_ide
@@ -298,7 +298,7 @@ async def test_gc_in_earnest_needs_a_leader(elsewhere: dict[str, str], fresh_dat
 async def new_workspace(database: PostgresDatabase, desired: Desired) -> UUID:
     key = uuid4()
     await WorkspaceCommands(database.specs(), RunningLimits()).create(
-        NewWorkspace("demo", "ann", desired), key, ANN, datetime.now(UTC)
+        CreateWorkspace("demo", "ann", desired), key, ANN, datetime.now(UTC)
     )
     return key
 

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
-from codehub.cli import checks
+from codehub.cli import doctor
 from codehub.domain.errors import ErrorReason
 from codehub.domain.naming import container_name
 from codehub.domain.template import Template
@@ -151,12 +151,12 @@ async def test_what_the_template_says_reaches_the_container(site: DockerDeployme
 async def test_a_limit_on_the_disk_holds_or_is_said_not_to(site: DockerDeployment, tell: Tell) -> None:
     """Whichever engine this is, the doctor's word and what happens inside are one."""
     settings = site.services.settings
-    assert (await checks.disk_limits(settings)).verdict is Verdict.OK
+    assert (await doctor.disk_limits(settings)).verdict is Verdict.OK
     await site.services.database.templates().put(Template("tight", disk_bytes=64 << 20), ANN)
     key = await site.create(Desired.RUNNING, template="tight")
     await site.settled(key, Phase.RUNNING)
     written = int(site.inside(key, f"head -c {128 << 20} /dev/zero > big 2>/dev/null; stat -c %s big"))
-    found = await checks.disk_limits(settings)
+    found = await doctor.disk_limits(settings)
     assert found.verdict is (Verdict.OK if written < 64 << 20 else Verdict.WARN), found
     if found.verdict is Verdict.WARN:
         assert written == 128 << 20

@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from codehub.adapters.embedded import embedded_redis
-from tests.api.real_site import CODEHUB
+from tests.api.real_api import CODEHUB
 from tests.contracts.patience import eventually
 from tests.real_services import ServiceLoop, temporary_database
 from tests.system.remote import PATIENCE, Json, Outside, Remote, outside

@@ -1,7 +1,7 @@
 """Restore points are their owner's in every state of the workspace, and nobody else's in any."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,8 +20,13 @@ from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import Caller, Role, Scope, User
 from codehub.domain.naming import archive_key
 from codehub.domain.workspace import Desired, Phase, Workspace
-from codehub.ports.archives import EntryKind
-from codehub.usecases.restore_points import BrowseRestorePoints
+from codehub.ports.archives import ArchiveContents, EntryKind, Listing
+from codehub.usecases.restore_points import (
+    ListedRestorePoint,
+    list_restore_points,
+    restore_point,
+    workspace_with_restore_points,
+)
 from tests.job.jobs import Desk
 from tests.rows import LONG_AGO, NOW, broken, workspace
 
@@ -40,7 +45,8 @@ class Scene:
         self.ann, self.bob, self.admin = person("ann"), person("bob"), person("root", Role.ADMIN)
         self.database = MemoryDatabase()
         self.archives, self.runtime = MemoryArchives(), MemoryRuntime()
-        self.browse = BrowseRestorePoints(self.database.views(), MemoryContents(self.archives.state))
+        self.views = self.database.views()
+        self.contents: ArchiveContents = MemoryContents(self.archives.state)
         row = workspace(id=uuid4(), owner_id=self.ann.user.owner_id)
         self.row = replace(row, archive_key=archive_key("", row.id, SECOND), **changes)
         self.put(self.row, FIRST, SECOND)
@@ -59,18 +65,34 @@ class Scene:
             home = {b"": StoredEntry(EntryKind.FOLDER), b"who": StoredEntry(EntryKind.FILE, str(op_id).encode())}
             self.archives.state.objects[key] = StoredArchive((), datetime.now(UTC), committed=True, home=home)
 
+    async def listed(self, caller: Caller) -> Sequence[ListedRestorePoint]:
+        return await list_restore_points(
+            self.views, await workspace_with_restore_points(self.views, caller, self.row.id)
+        )
+
+    async def place(self, workspace_id: UUID, op_id: UUID, caller: Caller) -> tuple[str, str]:
+        """The key of the archive, and its owner."""
+        owned = await workspace_with_restore_points(self.views, caller, workspace_id)
+        return (await restore_point(self.views, owned, op_id)).key, owned.workspace.owner_id
+
+    async def tree(self, caller: Caller, op_id: UUID = SECOND) -> Listing:
+        key, owner = await self.place(self.row.id, op_id, caller)
+        return await self.contents.tree(key, "", owner=owner)
+
     async def read(self, caller: Caller, op_id: UUID = SECOND, path: str = "who") -> bytes:
-        async with self.browse.content(self.row.id, op_id, path, caller) as content:
+        key, owner = await self.place(self.row.id, op_id, caller)
+        async with self.contents.content(key, path, owner=owner) as content:
             return b"".join([chunk async for chunk in content.chunks])
 
     async def original(self, caller: Caller, op_id: UUID = SECOND) -> int | None:
-        async with self.browse.original(self.row.id, op_id, caller) as content:
+        key, _ = await self.place(self.row.id, op_id, caller)
+        async with self.contents.original(key) as content:
             return content.size
 
     def questions(self, caller: Caller, op_id: UUID = SECOND) -> list[Callable[[], Awaitable[object]]]:
         return [
-            lambda: self.browse.list(self.row.id, caller),
-            lambda: self.browse.tree(self.row.id, op_id, "", caller),
+            lambda: self.listed(caller),
+            lambda: self.tree(caller, op_id),
             lambda: self.read(caller, op_id),
             lambda: self.original(caller, op_id),
         ]
@@ -89,11 +111,11 @@ async def test_owner_and_admin_reach_them_in_every_state(state: str, who: str) -
         scene.database.state.rows[scene.row.id] = broken(scene.row)
     before = scene.database.state.rows[scene.row.id]
     caller: Caller = getattr(scene, who)
-    newest, oldest = await scene.browse.list(scene.row.id, caller)
+    newest, oldest = await scene.listed(caller)
     assert (newest.op_id, newest.is_present, newest.bytes, newest.files) == (SECOND, True, 11, 3)
     assert (oldest.op_id, oldest.is_present, oldest.bytes, oldest.files) == (FIRST, False, 10, 2)
     assert oldest.verified_at - oldest.created_at == timedelta(minutes=1)
-    listing = await scene.browse.tree(scene.row.id, FIRST, "", caller)
+    listing = await scene.tree(caller, FIRST)
     assert [entry.name for entry in listing.entries] == ["who"]
     assert await scene.read(caller, FIRST) == str(FIRST).encode()
     assert await scene.original(caller)
@@ -115,7 +137,7 @@ async def test_what_is_purged_is_gone_for_its_owner_too() -> None:
         with pytest.raises(NotFound, match="purged"):
             await ask()
     with pytest.raises(NotFound, match="There is no workspace"):
-        await scene.browse.list(scene.row.id, scene.bob)
+        await scene.listed(scene.bob)
 
 
 async def test_only_restore_points_of_that_workspace_can_be_named() -> None:
@@ -143,7 +165,7 @@ async def test_released_ones_are_shown_as_such() -> None:
     scene = Scene()
     points = scene.database.state.points[scene.row.id]
     scene.database.state.points[scene.row.id] = [replace(point, released_at=NOW) for point in points]
-    assert [point.released_at for point in await scene.browse.list(scene.row.id, scene.ann)] == [NOW, NOW]
+    assert [point.released_at for point in await scene.listed(scene.ann)] == [NOW, NOW]
     assert await scene.read(scene.ann) == str(SECOND).encode()
 
 
@@ -173,13 +195,14 @@ async def test_all_that_is_one_owner_s_is_looked_into_one_after_another(what: st
     scene, network = Scene(), SlowWire()
     second, op_id = workspace(id=uuid4(), owner_id=scene.ann.user.owner_id, slug="second"), uuid4()
     scene.put(second, op_id)
-    browse = replace(scene.browse, contents=MemoryContents(scene.archives.state, network))
+    contents = MemoryContents(scene.archives.state, network)
 
     async def ask(workspace_id: UUID, op_id: UUID, caller: Caller) -> None:
+        key, owner = await scene.place(workspace_id, op_id, caller)
         if what == "tree":
-            await browse.tree(workspace_id, op_id, "", caller)
+            await contents.tree(key, "", owner=owner)
         else:
-            async with browse.content(workspace_id, op_id, "who", caller):
+            async with contents.content(key, "who", owner=owner):
                 pass
 
     asked = [
@@ -205,5 +228,5 @@ async def test_on_a_real_archive(tmp_path: Path) -> None:
     desk.key = archive_key("", scene.row.id, SECOND)
     assert desk.archive().code == 0
     with closing(ObjectContents(desk.store_url)) as contents:
-        scene.browse = replace(scene.browse, contents=contents)
+        scene.contents = contents
         assert await scene.read(scene.ann) == b"a real one"

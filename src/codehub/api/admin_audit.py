@@ -1,5 +1,5 @@
-"""What an admin looks at: who changed what, who leads, what the last day was like, and what the garbage collector
-would take, or is asked to take."""
+"""Routes for admins about the installation: the audit log, the leader, the history of the last day, and the garbage
+collector's report and runs."""
 
 from typing import Annotated
 
@@ -39,9 +39,9 @@ async def list_audit(
     cursor: Cursor = None,
 ) -> Page[AuditShown]:
     """Newest first."""
-    before = pagination.number_read("audit", cursor)
+    before = pagination.decode_number("audit", cursor)
     found = await parts.audit.entries(limit + 1, before=before, actor=actor, subject=subject)
-    following = pagination.written("audit", str(found[limit - 1].id)) if len(found) > limit else None
+    following = pagination.encode_cursor("audit", str(found[limit - 1].id)) if len(found) > limit else None
     return Page(items=[AuditShown.model_validate(entry) for entry in found[:limit]], next_cursor=following)
 
 

@@ -1,4 +1,4 @@
-"""What admins and orchestrators see and send. As strict as the rest."""
+"""The schemas of the routes for admins and of the health routes."""
 
 from datetime import datetime
 from typing import Annotated, Any

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from codehub.api.admin_schemas import BulkOutcome, BulkRecovered, BulkRecovery, Errors
 from codehub.api.dependencies import SIGNED, WITH_BODY, Admin, ApiParts, Cursor, Limit, Parts, SearchText, problems
-from codehub.api.rendering import answer
+from codehub.api.rendering import json_response
 from codehub.api.schemas import Page, Workspace
 from codehub.api.workspaces import workspace_page, workspaces_of
 from codehub.domain.errors import REASONS, ErrorReason, Refused
@@ -65,7 +65,7 @@ async def list_errors(
         }
         for found, count in counted.most_common()
     ]
-    return answer({"items": items, "next_cursor": following, "reasons": reasons})
+    return json_response({"items": items, "next_cursor": following, "reasons": reasons})
 
 
 @router.post("/errors/recover", operation_id="recoverMany", responses=problems(*WITH_BODY))

@@ -1,4 +1,4 @@
-"""The application, made from its parts."""
+"""The FastAPI application, made from what the composition root gives it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,7 +31,7 @@ from codehub.api.middleware import RequestMiddleware
 from codehub.api.rendering import workspace_json
 from codehub.api.schemas import Problem
 
-ROOMS = (
+ROUTE_MODULES = (
     session,
     tokens,
     workspaces,
@@ -72,7 +72,7 @@ def create_app(parts: ApiParts) -> FastAPI:
     app.state.hub, app.state.access = hub, access
     app.state.downloads, app.state.listings = Downloads(), Listings()
     add_error_handlers(app)
-    app.add_exception_handler(404, dashboard.nothing_there)
+    app.add_exception_handler(404, dashboard.not_found)
     app.add_middleware(RequestMiddleware, metrics=parts.metrics)
     return app
 
@@ -96,8 +96,8 @@ def _application(lifespan: Lifespan[FastAPI] | None) -> FastAPI:
         telemetry={"auto_configure": False, "tracing": False, "metrics": False, "logs": False},
     )
     api = APIRouter(prefix="/api/v1")
-    for room in ROOMS:
-        api.include_router(room.router)
+    for module in ROUTE_MODULES:
+        api.include_router(module.router)
     app.include_router(api)
     app.include_router(health.router)
     app.include_router(dashboard.router)

@@ -1,9 +1,7 @@
-"""What the routes ask for: the parts, the caller, a page's bounds; and the two locks on the door.
+"""What routes depend on: the use cases that the composition root gives, the caller, and the bounds of a page.
 
-A browser's cookie comes along with whatever any site makes the browser send, so a cookie may change things only in a
-request that our own pages can make: JSON, from our own origin. A bearer token is sent on purpose and needs neither.
-
-What the API is made from. The composition root fills this; nothing in here reads settings or names an adapter.
+A browser sends its cookie along with whatever any site makes it send, so a cookie may change things only in a request
+that our own pages alone can make: JSON, from our own origin. A bearer token is sent on purpose and needs neither.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -36,13 +34,13 @@ from codehub.usecases.identity import Identity, Tokens
 from codehub.usecases.lifecycle import Lifecycles
 from codehub.usecases.oidc import Oidc
 from codehub.usecases.users import Users
-from codehub.usecases.workspace_commands import Creation, RunningSlots, WorkspaceCommands
+from codehub.usecases.workspace_commands import RunningSlots, WorkspaceCommands, WorkspaceCreation
 
 
 @dataclass(frozen=True, slots=True)
-class SiteInfo:
-    """How we are reached. `public_url` None: whatever host the request names. `workspace_url`: a pattern with `{slug}`
-    or `{id}`. `undo`: how long what was deleted can be brought back. Other times in seconds."""
+class ApiSite:
+    """How this API is reached. `public_url` None: whatever host the request names. `workspace_url`: a pattern with
+    `{slug}` or `{id}`. `undo`: how long what was deleted can be brought back. Other times in seconds."""
 
     public_url: str | None = None
     workspace_url: str = "http://{slug}.localhost:8000/"
@@ -62,14 +60,14 @@ class SiteInfo:
 
 @dataclass(frozen=True, slots=True)
 class ReadinessCheck:
-    """One dependency. `required`: without it the API is of no use."""
+    """How to ask whether a backend answers. `required`: without it the API is of no use."""
 
     ask: Callable[[], Awaitable[object]]
     required: bool = False
 
 
-class Pages(Protocol):
-    """The dashboard, whatever it is made of. `files`: by their names below `/assets/{version}/`."""
+class DashboardFiles(Protocol):
+    """The dashboard's page, and its files by their names below `/assets/{version}/`."""
 
     @property
     def version(self) -> str: ...
@@ -84,11 +82,11 @@ class Pages(Protocol):
 @dataclass(frozen=True, slots=True)
 class ApiParts:
     identity: Identity
-    people: Users
+    users: Users
     tokens: Tokens
     oidc: Oidc | None
     wishes: WorkspaceCommands
-    creation: Creation
+    creation: WorkspaceCreation
     lifecycles: Lifecycles
     slots: RunningSlots
     views: WorkspaceViews
@@ -96,7 +94,7 @@ class ApiParts:
     templates: Templates
     tickets: Tickets
     audit: Audit
-    looks: AccessAudit
+    access_audit: AccessAudit
     collector: CollectorView
     runtime: Runtime
     bus: Bus
@@ -104,8 +102,8 @@ class ApiParts:
     leader: Callable[[], Awaitable[Leader | None]]
     gc_report: Callable[[], Awaitable[Mapping[str, object]]]
     checks: Mapping[str, ReadinessCheck] = field(default_factory=dict)
-    site: SiteInfo = field(default_factory=SiteInfo)
-    pages: Pages | None = None
+    site: ApiSite = field(default_factory=ApiSite)
+    pages: DashboardFiles | None = None
 
 
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -117,7 +115,7 @@ _bearer = HTTPBearer(scheme_name="token", auto_error=False, description="A perso
 
 
 async def parts_of(request: Request) -> ApiParts:
-    """Async, though it waits for nothing: FastAPI sends a plain function to a thread, for every request."""
+    """The application's parts. Async, though it waits for nothing: FastAPI would run a plain function in a thread."""
     parts: ApiParts = request.app.state.parts
     return parts
 
@@ -200,7 +198,7 @@ _RETRY: Final = {"Retry-After": {"description": "Seconds.", "schema": {"type": "
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The OpenAPI entries for these, and for what any request may meet."""
+    """The OpenAPI entries for these statuses, and for those that any request may get."""
     found: dict[int | str, dict[str, Any]] = {}
     for status in sorted({*statuses, *_ALWAYS}):
         schema = {"$ref": f"#/components/schemas/{Problem.__name__}"}

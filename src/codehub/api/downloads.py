@@ -1,8 +1,7 @@
-"""Bytes of an archive on their way to somebody: counted, saved and never shown, and broken off when the right is lost.
+"""Downloads from archives: saved by a browser and never shown, ended when access is revoked, and limited in number.
 
-A broken connection is what tells a client that half is not the whole.
-
-What one person has under way in this process, counted: each reads an archive, and few may at a time.
+A download that cannot go on breaks the connection, which tells a client that half is not the whole. How many downloads
+and listings one person has under way is counted in this process, since each reads an archive.
 """
 
 import asyncio
@@ -30,7 +29,7 @@ class ConcurrencyLimit:
         self._by_person: Counter[UUID] = Counter()
 
     @contextmanager
-    def one_more(self, user_id: UUID) -> Iterator[None]:
+    def slot(self, user_id: UUID) -> Iterator[None]:
         if self._by_person[user_id] >= self.most:
             message = f"You have {self.most} {self.what} under way. Try again when one of them is done."
             raise LimitReached(message, code=self.code)
@@ -54,8 +53,8 @@ class Listings(ConcurrencyLimit):
     code = "listing_limit"
 
 
-class Reader:
-    """Whoever downloads. `why`: why we ended it, which interrupts whatever it waits for."""
+class Downloader:
+    """The caller of a download. `why`: why it was ended, which interrupts whatever it waits for."""
 
     def __init__(self, user_id: UUID, still_allowed: StillAllowed) -> None:
         self.user_id = user_id
@@ -70,24 +69,24 @@ class Reader:
 
 
 class Download(Response):
-    """Opens what it sends only when it is sent, and closes it whatever happens."""
+    """A response that opens its content only when it is sent, and closes it whatever happens."""
 
-    def __init__(self, reader: Reader, opening: Callable[[], AbstractAsyncContextManager[Content]]) -> None:
+    def __init__(self, downloader: Downloader, opening: Callable[[], AbstractAsyncContextManager[Content]]) -> None:
         super().__init__()
-        self._reader = reader
+        self._downloader = downloader
         self._opening = opening
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         downloads: Downloads = scope["app"].state.downloads
         access: AccessWatch = scope["app"].state.access
-        reader = self._reader
-        with downloads.one_more(reader.user_id):
+        downloader = self._downloader
+        with downloads.slot(downloader.user_id):
             try:
-                async with reader.interruption:
-                    with access.watching(reader):
+                async with downloader.interruption:
+                    with access.watching(downloader):
                         await self._sent(scope, receive, send)
             except TimeoutError as error:
-                if reader.why is None:
+                if downloader.why is None:
                     raise
                 raise Forbidden("You may no longer read this restore point. Sign in again, or ask an admin.") from error
 
@@ -102,6 +101,6 @@ class Download(Response):
 
 
 def disposition(name: str) -> str:
-    """A name from somebody's home, in a header: no quote, line end or path can get out of it."""
+    """The header for saving under this name, which comes from a home: no quote, line end or path gets into it."""
     plain = "".join(c if c.isascii() and (c.isalnum() or c in " ._-+") else "_" for c in name)[:100].strip() or "file"
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(to_bytes(name), safe='')}"

@@ -1,11 +1,8 @@
-"""One owner's events in this process (or everybody's, for admins): one bus subscription, each change read once, and
-then handed to every listener.
+"""The event streams of this process: a topic per owner (or everybody's, for admins) while somebody listens to it.
 
-Messages carry ids and may be lost; whatever is lost is made good by a fresh snapshot: after every gap of the bus or of
-the database, and whenever somebody joins. So a listener holds the truth, a little late, and misses nothing.
-
-All event streams of this process: a topic per owner while somebody listens, and the channels that concern many of
-them: resyncs, and notices to admins. Who may no longer listen is found by the access watch.
+A topic has one bus subscription, reads each change once and gives it to every listener. Messages carry ids and may be
+lost; a fresh snapshot makes up for that after every gap of the bus or of the database, and whenever somebody joins.
+Channels that concern many topics are resyncs and notices to admins. The access watch ends whom access was revoked.
 """
 
 import asyncio
@@ -38,14 +35,14 @@ _OF_PROGRESS: Final = frozenset({"progress", "updated_at"})
 
 @dataclass(frozen=True)
 class Event:
-    """`data` is one line."""
+    """A server-sent event, whose `data` is one line."""
 
     name: str
     data: str
 
     @cached_property
     def encoded(self) -> bytes:
-        """As the stream carries it; made once, however many hear it."""
+        """The event's bytes in a stream, made once for all listeners."""
         return f"event: {self.name}\r\ndata: {self.data}\r\n\r\n".encode()
 
 
@@ -54,8 +51,8 @@ def event(name: str, data: object) -> Event:
 
 
 class Listener:
-    """`still_allowed` says whether whoever listens may still do so. `is_admin`: it hears the notices to admins, too.
-    `why`: why we ended it."""
+    """One event stream's queue. `still_allowed` says whether its user may still listen. `is_admin`: it gets the
+    notices to admins, too. `why`: why it was ended."""
 
     def __init__(self, user_id: UUID, still_allowed: Callable[[], Awaitable[bool]], *, is_admin: bool = False) -> None:
         self.user_id = user_id
@@ -75,14 +72,14 @@ class Listener:
             self._waiting.put_nowait(given)
 
     def _forget_replaced(self) -> None:
-        """So whoever does not read keeps one snapshot and not one of each moment."""
+        """Drops queued events that a new snapshot replaces, so that a listener who does not read keeps one snapshot."""
         waiting = [self._waiting.get_nowait() for _ in range(self._waiting.qsize())]
         for kept in waiting:
             if kept is None or kept.name not in _REPLACED:
                 self._waiting.put_nowait(kept)
 
     def end(self, why: str) -> None:
-        """What waits is forgotten: its reader gets the end next."""
+        """Drops the queued events, so that the reader gets the end next."""
         if self.why is None:
             self.why = why
             while not self._waiting.empty():
@@ -90,7 +87,7 @@ class Listener:
             self._waiting.put_nowait(None)
 
     async def all_waiting(self) -> list[Event]:
-        """At least one, and whatever came meanwhile: who is behind catches up in one write. Empty: it is over."""
+        """Waits for an event and takes all that are queued, for one write. Empty: the stream is over."""
         waiting = [await self._waiting.get()]
         while not self._waiting.empty():
             waiting.append(self._waiting.get_nowait())
@@ -127,7 +124,7 @@ class Topic:
         return not self.listeners and not self._joining
 
     async def join(self, listener: Listener, patience: float) -> None:
-        """Its first event is a snapshot. A bus that does not answer delays it only by `patience`."""
+        """Adds a listener, whose first event is a snapshot. A bus that does not answer delays it only by `patience`."""
         try:
             async with asyncio.timeout(patience):
                 await self._listening.wait()
@@ -195,7 +192,7 @@ class Topic:
                 self._update(workspace_id, found.get(workspace_id))
 
     async def _snapshot(self) -> None:
-        """Whatever was heard before the reading is in what is read."""
+        """Sends a snapshot to those who join, or to all; changes that were told before the read are in it."""
         for_all, joining, heard = self._must_resync, set(self._joining), list(self._changed)
         self._must_resync = False
         rows = {o.workspace.id: self._render(o) for o in await self._views.everything(self._owner_id)}
@@ -213,7 +210,8 @@ class Topic:
         self.listeners |= joining
 
     def _snapshot_of(self, rows: dict[UUID, dict[str, Any]]) -> Event:
-        """The same one as long as nothing differs: it may be large, and many may join."""
+        """The snapshot of these rows; the last one as long as nothing differs, since it may be large and many may
+        join."""
         if self._newest is None or self._newest[0] != rows:
             self._newest = rows, event(SNAPSHOT, {"workspaces": list(rows.values())})
         return self._newest[1]
@@ -268,7 +266,7 @@ class EventHub:
 
     @asynccontextmanager
     async def listening(self, owner_id: str | None, listener: Listener) -> AsyncIterator[Listener]:
-        """`owner_id` None: everybody's. The first event is a snapshot."""
+        """Gives the listener this owner's events, or everybody's for None; the first is a snapshot."""
         self._watch()
         topic = self._topic(owner_id)
         try:
@@ -280,7 +278,7 @@ class EventHub:
                 await self._drop(owner_id, topic)
 
     async def close(self) -> None:
-        """Every stream ends; their readers come back to another process."""
+        """Ends every stream; their clients connect again, to another process."""
         self._closed = True
         for listener in list(self._listeners):
             listener.end("closing")
@@ -292,8 +290,8 @@ class EventHub:
 
     @contextmanager
     def admitted(self, listener: Listener) -> Iterator[None]:
-        """Around all of a stream and its answer's head, so that a refusal is an answer and not a broken stream. Counted
-        here and now: no burst gets by."""
+        """Counts a stream from before its response's head until its end. LimitReached, as a response and not as a
+        broken stream."""
         if sum(one.user_id == listener.user_id for one in self._listeners) >= MOST_PER_USER:
             message = f"You have {MOST_PER_USER} event streams open here. Close some of them."
             raise LimitReached(message, code="stream_limit")

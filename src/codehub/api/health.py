@@ -1,4 +1,4 @@
-"""What an orchestrator asks. Alive: this process answers. Ready: it can do its work.
+"""Routes for an orchestrator. Alive: this process answers. Ready: it can do its work. Metrics: for Prometheus.
 
 The API without Redis, archives or a leading coordinator is still of use (people can look, and wishes are stored), so
 these are reported and do not take it out of service; the database does. Metrics name no person, yet tell much about an
@@ -32,10 +32,10 @@ async def is_alive() -> dict[str, bool]:
     responses={503: {"model": Readiness, "description": "A required dependency does not answer."}},
 )
 async def is_ready(parts: Parts) -> Response:
-    checks = await asyncio.gather(*(_checked(parts, name, check) for name, check in parts.checks.items()))
-    leads = await _checked(parts, "controller", ReadinessCheck(lambda: _leader(parts)))
+    checks = await asyncio.gather(*(_run_check(parts, name, check) for name, check in parts.checks.items()))
+    leads = await _run_check(parts, "controller", ReadinessCheck(lambda: _check_leader(parts)))
     ready = all(check.ok for check in checks if check.required)
-    age = await _age(parts) if leads.ok else None
+    age = await _leader_age(parts) if leads.ok else None
     told = Readiness(ready=ready, checks=[*checks, leads], controller_age_seconds=age)
     return JSONResponse(told.model_dump(mode="json"), 200 if ready else 503)
 
@@ -55,7 +55,7 @@ async def read_metrics(parts: Parts, caller: Reader) -> Response:
     return Response(generate_latest(parts.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-async def _checked(parts: ApiParts, name: str, check: ReadinessCheck) -> CheckShown:
+async def _run_check(parts: ApiParts, name: str, check: ReadinessCheck) -> CheckShown:
     began, detail = time.monotonic(), ""
     try:
         async with asyncio.timeout(parts.site.check_patience):
@@ -68,16 +68,16 @@ async def _checked(parts: ApiParts, name: str, check: ReadinessCheck) -> CheckSh
     return CheckShown(name=name, ok=not detail, required=check.required, detail=detail, seconds=seconds)
 
 
-class NobodyLeads(CodeHubError):
+class NoLeader(CodeHubError):
     """No coordinator has renewed its term lately."""
 
 
-async def _leader(parts: ApiParts) -> None:
+async def _check_leader(parts: ApiParts) -> None:
     leader = await parts.leader()
     if leader is None or leader.is_silent:
-        raise NobodyLeads
+        raise NoLeader
 
 
-async def _age(parts: ApiParts) -> float | None:
+async def _leader_age(parts: ApiParts) -> float | None:
     leader = await parts.leader()
     return None if leader is None else round(leader.age_seconds, 3)

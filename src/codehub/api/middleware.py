@@ -1,5 +1,5 @@
-"""Around every request: an id in the log and in the answer, caps on what we read, headers that keep browsers careful,
-and the last net under what nobody foresaw."""
+"""Around every request: an id in the log and in the response, limits on what is read, security headers for browsers,
+and the response to an error that nothing else caught."""
 
 import re
 import time
@@ -12,7 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from codehub.api.errors import BY_STATUS, problem, unforeseen
+from codehub.api.errors import BY_STATUS, internal_error, problem
 from codehub.domain.errors import CodeHubError
 from codehub.telemetry import HTTP_REQUESTS, HTTP_SECONDS, Metrics, get_logger
 
@@ -23,7 +23,7 @@ MOST_HEADER_BYTES: Final = 32 << 10
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 
-CAREFUL: Final = {
+SECURITY_HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "same-origin",
@@ -46,25 +46,25 @@ class RequestMiddleware:
         given = headers.get("x-request-id", "")
         request_id = given if _REQUEST_ID.fullmatch(given) else uuid4().hex
         with structlog.contextvars.bound_contextvars(request_id=request_id):
-            await self._answer(scope, headers, receive, send, request_id)
+            await self._respond(scope, headers, receive, send, request_id)
 
-    async def _answer(self, scope: Scope, headers: Headers, receive: Receive, send: Send, request_id: str) -> None:
+    async def _respond(self, scope: Scope, headers: Headers, receive: Receive, send: Send, request_id: str) -> None:
         began = time.monotonic()
         status = 0
 
-        async def dressed(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                _dress(message, request_id)
+                _add_headers(message, request_id)
             await send(message)
 
         try:
             refused = _refusal(scope["headers"], headers)
             if refused is not None:
-                await _refuse(refused)(scope, receive, dressed)
+                await _refusal_response(refused)(scope, receive, send_with_headers)
             else:
-                await self._app(scope, _capped(receive), dressed)
+                await self._app(scope, _limited(receive), send_with_headers)
         except Exception as error:
             if status and isinstance(error.__cause__, CodeHubError):  # foreseen, but too late for another answer
                 log.warning("answer broken off", path=scope["path"], error=str(error.__cause__))
@@ -72,11 +72,11 @@ class RequestMiddleware:
                 log.exception("request failed", method=scope["method"], path=scope["path"])
             if status:
                 raise  # half an answer is out: the connection must break, so that nobody takes it for a whole one
-            await unforeseen(request_id)(scope, receive, dressed)
+            await internal_error(request_id)(scope, receive, send_with_headers)
         finally:
-            self._note(scope, status, time.monotonic() - began)
+            self._record(scope, status, time.monotonic() - began)
 
-    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+    def _record(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "unknown")
         self._metrics.add(HTTP_REQUESTS, method=_method(scope), route=route, status=str(status))
         if route != "/events":  # those last as long as somebody listens
@@ -89,14 +89,14 @@ _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "O
 
 
 def _method(scope: Scope) -> str:
-    """A label has few values, whatever strangers send."""
+    """The method as a metric's label, which must have few values whatever clients send."""
     return scope["method"] if scope["method"] in _METHODS else "other"
 
 
-def _dress(message: Message, request_id: str) -> None:
+def _add_headers(message: Message, request_id: str) -> None:
     headers = MutableHeaders(scope=message)
     headers["X-Request-Id"] = request_id
-    for name, value in CAREFUL.items():
+    for name, value in SECURITY_HEADERS.items():
         headers.setdefault(name, value)
 
 
@@ -107,13 +107,13 @@ def _refusal(raw: Iterable[tuple[bytes, bytes]], headers: Headers) -> int | None
     return 413 if length.isdecimal() and int(length[:20]) > MOST_BODY_BYTES else None
 
 
-def _refuse(status: int) -> ASGIApp:
+def _refusal_response(status: int) -> ASGIApp:
     title, code = BY_STATUS[status]
     cap, what = (MOST_BODY_BYTES, "body") if status == 413 else (MOST_HEADER_BYTES, "header block")
     return problem(status, title, code, f"The {what} may have {cap} bytes.", {"Connection": "close"})
 
 
-def _capped(receive: Receive) -> Receive:
+def _limited(receive: Receive) -> Receive:
     seen = 0
 
     async def counted() -> Message:

@@ -1,7 +1,7 @@
-"""Where a page ended, as a word that nobody has to understand.
+"""Cursors: where a page of a list ended, opaque to clients.
 
-It holds a place in an order, never a right: whose list it is is decided anew for every page. A check keeps a mangled
-one from silently meaning another place.
+A cursor holds a place in an order and no permission: whose list it is is decided anew for every page. A checksum keeps
+a mangled cursor from silently meaning another place.
 """
 
 import base64
@@ -13,53 +13,53 @@ from uuid import UUID
 from codehub.domain.errors import Invalid
 from codehub.ports.views import Position
 
-_CHECK = 6
+_CHECKSUM_BYTES = 6
 
 
-def written(kind: str, place: str) -> str:
+def encode_cursor(kind: str, place: str) -> str:
     payload = f"{kind}|{place}".encode()
-    return base64.urlsafe_b64encode(_check(payload) + payload).decode().rstrip("=")
+    return base64.urlsafe_b64encode(_checksum(payload) + payload).decode().rstrip("=")
 
 
-def read(kind: str, cursor: str) -> str:
-    """Invalid unless it is one of ours, of this kind of list."""
+def decode_cursor(kind: str, cursor: str) -> str:
+    """The place in a cursor. Invalid unless this API made it, for this kind of list."""
     try:
         raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        check, payload = raw[:_CHECK], raw[_CHECK:]
+        checksum, payload = raw[:_CHECKSUM_BYTES], raw[_CHECKSUM_BYTES:]
         name, _, place = payload.decode().partition("|")
     except (ValueError, binascii.Error):
-        raise _unknown() from None
-    if check != _check(payload) or name != kind:
-        raise _unknown()
+        raise _invalid_cursor() from None
+    if checksum != _checksum(payload) or name != kind:
+        raise _invalid_cursor()
     return place
 
 
-def position_written(kind: str, position: Position) -> str:
-    return written(kind, f"{position.created_at.isoformat()}|{position.id}")
+def encode_position(kind: str, position: Position) -> str:
+    return encode_cursor(kind, f"{position.created_at.isoformat()}|{position.id}")
 
 
-def position_read(kind: str, cursor: str | None) -> Position | None:
+def decode_position(kind: str, cursor: str | None) -> Position | None:
     if cursor is None:
         return None
-    at, _, identity = read(kind, cursor).partition("|")
+    at, _, identity = decode_cursor(kind, cursor).partition("|")
     try:
         return Position(datetime.fromisoformat(at), UUID(identity))
     except ValueError:
-        raise _unknown() from None
+        raise _invalid_cursor() from None
 
 
-def number_read(kind: str, cursor: str | None) -> int | None:
+def decode_number(kind: str, cursor: str | None) -> int | None:
     if cursor is None:
         return None
-    place = read(kind, cursor)
+    place = decode_cursor(kind, cursor)
     if not place.isdecimal() or len(place) > 18:
-        raise _unknown()
+        raise _invalid_cursor()
     return int(place)
 
 
-def _check(payload: bytes) -> bytes:
-    return hashlib.blake2s(payload, digest_size=_CHECK, person=b"cursor").digest()
+def _checksum(payload: bytes) -> bytes:
+    return hashlib.blake2s(payload, digest_size=_CHECKSUM_BYTES, person=b"cursor").digest()
 
 
-def _unknown() -> Invalid:
+def _invalid_cursor() -> Invalid:
     return Invalid("This cursor is not one that this list gave. Begin without one.", "cursor")

@@ -1,6 +1,6 @@
-"""Restore points: listed, looked into and downloaded without starting anything.
+"""Routes for restore points: listed, browsed and downloaded without starting anything.
 
-Paths are bytes on the wire, as file names are: what is no UTF-8 survives a round trip through `?path=`.
+Paths are bytes in a request, as file names are: what is no UTF-8 survives a round trip through `?path=`.
 """
 
 import hashlib
@@ -15,17 +15,17 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from codehub.api import pagination
-from codehub.api.access_watch import lasting
+from codehub.api.access_watch import access_check
 from codehub.api.dependencies import SIGNED, ApiParts, Cursor, Parts, Signed, WorkspaceId, problems
-from codehub.api.downloads import Download, Listings, Reader
-from codehub.api.rendering import answer, moment
+from codehub.api.downloads import Download, Downloader, Listings
+from codehub.api.rendering import json_response, timestamp
 from codehub.api.schemas import ArchiveList, ArchiveShown, Tree
-from codehub.api.workspaces import visible
 from codehub.domain.audit import AuditAction
 from codehub.domain.errors import Invalid
-from codehub.domain.identity import Caller, Scope
+from codehub.domain.identity import Caller
 from codehub.ports.archives import Content, to_bytes
-from codehub.usecases.restore_points import BrowseRestorePoints
+from codehub.usecases.authorization import authorized_workspace
+from codehub.usecases.restore_points import list_restore_points, restore_point, workspace_with_restore_points
 
 router = APIRouter(tags=["archives"])
 
@@ -44,9 +44,9 @@ EntriesAtMost = Annotated[int, Query(ge=1, le=1_000, description="How many at mo
 )
 async def list_archives(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> ArchiveList:
     """Newest first. Each was read back and compared before the home it holds was given up."""
-    owned = await visible(parts, caller, workspace_id, Scope.READ, deleted=True)
-    points = await BrowseRestorePoints(parts.views, parts.contents).list(workspace_id, caller)
-    await parts.looks.noted(caller, owned, AuditAction.LIST_ARCHIVES)
+    owned = await workspace_with_restore_points(parts.views, caller, workspace_id)
+    points = await list_restore_points(parts.views, owned)
+    await parts.access_audit.viewed(caller, owned, AuditAction.LIST_ARCHIVES)
     return ArchiveList(items=[ArchiveShown.model_validate(point) for point in points])
 
 
@@ -67,16 +67,16 @@ async def list_folder(
     cursor: Cursor = None,
 ) -> Response:
     """What is directly inside: folders first, then by name."""
-    owned = await visible(parts, caller, workspace_id, Scope.READ, deleted=True)
+    owned = await workspace_with_restore_points(parts.views, caller, workspace_id)
     inside = _path(request, path)
-    place = _place(op_id, inside)
-    start = pagination.number_read(place, cursor) or 0
-    browse = BrowseRestorePoints(parts.views, parts.contents)
+    kind = _cursor_kind(op_id, inside)
+    start = pagination.decode_number(kind, cursor) or 0
     listings: Listings = request.app.state.listings
-    with listings.one_more(caller.user.id):
-        listing = await browse.tree(workspace_id, op_id, inside, caller, start, limit)
+    with listings.slot(caller.user.id):
+        point = await restore_point(parts.views, owned, op_id)
+        listing = await parts.contents.tree(point.key, inside, start, limit, owner=owned.workspace.owner_id)
     if not start:
-        await parts.looks.noted(caller, owned, AuditAction.LIST_ARCHIVE, _what(op_id, inside))
+        await parts.access_audit.viewed(caller, owned, AuditAction.LIST_ARCHIVE, _audit_details(op_id, inside))
     entries = [
         {
             "name": _readable(entry.name),
@@ -84,17 +84,17 @@ async def list_folder(
             "kind": entry.kind.value,
             "size": entry.size,
             "mode": entry.mode,
-            "mtime": moment(entry.mtime),
+            "mtime": timestamp(entry.mtime),
             "target": None if entry.target is None else _readable(entry.target),
         }
         for entry in listing.entries
     ]
-    following = pagination.written(place, str(start + limit)) if listing.has_more else None
-    return answer({"path": _readable(inside), "entries": entries, "next_cursor": following})
+    following = pagination.encode_cursor(kind, str(start + limit)) if listing.has_more else None
+    return json_response({"path": _readable(inside), "entries": entries, "next_cursor": following})
 
 
-def _place(op_id: UUID, inside: str) -> str:
-    """Which folder a cursor is for, however long its path."""
+def _cursor_kind(op_id: UUID, inside: str) -> str:
+    """The kind of a cursor: which folder it is for, however long the path."""
     return f"tree:{hashlib.blake2s(op_id.bytes + to_bytes(inside), digest_size=8).hexdigest()}"
 
 
@@ -113,11 +113,14 @@ async def download(
     request: Request, parts: Parts, caller: Signed, workspace_id: WorkspaceId, op_id: UUID, path: PathInside = ""
 ) -> Response:
     """Never shown by a browser, always saved. No byte that is not the archive's is ever given."""
-    owned = await visible(parts, caller, workspace_id, Scope.READ, deleted=True)
-    inside, browse = _path(request, path), BrowseRestorePoints(parts.views, parts.contents)
-    opened = browse.content(workspace_id, op_id, inside, caller)
-    told = partial(parts.looks.downloaded, caller, owned, AuditAction.DOWNLOAD_FROM_ARCHIVE, _what(op_id, inside))
-    return Download(_reader(request, parts, caller, workspace_id), lambda: _noted(opened, told))
+    owned = await workspace_with_restore_points(parts.views, caller, workspace_id)
+    inside = _path(request, path)
+    point = await restore_point(parts.views, owned, op_id)
+    opened = parts.contents.content(point.key, inside, owner=owned.workspace.owner_id)
+    audit = partial(
+        parts.access_audit.downloaded, caller, owned, AuditAction.DOWNLOAD_FROM_ARCHIVE, _audit_details(op_id, inside)
+    )
+    return Download(_downloader(request, parts, caller, workspace_id), lambda: _audited(opened, audit))
 
 
 @router.get(
@@ -130,36 +133,36 @@ async def download_original(
     request: Request, parts: Parts, caller: Signed, workspace_id: WorkspaceId, op_id: UUID
 ) -> Response:
     """The whole home as it is stored, also where it holds too many files to be browsed."""
-    owned = await visible(parts, caller, workspace_id, Scope.READ, deleted=True)
-    browse = BrowseRestorePoints(parts.views, parts.contents)
-    opened = browse.original(workspace_id, op_id, caller)
-    told = partial(parts.looks.downloaded, caller, owned, AuditAction.DOWNLOAD_ARCHIVE, {"archive": str(op_id)})
-    return Download(_reader(request, parts, caller, workspace_id), lambda: _noted(opened, told))
+    owned = await workspace_with_restore_points(parts.views, caller, workspace_id)
+    point = await restore_point(parts.views, owned, op_id)
+    opened = parts.contents.original(point.key)
+    audit = partial(parts.access_audit.downloaded, caller, owned, AuditAction.DOWNLOAD_ARCHIVE, {"archive": str(op_id)})
+    return Download(_downloader(request, parts, caller, workspace_id), lambda: _audited(opened, audit))
 
 
 @asynccontextmanager
-async def _noted(
-    opened: AbstractAsyncContextManager[Content], told: Callable[[], Awaitable[None]]
+async def _audited(
+    opened: AbstractAsyncContextManager[Content], audit: Callable[[], Awaitable[None]]
 ) -> AsyncIterator[Content]:
-    """Written down once it is known to be there, and before the first byte is given."""
+    """The content, audited once it is known to be there and before its first byte is given."""
     async with opened as content:
-        await told()
+        await audit()
         yield content
 
 
-def _what(op_id: UUID, inside: str) -> dict[str, str]:
+def _audit_details(op_id: UUID, inside: str) -> dict[str, str]:
     return {"archive": str(op_id), "path": _readable(inside)}
 
 
-def _reader(request: Request, parts: ApiParts, caller: Caller, workspace_id: UUID) -> Reader:
+def _downloader(request: Request, parts: ApiParts, caller: Caller, workspace_id: UUID) -> Downloader:
     async def may_read(now: Caller) -> None:
-        await visible(parts, now, workspace_id, Scope.READ, deleted=True)
+        await authorized_workspace(parts.views, now, workspace_id, deleted=True)
 
-    return Reader(caller.user.id, lasting(request, parts, may_read))
+    return Downloader(caller.user.id, access_check(request, parts, may_read))
 
 
 def _path(request: Request, decoded: str) -> str:
-    """From the raw query, since what the framework decoded has lost the bytes that are no text."""
+    """The path from the raw query, since the framework's decoding loses the bytes that are no text."""
     if not decoded:
         return ""
     query = parse_qsl(request.scope["query_string"].decode("latin-1"), errors="surrogateescape")

@@ -1,4 +1,4 @@
-"""Tasks that last as long as the process. Nothing dies silently: what ends is begun again."""
+"""Tasks that last as long as the process: one that ends or fails is logged and started again."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable

@@ -1,4 +1,4 @@
-"""Personal tokens, for scripts and the command line."""
+"""Routes for personal tokens, which scripts and the command line use."""
 
 from uuid import UUID
 

@@ -1,6 +1,6 @@
-"""The operator's own root: what `codehub doctor` looks at, and CodeHub itself into a backup and back.
+"""What an operator's commands need: the probe and the checks of `codehub doctor`, backup and restore.
 
-Beside bootstrap, whose services it takes as they are; these commands must also work when half of them is missing.
+These commands must also work when some of the services are missing, so each opens only what it needs.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ from codehub.ports.runtime import ContainerSpec
 from codehub.settings import Settings, SettingsError, environment_name
 from codehub.usecases.probe import Probe, ProbeEnvironment, StepFailed
 
-THIEF_SECONDS = 3.0
+PORT_TRY_SECONDS = 3.0
 
 __all__ = ["InUse", "Manifest", "check_schema", "checked_manifest", "find_sandbox_tools", "settings_of"]
 
 
 async def probe(services: Services) -> Probe:
-    """What `codehub doctor --probe` sends the whole way."""
+    """The probe that `codehub doctor --probe` runs."""
     runtime = services.runtime
 
     async def inside(ws: Workspace, argv: Sequence[str]) -> tuple[int, str]:
@@ -46,8 +46,8 @@ async def probe(services: Services) -> Probe:
             return f"/var/lib/docker/volumes/{ws.home_store_key}/_data"
         return str(runtime.homes.home(ws.home_store_key or ""))
 
-    async def takes_port(ws: Workspace) -> bool | None:
-        return await front_door_taken(int(services.settings.proxy_address.rpartition(":")[2]), partial(inside, ws))
+    async def try_port(ws: Workspace) -> bool | None:
+        return await port_can_be_taken(int(services.settings.proxy_address.rpartition(":")[2]), partial(inside, ws))
 
     return Probe(
         wishes=services.wishes,
@@ -57,21 +57,21 @@ async def probe(services: Services) -> Probe:
         ids=RandomIds(),
         inside=inside,
         home_of=home_of,
-        surroundings=await surroundings(services),
-        takes_port=takes_port if isinstance(runtime, ProcessRuntime) else None,
+        environment=await probe_environment(services),
+        try_port=try_port if isinstance(runtime, ProcessRuntime) else None,
     )
 
 
-async def front_door_taken(port: int, inside: Callable[[Sequence[str]], Awaitable[tuple[int, str]]]) -> bool | None:
-    """Does somebody inside who wants the front door's port get any of its visitors? None: nobody has the port."""
-    if not await _said_at("127.0.0.1", port):
+async def port_can_be_taken(port: int, inside: Callable[[Sequence[str]], Awaitable[tuple[int, str]]]) -> bool | None:
+    """Whether a program inside can take requests of the front door's port. None: nobody listens there."""
+    if not await _http_answer("127.0.0.1", port):
         return None
     mark = RandomIds().new().hex
     program = await asyncio.to_thread(Path(port_hijack_probe.__file__).read_text)
-    words = [sys.executable, "-I", "-S", "-c", program, str(port), mark, str(THIEF_SECONDS)]
+    words = [sys.executable, "-I", "-S", "-c", program, str(port), mark, str(PORT_TRY_SECONDS)]
     attack, taken = asyncio.ensure_future(inside(words)), False
     while not attack.done():
-        answers = [await _said_at(host, port) for host in ("127.0.0.1", "::1")]
+        answers = [await _http_answer(host, port) for host in ("127.0.0.1", "::1")]
         taken = taken or any(mark.encode() in answer for answer in answers)
         await asyncio.sleep(0.05)
     code, output = await attack
@@ -80,8 +80,8 @@ async def front_door_taken(port: int, inside: Callable[[Sequence[str]], Awaitabl
     return taken
 
 
-async def _said_at(host: str, port: int) -> bytes:
-    """Empty if nobody answers."""
+async def _http_answer(host: str, port: int) -> bytes:
+    """What a server answers to a health check; empty if nobody answers."""
     try:
         async with asyncio.timeout(2):
             reader, writer = await asyncio.open_connection(host, port)
@@ -94,9 +94,9 @@ async def _said_at(host: str, port: int) -> bytes:
         return b""
 
 
-async def surroundings(services: Services) -> ProbeEnvironment:
+async def probe_environment(services: Services) -> ProbeEnvironment:
     runtime, settings = services.runtime, services.settings
-    hidden = secret_places(data_dir(settings))
+    hidden = secret_paths(data_dir(settings))
     kept, _ = parse_store(archive_url(settings))
     if kept is not None and kept.is_dir():
         hidden[str(kept)] = "the archives"
@@ -111,12 +111,12 @@ async def surroundings(services: Services) -> ProbeEnvironment:
     hidden |= {"/var/run/docker.sock": "the Docker engine", "/run/docker.sock": "the Docker engine"}
     gateway = await runtime.isolation.gateway()
     return ProbeEnvironment(
-        hidden, await runtime.isolates(), walled=True, addresses=platform_addresses(settings, gateway)
+        hidden, await runtime.isolates(), network_isolated=True, addresses=platform_addresses(settings, gateway)
     )
 
 
 def platform_addresses(settings: Settings, gateway: str) -> dict[tuple[str, int], str]:
-    """Where a workspace would find us: what listens on the engine's machine is there at the network's gateway."""
+    """The addresses of CodeHub's parts as a workspace sees them: local ones are at its network's gateway."""
     store = os.environ.get("CODEHUB_S3_ENDPOINT", "")
     named = {
         f"//{settings.api_address}": "CodeHub's API",
@@ -135,9 +135,9 @@ def platform_addresses(settings: Settings, gateway: str) -> dict[tuple[str, int]
     return found
 
 
-def secret_places(directory: Path) -> dict[str, str]:
-    """What a data directory holds that no workspace may see, and what each is. Only what is there: nothing is proven by
-    not finding the rest."""
+def secret_paths(directory: Path) -> dict[str, str]:
+    """The existing paths in a data directory that no workspace may see, and what each is; that one cannot be found
+    proves nothing of a path that is not there."""
     places = {
         "running.json": "the databases' passwords",
         "postgres/password": "the databases' passwords",
@@ -149,14 +149,14 @@ def secret_places(directory: Path) -> dict[str, str]:
 
 
 def database_socket(settings: Settings) -> str | None:
-    """Where PostgreSQL listens, if that is a file."""
+    """The unix socket of PostgreSQL; None if it listens elsewhere."""
     query = parse_qs(urlsplit(settings.database_url.get_secret_value()).query)
     host, port = query.get("host", [""])[0], query.get("port", ["5432"])[0]
     return f"{host}/.s.PGSQL.{port}" if host.startswith("/") else None
 
 
 def installed_ide(settings: Settings) -> InstalledIde | None:
-    """None: not yet, and not needed if the settings name another."""
+    """The installed code-server; None if it is not installed."""
     found = code_server(ide_cache_dir(settings))
     return found if is_installed(found) else None
 
@@ -172,7 +172,7 @@ async def open_redis(settings: Settings) -> AsyncIterator[RedisConnection]:
 
 @asynccontextmanager
 async def open_database(settings: Settings) -> AsyncIterator[PostgresDatabase]:
-    """The database alone, whatever is in it."""
+    """A connection to the database, whose schema is not checked."""
     async with await PostgresDatabase.open(settings.database_url.get_secret_value()) as database:
         yield database
 
@@ -188,7 +188,7 @@ async def restore_installation(settings: Settings, path: Path, *, replace_all: b
 
 
 async def inspect_backup(settings: Settings, path: Path) -> tuple[Manifest, InUse]:
-    """Also refuses a backup whose resources this installation would not know as its own."""
+    """The backup's manifest, and what the database holds now. SettingsError if the backup is another installation's."""
     async with open_database(settings) as database:
         manifest, found = await inspect(database, path)
     if (settings.install_id or manifest.database_id) != manifest.install_id:
@@ -200,7 +200,7 @@ async def inspect_backup(settings: Settings, path: Path) -> tuple[Manifest, InUs
 
 
 def environment() -> dict[str, str]:
-    """What a backup keeps of how we were configured: our variables that are set, and the object store's."""
+    """The environment variables that a backup keeps: CodeHub's settings, and those of the object store."""
     ours = {environment_name(field) for field in Settings.model_fields}
     return {
         name: value
@@ -211,6 +211,6 @@ def environment() -> dict[str, str]:
 
 @asynccontextmanager
 async def embedded_database(directory: Path) -> AsyncIterator[str]:
-    """The PostgreSQL of `codehub up` without the rest; its address."""
+    """Runs the embedded PostgreSQL of `codehub up` alone, and yields its address."""
     async with embedded_postgres(directory) as postgres:
         yield postgres.url

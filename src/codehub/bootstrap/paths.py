@@ -1,4 +1,4 @@
-"""Where things are kept, as the settings say."""
+"""Directories and the archive store, as the settings name them."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ def data_dir(settings: Settings) -> Path:
 
 
 def private_data_dir(settings: Settings) -> Path:
-    """Made, if it is not there, for its owner alone."""
+    """The data directory, created for its owner alone if it is not there."""
     directory = data_dir(settings)
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The settings as the rules that the domain, the sessions and the controller go by."""
+"""From settings to the policies of the domain, of sessions and of the controller."""
 
 from codehub.coordinator.retention_runner import RecordAges
 from codehub.coordinator.tuning import Tuning

@@ -1,7 +1,7 @@
-"""What houses workspaces: processes of this machine or a Docker engine, with the site and the jobs that settings name.
+"""The runtime of workspaces: processes of this machine or a Docker engine, and the storage jobs that go with it.
 
-Below bootstrap, which chooses. A data directory keeps to what it was begun with: volumes of one runtime are nothing
-that another could see, and a home that is not seen would be taken for lost.
+A data directory keeps to the runtime that it was begun with: another could not see its volumes, and a home that is not
+seen would be taken for lost.
 """
 
 import os
@@ -19,7 +19,7 @@ from codehub.ports.jobs import Jobs
 from codehub.ports.runtime import Resources
 from codehub.settings import Settings, SettingsError
 
-Housing = ProcessRuntime | DockerRuntime
+WorkspaceRuntime = ProcessRuntime | DockerRuntime
 
 _KIND = "runtime.kind"
 _FOR_USERS = ", and let ordinary users make user namespaces and open /dev/net/tun."
@@ -58,23 +58,23 @@ async def docker_runtime(settings: Settings, install: str) -> AsyncIterator[Dock
         await engine.close()
 
 
-def jobs(runtime: Housing, archive_url: str) -> Jobs:
-    """What a job needs besides is the object store's, and stands in the environment."""
+def jobs(runtime: WorkspaceRuntime, archive_url: str) -> Jobs:
+    """Storage jobs for this runtime; what they need for the object store besides its address is in the environment."""
     if isinstance(runtime, DockerRuntime):
         return DockerJobs(runtime, job_store(archive_url, os.environ))
     return ProcessJobs(runtime, archive_url)
 
 
-def processes(runtime: Housing) -> ProcessRuntime:
-    """For what only they have, such as homes that are directories here."""
+def processes(runtime: WorkspaceRuntime) -> ProcessRuntime:
+    """The runtime, if workspaces are processes, for what only that has, such as homes that are directories here."""
     if not isinstance(runtime, ProcessRuntime):
         raise BackendError(f"workspaces are not processes of this machine, but {runtime.name}'s")
     return runtime
 
 
 def isolation(found: SandboxTools | None) -> tuple[str, str]:
-    """What keeps workspaces that are processes apart here, and what would do so better; the latter is empty if nothing
-    would. For people."""
+    """What isolates workspaces that are processes here, and what would do so better (empty if nothing would), both as
+    sentences for people."""
     several, one = "bubblewrap works: workspaces do not see each other, and each has", "only one person may use it: "
     package = "Install the package `slirp4netns`"
     if found is None:
@@ -94,7 +94,7 @@ def isolation(found: SandboxTools | None) -> tuple[str, str]:
 
 
 async def why_not_docker(settings: Settings) -> str | None:
-    """In one line, for people. None: an engine answers and has what workspaces need."""
+    """Why workspaces cannot be Docker containers, in one line; None if an engine answers and has the images."""
     engine = engine_of(settings)
     try:
         await engine.version()
@@ -109,8 +109,8 @@ async def why_not_docker(settings: Settings) -> str | None:
 
 
 async def choose_runtime(settings: Settings, asked: str | None, directory: Path) -> tuple[str, str]:
-    """For a data directory: which runtime, and why, for people. What was asked for must fit what is there."""
-    begun = begun_with(directory)
+    """The runtime for a data directory, and why. SettingsError if it was begun with another than was asked for."""
+    begun = recorded_runtime(directory)
     if begun is not None:
         if asked is not None and asked != begun:
             raise SettingsError(
@@ -126,12 +126,12 @@ async def choose_runtime(settings: Settings, asked: str | None, directory: Path)
     return "process", "workspaces are processes" + (f": {reason}" if reason else "")
 
 
-def keep_to(directory: Path, runtime: str) -> None:
+def record_runtime(directory: Path, runtime: str) -> None:
     (directory / _KIND).write_text(runtime + "\n")
 
 
-def begun_with(directory: Path) -> str | None:
-    """Those that are older than this choice have processes."""
+def recorded_runtime(directory: Path) -> str | None:
+    """The runtime that the data directory was begun with; process if it is older than this record."""
     try:
         return (directory / _KIND).read_text().strip()
     except FileNotFoundError:
@@ -151,8 +151,8 @@ async def why_no_disk_limits(settings: Settings, install: str) -> str:
         await engine.close()
 
 
-async def walls_missing(settings: Settings, install: str) -> str:
-    """What of the walls around workspaces is not up; empty if nothing, or if they are the operator's own."""
+async def missing_network_isolation(settings: Settings, install: str) -> str:
+    """Which of the network isolation's rules are missing; empty if none, or if isolation is left to the operator."""
     if settings.docker_walls != "ours":
         return ""
     async with docker_runtime(settings, install) as runtime:
@@ -163,7 +163,7 @@ async def walls_missing(settings: Settings, install: str) -> str:
 
 
 async def isolation_disturbances(settings: Settings, install: str) -> list[str]:
-    """What the isolation monitor found out of order, newest last; why nobody looks, if nobody does."""
+    """What the isolation monitor found missing, newest last; or why no monitor runs."""
     async with docker_runtime(settings, install) as runtime:
         try:
             return await runtime.isolation.disturbances()

@@ -1,4 +1,4 @@
-"""What every process opens: the databases, the archives and what houses workspaces; and the controller made of them."""
+"""What every process opens: the databases, the archive store and the runtime; and the coordinator made of them."""
 
 import os
 import socket
@@ -17,7 +17,7 @@ from codehub.adapters.system import RandomIds, SystemClock
 from codehub.bootstrap.ide import ide
 from codehub.bootstrap.paths import archive_url, open_archives, private_data_dir
 from codehub.bootstrap.policies import limits, session_rules, tuning
-from codehub.bootstrap.runtimes import Housing, docker_runtime, jobs, processes
+from codehub.bootstrap.runtimes import WorkspaceRuntime, docker_runtime, jobs, processes
 from codehub.coordinator.gc_report import Survey
 from codehub.coordinator.process import Coordinator, Dependencies, survey
 from codehub.coordinator.retention_runner import Records
@@ -33,12 +33,12 @@ from codehub.usecases.workspace_commands import WorkspaceCommands
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """One process's connections, opened once."""
+    """The connections of one process, opened once."""
 
     settings: Settings
     database: PostgresDatabase
     redis: RedisConnection
-    runtime: Housing
+    runtime: WorkspaceRuntime
     archives: ObjectArchives
     metrics: Metrics
     install: str
@@ -57,22 +57,24 @@ class Services:
 
     @property
     def survey(self) -> Survey:
-        return survey(self._outside(), tuning(self.settings))
+        return survey(self._dependencies(), tuning(self.settings))
 
-    async def garbage(self) -> dict[str, Any]:
+    async def gc_report(self) -> dict[str, Any]:
         return (await self.survey.report()).to_json()
 
     async def ensure_admin(self, username: str) -> str | None:
-        """The password of the first admin, if there was nobody yet."""
+        """Creates the first admin and returns the password; None if there is any user."""
         return await identity(self).ensure_admin(username)
 
     async def leader(self) -> Leader | None:
         return await leader_of(self.database)
 
     def coordinator(self, holder: str | None = None) -> Coordinator:
-        return Coordinator(holder or f"{socket.gethostname()}:{os.getpid()}", self._outside(), tuning(self.settings))
+        return Coordinator(
+            holder or f"{socket.gethostname()}:{os.getpid()}", self._dependencies(), tuning(self.settings)
+        )
 
-    def _outside(self) -> Dependencies:
+    def _dependencies(self) -> Dependencies:
         settings, clock = self.settings, SystemClock()
         webhook = settings.webhook_url
         admins = WebhookNotifier(webhook.get_secret_value(), self.metrics) if webhook else LogNotifier()
@@ -110,7 +112,7 @@ async def install_id(settings: Settings, database: PostgresDatabase) -> str:
 
 @asynccontextmanager
 async def open_services(settings: Settings) -> AsyncIterator[Services]:
-    """Everything connected and the schema checked; raises before anything is changed."""
+    """Connects to everything and checks the schema; raises before anything is changed."""
     async with AsyncExitStack() as stack:
         database = await PostgresDatabase.open(settings.database_url.get_secret_value())
         stack.push_async_callback(database.close)
@@ -120,7 +122,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         install = await install_id(settings, database)
         archives = open_archives(settings)
         stack.callback(archives.close)
-        runtime: Housing
+        runtime: WorkspaceRuntime
         if settings.runtime == "docker":
             runtime = await stack.enter_async_context(docker_runtime(settings, install))
         else:
@@ -141,10 +143,10 @@ async def leader_of(database: PostgresDatabase) -> Leader | None:
 
 
 def identity(services: Services) -> Identity:
-    database, announcements = services.database, Revocations(services.redis.bus())
+    database, revocations = services.database, Revocations(services.redis.bus())
     tries, audit = database.sign_in_tries(), database.audit()
     rules = session_rules(services.settings)
-    return Identity(database.accounts(), tries, audit, Argon2Passwords(), announcements, RandomIds(), rules)
+    return Identity(database.accounts(), tries, audit, Argon2Passwords(), revocations, RandomIds(), rules)
 
 
 def start_logging(settings: Settings) -> None:

@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 
-from codehub.cli import contexts, present
+from codehub.cli import contexts, output
 from codehub.cli.client import Client, Json
-from codehub.cli.exits import FAILED, USAGE
-from codehub.cli.failures import ClientFailed
+from codehub.cli.errors import FAILED, USAGE, ClientFailed
 from codehub.cli.login import own_password
 from codehub.cli.lookup import AsJson, chosen
 from codehub.domain.identity import Role
@@ -46,9 +45,6 @@ def list_users(as_json: AsJson = False) -> None:
     """
     with Client(contexts.in_use()) as client:
         found = list(client.pages("/admin/users"))
-    if as_json:
-        present.as_json(found)
-        return
     rows = [
         (
             user["username"],
@@ -60,7 +56,9 @@ def list_users(as_json: AsJson = False) -> None:
         )
         for user in found
     ]
-    present.table(("USER", "ID", "ROLE", "", "LIMIT", "SIGNS IN BY"), rows, empty="Nobody yet.")
+    output.listing(
+        found, ("USER", "ID", "ROLE", "", "LIMIT", "SIGNS IN BY"), rows, empty="Nobody yet.", as_json=as_json
+    )
 
 
 @users.command("create")
@@ -79,7 +77,7 @@ def create(
     Example: `codehub admin users create ann --max-running 5`
     """
     body: Json = {"username": username, "role": role.value, "max_running": max_running}
-    with _as_oneself(own_password_stdin) as (client, cookie):
+    with _own_session(own_password_stdin) as (client, cookie):
         if password_stdin:
             body["password"] = sys.stdin.readline().rstrip("\r\n")
         made = client.with_session(cookie, "POST", "/admin/users", body)
@@ -158,14 +156,13 @@ def audit(
     """
     with Client(contexts.in_use()) as client:
         found = list(client.pages("/admin/audit", most=most, actor=actor, subject=subject))[::-1]
-    if as_json:
-        present.as_json(found)
-        return
     rows = [
         (e["at"][:19].replace("T", " "), e["actor"], e["address"], e["action"], e["subject"], _details(e["details"]))
         for e in found
     ]
-    present.table(("AT (UTC)", "WHO", "FROM", "DID", "TO", "DETAILS"), rows, empty="Nothing found.")
+    output.listing(
+        found, ("AT (UTC)", "WHO", "FROM", "DID", "TO", "DETAILS"), rows, empty="Nothing found.", as_json=as_json
+    )
 
 
 def _details(details: Mapping[str, object]) -> str:
@@ -173,7 +170,7 @@ def _details(details: Mapping[str, object]) -> str:
 
 
 @contextmanager
-def _as_oneself(from_stdin: bool) -> Iterator[tuple[Client, str]]:
+def _own_session(from_stdin: bool) -> Iterator[tuple[Client, str]]:
     """A client, and the cookie of a session that was opened with one's own password for this alone."""
     context = contexts.in_use()
     with Client(context) as client:
@@ -191,7 +188,7 @@ def _as_oneself(from_stdin: bool) -> Iterator[tuple[Client, str]]:
 def _change(wanted: str, body: Json, said: str, from_stdin: bool, *, as_json: bool) -> None:
     with Client(contexts.in_use()) as client:
         user = _found(client, wanted)
-    with _as_oneself(from_stdin) as (client, cookie):
+    with _own_session(from_stdin) as (client, cookie):
         changed = client.with_session(cookie, "PATCH", f"/admin/users/{user['id']}", body)
     _tell(changed, f"{changed['username']} {said}", as_json=as_json)
 
@@ -202,11 +199,11 @@ def _found(client: Client, wanted: str) -> Json:
 
 
 def _tell(user: Json, said: str, *, as_json: bool) -> None:
-    """A new password is data, and all that stdout gets: it can be piped to where it belongs."""
+    """Prints what changed. A new password alone goes to stdout, so that it can be piped to where it belongs."""
     if as_json:
-        present.as_json(user)
+        output.print_json(user)
     elif user["password"] is None:
-        present.say(said)
+        output.say(said)
     else:
-        present.note(f"{said} The password is shown only now:")
+        output.note(f"{said} The password is shown only now:")
         print(user["password"])

@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from codehub.cli import contexts, present
+from codehub.cli import contexts, output
 from codehub.cli.client import Client, Json, segment
-from codehub.cli.exits import USAGE
-from codehub.cli.failures import ClientFailed
+from codehub.cli.errors import USAGE, ClientFailed
 from codehub.cli.lookup import AsJson, Yes, chosen
 from codehub.domain.errors import ErrorReason
 from codehub.domain.workspace import Phase, RecoverAction
@@ -47,11 +46,8 @@ def list_workspaces(
             everybody = list(client.pages("/admin/users"))
             query["owner"] = chosen(everybody, owner, "user", "codehub admin users ls", name="username")["id"]
         found = list(client.pages("/admin/workspaces", deleted=str(deleted).lower(), **query))
-    if as_json:
-        present.as_json(found)
-        return
-    rows = [(ws["owner"], ws["name"], ws["id"], present.phase(ws), present.ago(ws["last_access_at"])) for ws in found]
-    present.table(("OWNER", "NAME", "ID", "STATE", "LAST USED"), rows, empty="Nothing found.")
+    rows = [(ws["owner"], ws["name"], ws["id"], output.phase(ws), output.ago(ws["last_access_at"])) for ws in found]
+    output.listing(found, ("OWNER", "NAME", "ID", "STATE", "LAST USED"), rows, empty="Nothing found.", as_json=as_json)
 
 
 def errors(
@@ -92,23 +88,23 @@ def _recovered(client: Client, some: list[Json], action: RecoverAction) -> list[
 
 def _show_errors(client: Client, found: list[Json], reason: ErrorReason | None, *, as_json: bool) -> None:
     if as_json:
-        present.as_json(found)
+        output.print_json(found)
         return
     rows = []
     for ws in found:
         error = ws["error"] or {"reason": "", "message": "", "occurred_at": ws["phase_changed_at"]}
-        rows.append((ws["owner"], ws["name"], ws["id"], error["reason"], present.ago(error["occurred_at"])))
+        rows.append((ws["owner"], ws["name"], ws["id"], error["reason"], output.ago(error["occurred_at"])))
         rows.append(("", "", "", f"  {error['message']}", ""))
-    present.table(("OWNER", "NAME", "ID", "REASON", "SINCE"), rows, empty="Nothing is in ERROR.")
+    output.table(("OWNER", "NAME", "ID", "REASON", "SINCE"), rows, empty="Nothing is in ERROR.")
     if found:
         for group in client.get("/admin/errors", limit=200, reason=reason.value if reason else None)["reasons"]:
             print()
-            present.say(f"{group['reason']}: {group['meaning']} {group['what_to_do']}")
+            output.say(f"{group['reason']}: {group['meaning']} {group['what_to_do']}")
 
 
 def _show_outcomes(found: list[Json], outcomes: list[Json], *, as_json: bool) -> None:
     if as_json:
-        present.as_json(outcomes)
+        output.print_json(outcomes)
     else:
         by_id = {ws["id"]: ws for ws in found}
         rows = [
@@ -120,7 +116,7 @@ def _show_outcomes(found: list[Json], outcomes: list[Json], *, as_json: bool) ->
             )
             for one in outcomes
         ]
-        present.table(("OWNER", "NAME", "ID", "OUTCOME"), rows, empty="Nothing is in ERROR.")
+        output.table(("OWNER", "NAME", "ID", "OUTCOME"), rows, empty="Nothing is in ERROR.")
     if not all(one["accepted"] for one in outcomes):
         raise typer.Exit(1)
 
@@ -133,22 +129,25 @@ def list_templates(as_json: AsJson = False) -> None:
     """
     with Client(contexts.in_use()) as client:
         found = client.get("/admin/templates")["items"]
-    if as_json:
-        present.as_json(found)
-        return
     rows = [
         (
             t["name"],
             "disabled" if t["disabled_at"] else "",
             t["image_ref"] or "(the runtime's own)",
             t["cpu"] or "",
-            present.size(t["memory_bytes"]) if t["memory_bytes"] else "",
-            present.size(t["disk_bytes"]) if t["disk_bytes"] else "",
+            output.size(t["memory_bytes"]) if t["memory_bytes"] else "",
+            output.size(t["disk_bytes"]) if t["disk_bytes"] else "",
             t["description"],
         )
         for t in found
     ]
-    present.table(("NAME", "", "IMAGE", "CPU", "MEMORY", "DISK", "DESCRIPTION"), rows, empty="No templates.")
+    output.listing(
+        found,
+        ("NAME", "", "IMAGE", "CPU", "MEMORY", "DISK", "DESCRIPTION"),
+        rows,
+        empty="No templates.",
+        as_json=as_json,
+    )
 
 
 @templates.command("set")
@@ -182,9 +181,9 @@ def set_template(  # noqa: PLR0913, PLR0917 - an admin's choices
         body |= {field: value for field, value in chosen_values.items() if value is not None}
         made = client.put(f"/admin/templates/{segment(name)}", body)
     if as_json:
-        present.as_json(made)
+        output.print_json(made)
     else:
-        present.say(f"{made['name']} is {'changed' if name in known else 'made'}.")
+        output.say(f"{made['name']} is {'changed' if name in known else 'made'}.")
 
 
 @templates.command("disable")
@@ -195,7 +194,7 @@ def disable_template(name: Annotated[str, typer.Argument(help="The template's na
     """
     with Client(contexts.in_use()) as client:
         client.delete(f"/admin/templates/{segment(name)}")
-    present.say(f"{name} is disabled.")
+    output.say(f"{name} is disabled.")
 
 
 def _pair(word: str) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from codehub.cli.lookup import AsJson
-from codehub.cli.present import size
+from codehub.cli.output import size
 
 if TYPE_CHECKING:
     from codehub.bootstrap.operator import InUse, Manifest
@@ -93,7 +93,8 @@ def restore(
 
 @asynccontextmanager
 async def _settings(*, new_cluster: bool) -> "AsyncIterator[Settings]":
-    """The environment's database; else that of a `codehub up` that runs here; else its PostgreSQL is run for this."""
+    """Settings with the environment's database, else that of a `codehub up` that runs here, else one started for
+    this."""
     from codehub.bootstrap.operator import embedded_database
     from codehub.bootstrap.paths import data_dir
     from codehub.cli.local_instance import operators_settings

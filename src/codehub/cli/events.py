@@ -1,10 +1,10 @@
-"""What a workspace has to tell: its events, its log, and why it is up or will stop."""
+"""`codehub ws events`, `logs` and `lifecycle`: what happened to a workspace, and why it is up or will stop."""
 
 from typing import Annotated
 
 import typer
 
-from codehub.cli import contexts, present
+from codehub.cli import contexts, output
 from codehub.cli.client import Client
 from codehub.cli.lookup import AsJson, Which, find, whole_id
 
@@ -26,19 +26,18 @@ def events(
     """
     with Client(contexts.in_use()) as client:
         found = list(client.pages(f"/workspaces/{find(client, workspace, deleted=True)['id']}/events", most=most))[::-1]
-    if as_json:
-        present.as_json(found)
-        return
     rows = []
     for entry in found:
         change = " → ".join(_short(part) for part in (entry["before"], entry["after"]) if part)
         why = " · ".join(part for part in (entry["reason"], entry["message"]) if part)
         rows.append((entry["at"][:19].replace("T", " "), entry["actor"], entry["kind"], change, why))
-    present.table(("AT (UTC)", "WHO", "WHAT", "CHANGE", "WHY"), rows, empty="Nothing has happened yet.")
+    output.listing(
+        found, ("AT (UTC)", "WHO", "WHAT", "CHANGE", "WHY"), rows, empty="Nothing has happened yet.", as_json=as_json
+    )
 
 
 def _short(part: str) -> str:
-    """Of a restore point's key, the id by which people know it."""
+    """The id in a restore point's key, by which people know it; other text as it is."""
     workspace_id, _, rest = part.partition("/")
     return rest.partition("/")[0] if whole_id(workspace_id) else part
 
@@ -53,9 +52,9 @@ def logs(
     with Client(contexts.in_use()) as client:
         text = client.get(f"/workspaces/{find(client, workspace)['id']}/logs", tail=tail)["text"]
     for line in text.splitlines():
-        present.say(line)
+        output.say(line)
     if not text:
-        present.note("Nothing: no container is there, or it has printed nothing.")
+        output.note("Nothing: no container is there, or it has printed nothing.")
 
 
 def lifecycle(workspace: Which, as_json: AsJson = False) -> None:
@@ -66,18 +65,18 @@ def lifecycle(workspace: Which, as_json: AsJson = False) -> None:
     with Client(contexts.in_use()) as client:
         told = client.get(f"/workspaces/{find(client, workspace)['id']}/lifecycle")
     if as_json:
-        present.as_json(told)
+        output.print_json(told)
         return
     up, last = told["why_up"], told["last_stop"]
-    stops = f"{present.ago(told['stops_at'])} ({told['stop_reason']})" if told["stops_at"] else None
-    present.facts(
+    stops = f"{output.ago(told['stops_at'])} ({told['stop_reason']})" if told["stops_at"] else None
+    output.facts(
         (
             ("state", f"{told['phase']} (wanted: {told['desired_state']})"),
-            ("up because", f"{up['reason']}, by {up['actor']}, {present.ago(up['at'])}" if up else None),
-            ("last activity", present.ago(told["last_activity_at"]) or "none seen"),
+            ("up because", f"{up['reason']}, by {up['actor']}, {output.ago(up['at'])}" if up else None),
+            ("last activity", output.ago(told["last_activity_at"]) or "none seen"),
             ("stops", stops or "not by itself"),
             ("then becomes", told["becomes"]),
             *(("kept by", f"{kept['kind']}: {kept['message']}") for kept in told["blocked_by"]),
-            ("last stop", f"{last['reason']}, by {last['actor']}, {present.ago(last['at'])}" if last else None),
+            ("last stop", f"{last['reason']}, by {last['actor']}, {output.ago(last['at'])}" if last else None),
         )
     )

@@ -1,6 +1,5 @@
-"""Which one is meant: by name, by id, or by the beginning of an id that only one has.
-
-The options that many verbs share, so that they read and complete alike everywhere.
+"""Finding the workspace that an argument names, by name, id or the beginning of an id, and the options that many verbs
+share.
 """
 
 import shlex
@@ -12,7 +11,7 @@ import typer
 
 from codehub.cli import contexts
 from codehub.cli.client import Client, Json
-from codehub.cli.failures import ClientFailed
+from codehub.cli.errors import ClientFailed
 from codehub.domain.workspace import Desired
 
 FEWEST_CHARACTERS = 4
@@ -45,16 +44,13 @@ def deleted_workspaces(client: Client, search: str = "") -> list[Json]:
 
 
 def find_deleted(client: Client, wanted: str) -> UUID:
-    """Also one that is only about to be deleted. A whole id is not looked for: the answer to a wish says more."""
+    """The id of a workspace that is deleted or about to be. A whole id is not looked up: undeleting says more of it."""
     whole = whole_id(wanted)
     if whole is not None:
         return whole
     on_their_way = [ws for ws in client.pages("/workspaces") if ws["desired_state"] == Desired.DELETED]
-    return UUID(
-        chosen([*deleted_workspaces(client), *on_their_way], wanted, "deleted workspace", "codehub ws ls --deleted")[
-            "id"
-        ]
-    )
+    candidates = [*deleted_workspaces(client), *on_their_way]
+    return UUID(chosen(candidates, wanted, "deleted workspace", "codehub ws ls --deleted")["id"])
 
 
 def whole_id(text: str) -> UUID | None:
@@ -65,7 +61,7 @@ def whole_id(text: str) -> UUID | None:
 
 
 def chosen(known: Sequence[Json], wanted: str, what: str, listing: str, name: str = "name") -> Json:
-    """The one of these. `what` they are and what lists them are for the sentence if there is none, or several."""
+    """The item that is meant. `what` it is and what lists them are for the message if none fits, or several."""
     found = fitting(known, wanted, name)
     if len(found) == 1:
         return found[0]
@@ -78,8 +74,7 @@ def chosen(known: Sequence[Json], wanted: str, what: str, listing: str, name: st
 
 
 def fitting(known: Sequence[Json], wanted: str, name: str = "name") -> list[Json]:
-    """Those whose name it is; if there is none, those whose name it is in other letters' case; else those whose id
-    begins with it."""
+    """The items with that name; if there is none, with that name in another case; else whose id begins with it."""
     return (
         [one for one in known if one[name] == wanted]
         or [one for one in known if one[name].lower() == wanted.lower()]
@@ -87,16 +82,16 @@ def fitting(known: Sequence[Json], wanted: str, name: str = "name") -> list[Json
     )
 
 
-def names(incomplete: str) -> list[str]:
+def complete_names(incomplete: str) -> list[str]:
     return _completed(incomplete, lambda client: client.pages("/workspaces"))
 
 
-def deleted_names(incomplete: str) -> list[str]:
+def complete_deleted_names(incomplete: str) -> list[str]:
     return _completed(incomplete, deleted_workspaces)
 
 
 def _completed(incomplete: str, known: Callable[[Client], Iterable[Json]]) -> list[str]:
-    """For the shell's completion, which must never show an error."""
+    """The names for the shell's completion, which must never show an error."""
     try:
         with Client(contexts.in_use()) as client:
             return [ws["name"] for ws in known(client) if ws["name"].startswith(incomplete)]
@@ -104,12 +99,12 @@ def _completed(incomplete: str, known: Callable[[Client], Iterable[Json]]) -> li
         return []
 
 
-PATIENCE = 1800.0
+WAIT_SECONDS = 1800.0
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print data for programs.")]
 Wait = Annotated[bool, typer.Option("--wait", "-w", help="Stay until it is done, and show progress.")]
 Timeout = Annotated[float, typer.Option(metavar="SECONDS", min=0, help="How long to wait at most.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 _WHICH = {"metavar": "WORKSPACE", "help": "Name, id or beginning of an id."}
-Which = Annotated[str, typer.Argument(autocompletion=names, **_WHICH)]
-WhichDeleted = Annotated[str, typer.Argument(autocompletion=deleted_names, **_WHICH)]
+Which = Annotated[str, typer.Argument(autocompletion=complete_names, **_WHICH)]
+WhichDeleted = Annotated[str, typer.Argument(autocompletion=complete_deleted_names, **_WHICH)]

@@ -7,52 +7,47 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from codehub.cli import present
+from codehub.cli import output
 from codehub.cli.client import Client, Json
-from codehub.cli.exits import TIMED_OUT, UNREACHABLE
-from codehub.cli.failures import ClientFailed
+from codehub.cli.errors import TIMED_OUT, UNREACHABLE, ClientFailed
 
-LOOK_SECONDS = 0.4
+POLL_SECONDS = 0.4
 SILENCE_SECONDS = 30.0
-"""An API that restarts is back before that."""
+"""How long the API may be unreachable while waiting; one that restarts is back before that."""
 
 
-def finish(
-    client: Client, asked: Json, doing: str, *, wait: bool, timeout: float, as_json: bool, one_off: bool = False
-) -> None:
-    """The end of every verb that wishes something: say so, or stay until it is so."""
-    ws = wait_until_settled(client, asked, timeout, one_off=one_off) if wait else asked
+def finish(client: Client, asked: Json, doing: str, *, wait: bool, timeout: float, as_json: bool) -> None:
+    """Ends a verb that asked for something: prints so, or with `wait` stays until it is done."""
+    ws = wait_until_at_rest(client, asked, timeout) if wait else asked
     if as_json:
-        present.as_json(ws)
+        output.print_json(ws)
     elif wait:
-        present.say(f"{ws['name']} is {ws['phase']}." + (f" {ws['url']}" if ws["phase"] == "RUNNING" else ""))
-    elif ws["phase"] == "ERROR" and not one_off:
+        output.say(f"{ws['name']} is {ws['phase']}." + (f" {ws['url']}" if ws["phase"] == "RUNNING" else ""))
+    elif ws["phase"] == "ERROR" and ws["is_at_rest"]:
         raise ClientFailed(f"{ws['name']} is in ERROR; the wish is kept. See `codehub ws show {_quoted(ws)}`.")
     else:
-        present.say(f"{doing} {ws['name']} ({ws['id'][:8]}). Follow it with `codehub ws show {_quoted(ws)}`.")
+        output.say(f"{doing} {ws['name']} ({ws['id'][:8]}). Follow it with `codehub ws show {_quoted(ws)}`.")
 
 
-def wait_until_settled(client: Client, asked: Json, timeout: float, *, one_off: bool = False) -> Json:
-    """The workspace at rest where it is wished; deleted, if that was the wish. Raises if it lands in ERROR or time is
-    over. `asked`: the answer to the wish. `one_off`: a recovery or a restore, which shows in no field until the
-    controller has taken it up, so what is there before its first write says nothing."""
+def wait_until_at_rest(client: Client, asked: Json, timeout: float) -> Json:
+    """The workspace when nothing is left to do for it. Raises if it ends in ERROR or the time is over. `asked` is the
+    answer to the request that is waited for."""
     with _Display() as shown:
         shown.update(asked)
         deadline = time.monotonic() + timeout
         while True:
-            ws = _look(client, asked["id"])
+            ws = _read(client, asked["id"])
             shown.update(ws)
-            if not one_off or ws["updated_at"] != asked["updated_at"]:
-                if _settled(ws):
-                    return ws
-                if ws["phase"] == "ERROR" and ws["operation"] == "NONE":
+            if ws["is_at_rest"]:
+                if ws["phase"] == "ERROR":
                     raise ClientFailed(_why(ws))
+                return ws
             if time.monotonic() > deadline:
                 raise ClientFailed(_late(ws, timeout), TIMED_OUT)
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
 
-def _look(client: Client, workspace_id: str) -> Json:
+def _read(client: Client, workspace_id: str) -> Json:
     deadline = time.monotonic() + SILENCE_SECONDS
     while True:
         try:
@@ -60,12 +55,7 @@ def _look(client: Client, workspace_id: str) -> Json:
         except ClientFailed as failed:
             if failed.code != UNREACHABLE or time.monotonic() > deadline:
                 raise
-            time.sleep(LOOK_SECONDS)
-
-
-def _settled(ws: Json) -> bool:
-    is_deleted, wished = ws["deleted_at"] is not None, ws["desired_state"] == "DELETED"
-    return bool(is_deleted == wished and ws["phase"] == ws["desired_state"] and ws["operation"] == "NONE")
+            time.sleep(POLL_SECONDS)
 
 
 def _why(ws: Json) -> str:
@@ -79,19 +69,19 @@ def _why(ws: Json) -> str:
 def _late(ws: Json, timeout: float) -> str:
     doing = "" if ws["operation"] == "NONE" else f" ({ws['operation']})"
     return (
-        f"{ws['name']} is {ws['phase']}{doing} after {present.span(timeout)}, and goes on by itself: see "
+        f"{ws['name']} is {ws['phase']}{doing} after {output.span(timeout)}, and goes on by itself: see "
         f"`codehub ws show {_quoted(ws)}`."
     )
 
 
 def _quoted(ws: Json) -> str:
-    """What a command calls it by. The name of a deleted workspace may be another's by then, its id stays."""
+    """What to call the workspace in a command: the id of a deleted one, whose name may be another's by then."""
     leaves = ws["desired_state"] == "DELETED" or ws["deleted_at"] is not None
     return ws["id"][:8] if leaves else shlex.quote(ws["name"])
 
 
 class _Display:
-    """On a terminal a live line; else one line for each change."""
+    """Shows the progress of a workspace: on a terminal a live line, else one line for each change."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
@@ -120,9 +110,9 @@ class _Display:
         if self._task is None:
             brief = f"{ws['name']}: {ws['phase']}" + ("" if ws["operation"] == "NONE" else f" · {ws['operation']}")
             if brief != self._last:
-                present.note(brief)
+                output.note(brief)
             self._last = brief
             return
-        text = f"{present.plain(ws['name'])}: {present.phase(ws).plain}"
+        text = f"{output.plain(ws['name'])}: {output.phase(ws).plain}"
         progress = ws["progress"] or {"bytes": 0, "total_bytes": None}
         self._bar.update(self._task, description=text, total=progress["total_bytes"], completed=progress["bytes"])

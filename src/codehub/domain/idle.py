@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from codehub.domain.workspace import Desired, Operation, Phase, Workspace
+from codehub.domain.workspace import Desired, Phase, Workspace
 
 FIRST_WARNING_SECONDS = 600
 LAST_WARNING_SECONDS = 120
@@ -66,9 +66,7 @@ def idle_verdict(
     now: datetime,
 ) -> Verdict:
     becomes = BECOMES.get(ws.phase)
-    if becomes is None or ws.operation is not Operation.NONE or ws.desired_state.value != ws.phase.value:
-        return Keep()
-    if ws.wish_pending:
+    if becomes is None or not ws.is_at_rest:
         return Keep()
     stops_at, reason = idle_deadline(ws, lease_until, policy)
     if stops_at is None:

@@ -1,6 +1,5 @@
-"""What a self-check says: one finding for each thing looked at, with what to do about it.
-
-Are the backends the ones that the database remembers? For those who only want to know, and change nothing.
+"""The findings of a self-check, each with what to do about it; and whether the backends are those that the database
+remembers, for commands that only look.
 """
 
 from collections.abc import Awaitable, Iterable
@@ -23,7 +22,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`seen` is a fact; `advice` is empty when there is nothing to do."""
+    """The result of one check. `seen` is a fact; `advice` is empty when there is nothing to do."""
 
     name: str
     verdict: Verdict
@@ -48,8 +47,9 @@ def failed(findings: Iterable[Finding]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class BackendSeen:
-    """`silence`: why it could not be asked. `found` is None for a store that nobody has marked."""
+class ObservedBackend:
+    """A backend as remembered and as found. `silence`: why it could not be asked. `found` None: a store without a
+    mark."""
 
     backend: Backend
     remembered: BackendRecord | None
@@ -58,7 +58,7 @@ class BackendSeen:
 
     @property
     def trouble(self) -> str:
-        """Empty: it is the one that is remembered, or none is yet."""
+        """Why this is not the remembered backend; empty if it is, or if none is remembered yet."""
         if self.silence or self.remembered is None or self.found == self.remembered.identity:
             return self.silence
         return stranger(self.backend, self.remembered.identity, self.found)
@@ -74,16 +74,18 @@ class BackendSeen:
         }
 
 
-async def backends_seen(worlds: BackendIdentities, runtime: Runtime, archives: Archives) -> list[BackendSeen]:
-    remembered = await worlds.remembered()
+async def observe_backends(
+    identities: BackendIdentities, runtime: Runtime, archives: Archives
+) -> list[ObservedBackend]:
+    remembered = await identities.remembered()
     return [
-        await _seen(Backend.RUNTIME, remembered.get(Backend.RUNTIME), runtime.identity()),
-        await _seen(Backend.ARCHIVES, remembered.get(Backend.ARCHIVES), archives.owner()),
+        await _observe(Backend.RUNTIME, remembered.get(Backend.RUNTIME), runtime.identity()),
+        await _observe(Backend.ARCHIVES, remembered.get(Backend.ARCHIVES), archives.owner()),
     ]
 
 
-async def _seen(backend: Backend, known: BackendRecord | None, asked: Awaitable[str | None]) -> BackendSeen:
+async def _observe(backend: Backend, known: BackendRecord | None, asked: Awaitable[str | None]) -> ObservedBackend:
     try:
-        return BackendSeen(backend, known, await asked)
+        return ObservedBackend(backend, known, await asked)
     except BackendError as error:
-        return BackendSeen(backend, known, silence=str(error))
+        return ObservedBackend(backend, known, silence=str(error))

@@ -1,6 +1,6 @@
-"""Telling the front doors that somebody may no longer do what they could, so that they close live sockets.
+"""Messages to the front doors and APIs that access was revoked, so that they end what is still open.
 
-Best effort: a front door that missed it finds out when it next asks. The change itself never fails for it.
+Best effort: a process that missed one finds out when it next asks. The change itself never fails for it.
 """
 
 from collections.abc import Sequence

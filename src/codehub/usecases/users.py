@@ -1,4 +1,4 @@
-"""What admins do with accounts. There is always an admin left to undo it.
+"""Accounts, as admins manage them; there is always an admin left.
 
 Who may come in, and as what, is changed by a session whose person has just proved who they are: a token, or a session
 that was left open, would else make itself an account or a password that outlives it. A limit is changed by any admin.
@@ -21,7 +21,7 @@ from codehub.usecases.identity import actor_of, new_password
 from codehub.usecases.revocations import Revocations
 
 Isolates = Callable[[], Awaitable[bool]]
-"""Are workspaces kept from each other and from CodeHub's own port?"""
+"""Asks whether workspaces are isolated from each other and from CodeHub's own port."""
 
 _WHY = (
     "Workspaces are not kept from each other and from CodeHub's own port here, so one person alone may use them. "
@@ -30,19 +30,19 @@ _WHY = (
 _PAGE = 100
 
 
-async def always() -> bool:
+async def always_isolated() -> bool:
     return True
 
 
-async def refuse_company(accounts: Accounts, isolates: Isolates) -> None:
+async def refuse_second_user(accounts: Accounts, isolates: Isolates) -> None:
     if await isolates() or not await accounts.users("", 1):
         return
     raise Conflict(f"{_WHY}, then make the account.", "no_isolation")
 
 
-async def refuse_shared_start(accounts: Accounts, isolates: Isolates) -> None:
-    """Before anything is served: several people may have accounts from when workspaces were kept apart, or were thought
-    to be. Those who are disabled do not count."""
+async def refuse_several_users(accounts: Accounts, isolates: Isolates) -> None:
+    """Conflict if workspaces are not isolated and several users, who are not disabled, have accounts: from when
+    workspaces were isolated, or were thought to be. Asked before anything is served."""
     if await isolates():
         return
     people, after = 0, ""
@@ -60,9 +60,9 @@ MOST_RUNNING = 10_000
 class Users:
     accounts: Accounts
     passwords: Passwords
-    announcements: Revocations
+    revocations: Revocations
     ids: Ids
-    isolates: Isolates = always
+    isolates: Isolates = always_isolated
 
     async def create(
         self,
@@ -72,12 +72,12 @@ class Users:
         password: str | None = None,
         max_running: int | None = None,
     ) -> tuple[User, str | None]:
-        """The user, and the password if we made it: it is returned this once."""
+        """The new user, and the password if one was generated: it is returned this once."""
         caller.must(Scope.ADMIN)
         caller.must_be_fresh()
         name = username_from(username)
         chosen = new_password() if password is None else checked_password(password, name)
-        await refuse_company(self.accounts, self.isolates)
+        await refuse_second_user(self.accounts, self.isolates)
         stored = await self.passwords.hash(chosen)
         new = NewUser(self.ids.new(), name, role, stored, max_running=_checked_limit(max_running))
         user = await self.accounts.create_user(new, actor_of(caller))
@@ -94,23 +94,26 @@ class Users:
         return page, page[-1].username if len(found) > limit else None
 
     async def get(self, caller: Caller, user_id: UUID) -> User:
-        """Anybody may see themselves."""
+        """The user. An admin may see anybody, others only themselves."""
         caller.must(Scope.READ if caller.user.id == user_id else Scope.ADMIN)
-        return _found(await self.accounts.user(user_id), user_id)
+        user = await self.accounts.user(user_id)
+        if user is None:
+            raise NotFound(f"There is no user {user_id}.")
+        return user
 
     async def disable(self, caller: Caller, user_id: UUID) -> User:
-        """Out at once: sessions end, tokens stop working until the user is enabled again."""
+        """Ends the user's sessions at once; their tokens stop working until the user is enabled again."""
 
         def decide(user: User, other_admins: int, now: datetime) -> User:
             return rules.disabled(user, now, other_admins)
 
         user = await self._change_access(caller, user_id, decide, "disable_user")
-        await self.announcements.user_disabled(user_id)
+        await self.revocations.user_disabled(user_id)
         return user
 
     async def enable(self, caller: Caller, user_id: UUID) -> User:
         caller.must(Scope.ADMIN)
-        await refuse_company(self.accounts, self.isolates)
+        await refuse_second_user(self.accounts, self.isolates)
         return await self._change_access(
             caller, user_id, lambda user, _others, _now: rules.enabled(user), "enable_user"
         )
@@ -120,7 +123,7 @@ class Users:
             return rules.changed_role(user, role, other_admins)
 
         user = await self._change_access(caller, user_id, decide, "set_role")
-        await self.announcements.role_changed(user_id)
+        await self.revocations.role_changed(user_id)
         return user
 
     async def set_max_running(self, caller: Caller, user_id: UUID, max_running: int | None) -> User:
@@ -138,7 +141,7 @@ class Users:
         ended = await self.accounts.set_password(
             user_id, stored, actor_of(caller), "reset_password", revoke_tokens=True
         )
-        await self.announcements.ended(user_id, ended)
+        await self.revocations.ended(user_id, ended)
         return password
 
     async def _change_access(self, caller: Caller, user_id: UUID, decide: UserDecision, action: str) -> User:
@@ -149,12 +152,6 @@ class Users:
     async def _change(self, caller: Caller, user_id: UUID, decide: UserDecision, action: str) -> User:
         caller.must(Scope.ADMIN)
         return await self.accounts.change_user(user_id, decide, actor_of(caller), action)
-
-
-def _found(user: User | None, user_id: UUID) -> User:
-    if user is None:
-        raise NotFound(f"There is no user {user_id}.")
-    return user
 
 
 def _checked_limit(limit: int | None) -> int | None:

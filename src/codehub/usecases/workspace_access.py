@@ -1,11 +1,9 @@
-"""Coming in at a workspace's own host: who may, how a signed-in person is handed over, and what they may wish there.
+"""Access to a workspace at its own host: who may enter, how a signed-in person gets there, and what they may wish
+there.
 
-The workspace's host never sees the platform's cookie. A ticket, good once and for seconds, becomes a secret of that
-host alone, which ends with the session or token behind it.
-
-How a signed-in person gets to a workspace's own host, and the trace that an admin leaves in somebody else's.
-
-The API and the front door both hand people over; they do it here, so that it is one rule.
+The workspace's host never sees the platform's cookie. A ticket, valid once and for seconds, becomes a secret of that
+host alone, which ends with the session or token behind it. The API and the front door both issue tickets by this rule,
+and an admin who enters somebody else's workspace is audited.
 """
 
 from dataclasses import dataclass
@@ -23,19 +21,20 @@ from codehub.usecases.identity import Identity, actor_of, digest, new_session_to
 from codehub.usecases.workspace_commands import RunningSlots, SlotUsage, WorkspaceCommands
 
 TICKET_SECONDS: Final = 60
+_NOT_YOURS: Final = "There is no such workspace, or it is not yours."
 
 
-async def hand_over(
+async def create_ticket(
     tickets: Tickets, audit: Audit, caller: Caller, owned: Owned, port: int | None, secret: str, *, wakes: bool
 ) -> None:
-    """From now on `secret` opens that host, once. NotFound: what the caller signed in with has just ended."""
+    """Makes `secret` open the workspace's host, once. NotFound if the caller's session or token has just ended."""
     ticket = Ticket(caller.user.id, owned.workspace.id, caller.session_id, port, caller.token_id, wakes=wakes)
     await tickets.issue(digest(secret), ticket, TICKET_SECONDS)
-    await note_admin(audit, caller, owned, AuditAction.ISSUE_TICKET)
+    await audit_admin_access(audit, caller, owned, AuditAction.ISSUE_TICKET)
 
 
-async def note_admin(audit: Audit, caller: Caller, owned: Owned, action: AuditAction) -> None:
-    """An admin who goes into somebody else's workspace leaves a trace."""
+async def audit_admin_access(audit: Audit, caller: Caller, owned: Owned, action: AuditAction) -> None:
+    """Audits that an admin enters somebody else's workspace; nothing for an owner."""
     if owned.workspace.owner_id != caller.user.owner_id:
         said = {"owner": owned.owner, "workspace": owned.workspace.name}
         await audit.append(actor_of(caller), action, f"workspace:{owned.workspace.id}", said)
@@ -43,9 +42,9 @@ async def note_admin(audit: Audit, caller: Caller, owned: Owned, action: AuditAc
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Somebody at the door. `workspace_id`: the only workspace they were let in to, and `port` the only port of it;
-    None: whoever signed in at the platform, or sent a token, goes where their name allows. `scopes`: what the token
-    behind it may; a session may all that its user may."""
+    """A user who asks for a workspace at its own host. `workspace_id` and `port`: the only ones that a visit is
+    valid for; None: a session of the platform or a token, which is valid for all that its user may enter. `scopes`:
+    of the token behind it; a session has all."""
 
     user: User
     session_id: str | None = None
@@ -55,12 +54,12 @@ class Visitor:
     scopes: frozenset[Scope] = ALL_SCOPES
 
     def may_enter(self, workspace: Workspace, port: int | None) -> bool:
-        """The one rule for requests and sockets alike."""
+        """Whether a request or a WebSocket to this port of the workspace is allowed."""
         elsewhere = self.workspace_id is not None and (self.workspace_id, self.port) != (workspace.id, port)
         return not elsewhere and self.owns(workspace)
 
     def owns(self, workspace: Workspace) -> bool:
-        """An admin, with the scope for it, stands where the owner stands."""
+        """Whether the visitor is the owner, or an admin with the scope for it, who may do what the owner may."""
         return workspace.owner_id == self.user.owner_id or self.caller.may(Scope.ADMIN)
 
     @property
@@ -80,7 +79,7 @@ class WorkspaceAccess:
     slots: RunningSlots
     audit: Audit
 
-    # ── who is there ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── visitors ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def signed_in(self, session_token: str) -> Visitor | None:
         try:
@@ -90,7 +89,7 @@ class WorkspaceAccess:
         return Visitor(caller.user, caller.session_id)
 
     async def with_token(self, bearer: str) -> Visitor | None:
-        """A token opens a workspace only if it may change things: an IDE is more than a look."""
+        """The visitor of a bearer token; None unless it has the scope to write, since an IDE changes things."""
         try:
             caller = await self.identity.caller(bearer=bearer)
         except Unauthenticated:
@@ -99,35 +98,36 @@ class WorkspaceAccess:
         return visitor if caller.may(Scope.WRITE) else None
 
     async def visiting(self, visit_secret: str) -> Visitor | None:
-        """Worth what the session or token behind it is worth."""
+        """The visitor of a visit's secret; None once the session or token behind it has ended or may not write."""
         visit = await self.visits.visit(digest(visit_secret), self.identity.rules)
         if visit is None:
             return None
         visitor = Visitor(visit.user, visit.session_id, visit.token_id, visit.workspace_id, visit.port, visit.scopes)
         return visitor if visitor.caller.may(Scope.WRITE) else None
 
-    # ── the hand-over ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── tickets ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def ticket(self, visitor: Visitor, slug: str, port: int | None) -> str:
-        """To that workspace's own host; arriving with it wakes nothing. NotFound unless it is the visitor's."""
-        owned = await self.views.by_slug(slug)
-        if owned is None or not visitor.may_enter(owned.workspace, port):
-            raise NotFound("There is no such workspace, or it is not yours.")
-        secret = new_session_token()
-        await hand_over(self.tickets, self.audit, visitor.caller, owned, port, secret, wakes=False)
-        return secret
+        """A ticket to the workspace's host, which wakes nothing. NotFound unless the visitor may enter."""
+        return await self._ticket(visitor, slug, port, port)
 
     async def ticket_beside(self, visitor: Visitor, slug: str, port: int) -> str:
-        """For somebody who is at one port of the workspace, to another port of it. NotFound unless they are."""
+        """A ticket from one port of the workspace to another. NotFound unless the visitor may enter the first."""
+        if visitor.port is None:
+            raise NotFound(_NOT_YOURS)
+        return await self._ticket(visitor, slug, visitor.port, port)
+
+    async def _ticket(self, visitor: Visitor, slug: str, entered: int | None, port: int | None) -> str:
         owned = await self.views.by_slug(slug)
-        if owned is None or visitor.port is None or not visitor.may_enter(owned.workspace, visitor.port):
-            raise NotFound("There is no such workspace, or it is not yours.")
+        if owned is None or not visitor.may_enter(owned.workspace, entered):
+            raise NotFound(_NOT_YOURS)
         secret = new_session_token()
-        await hand_over(self.tickets, self.audit, visitor.caller, owned, port, secret, wakes=False)
+        await create_ticket(self.tickets, self.audit, visitor.caller, owned, port, secret, wakes=False)
         return secret
 
     async def enter(self, ticket_secret: str) -> tuple[Ticket, str] | None:
-        """The ticket, and the secret that stands for the visit. None: it is unknown, used or too old."""
+        """The ticket that this secret redeems, and the secret of the new visit. None if it is unknown, used or too
+        old."""
         ticket = await self.tickets.redeem(digest(ticket_secret))
         if ticket is None:
             return None
@@ -136,15 +136,15 @@ class WorkspaceAccess:
         return (ticket, secret) if await self.visits.open(digest(secret), ticket, lasts) else None
 
     async def note_look(self, visitor: Visitor, workspace_id: UUID) -> None:
-        """An admin who needs no ticket leaves the same trace."""
+        """Audits an admin who enters without a ticket as one who had one."""
         owned = await self.views.get(workspace_id)
         if owned is not None:
-            await note_admin(self.audit, visitor.caller, owned, AuditAction.ENTER_WORKSPACE)
+            await audit_admin_access(self.audit, visitor.caller, owned, AuditAction.ENTER_WORKSPACE)
 
     # ── wishes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def wake(self, visitor: Visitor, workspace_id: UUID) -> Workspace:
-        """However many ask, it is one start. In ERROR nothing is wished: that takes a recovery. LimitReached."""
+        """Wishes the workspace to run; however many ask, it is one start. In ERROR nothing is wished. LimitReached."""
         workspace = await self._own(visitor, workspace_id)
         broken = doorway(workspace).door is Door.EXPLAIN_ERROR
         if broken or workspace.desired_state is Desired.RUNNING:
@@ -152,21 +152,21 @@ class WorkspaceAccess:
         return await self.wishes.want(workspace_id, Desired.RUNNING, actor_of(visitor.caller), reason="opened")
 
     async def give_way(self, visitor: Visitor, workspace_id: UUID, to: Workspace) -> Workspace:
-        """Stop one of the visitor's own, so that another of theirs may start. The wish comes from the host of `to`,
-        whose pages are its programs' to write: on somebody else's host it is not the visitor who wishes."""
+        """Stops one of the visitor's workspaces, so that `to`, another of theirs, may start. Both must be the
+        visitor's: the request comes from the host of `to`, where programs of its owner could have sent it."""
         workspace = await self._own(visitor, workspace_id)
         if {workspace.owner_id, to.owner_id} != {visitor.user.owner_id}:
-            raise NotFound("There is no such workspace, or it is not yours.")
+            raise NotFound(_NOT_YOURS)
         if workspace.desired_state is not Desired.RUNNING:
             return workspace
         return await self.wishes.want(workspace_id, Desired.STANDBY, actor_of(visitor.caller), reason="gave_way")
 
-    async def standing(self, workspace: Workspace) -> SlotUsage:
-        """Of its owner: whoever starts it, it takes a place of theirs."""
+    async def slot_usage(self, workspace: Workspace) -> SlotUsage:
+        """The running slots of the workspace's owner: whoever starts it, it takes one of theirs."""
         return await self.slots.of_owner(workspace.owner_id)
 
     async def _own(self, visitor: Visitor, workspace_id: UUID) -> Workspace:
         owned = await self.views.get(workspace_id)
         if owned is None or not visitor.owns(owned.workspace) or doorway(owned.workspace).door is Door.NOT_FOUND:
-            raise NotFound("There is no such workspace, or it is not yours.")
+            raise NotFound(_NOT_YOURS)
         return owned.workspace

@@ -1,14 +1,8 @@
-"""Wishes: the only place that changes what is desired, for people and robots alike (contract 3).
+"""Wishes: the only place that changes what is desired of a workspace, for people and robots alike (contract 3).
 
-Each wish is one pure decision on the locked row; wherever a workspace may come to run, the decision is taken under
-the admission lock.
-
-Who holds the running slots: the answer to "why may I not start this one?".
-
-Creating a workspace: from a template that exists, and once however often the same request is sent.
-
-The key of a request names the new workspace's id before there is one, so two processes that race with one key, or a
-second try after a crash, meet in one row.
+Each wish is one pure decision on the locked row; wherever a workspace may come to run, the decision is taken under the
+admission lock. A workspace is created once however often the request is sent: its idempotency key names the new id
+before there is a row, so two processes that race with one key, or a second try after a crash, meet in one row.
 """
 
 import hashlib
@@ -36,7 +30,7 @@ NAME_LENGTH = 100
 
 
 @dataclass(frozen=True, slots=True)
-class NewWorkspace:
+class CreateWorkspace:
     name: str
     owner_id: str
     desired_state: Desired = Desired.RUNNING
@@ -49,13 +43,13 @@ class NewWorkspace:
     archive_ttl_seconds: int | None = None
     git_url: str | None = None
     asleep_if_full: bool = False
-    """Made asleep, where nobody may start it for want of a slot: what somebody typed in is not lost."""
+    """Without a free slot the workspace is created in STANDBY, so that what somebody typed in is not lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceEdit:
-    """Only the named fields change, the wish with them or not at all. A new name keeps the slug: addresses that people
-    know must not break."""
+    """A change of a workspace: only the named fields, and the wish with them or not at all. A new name keeps the slug:
+    addresses that people know must not break."""
 
     fields: Mapping[str, object] = field(default_factory=dict)
     desired_state: Desired | None = None
@@ -73,7 +67,7 @@ class WorkspaceCommands:
     specs: WorkspaceSpecs
     limits: RunningLimits
 
-    async def create(self, new: NewWorkspace, workspace_id: UUID, actor: Actor, now: datetime) -> Workspace:
+    async def create(self, new: CreateWorkspace, workspace_id: UUID, actor: Actor, now: datetime) -> Workspace:
         name = checked_name(new.name)
         if new.desired_state is Desired.DELETED:
             raise Invalid("A new workspace cannot be wished away.", "desired_state")
@@ -98,11 +92,11 @@ class WorkspaceCommands:
         def decide(fresh: Workspace, others: Slots, at: datetime) -> Workspace:
             admit_another(others, self.limits)
             try:
-                return self._wished(fresh, new.desired_state, others, at, actor)
+                return self._with_wish(fresh, new.desired_state, others, at, actor)
             except LimitReached:
                 if not new.asleep_if_full:
                     raise
-                return self._wished(fresh, Desired.STANDBY, others, at, actor)
+                return self._with_wish(fresh, Desired.STANDBY, others, at, actor)
 
         return await self.specs.create(row, decide, actor)
 
@@ -129,11 +123,11 @@ class WorkspaceCommands:
             fields["name"] = checked_name(fields["name"])
 
         def decide(row: Workspace, others: Slots, now: datetime) -> Workspace:
-            _must_live(row)
+            _check_not_deleted(row)
             if edit.if_idle and row.operation is not Operation.NONE:
                 raise Conflict(f"{row.operation} is under way. Try again when it is done.", "operation_in_progress")
             row = replace(row, **fields)
-            return row if desired is None else self._wished(row, desired, others, now, actor)
+            return row if desired is None else self._with_wish(row, desired, others, now, actor)
 
         return await self._change(workspace_id, decide, actor, reason, admission=desired is Desired.RUNNING)
 
@@ -145,7 +139,8 @@ class WorkspaceCommands:
         actor: Actor,
         reason: str,
     ) -> bool:
-        """The timer's wish, only if nothing has happened since it looked: a fresh wake wins, and so does a lease."""
+        """The timer's wish, refused if anything has happened since it looked: a fresh start wins, and so does a
+        lease."""
         slept = False
 
         def decide(row: Workspace, _others: Slots, _now: datetime) -> Workspace:
@@ -164,7 +159,7 @@ class WorkspaceCommands:
         archive: str | None = None,
     ) -> Workspace:
         def decide(row: Workspace, others: Slots, now: datetime) -> Workspace:
-            _must_live(row)
+            _check_not_deleted(row)
             if row.phase is not Phase.ERROR:
                 raise Conflict("There is nothing to recover from: the workspace is not in ERROR.", "not_in_error")
             if row.desired_state is Desired.RUNNING:
@@ -176,7 +171,7 @@ class WorkspaceCommands:
 
     async def restore(self, workspace_id: UUID, archive: str, actor: Actor) -> Workspace:
         def decide(row: Workspace, _others: Slots, now: datetime) -> Workspace:
-            _must_live(row)
+            _check_not_deleted(row)
             if row.phase is Phase.ERROR:
                 raise Conflict("In ERROR, recover with 'use_archive' and this restore point.", "in_error")
             if row.desired_state is Desired.DELETED:
@@ -189,8 +184,8 @@ class WorkspaceCommands:
         return await self._change(workspace_id, decide, actor, "restore")
 
     async def undelete(self, workspace_id: UUID, actor: Actor) -> Workspace:
-        """Also beyond the limit of workspaces per person: it is no reason to lose somebody's work. What came back
-        counts, so that nothing new is created until there is room again."""
+        """Brings a deleted workspace back, also beyond the limit of workspaces per person, which is no reason to
+        lose work. What came back counts, so that nothing new is created until there is room again."""
 
         def decide(row: Workspace, _others: Slots, now: datetime) -> Workspace:
             if row.deleted_at is None:
@@ -204,7 +199,7 @@ class WorkspaceCommands:
         return await self._change(workspace_id, decide, actor, "undelete")
 
     async def mark_deleted(self, workspace_id: UUID, robot: Actor) -> bool:
-        """The end of DELETING, for the executor: only if it is still wished."""
+        """Marks the row deleted at the end of DELETING, only if that is still wished."""
         done = False
 
         def decide(row: Workspace, _others: Slots, now: datetime) -> Workspace:
@@ -216,8 +211,9 @@ class WorkspaceCommands:
         return done
 
     async def purge(self, workspace_id: UUID, undo: timedelta, robot: Actor) -> bool:
-        """For the collector, before the first of the last copies goes: only if it is still deleted, the undo window is
-        over and nobody wants it back. True also if it was purged before; from then on undelete is refused."""
+        """Marks the row purged before the collector deletes the first of the last copies: only if it is still
+        deleted, the undo window is over and nobody wants it back. True also if it was purged before; then undelete
+        is refused."""
         done = False
 
         def decide(row: Workspace, _others: Slots, now: datetime) -> Workspace:
@@ -229,23 +225,23 @@ class WorkspaceCommands:
         return done
 
     async def bring_back(self, workspace_id: UUID, robot: Actor) -> None:
-        """The controller's half of undelete: the row lives again, at rest, holding no slot. A name that was taken
-        meanwhile gets a tail."""
+        """The controller's half of undelete: the row is no longer deleted, and holds no slot. A name that was taken
+        meanwhile gets a suffix."""
         try:
             await self._bring_back(workspace_id, robot, "")
         except Conflict:
             await self._bring_back(workspace_id, robot, f" ({workspace_id.hex[:6]})")
 
-    async def _bring_back(self, workspace_id: UUID, robot: Actor, tail: str) -> None:
+    async def _bring_back(self, workspace_id: UUID, robot: Actor, suffix: str) -> None:
         def decide(row: Workspace, _others: Slots, _now: datetime) -> Workspace:
             if row.purged_at is not None or row.deleted_at is None:
                 return row
             rest = Desired.STANDBY if row.home.live else Desired.ARCHIVED if row.archive_key else Desired.PENDING
-            return replace(row, name=row.name + tail, deleted_at=None, desired_state=rest, desired_by=robot.name)
+            return replace(row, name=row.name + suffix, deleted_at=None, desired_state=rest, desired_by=robot.name)
 
         await self._change(workspace_id, decide, robot, "undelete")
 
-    def _wished(self, row: Workspace, desired: Desired, others: Slots, now: datetime, actor: Actor) -> Workspace:
+    def _with_wish(self, row: Workspace, desired: Desired, others: Slots, now: datetime, actor: Actor) -> Workspace:
         if desired is Desired.RUNNING:
             admit(others, self.limits)
             row = replace(row, last_access_at=now)
@@ -275,18 +271,19 @@ def _from_archive(row: Workspace, archive: str, now: datetime) -> Workspace:
 
 
 def _after(last: datetime | None, now: datetime) -> datetime:
-    """A new wish is newer than the last one, also where the clock was put back: else it would count as handled."""
+    """A time for a new wish that is later than the last one's, also if the clock was put back: else it would count as
+    handled."""
     return now if last is None or last < now else last + timedelta(microseconds=1)
 
 
-def _must_live(row: Workspace) -> None:
+def _check_not_deleted(row: Workspace) -> None:
     if row.deleted_at is not None:
         raise NotFound(f"There is no workspace {row.id}.")
 
 
 @dataclass(frozen=True, slots=True)
 class SlotUsage:
-    """`is_own`: the limit is this person's own, not the installation's. The holders are the person's."""
+    """Who holds a person's running slots. `is_own`: the limit is this person's own, not the installation's."""
 
     max_running: int
     is_own: bool
@@ -295,8 +292,8 @@ class SlotUsage:
     running_global: int
 
     def has_room_for(self, workspace: Workspace) -> bool:
-        """Whether the admission would let this workspace of the same person start now. It is asked once more, and
-        exactly, when the start is wished."""
+        """Whether this workspace of the same person could start now; decided again, exactly, when the start is
+        wished."""
         others = sum(holder.id != workspace.id for holder in self.holders)
         elsewhere = self.running_global - (len(self.holders) - others)
         return others < self.max_running and elsewhere < self.max_running_global
@@ -311,7 +308,7 @@ class RunningSlots:
         return await self.of_owner(user.owner_id)
 
     async def of_owner(self, owner_id: str) -> SlotUsage:
-        """By the id that workspaces hold."""
+        """The slots of the user with this `owner_id`, as workspaces hold it."""
         holders, total, own = await self.views.slots(owner_id)
         limit = self.limits.max_running_per_user if own is None else own
         return SlotUsage(limit, own is not None, holders, self.limits.max_running_global, total)
@@ -321,7 +318,7 @@ Render = Callable[[Owned], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Creation:
+class WorkspaceCreation:
     wishes: WorkspaceCommands
     templates: Templates
     keys: IdempotencyKeys
@@ -329,8 +326,8 @@ class Creation:
     ids: Ids
     minimum_ttl_seconds: float
 
-    async def create(self, caller: Caller, new: NewWorkspace, key: str | None, render: Render) -> Mapping[str, Any]:
-        """What to answer: for a known key what was answered first."""
+    async def create(self, caller: Caller, new: CreateWorkspace, key: str | None, render: Render) -> Mapping[str, Any]:
+        """The response: for a known idempotency key, the one that was given first."""
         caller.must(Scope.WRITE)
         if key is None:
             return render(await self._create(caller, new, self.ids.new()))
@@ -356,11 +353,11 @@ class Creation:
         return found
 
     def check_ttl(self, field: str, seconds: int | None) -> None:
-        """A shorter one could stop someone whose key press is still on its way to the database."""
+        """Invalid if the TTL is so short that it could stop somebody whose key press is not in the database yet."""
         if seconds and seconds < self.minimum_ttl_seconds:
             raise Invalid(f"A TTL is 0 (never) or at least {self.minimum_ttl_seconds:g} seconds.", field)
 
-    async def _ready(self, new: NewWorkspace) -> NewWorkspace:
+    async def _ready(self, new: CreateWorkspace) -> CreateWorkspace:
         template = await self.template(new.template)
         self.check_ttl("standby_ttl_seconds", new.standby_ttl_seconds)
         self.check_ttl("archive_ttl_seconds", new.archive_ttl_seconds)
@@ -368,7 +365,7 @@ class Creation:
             checked_git_url(new.git_url)
         return replace(new, image_ref=template.image_ref)
 
-    async def _create(self, caller: Caller, new: NewWorkspace, workspace_id: UUID) -> Owned:
+    async def _create(self, caller: Caller, new: CreateWorkspace, workspace_id: UUID) -> Owned:
         ready = await self._ready(new)
         try:
             row = await self.wishes.create(ready, workspace_id, actor_of(caller), await self.views.now())
@@ -383,7 +380,7 @@ class Creation:
         return found
 
 
-def _fingerprint(new: NewWorkspace) -> bytes:
-    """Of what was asked, not of what it led to: a template that changed meanwhile makes no other request."""
+def _fingerprint(new: CreateWorkspace) -> bytes:
+    """A hash of what was asked for, not of what it led to: a template that changed meanwhile makes no other request."""
     asked = {name: getattr(new, name) for name in new.__slots__}
     return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).digest()

@@ -7,7 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from codehub.adapters.memory.collector import MemoryCollectorMarks, MemoryCollectorView
-from codehub.adapters.memory.database_state import DatabaseState, DatabaseStore, at_rest, differ
+from codehub.adapters.memory.database_state import DatabaseState, DatabaseStore, differ
 from codehub.adapters.memory.fault_injection import Network
 from codehub.adapters.memory.leadership import MemoryLeadership
 from codehub.adapters.memory.views import MemoryLedger, MemoryTraffic, MemoryViews
@@ -190,7 +190,7 @@ class MemorySpecs(DatabaseStore):
 
     async def idle_candidates(self) -> tuple[Sequence[Workspace], datetime]:
         def settled(ws: Workspace) -> bool:
-            return ws.phase in (Phase.RUNNING, Phase.STANDBY) and at_rest(ws) and ws.deleted_at is None
+            return ws.phase in (Phase.RUNNING, Phase.STANDBY) and ws.is_at_rest and ws.deleted_at is None
 
         return await self._network.call(
             "db.idle_candidates",
@@ -210,14 +210,14 @@ class MemoryStatuses(DatabaseStore):
         return await self._network.call(
             "db.versions",
             lambda: {
-                key: ws.version for key, ws in self._state.rows.items() if ws.deleted_at is None or not at_rest(ws)
+                key: ws.version for key, ws in self._state.rows.items() if ws.deleted_at is None or not ws.is_at_rest
             },
         )
 
     async def active(self) -> Collection[UUID]:
         return await self._network.call(
             "db.active",
-            lambda: [key for key, ws in self._state.rows.items() if not at_rest(ws)],
+            lambda: [key for key, ws in self._state.rows.items() if not ws.is_at_rest],
         )
 
     async def load(self, ids: Collection[UUID]) -> tuple[Sequence[Workspace], datetime]:

@@ -18,7 +18,7 @@ from codehub.domain.backend_identity import Backend
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.history import Minute
 from codehub.domain.ledger import LedgerEntry, entries
-from codehub.domain.workspace import PUBLISHED_FIELDS, WAKING_FIELDS, Desired, Operation, Phase, Workspace
+from codehub.domain.workspace import PUBLISHED_FIELDS, WAKING_FIELDS, Workspace
 from codehub.ports.collector import CollectionRequest, Mark, Restored
 from codehub.ports.signals import Change, Channel
 from codehub.ports.stores import BackendRecord
@@ -84,16 +84,6 @@ def _changes(before: Workspace | None, after: Workspace) -> list[Change]:
 
 def differ(before: Workspace, after: Workspace, names: Collection[str]) -> bool:
     return any(getattr(before, name) != getattr(after, name) for name in names)
-
-
-def at_rest(ws: Workspace) -> bool:
-    if ws.deleted_at is not None:
-        return ws.operation is Operation.NONE and ws.phase is Phase.DELETED and not ws.undelete_pending
-    if ws.operation is not Operation.NONE or ws.wish_pending:
-        return False
-    return ws.phase.value == ws.desired_state.value or (
-        ws.phase is Phase.ERROR and ws.desired_state is not Desired.DELETED
-    )
 
 
 class DatabaseStore:

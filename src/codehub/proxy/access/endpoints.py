@@ -266,13 +266,13 @@ class ReservedEndpoints:
         try:
             woken = await self.entrance.wake(visitor, entry.workspace.id)
         except LimitReached:
-            view = _limit(call, entry.workspace, visitor, await self.entrance.standing(entry.workspace))
+            view = _limit(call, entry.workspace, visitor, await self.entrance.slot_usage(entry.workspace))
             return state(view, view.status)
         return state(self.view_of(call, woken), 202)
 
     async def no_room(self, call: WorkspaceRequest, workspace: Workspace, visitor: Visitor) -> PageModel | None:
         """What a person who comes to start it is told at once if the limit forbids it. None: there is room."""
-        standing = await self.entrance.standing(workspace)
+        standing = await self.entrance.slot_usage(workspace)
         if standing.has_room_for(workspace):
             return None
         return replace(_limit(call, workspace, visitor, standing), status=NO_ROOM_STATUS)

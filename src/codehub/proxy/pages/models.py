@@ -466,8 +466,7 @@ class _Teller:
 
     @property
     def _is_busy(self) -> bool:
-        row = self.row
-        return row.operation is not Operation.NONE or row.phase.value != row.desired_state.value or row.wish_pending
+        return not self.row.is_at_rest
 
     def _deleting(self) -> PageModel:
         view = self._view("deleting", Emblem.BUSY, detail="deleting.detail", progress=self._bar())
