@@ -192,7 +192,7 @@ async def test_who_cannot_hear_of_sign_outs_asks_again(hub: Hub) -> None:
     hub.outages.away = ("bus.subscribe",)
     (listener,) = hub.bus.world.listeners[AUTH_CHANNEL]
     listener.put_nowait(None)
-    await eventually(lambda: not hub.door.doorkeeper._visitors.hears)
+    await eventually(lambda: not hub.door.doorkeeper._visitors.is_current)
     await hub.entrance.identity.accounts.end_session(ann.user.id, session_of(ann), Actor("test"))
     assert (await hub.get(demo, "/", ann)).status_code == 401
 

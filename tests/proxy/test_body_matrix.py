@@ -113,7 +113,7 @@ async def test_a_body_arrives_at_every_place(hub: Hub, place: str) -> None:
             before.write(get(path, *lines, host=host))
             assert status((await before.answer())[0]) == 200
             if not known:
-                hub.door._visitors._listening()
+                hub.door._visitors._forget_all()
                 hub.door._directory.withdraw_all()
             assert await ask(raw, "POST", head, sent, together=together) == 200, way
             assert behind.seen[-1].body == payload(size), way

@@ -84,8 +84,8 @@ class ProxyApp:
     async def run(self) -> None:
         """Until cancelled. The server listens when it is told to, before or after."""
         async with asyncio.TaskGroup() as tasks:
-            kept = (self._directory, self._visitors, self.activities, self.traffic)
-            for part in (*(one.run for one in kept), self._tick, self._recheck):
+            kept = (self._directory, self.activities, self.traffic)
+            for part in (self._visitors.listener.run, *(one.run for one in kept), self._tick, self._recheck):
                 tasks.create_task(part())
 
     async def beside(self, serving: Awaitable[None]) -> None:
@@ -106,7 +106,7 @@ class ProxyApp:
         """Returns when the bus is heard, or after so long without it: everything works, only slower."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not (self._directory.hears and self._visitors.hears):  # noqa: ASYNC110 - two parts, at the start
+                while not (self._directory.is_current and self._visitors.is_current):  # noqa: ASYNC110 - two parts, at the start
                     await asyncio.sleep(0.01)
 
     def _now(self) -> float:
@@ -121,12 +121,12 @@ class ProxyApp:
 
     async def _recheck(self) -> None:
         """Sockets outlive what let them in: sessions end by themselves, and an announcement may be lost."""
-        gaps, due = 0, self._now() + RECHECK_SECONDS
+        losses, due = 0, self._now() + RECHECK_SECONDS
         while True:
             await asyncio.sleep(DEAF_RECHECK_SECONDS)
-            if self._visitors.hears and self._visitors.gaps == gaps and self._now() < due:
+            if self._visitors.is_current and self._visitors.listener.losses == losses and self._now() < due:
                 continue
-            gaps, due = self._visitors.gaps, self._now() + RECHECK_SECONDS
+            losses, due = self._visitors.listener.losses, self._now() + RECHECK_SECONDS
             # Nothing is known: nobody is sent away for it.
             with contextlib.suppress(CodeHubError):
                 await self._look_again()

@@ -410,7 +410,7 @@ class Authorizer:
         return answer(view, call.head.fields.header(b"accept"), call.language, call.prefix)
 
     def _good_until(self, credential: Credential, visitor: Visitor) -> float:
-        if self._directory.hears and self._visitors.hears:
+        if self._directory.is_current and self._visitors.is_current:
             return self._visitors.good_until(credential, visitor)
         return self.now + DEAF_SECONDS
 

@@ -7,26 +7,21 @@ they could. Whoever cannot hear the bus remembers nobody.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
-import structlog
-
 from codehub.domain.credentials import SESSION_COOKIE, TOKEN_PREFIX
-from codehub.domain.errors import Unreachable
 from codehub.ports.signals import Bus
 from codehub.proxy.http.parser import RequestFields
+from codehub.usecases.bus_listener import BusListener, Message
 from codehub.usecases.revocations import AUTH_CHANNEL
 from codehub.usecases.workspace_access import Visitor, WorkspaceAccess
-
-log = structlog.get_logger()
 
 VISIT_COOKIE: Final = f"{SESSION_COOKIE}-visit"
 JOINED_COOKIE: Final = f"{SESSION_COOKIE}-joined"
 """Of a port's host, for pages of another port of the same workspace: it goes along from within that one's site."""
 MOST_VISITORS: Final = 20_000
 TRUST_SECONDS: Final = 60.0
-AGAIN_SECONDS: Final = 0.5
 _LONGEST_SECRET: Final = 512
 
 Credential = tuple[str, str]
@@ -42,20 +37,22 @@ class _Known:
 class SessionCache:
     def __init__(self, entrance: WorkspaceAccess, bus: Bus, left: Callable[[Callable[[Visitor], bool]], None]) -> None:
         """`left`: told which visitors may no longer be here."""
-        self.hears = False
-        self.gaps = 0
-        """How often the bus was not heard any longer."""
+        self.listener = BusListener(bus, AUTH_CHANNEL, self._hear, subscribed=self._forget_all, lost=self._distrust)
         self._entrance = entrance
-        self._bus = bus
         self._left = left
         self._known: dict[Credential, _Known] = {}
         self._looking: dict[Credential, asyncio.Future[Visitor | None]] = {}
         self.announcements = 0
         """How many were heard: what was found before the last of them may be no longer so."""
 
+    @property
+    def is_current(self) -> bool:
+        """Who leaves is heard at once: whom we remember is still here."""
+        return self.listener.is_subscribed
+
     def known(self, credential: Credential, now: float) -> Visitor | None:
         found = self._known.get(credential)
-        return found.visitor if found is not None and self.hears and found.until > now else None
+        return found.visitor if found is not None and self.is_current and found.until > now else None
 
     async def find(self, credential: Credential, now: float) -> Visitor | None:
         found = self.known(credential, now)
@@ -94,23 +91,13 @@ class SessionCache:
 
     # ── hearing ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def run(self) -> None:
-        while True:
-            try:
-                async for message in self._bus.subscribe(AUTH_CHANNEL, self._listening):
-                    self._hear(message)
-            except Unreachable as error:
-                log.warning("the front door does not hear who leaves", error=str(error))
-            self.hears = False
-            self.gaps += 1
-            self._left(lambda _: False)  # nobody that we know of; but what was decided while we heard is no longer good
-            await asyncio.sleep(AGAIN_SECONDS)
+    def _distrust(self) -> None:
+        self._left(lambda _: False)  # nobody that we know of; but what was decided while we heard is no longer good
 
-    def _listening(self) -> None:
+    def _forget_all(self) -> None:
         self._forget(lambda _: True)
-        self.hears = True
 
-    def _hear(self, message: Mapping[str, Any]) -> None:
+    async def _hear(self, message: Message) -> None:
         try:
             gone = _who(message)
         except (KeyError, ValueError, TypeError, AttributeError):
@@ -125,7 +112,7 @@ class SessionCache:
             del self._known[credential]
 
 
-def _who(message: Mapping[str, Any]) -> Callable[[Visitor], bool]:
+def _who(message: Message) -> Callable[[Visitor], bool]:
     user_id = UUID(message["user_id"])
     if message["type"] == "signed_out":
         sessions = frozenset(message["session_ids"])

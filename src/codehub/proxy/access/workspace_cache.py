@@ -11,15 +11,15 @@ costs one comparison.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import structlog
 
 from codehub.domain.access import Door, doorway
-from codehub.domain.errors import CodeHubError, Unreachable
+from codehub.domain.errors import CodeHubError
 from codehub.domain.workspace import Workspace
 from codehub.ports.runtime import Endpoint, Runtime
 from codehub.ports.signals import Bus
@@ -27,6 +27,7 @@ from codehub.ports.views import Owned, WorkspaceViews
 from codehub.proxy.access.session_cache import Credential
 from codehub.proxy.access.verdicts import Forward
 from codehub.proxy.presence.periodic import PeriodicTraffic
+from codehub.usecases.bus_listener import RETRY_SECONDS, BusListener, Message, workspace_in
 
 REVOKED: Final = -1.0
 
@@ -56,7 +57,6 @@ MOST_ENTRIES: Final = 20_000
 MOST_PASSES: Final = 512
 MOST_KINDS: Final = 64
 """Of requests to one workspace that are remembered."""
-AGAIN_SECONDS: Final = 0.5
 
 
 @dataclass(eq=False, slots=True)
@@ -108,11 +108,9 @@ class WorkspaceCache:
         self, views: WorkspaceViews, runtime: Runtime, bus: Bus, channel: str, closed: Callable[[CachedWorkspace], None]
     ) -> None:
         """`channel`: the pattern of everybody's events. `closed`: told when an entry's passes were taken back."""
-        self.hears = False
+        self._listener = BusListener(bus, channel, self._hear, subscribed=self._look_at_all, lost=self.withdraw_all)
         self._views = views
         self._runtime = runtime
-        self._bus = bus
-        self._channel = channel
         self._closed = closed
         self._by_id: dict[UUID, CachedWorkspace] = {}
         self._by_slug: dict[str, CachedWorkspace] = {}
@@ -120,11 +118,16 @@ class WorkspaceCache:
         self._told: dict[UUID, None] = {}
         self._wake = asyncio.Event()
 
+    @property
+    def is_current(self) -> bool:
+        """Changes are heard as they happen: what is kept here is what the database has."""
+        return self._listener.is_subscribed
+
     # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def known(self, name: str | UUID) -> CachedWorkspace | None:
         """By slug or id, without asking anybody."""
-        if not self.hears:
+        if not self.is_current:
             return None
         return self._by_slug.get(name) if isinstance(name, str) else self._by_id.get(name)
 
@@ -180,36 +183,18 @@ class WorkspaceCache:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._listen())
+            tasks.create_task(self._listener.run())
             tasks.create_task(self._follow())
-
-    async def _listen(self) -> None:
-        while True:
-            try:
-                async for message in self._bus.subscribe(self._channel, self._listening):
-                    self._hear(message)
-            except Unreachable as error:
-                log.warning("the front door hears no events", error=str(error))
-            self.hears = False
-            self.withdraw_all()
-            await asyncio.sleep(AGAIN_SECONDS)
-
-    def _listening(self) -> None:
-        self.hears = True
-        self._look_at_all()
 
     def _look_at_all(self) -> None:
         self._told = dict.fromkeys(self._by_id)
         self._wake.set()
 
-    def _hear(self, message: Mapping[str, Any]) -> None:
+    async def _hear(self, message: Message) -> None:
         if message.get("type") == "resync":
             self._look_at_all()
             return
-        try:
-            workspace_id = UUID(message["id"])
-        except (KeyError, ValueError, TypeError, AttributeError):
-            return  # nothing about one workspace
+        workspace_id = workspace_in(message)
         if workspace_id in self._by_id and message.get("type") in ("updated", "deleted"):
             self._told[workspace_id] = None
             self._wake.set()
@@ -226,7 +211,7 @@ class WorkspaceCache:
                 again = ids
             if again:
                 self._told.update(dict.fromkeys(again))
-                await asyncio.sleep(AGAIN_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
                 self._wake.set()
 
     async def _renew_all(self, ids: list[UUID]) -> list[UUID]:
