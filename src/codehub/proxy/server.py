@@ -9,11 +9,9 @@ It has a moment for that and no more, and there are few of them at once: whoever
 """
 
 import asyncio
-import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
-from itertools import count
 from typing import Final, NamedTuple, Protocol
 
 import structlog
@@ -21,14 +19,14 @@ import structlog
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.access.verdicts import Cap, Forward, Respond, Route, UpstreamFailure, Verdict
 from codehub.proxy.access_log import AccessLog
-from codehub.proxy.http.downstream import UNDECIDED, Downstream
-from codehub.proxy.http.limits import ConnectionCounter, ProxyLimits, Share
+from codehub.proxy.http.downstream import UNDECIDED, Downstream, DownstreamServer
+from codehub.proxy.http.limits import ConnectionCounter, ProxyLimits
 from codehub.proxy.http.parser import BadMessage, RequestHead, parse_request
 from codehub.proxy.http.pool import Pool
 from codehub.proxy.http.responses import date_line, plain_crowded, plain_failure, serialised
 from codehub.proxy.http.sockets import BACKLOG, listener
-from codehub.proxy.http.trusted_proxies import Network, TrustedProxies
-from codehub.proxy.http.upstream import Upstream
+from codehub.proxy.http.trusted_proxies import Network
+from codehub.proxy.http.upstream import ConnectionOwner, Upstream
 from codehub.proxy.websocket.relay import WebSocketRelay
 
 MOST_AT_ONCE: Final = 256
@@ -96,7 +94,7 @@ RESTARTING: Final = 1012
 class _Upgraded(NamedTuple):
     """What goes with a relay: where its connection came from, and whom the client was counted for."""
 
-    pool: Pool
+    pool: ConnectionOwner
     counted_as: bytes | None
     holder: object
 
@@ -118,7 +116,7 @@ class RequestAuthorizer(Protocol):
         ...
 
 
-class ProxyServer:
+class ProxyServer(DownstreamServer):
     def __init__(
         self,
         gate: RequestAuthorizer,
@@ -129,17 +127,12 @@ class ProxyServer:
         forwarders: Iterable[Network] = (),
     ) -> None:
         """`forwarders`: the proxies before us that are believed on who asks."""
+        super().__init__(limits or ProxyLimits(), scheme.encode(), forwarders)
         self.gate = gate
         self.access = access
         self.own_answers = Route("door")
         """What we answered ourselves."""
         self._decide = gate.decide
-        self.limits = limits or ProxyLimits()
-        self.scheme = scheme.encode()
-        self.forwarders = TrustedProxies(forwarders, self.scheme)
-        self.draining = False
-        self.now = 0.0
-        self.date = b""
         self._clients: set[Downstream] = set()
         self._relays: dict[WebSocketRelay, _Upgraded] = {}
         self._bounded: dict[WebSocketRelay, float] = {}
@@ -148,22 +141,12 @@ class ProxyServer:
             ConnectionCounter(self.limits.per_address),
             ConnectionCounter(self.limits.per_person),
         )
-        self.held = ConnectionCounter(self.limits.held_per_address)
-        """Bytes held for each address that has not signed in."""
-        self.undecided = Share(self.limits.undecided_per_address, self.limits.connections)
-        """Of the gate's attention: for each address whose callers it does not know yet."""
-        target = self.limits.per_target
-        self.strangers, self.members = Share(target // 8, target // 2), Share(target // 4, target - target // 8)
-        """Of the platform's connections: for each address and all that have not signed in, for each person and all."""
         self._leaving: set[OverloadedConnection] = set()
-        self.turned_away = dict.fromkeys(Cap, 0)
-        """How many came beyond a cap."""
         self._pools: dict[tuple[Endpoint, object], Pool] = {}
         self._listeners: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
         self._held_up = False
         self._emptied = asyncio.Event()
-        self.new_ids = map((os.urandom(6).hex().encode() + b"%08x").__mod__, count(1))
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -282,7 +265,6 @@ class ProxyServer:
     # ── what connections ask of it ───────────────────────────────────────────────────────────────────────────────────
 
     def admit(self, client: Downstream, address: bytes | None) -> None:
-        """Every client is counted, for its address too if it has one of its own; beyond a cap it is turned away."""
         if self.connections >= self.limits.connections:
             self._turn_away(client, Cap.ALL)
         elif address is not None and not self._addresses.add(address):
@@ -304,7 +286,6 @@ class ProxyServer:
         self._leaving.discard(leaving)
 
     def hold(self, client: Downstream, holder: object) -> bool:
-        """From now on its connection is that person's. False: they have as many as they may."""
         if client.holder != holder:
             if not self._people.add(holder):
                 self.turned_away[Cap.PERSON] += 1
@@ -342,7 +323,6 @@ class ProxyServer:
             return plain_crowded(cap)
 
     def note(self, head: RequestHead, forward: Forward | None, status: int) -> None:
-        """An answer begins."""
         route = self.own_answers if forward is None else forward.route
         route.answers[status // 100] += 1
         if self.access is not None:

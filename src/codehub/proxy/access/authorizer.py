@@ -33,8 +33,17 @@ from codehub.proxy.access.endpoints import (
 )
 from codehub.proxy.access.session_cache import Credential, SessionCache, cookie_value, credential_of
 from codehub.proxy.access.sibling_ports import WantedPorts, preflight, sharing_headers, sibling_origin
-from codehub.proxy.access.verdicts import Cap, Forward, Pending, Respond, Route, UpstreamFailure, Verdict
-from codehub.proxy.access.workspace_cache import CachedAuthorization, CachedWorkspace, WorkspaceCache
+from codehub.proxy.access.verdicts import (
+    CachedAuthorization,
+    Cap,
+    Forward,
+    Pending,
+    Respond,
+    Route,
+    UpstreamFailure,
+    Verdict,
+)
+from codehub.proxy.access.workspace_cache import CachedWorkspace, WorkspaceCache
 from codehub.proxy.access.workspace_request import WorkspaceRequest, accepts_pages, spoken
 from codehub.proxy.http.parser import RequestHead
 from codehub.proxy.http.responses import plain_failure, problem, redirect
@@ -135,7 +144,7 @@ class Authorizer:
             if not rest.startswith(RESERVED) and not is_port_proxy(rest):
                 if given.prefix != b"/":
                     return self._below_again(head, given)
-                self._activities.requested(given.entry, head.method, head.target, head.fields.body_length)
+                self._activities.requested(given.activity, head.method, head.target, head.fields.body_length)
                 return given.forward
         place = self._addresses.place(head.fields.host)
         if isinstance(place, WorkspaceHost):
@@ -146,7 +155,7 @@ class Authorizer:
 
     def _below_again(self, head: RequestHead, given: CachedAuthorization) -> Forward:
         target = given.inner(head.target)
-        self._activities.requested(given.entry, head.method, target, head.fields.body_length)
+        self._activities.requested(given.activity, head.method, target, head.fields.body_length)
         return replace(given.forward, target=target)
 
     def _platform(self, head: RequestHead) -> Verdict:
@@ -307,7 +316,7 @@ class Authorizer:
             label=Label(visitor, credential, entry),
             target=target if call.by_path else None,
             shares_origin=call.by_path,
-            tap=lambda: ide_tap(target, lambda: self._activities.seen(entry)),
+            tap=lambda: ide_tap(target, lambda: self._activities.seen(entry.activity)),
             holder=visitor.user.id,
             route=self._ide,
             location=self._location(entry.workspace.slug, None),
@@ -320,10 +329,10 @@ class Authorizer:
 
     def _passed(self, call: WorkspaceRequest, forward: Forward, entry: CachedWorkspace, until: float) -> Forward:
         if not call.from_elsewhere and until > self.now:
-            given = CachedAuthorization(forward, entry, call.prefix, until)
+            given = CachedAuthorization(forward, entry.activity, call.prefix, until)
             entry.give(given, self.now)
             call.head.fields.passport = given
-        self._activities.requested(entry, call.head.method, call.target, call.head.fields.body_length)
+        self._activities.requested(entry.activity, call.head.method, call.target, call.head.fields.body_length)
         return forward
 
     async def _admit_to_port(
@@ -341,12 +350,12 @@ class Authorizer:
             return problem(403, "No page of a port may use the editor.", "cross_site")
         if endpoint is None:
             return self._shown(call, no_listener(port, entry.workspace.name, call.language))
-        self._activities.requested(entry, call.head.method, call.target, call.head.fields.body_length, port)
+        self._activities.requested(entry.activity, call.head.method, call.target, call.head.fields.body_length, port)
         return Forward(
             endpoint,
             confirm=confirmation(endpoint, lambda: self._runtime.port_endpoint(entry.workspace.id, port)),
             label=Label(visitor, credential, entry),
-            tap=lambda: AppPresence(lambda: self._activities.seen(entry)),
+            tap=lambda: AppPresence(lambda: self._activities.seen(entry.activity)),
             holder=visitor.user.id,
             kept_for=entry.workspace.id,
             read_by=sibling,

@@ -7,9 +7,10 @@ answers `Wait`. The relay itself knows no sessions, owners or phases.
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from codehub.ports.runtime import Endpoint
+from codehub.proxy.presence.activity import WorkspaceActivity
 
 Header = tuple[bytes, bytes]
 
@@ -75,6 +76,34 @@ class Forward:
     """Where a browser finds what a workspace's answer says as its Location."""
     person: object = None
     """Who asks the platform, and so whose share of its connections is used; None: somebody who has not signed in."""
+
+
+REVOKED: Final = -1.0
+
+
+class CachedAuthorization:
+    """That requests with these very headers may go on to a workspace, until it is withdrawn or has to be asked again.
+
+    It hangs on the parsed headers, for which one object stands as long as a browser repeats them, so that a hot request
+    costs one comparison.
+    """
+
+    __slots__ = ("activity", "forward", "prefix", "until")
+
+    def __init__(self, forward: Forward, activity: WorkspaceActivity, prefix: bytes, until: float) -> None:
+        self.forward = forward
+        self.activity = activity
+        self.prefix = prefix
+        """The part of the target that the workspace does not see."""
+        self.until = until
+        """By the authorizer's clock."""
+
+    def inner(self, target: bytes) -> bytes:
+        """The target as the workspace sees it."""
+        return b"/" + target[len(self.prefix) :]
+
+    def withdraw(self) -> None:
+        self.until = REVOKED
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,38 +25,14 @@ from codehub.ports.runtime import Endpoint, Runtime
 from codehub.ports.signals import Bus
 from codehub.ports.views import Owned, WorkspaceViews
 from codehub.proxy.access.session_cache import Credential
-from codehub.proxy.access.verdicts import Forward
-from codehub.proxy.presence.periodic import PeriodicTraffic
+from codehub.proxy.access.verdicts import CachedAuthorization, Forward
+from codehub.proxy.presence.activity import WorkspaceActivity
 from codehub.usecases.bus_listener import RETRY_SECONDS, BusListener, Message, workspace_in
-
-REVOKED: Final = -1.0
-
-
-class CachedAuthorization:
-    __slots__ = ("entry", "forward", "prefix", "until")
-
-    def __init__(self, forward: Forward, entry: "CachedWorkspace", prefix: bytes, until: float) -> None:
-        self.forward = forward
-        self.entry = entry
-        self.prefix = prefix
-        """What of the target is ours and not the workspace's."""
-        self.until = until
-        """By the doorkeeper's clock."""
-
-    def inner(self, target: bytes) -> bytes:
-        """As the workspace sees it."""
-        return b"/" + target[len(self.prefix) :]
-
-    def withdraw(self) -> None:
-        self.until = REVOKED
-
 
 log = structlog.get_logger()
 
 MOST_ENTRIES: Final = 20_000
 MOST_PASSES: Final = 512
-MOST_KINDS: Final = 64
-"""Of requests to one workspace that are remembered."""
 
 
 @dataclass(eq=False, slots=True)
@@ -71,10 +47,10 @@ class CachedWorkspace:
     """Who was found to be let in as it is now; forgotten with the next change."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set at the next change, and then replaced."""
-    active: bool = False
-    """Somebody was seen at work in it since the last look."""
-    requests: PeriodicTraffic = field(default_factory=lambda: PeriodicTraffic(MOST_KINDS))
-    """Which of the requests to it a page makes by itself."""
+    activity: WorkspaceActivity = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.activity = WorkspaceActivity(self.workspace.id)
 
     def change(self, workspace: Workspace, endpoint: Endpoint | None) -> None:
         self.workspace, self.endpoint = workspace, endpoint

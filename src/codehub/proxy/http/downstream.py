@@ -11,32 +11,24 @@ Waiting for a gate that answers later, without a task of our own, and no longer 
 """
 
 import asyncio
-from typing import TYPE_CHECKING, cast
-
-from codehub.proxy.access.verdicts import Cap, Forward, Pending, Respond, UpstreamFailure
-from codehub.proxy.http.chunked import Chunks, sent_on
-from codehub.proxy.http.headers import request_for_upstream, response_for_client
-from codehub.proxy.http.limits import Turn
-from codehub.proxy.http.parser import REPEATABLE, BadMessage, ResponseHead, parse_request
-from codehub.proxy.http.responses import CONTINUE, problem, serialised
-from codehub.proxy.http.sockets import has_unread, reset_on_close
-from codehub.proxy.http.trusted_proxies import household
-from codehub.proxy.http.upstream import Upstream
-
-if TYPE_CHECKING:
-    from codehub.proxy.server import ProxyServer
-from typing import TYPE_CHECKING, Final
-
-from codehub.proxy.http.headers import Forwarded
-from codehub.proxy.http.limits import Counted
-from codehub.proxy.http.parser import RequestHead
-from codehub.proxy.http.trusted_proxies import peer_address
-
-if TYPE_CHECKING:
-    from codehub.proxy.server import ProxyServer
-from collections.abc import Callable
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+from typing import Final, cast
 
 import structlog
+
+from codehub.proxy.access.verdicts import Cap, Forward, Pending, Respond, UpstreamFailure, Verdict
+from codehub.proxy.http.chunked import Chunks, sent_on
+from codehub.proxy.http.headers import Forwarded, request_for_upstream, response_for_client
+from codehub.proxy.http.limits import ConnectionCounter, Counted, ProxyLimits, Share, Turn
+from codehub.proxy.http.parser import REPEATABLE, BadMessage, RequestHead, ResponseHead, parse_request
+from codehub.proxy.http.pool import Pool
+from codehub.proxy.http.responses import CONTINUE, problem, serialised
+from codehub.proxy.http.sockets import has_unread, reset_on_close
+from codehub.proxy.http.trusted_proxies import Network, TrustedProxies, household, peer_address
+from codehub.proxy.http.upstream import Upstream
 
 log = structlog.get_logger()
 UNDECIDED = problem(500, "The front door could not decide on this request. Try again shortly.")
@@ -87,6 +79,61 @@ def too_large(most: int) -> BadMessage:
     return BadMessage(413, f"Who has not signed in may send a body of {most} bytes at most.")
 
 
+class DownstreamServer(ABC):
+    """What a client's connection asks of the server that accepted it, and what all of them share."""
+
+    def __init__(self, limits: ProxyLimits, scheme: bytes, forwarders: Iterable[Network]) -> None:
+        self.limits = limits
+        self.scheme = scheme
+        self.forwarders = TrustedProxies(forwarders, scheme)
+        self.draining = False
+        self.now = 0.0
+        self.date = b""
+        """The Date line of answers."""
+        self.held = ConnectionCounter(limits.held_per_address)
+        """Bytes held for each address that has not signed in."""
+        self.undecided = Share(limits.undecided_per_address, limits.connections)
+        """Of the gate's attention: for each address whose callers it does not know yet."""
+        target = limits.per_target
+        self.strangers, self.members = Share(target // 8, target // 2), Share(target // 4, target - target // 8)
+        """Of the platform's connections: for each address and all that have not signed in, for each person and all."""
+        self.turned_away = dict.fromkeys(Cap, 0)
+        """How many came beyond a cap."""
+        self.new_ids: Iterator[bytes] = map((os.urandom(6).hex().encode() + b"%08x").__mod__, count(1))
+
+    @abstractmethod
+    def admit(self, client: "Downstream", address: bytes | None) -> None:
+        """Every client is counted, for its address too if it has one of its own; beyond a cap it is turned away."""
+
+    @abstractmethod
+    def leave(self, client: "Downstream") -> None: ...
+
+    @abstractmethod
+    def hold(self, client: "Downstream", holder: object) -> bool:
+        """From now on its connection is that person's. False: they have as many as they may."""
+
+    @abstractmethod
+    def decide(self, head: RequestHead) -> Verdict: ...
+
+    @abstractmethod
+    def explain(self, head: RequestHead, forward: Forward, failure: UpstreamFailure) -> Respond: ...
+
+    @abstractmethod
+    def crowded(self, head: RequestHead, cap: Cap) -> Respond: ...
+
+    @abstractmethod
+    def note(self, head: RequestHead, forward: Forward | None, status: int) -> None:
+        """An answer begins."""
+
+    @abstractmethod
+    def pool(self, forward: Forward) -> Pool: ...
+
+    @abstractmethod
+    def upgrade(
+        self, client: "Downstream", upstream: Upstream, forward: Forward, from_client: bytes, from_upstream: bytes
+    ) -> None: ...
+
+
 class DownstreamConnection(asyncio.Protocol):
     __slots__ = (
         "_believed", "_buffer", "_close_after", "_closing", "_ended", "_forwarded", "_gathered", "_head_begun", "_held",
@@ -99,7 +146,7 @@ class DownstreamConnection(asyncio.Protocol):
     """Of the request being served, or of the last."""
     forward: Forward | None
 
-    def __init__(self, server: "ProxyServer") -> None:
+    def __init__(self, server: DownstreamServer) -> None:
         self.server = server
         self.busy = False
         """A request is being served."""
@@ -218,7 +265,7 @@ class Downstream(DownstreamConnection):
         "_chunks", "_forget_body", "_gathering", "_repeated", "_turn", "_waiting", "awaits_connection", "upstream",
     )  # fmt: skip
 
-    def __init__(self, server: "ProxyServer") -> None:
+    def __init__(self, server: DownstreamServer) -> None:
         super().__init__(server)
         self.upstream: Upstream | None = None
         self.awaits_connection = False
@@ -486,17 +533,18 @@ class Downstream(DownstreamConnection):
         """Something of the answer has come, and more may take its time."""
         self.deadline = self.server.now + self.server.limits.response_seconds
 
-    def begin_answer(self, status: int) -> bytes:
-        """The workspace answers. Returns the Connection line, if there must be one."""
+    def begin_answer(self, head: ResponseHead, framing: bytes) -> bytes:
+        """The workspace answers. Returns the head of the answer for the client; `framing`: the line that says where its
+        body ends."""
         server = self.server
         self.deadline = server.now + server.limits.response_seconds
-        server.note(self.head, self.forward, status)
+        server.note(self.head, self.forward, head.status)
         if self.body_left:
-            self._forget_body = status >= 400
-        elif self.head.keep_alive and not server.draining and (not self._ended or self._buffer):
-            return b""
-        self._close_after = True
-        return b"Connection: close\r\n"
+            self._forget_body = head.status >= 400
+        if self.body_left or not self.head.keep_alive or server.draining or (self._ended and not self._buffer):
+            self._close_after = True
+            framing += b"Connection: close\r\n"
+        return response_for_client(head, framing, self.head.request_id, server.date)
 
     def _answer(self, answer: Respond, *, last: bool = False) -> None:
         head = self.head

@@ -13,18 +13,12 @@ Which cookies and tokens are ours: they never reach a workspace, and no workspac
 An answer's head. A workspace runs anyone's code: its answers are read as strictly as a stranger's requests.
 """
 
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from codehub.proxy.access.workspace_cache import CachedAuthorization
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 from codehub.domain.credentials import SESSION_COOKIE, TOKEN_PREFIX
 from codehub.proxy.access.addresses import host_name
-
-if TYPE_CHECKING:
-    from codehub.proxy.access.verdicts import Forward
+from codehub.proxy.access.verdicts import CachedAuthorization, Forward
 
 CHUNKED: Final = -1
 UNTIL_CLOSE: Final = -2
@@ -233,7 +227,7 @@ class RequestFields(Fields):
     """What the workspace sees of them, as lines that each end: without ours, Host and the framing."""
     passed_whole: bytes | None = None
     """The same with ours, for the platform itself; made when it is first asked for."""
-    passport: "CachedAuthorization | None" = None
+    passport: CachedAuthorization | None = None
     """What the gate found out about them."""
 
     _searched: tuple[bytes, bytes] | None = None
@@ -450,7 +444,7 @@ class ResponseHead(Fields):
     """It names WebSocket as what it switches to."""
     host = b""
     """The Host that was asked: no cookie of the answer may be for more than this."""
-    forward: "Forward | None" = None
+    forward: Forward | None = None
     """What the request was let in on: which other port's page may read the answer, and where its Location leads."""
 
     def __init__(self, status: int, line: bytes, keep_alive: bool) -> None:  # noqa: FBT001 - as its first line says
@@ -465,7 +459,7 @@ def parse_response(
     most_lines: int,
     readers: Readers | None = None,
     host: bytes = b"",
-    forward: "Forward | None" = None,
+    forward: Forward | None = None,
 ) -> ResponseHead:
     """Raises Refused. `raw` ends before the empty line. `readers`: those of a stranger's answer, unless it is OURS,
     which may set our cookies, or one that is SHARING our origin, which may say nothing of the whole of it. `host`,

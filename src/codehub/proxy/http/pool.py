@@ -6,19 +6,34 @@ No more than `per_target` at once, upgraded sockets included; whoever comes late
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import structlog
 
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.access.verdicts import Confirm, UpstreamFailure
+from codehub.proxy.http.limits import ProxyLimits
 from codehub.proxy.http.upstream import Upstream, connect
 
-if TYPE_CHECKING:
-    from codehub.proxy.http.downstream import Downstream
-    from codehub.proxy.server import ProxyServer
-
 log = structlog.get_logger()
+
+
+class PoolServer(Protocol):
+    """What a pool asks of the server that it belongs to."""
+
+    limits: ProxyLimits
+    now: float
+    draining: bool
+
+
+class ConnectionWaiter(Protocol):
+    """Waits for a connection until `awaits_connection` is false again."""
+
+    awaits_connection: bool
+
+    def connected(self, upstream: Upstream) -> None: ...
+
+    def fail(self, failure: UpstreamFailure) -> None: ...
 
 
 class Pool:
@@ -27,7 +42,7 @@ class Pool:
     def __init__(
         self,
         endpoint: Endpoint,
-        server: "ProxyServer",
+        server: PoolServer,
         forget: Callable[["Pool"], None],
         confirm: Confirm | None = None,
     ) -> None:
@@ -36,7 +51,7 @@ class Pool:
         self._forget = forget
         self._confirm = confirm
         self._idle: list[Upstream] = []
-        self._queue: deque[Downstream] = deque()
+        self._queue: deque[ConnectionWaiter] = deque()
         self._open = 0
         self._connecting: set[asyncio.Task[None]] = set()
 
@@ -56,7 +71,7 @@ class Pool:
                 return upstream
         return None
 
-    def request(self, client: "Downstream") -> None:
+    def request(self, client: ConnectionWaiter) -> None:
         """A connection for it, as soon as there is one: it is told by `connected` or `fail`."""
         if self._open < self._server.limits.per_target:
             self._connect(client)
@@ -100,13 +115,13 @@ class Pool:
         for upstream in self._idle:
             upstream.transport.close()
 
-    def _connect(self, client: "Downstream") -> None:
+    def _connect(self, client: ConnectionWaiter) -> None:
         self._open += 1
         task = asyncio.get_running_loop().create_task(self._connect_for(client))
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
 
-    async def _connect_for(self, client: "Downstream") -> None:
+    async def _connect_for(self, client: ConnectionWaiter) -> None:
         try:
             async with asyncio.timeout(self._server.limits.connect_seconds):
                 upstream = await connect(self.endpoint, lambda: Upstream(self, self._server.limits), self._confirm)

@@ -12,11 +12,17 @@ connect it.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+import os
+import socket
+import stat
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar, cast
 
-from codehub.proxy.access.verdicts import Forward, UpstreamFailure
+from codehub.agent.dial import dial
+from codehub.domain.errors import CodeHubError
+from codehub.ports.runtime import Endpoint
+from codehub.proxy.access.verdicts import Confirm, Forward, UpstreamFailure
 from codehub.proxy.http.chunked import LAST_CHUNK, Chunks, chunk
-from codehub.proxy.http.headers import response_for_client
 from codehub.proxy.http.limits import ProxyLimits
 from codehub.proxy.http.parser import (
     CHUNKED,
@@ -30,23 +36,50 @@ from codehub.proxy.http.parser import (
     parse_response,
 )
 
-if TYPE_CHECKING:
-    from codehub.proxy.http.downstream import Downstream
-    from codehub.proxy.http.pool import Pool
-import os
-import socket
-import stat
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
-
-from codehub.agent.dial import dial
-from codehub.domain.errors import CodeHubError
-from codehub.ports.runtime import Endpoint
-from codehub.proxy.access.verdicts import Confirm
-
 _STATUS_LINE = b"HTTP/1."
 MOST_INTERIM = 64
 """Answers before the answer (100, 102, 103) that come in one read: who sends more floods us."""
+
+
+class ConnectionOwner(Protocol):
+    """Keeps upstream connections for later requests."""
+
+    def release(self, upstream: "Upstream") -> None:
+        """The connection is free for the next request."""
+        ...
+
+    def gone(self, upstream: "Upstream | None") -> None: ...
+
+
+class ResponseReceiver(Protocol):
+    """The client's side of a forwarded request, as the connection that brings the response sees it."""
+
+    transport: asyncio.Transport
+    head: RequestHead
+    forward: Forward | None
+    body_left: int
+    write_paused: bool
+
+    @property
+    def may_repeat(self) -> bool: ...
+
+    def progress(self) -> None: ...
+
+    def go_on(self) -> None: ...
+
+    def read_on(self) -> None: ...
+
+    def begin_answer(self, head: ResponseHead, framing: bytes) -> bytes: ...
+
+    def finished(self) -> None: ...
+
+    def repeat(self) -> None: ...
+
+    def fail(self, failure: UpstreamFailure) -> None: ...
+
+    def cut_off(self) -> None: ...
+
+    def switch(self, upstream: "Upstream", head: ResponseHead, rest: bytes) -> None: ...
 
 
 class Upstream(asyncio.Protocol):
@@ -67,10 +100,10 @@ class Upstream(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, pool: "Pool", limits: ProxyLimits) -> None:
+    def __init__(self, pool: ConnectionOwner, limits: ProxyLimits) -> None:
         self.pool = pool
         self._limits = limits
-        self.client: Downstream | None = None
+        self.client: ResponseReceiver | None = None
         self.idle_since = 0.0
         self.reused = False
         self.heard = False
@@ -87,7 +120,7 @@ class Upstream(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(self._limits.write_buffer)
 
-    def begin(self, client: "Downstream", head: bytes) -> None:
+    def begin(self, client: ResponseReceiver, head: bytes) -> None:
         self.client = client
         self.heard = self.answered = False
         self.transport.write(head)
@@ -117,7 +150,7 @@ class Upstream(asyncio.Protocol):
             client.progress()
             self._unsized(client, b"", data)
 
-    def _read_head(self, client: "Downstream", data: bytes) -> None:
+    def _read_head(self, client: ResponseReceiver, data: bytes) -> None:
         if self._held:
             data = self._held + data
             self._held = b""
@@ -146,7 +179,7 @@ class Upstream(asyncio.Protocol):
             if not self._interim(client, head, data):
                 return
 
-    def _interim(self, client: "Downstream", head: ResponseHead, rest: bytes) -> bool:
+    def _interim(self, client: ResponseReceiver, head: ResponseHead, rest: bytes) -> bool:
         """Something that comes before the answer. False: nothing follows now."""
         if head.status == 101:
             if client.head.fields.upgrade and head.upgrade:
@@ -163,12 +196,11 @@ class Upstream(asyncio.Protocol):
             client.transport.write(b"\r\n".join((*head.lines, b"", b"")))
         return bool(rest)
 
-    def _answer(self, client: "Downstream", head: ResponseHead, rest: bytes) -> None:
+    def _answer(self, client: ResponseReceiver, head: ResponseHead, rest: bytes) -> None:
         self.answered = True
         self._keep = head.keep_alive
         length, framing = _framing(head, client.head)
-        framing += client.begin_answer(head.status)
-        out = response_for_client(head, framing, client.head.request_id, client.server.date)
+        out = client.begin_answer(head, framing)
         if length < 0:
             self._left = length
             self._chunks = Chunks() if length == CHUNKED else None
@@ -183,7 +215,7 @@ class Upstream(asyncio.Protocol):
             client.transport.write(out + rest)
             self._complete(client)
 
-    def _unsized(self, client: "Downstream", head: bytes, data: bytes) -> None:
+    def _unsized(self, client: ResponseReceiver, head: bytes, data: bytes) -> None:
         """A body whose end is marked, not counted: its chunks are written anew, or taken off for HTTP/1.0."""
         payload, done = [data], False
         if self._chunks is not None:
@@ -201,7 +233,7 @@ class Upstream(asyncio.Protocol):
         if done:
             self._complete(client)
 
-    def _complete(self, client: "Downstream") -> None:
+    def _complete(self, client: ResponseReceiver) -> None:
         self.client = None
         self._left = 0
         self._chunks = None
@@ -214,11 +246,11 @@ class Upstream(asyncio.Protocol):
             self.transport.close()
         client.finished()
 
-    def _fail(self, client: "Downstream", failure: UpstreamFailure) -> None:
+    def _fail(self, client: ResponseReceiver, failure: UpstreamFailure) -> None:
         self.leave()
         client.fail(failure)
 
-    def _cut(self, client: "Downstream") -> None:
+    def _cut(self, client: ResponseReceiver) -> None:
         self.leave()
         client.cut_off()
 

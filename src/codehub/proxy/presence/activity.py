@@ -5,6 +5,7 @@ whose clock is wrong must not stop people early or keep them for ever.
 """
 
 import asyncio
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
@@ -14,13 +15,24 @@ import structlog
 from codehub.domain.errors import CodeHubError
 from codehub.ports.signals import Activity, Clock
 from codehub.ports.views import WorkspaceViews
-from codehub.proxy.access.workspace_cache import CachedWorkspace
-from codehub.proxy.presence.periodic import kind_of_request
+from codehub.proxy.presence.periodic import PeriodicTraffic, kind_of_request
 from codehub.proxy.presence.tap import counts
 
 log = structlog.get_logger()
 
-TICK_SECONDS: Final = 1.0
+MOST_KINDS: Final = 64
+"""Of requests to one workspace that are remembered."""
+
+
+@dataclass(eq=False, slots=True)
+class WorkspaceActivity:
+    """What the front door has seen lately of the work in one workspace."""
+
+    workspace_id: UUID
+    is_active: bool = False
+    """Somebody was seen at work in it since the last tick."""
+    requests: PeriodicTraffic = field(default_factory=lambda: PeriodicTraffic(MOST_KINDS))
+    """Which of the requests to it a page makes by itself."""
 
 
 class Activities:
@@ -29,30 +41,30 @@ class Activities:
         self._views = views
         self._clock = clock
         self._flush_seconds = flush_seconds
-        self._active: list[CachedWorkspace] = []
+        self._active: list[WorkspaceActivity] = []
         self._times: dict[UUID, float] = {}
         """By our own clock; not flushed yet."""
 
-    def seen(self, entry: CachedWorkspace) -> None:
-        if not entry.active:
-            entry.active = True
-            self._active.append(entry)
+    def seen(self, workspace: WorkspaceActivity) -> None:
+        if not workspace.is_active:
+            workspace.is_active = True
+            self._active.append(workspace)
 
     def requested(
-        self, entry: CachedWorkspace, method: bytes, target: bytes, length: int, port: int | None = None
+        self, workspace: WorkspaceActivity, method: bytes, target: bytes, length: int, port: int | None = None
     ) -> None:
         """By a person, unless it is what a page asks by itself. The target is as the workspace sees it."""
         if method == b"HEAD" if port else not counts(method, target):
             return
         kind = kind_of_request(port, method, target, length)
-        if not entry.requests.is_periodic(kind, self._clock.monotonic()):
-            self.seen(entry)
+        if not workspace.requests.is_periodic(kind, self._clock.monotonic()):
+            self.seen(workspace)
 
     def tick(self) -> None:
         now = self._clock.monotonic()
-        for entry in self._active:
-            entry.active = False
-            self._times[entry.workspace.id] = now
+        for workspace in self._active:
+            workspace.is_active = False
+            self._times[workspace.workspace_id] = now
         self._active.clear()
 
     async def run(self) -> None:
