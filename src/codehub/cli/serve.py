@@ -55,7 +55,7 @@ def proxy_worker() -> None:
 
     import uvloop
 
-    from codehub.bootstrap.door import serve_door
+    from codehub.bootstrap.proxy import serve_proxy
     from codehub.bootstrap.services import start_logging
     from codehub.settings import load_settings
 
@@ -64,7 +64,7 @@ def proxy_worker() -> None:
     # Each socket takes two descriptors, and most systems allow 1024 unless one asks for more.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    uvloop.run(serve_door(settings))
+    uvloop.run(serve_proxy(settings))
 
 
 def coordinator() -> None:
@@ -152,7 +152,7 @@ def _status(now: "Readiness") -> "Status":
 async def _guard_door(settings: "Settings") -> None:
     import structlog
 
-    from codehub.bootstrap.door import door_parts
+    from codehub.bootstrap.proxy import proxy_parts
     from codehub.bootstrap.services import open_services, start_logging
     from codehub.cli.door import free, supervised
     from codehub.cli.status_server import Status, serving_status
@@ -169,7 +169,7 @@ async def _guard_door(settings: "Settings") -> None:
         why = f"CODEHUB_PROXY_ADDRESS={settings.proxy_address}: cannot listen there ({error}); choose a free port"
         raise SettingsError(why) from error
     async with open_services(settings) as services:
-        door_parts(services)  # what a worker would stumble over is said once, and by us
+        proxy_parts(services)  # what a worker would stumble over is said once, and by us
     metrics = Metrics()
     supervisor = supervised(host, int(port), settings.proxy_workers, metrics)
 

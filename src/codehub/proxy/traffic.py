@@ -1,7 +1,7 @@
-"""What passes this door, for the charts: counted anyway, written down every so often.
+"""Counts of the traffic for the dashboard's charts, written to the database every so often.
 
 Only sums are written, which add up whichever workers come and go: requests answered, and for how many seconds
-WebSockets were open. A front door that dies loses one batch at most.
+WebSockets were open. A worker that dies loses one batch at most.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class TrafficCount:
         self._looked = clock.monotonic()
         self._socket_seconds = 0.0
         self._written = 0
-        """Requests."""
+        """How many requests have been written."""
 
     def tick(self) -> None:
         now = self._clock.monotonic()
@@ -33,7 +33,7 @@ class TrafficCount:
         self._looked = now
 
     async def run(self) -> None:
-        """Until cancelled; then what was counted is flushed once more."""
+        """Flushes regularly until it is cancelled, and then once more."""
         try:
             while True:
                 await self._clock.sleep(self._flush_seconds)

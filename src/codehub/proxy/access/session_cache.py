@@ -1,7 +1,7 @@
-"""Who was at the door lately: what their cookie or token proved, so that a request need not ask the database again.
+"""What cookies and tokens proved lately, so that a request need not ask the database again.
 
-Remembered for a minute, or until the bus says that a session ended, a token was revoked, or a person may no longer what
-they could. Whoever cannot hear the bus remembers nobody.
+It is remembered for a minute, or until the bus says that a session ended, a token was revoked, or a user lost a right.
+While the bus is not heard, nothing is remembered.
 """
 
 import asyncio
@@ -19,13 +19,15 @@ from codehub.usecases.workspace_access import Visitor, WorkspaceAccess
 
 VISIT_COOKIE: Final = f"{SESSION_COOKIE}-visit"
 JOINED_COOKIE: Final = f"{SESSION_COOKIE}-joined"
-"""Of a port's host, for pages of another port of the same workspace: it goes along from within that one's site."""
-MOST_VISITORS: Final = 20_000
+"""A cookie of a port's host for pages of another port of the same workspace, which is sent along from within that one's
+site.
+"""
+MOST_SESSIONS: Final = 20_000
 TRUST_SECONDS: Final = 60.0
 _LONGEST_SECRET: Final = 512
 
 Credential = tuple[str, str]
-"""Its kind (visit, session, token) and its secret."""
+"""The kind of a credential (visit, session, token) and its secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +37,21 @@ class _Known:
 
 
 class SessionCache:
-    def __init__(self, entrance: WorkspaceAccess, bus: Bus, left: Callable[[Callable[[Visitor], bool]], None]) -> None:
-        """`left`: told which visitors may no longer be here."""
+    def __init__(
+        self, workspace_access: WorkspaceAccess, bus: Bus, left: Callable[[Callable[[Visitor], bool]], None]
+    ) -> None:
+        """`left` is told which visitors may no longer be here."""
         self.listener = BusListener(bus, AUTH_CHANNEL, self._hear, subscribed=self._forget_all, lost=self._distrust)
-        self._entrance = entrance
+        self._workspace_access = workspace_access
         self._left = left
         self._known: dict[Credential, _Known] = {}
         self._looking: dict[Credential, asyncio.Future[Visitor | None]] = {}
         self.announcements = 0
-        """How many were heard: what was found before the last of them may be no longer so."""
+        """How many revocations were heard: what was found before the last of them may be no longer so."""
 
     @property
     def is_current(self) -> bool:
-        """Who leaves is heard at once: whom we remember is still here."""
+        """Whether revocations are heard as they happen, so that what is remembered still holds."""
         return self.listener.is_subscribed
 
     def known(self, credential: Credential, now: float) -> Visitor | None:
@@ -69,22 +73,22 @@ class SessionCache:
             del self._looking[credential]
 
     def good_until(self, credential: Credential, visitor: Visitor) -> float:
-        """When they have to be asked about again: at once, if they are not those that we remember."""
+        """When the database has to be asked again: at once, if this is not the visitor that is remembered."""
         found = self._known.get(credential)
         return found.until if found is not None and found.visitor is visitor else 0.0
 
     async def _look(self, credential: Credential, now: float) -> Visitor | None:
         kind, secret = credential
         ask: Mapping[str, Callable[[str], Awaitable[Visitor | None]]] = {
-            "visit": self._entrance.visiting,
-            "session": self._entrance.signed_in,
-            "token": self._entrance.with_token,
+            "visit": self._workspace_access.visiting,
+            "session": self._workspace_access.signed_in,
+            "token": self._workspace_access.with_token,
         }
         before = self.announcements
         visitor = await ask[kind](secret)
         # What was announced while we asked may be newer than the answer: then it is good for this once alone.
         if visitor is not None and before == self.announcements:
-            if len(self._known) >= MOST_VISITORS:
+            if len(self._known) >= MOST_SESSIONS:
                 self._known.clear()
             self._known[credential] = _Known(visitor, now + TRUST_SECONDS)
         return visitor
@@ -124,7 +128,7 @@ def _who(message: Message) -> Callable[[Visitor], bool]:
 
 
 def credential_of(fields: RequestFields, cookie: str) -> Credential | None:
-    """A token counts before a cookie: whoever sends one means it."""
+    """The token of a request, else the value of this cookie: whoever sends a token means it."""
     if fields.authorization is not None:
         scheme, _, token = fields.authorization.partition(b" ")
         text = token.strip(b" \t").decode("latin-1")
@@ -137,7 +141,7 @@ def credential_of(fields: RequestFields, cookie: str) -> Credential | None:
 
 
 def cookie_value(fields: RequestFields, name: str) -> str | None:
-    """The first of that very name: `__Host-` cookies cannot be tossed by another host."""
+    """The value of the first cookie of this name: `__Host-` cookies cannot be set by another host."""
     wanted = name.encode() + b"="
     for header in fields.cookies or ():
         for pair in header.split(b";"):

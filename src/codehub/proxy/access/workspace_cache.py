@@ -1,13 +1,8 @@
-"""The workspaces that were asked for lately, as the database had them: so a request need not ask it again.
+"""The workspaces that were asked for lately, as the database has them, so that a request need not ask it again.
 
-An entry is looked up once, then kept current by the events on the bus. Whoever cannot hear the bus may not trust what
-it remembers: then the database is asked again. An entry that no longer leads to the same place takes back every pass
-that was given for it, before anybody is served by it again.
-
-A pass: that these very headers may go on to that place, until it is withdrawn or has to be looked at again.
-
-It hangs on the parsed headers, for which one object stands as long as a browser repeats them, so that a hot request
-costs one comparison.
+An entry is read once, then kept current by the events on the bus. While the bus is not heard, the database is asked
+again. An entry that no longer leads to the same place withdraws every authorization that was remembered for it, before
+anybody is served by it again.
 """
 
 import asyncio
@@ -32,21 +27,21 @@ from codehub.usecases.bus_listener import RETRY_SECONDS, BusListener, Message, w
 log = structlog.get_logger()
 
 MOST_ENTRIES: Final = 20_000
-MOST_PASSES: Final = 512
+MOST_AUTHORIZATIONS: Final = 512
 
 
 @dataclass(eq=False, slots=True)
 class CachedWorkspace:
-    """One workspace. `endpoint` None: it is not to be reached now."""
+    """A workspace as it was last read. `endpoint` None: it cannot be reached now."""
 
     workspace: Workspace
     endpoint: Endpoint | None = None
     version: int = 0
-    passes: set[CachedAuthorization] = field(default_factory=set)
+    authorizations: set[CachedAuthorization] = field(default_factory=set)
     admitted: dict[Credential, Forward] = field(default_factory=dict)
-    """Who was found to be let in as it is now; forgotten with the next change."""
+    """The verdict for each credential that was let in to the workspace as it is now; forgotten with the next change."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set at the next change, and then replaced."""
+    """An event that is set at the next change, and then replaced."""
     activity: WorkspaceActivity = field(init=False)
 
     def __post_init__(self) -> None:
@@ -59,23 +54,24 @@ class CachedWorkspace:
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
 
-    def give(self, given: CachedAuthorization, now: float) -> None:
-        """Browsers vary their headers, and each variant has its own: those that are over go before they are many."""
-        if len(self.passes) >= MOST_PASSES:
-            self.passes = {kept for kept in self.passes if kept.until > now}
-        if len(self.passes) >= MOST_PASSES:
+    def remember(self, cached: CachedAuthorization, now: float) -> None:
+        """Keep an authorization to withdraw it later. Browsers vary their headers, and each variant has its own, so
+        those that are over go before they are many."""
+        if len(self.authorizations) >= MOST_AUTHORIZATIONS:
+            self.authorizations = {kept for kept in self.authorizations if kept.until > now}
+        if len(self.authorizations) >= MOST_AUTHORIZATIONS:
             self.withdraw()
-        self.passes.add(given)
+        self.authorizations.add(cached)
 
     def admit(self, credential: Credential, forward: Forward) -> None:
-        if len(self.admitted) >= MOST_PASSES:
+        if len(self.admitted) >= MOST_AUTHORIZATIONS:
             self.admitted.clear()
         self.admitted[credential] = forward
 
     def withdraw(self) -> None:
-        for given in self.passes:
-            given.withdraw()
-        self.passes.clear()
+        for cached in self.authorizations:
+            cached.withdraw()
+        self.authorizations.clear()
         self.admitted.clear()
 
 
@@ -83,7 +79,8 @@ class WorkspaceCache:
     def __init__(
         self, views: WorkspaceViews, runtime: Runtime, bus: Bus, channel: str, closed: Callable[[CachedWorkspace], None]
     ) -> None:
-        """`channel`: the pattern of everybody's events. `closed`: told when an entry's passes were taken back."""
+        """`channel`: the pattern of everybody's events. `closed` is told when authorizations of an entry were
+        withdrawn."""
         self._listener = BusListener(bus, channel, self._hear, subscribed=self._look_at_all, lost=self.withdraw_all)
         self._views = views
         self._runtime = runtime
@@ -96,19 +93,20 @@ class WorkspaceCache:
 
     @property
     def is_current(self) -> bool:
-        """Changes are heard as they happen: what is kept here is what the database has."""
+        """Whether changes are heard as they happen, so that what is kept here is what the database has."""
         return self._listener.is_subscribed
 
     # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def known(self, name: str | UUID) -> CachedWorkspace | None:
-        """By slug or id, without asking anybody."""
+        """The workspace of this slug or id, if it is kept and current."""
         if not self.is_current:
             return None
         return self._by_slug.get(name) if isinstance(name, str) else self._by_id.get(name)
 
     async def find(self, name: str | UUID) -> CachedWorkspace | None:
-        """None: there is none such that lives. However many ask at once, the database is asked once."""
+        """The workspace of this slug or id, read if need be; None if there is none that lives. However many ask at
+        once, the database is asked once."""
         found = self.known(name)
         if found is not None:
             return found
@@ -133,7 +131,7 @@ class WorkspaceCache:
 
     def _remember(self, entry: CachedWorkspace) -> None:
         if len(self._by_id) >= MOST_ENTRIES:
-            for old in [old for old in self._by_id.values() if not old.passes]:
+            for old in [old for old in self._by_id.values() if not old.authorizations]:
                 self._forget(old)
         self._by_id[entry.workspace.id] = entry
         self._by_slug[entry.workspace.slug] = entry
@@ -151,7 +149,7 @@ class WorkspaceCache:
         return await self._runtime.endpoint(workspace.id)
 
     def withdraw_all(self) -> None:
-        """Every pass has to be found out anew; sockets stay."""
+        """Forget every authorization, so that each is decided anew; sockets stay."""
         for entry in self._by_id.values():
             entry.withdraw()
 
@@ -191,7 +189,8 @@ class WorkspaceCache:
                 self._wake.set()
 
     async def _renew_all(self, ids: list[UUID]) -> list[UUID]:
-        """Returns those that could not be looked at: what is wrong with one must not keep the others from anything."""
+        """Read these entries again. Returns those that could not be read: what is wrong with one must not keep the
+        others from anything."""
         found = await self._views.some(ids) if ids else {}
         failed: list[UUID] = []
         for workspace_id in ids:
@@ -234,5 +233,5 @@ class WorkspaceCache:
 
 
 def _same_life(workspace: Workspace, entry: CachedWorkspace) -> bool:
-    """The same container answers: a restart between two looks is another."""
+    """Whether the same container answers: a restart between two reads is another."""
     return workspace.home.ready_instance == entry.workspace.home.ready_instance

@@ -12,18 +12,10 @@ import structlog
 
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.access.verdicts import Confirm, UpstreamFailure
-from codehub.proxy.http.limits import ProxyLimits
+from codehub.proxy.http.connection import ServerState
 from codehub.proxy.http.upstream import Upstream, connect
 
 log = structlog.get_logger()
-
-
-class PoolServer(Protocol):
-    """What a pool asks of the server that it belongs to."""
-
-    limits: ProxyLimits
-    now: float
-    draining: bool
 
 
 class ConnectionWaiter(Protocol):
@@ -42,7 +34,7 @@ class Pool:
     def __init__(
         self,
         endpoint: Endpoint,
-        server: PoolServer,
+        server: ServerState,
         forget: Callable[["Pool"], None],
         confirm: Confirm | None = None,
     ) -> None:
@@ -60,7 +52,7 @@ class Pool:
         return len(self._idle)
 
     def take(self, *, may_repeat: bool) -> Upstream | None:
-        """An idle connection: one that is only just so, for a request that must not be sent twice."""
+        """An idle connection, or None. A request that must not be sent twice gets one that has only just gone idle."""
         if not self._idle:
             return None
         limits = self._server.limits
@@ -72,7 +64,7 @@ class Pool:
         return None
 
     def request(self, client: ConnectionWaiter) -> None:
-        """A connection for it, as soon as there is one: it is told by `connected` or `fail`."""
+        """Find a connection for this client, which is told by `connected` or `fail`."""
         if self._open < self._server.limits.per_target:
             self._connect(client)
         else:
@@ -91,7 +83,7 @@ class Pool:
         self._idle.append(upstream)
 
     def gone(self, upstream: Upstream | None) -> None:
-        """A connection, or an attempt at one, is no more."""
+        """Count a connection, or an attempt at one, as ended."""
         self._open -= 1
         if upstream in self._idle:
             self._idle.remove(upstream)
@@ -103,7 +95,7 @@ class Pool:
             self._forget(self)
 
     def sweep(self, before: float) -> None:
-        """Close those idle since before that time: the oldest stand first."""
+        """Close the connections that have been idle since before that time: the oldest stand first."""
         for upstream in self._idle:
             if upstream.idle_since >= before:
                 break

@@ -1,14 +1,11 @@
-"""One connection to a workspace: it sends a request's head, reads the answer and hands it to the client.
+"""One connection to a workspace: how it is opened, how it sends a request's head, reads the answer and hands it to the
+client.
 
 It is reused only when the answer's end is certain: both sides kept to the letter of HTTP and nothing followed the body.
-
-Opening a connection to where a workspace answers, and to nowhere else.
-
-An address may be another person's a moment later: the agent behind it proves that it is this start's before a byte of a
-request is sent. A workspace may write the directory its socket is in. The socket is therefore looked up without
-following a link and connected to through what was found, so that nothing planted meanwhile leads us to somebody else's.
-A workspace with a network of its own has ports that are not this machine's: we are handed a socket of that network, and
-connect it.
+An address may be another person's a moment later, so the agent behind it proves that it is this start's before a byte
+of a request is sent. A workspace may write the directory its socket is in, so the socket is looked up without following
+a link and connected to through what was found. A workspace with a network of its own has ports that are not this
+machine's: a socket of that network is handed out, and connected.
 """
 
 import asyncio
@@ -26,8 +23,8 @@ from codehub.proxy.http.chunked import LAST_CHUNK, Chunks, chunk
 from codehub.proxy.http.limits import ProxyLimits
 from codehub.proxy.http.parser import (
     CHUNKED,
-    OURS,
-    SHARING,
+    PLATFORM_READERS,
+    SHARED_ORIGIN_READERS,
     UNTIL_CLOSE,
     BadMessage,
     Readers,
@@ -38,7 +35,7 @@ from codehub.proxy.http.parser import (
 
 _STATUS_LINE = b"HTTP/1."
 MOST_INTERIM = 64
-"""Answers before the answer (100, 102, 103) that come in one read: who sends more floods us."""
+"""How many interim answers (100, 102, 103) may come in one read: a workspace that sends more floods us."""
 
 
 class ConnectionOwner(Protocol):
@@ -65,9 +62,9 @@ class ResponseReceiver(Protocol):
 
     def progress(self) -> None: ...
 
-    def go_on(self) -> None: ...
+    def send_continue(self) -> None: ...
 
-    def read_on(self) -> None: ...
+    def resume_reading(self) -> None: ...
 
     def begin_answer(self, head: ResponseHead, framing: bytes) -> bytes: ...
 
@@ -107,12 +104,12 @@ class Upstream(asyncio.Protocol):
         self.idle_since = 0.0
         self.reused = False
         self.heard = False
-        """A byte of the answer has come."""
+        """Whether a byte of the answer has come."""
         self.answered = False
-        """The head of the final answer has gone to the client."""
+        """Whether the head of the final answer has gone to the client."""
         self._keep = False
         self._left = 0
-        """Of the answer's body: a count, CHUNKED or UNTIL_CLOSE; 0 while the head is awaited."""
+        """How much of the answer's body is to come: a count, CHUNKED or UNTIL_CLOSE; 0 while the head is awaited."""
         self._held = b""
         self._chunks: Chunks | None = None
 
@@ -126,7 +123,7 @@ class Upstream(asyncio.Protocol):
         self.transport.write(head)
 
     def leave(self) -> None:
-        """The client has gone: what is under way here is of no use to anyone."""
+        """Abort what is under way here: its client has gone."""
         self.client = None
         self.transport.abort()
 
@@ -180,7 +177,7 @@ class Upstream(asyncio.Protocol):
                 return
 
     def _interim(self, client: ResponseReceiver, head: ResponseHead, rest: bytes) -> bool:
-        """Something that comes before the answer. False: nothing follows now."""
+        """Handle an interim answer. False: nothing follows it now."""
         if head.status == 101:
             if client.head.fields.upgrade and head.upgrade:
                 self.client = None
@@ -191,7 +188,7 @@ class Upstream(asyncio.Protocol):
         if not client.body_left:
             client.progress()
         if head.status == 100:
-            client.go_on()
+            client.send_continue()
         elif client.head.version_1_1:
             client.transport.write(b"\r\n".join((*head.lines, b"", b"")))
         return bool(rest)
@@ -216,7 +213,8 @@ class Upstream(asyncio.Protocol):
             self._complete(client)
 
     def _unsized(self, client: ResponseReceiver, head: bytes, data: bytes) -> None:
-        """A body whose end is marked, not counted: its chunks are written anew, or taken off for HTTP/1.0."""
+        """Pass on a body whose end is marked and not counted: its chunks are written anew, or taken off for HTTP/1.0
+        clients."""
         payload, done = [data], False
         if self._chunks is not None:
             try:
@@ -260,7 +258,7 @@ class Upstream(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         if self.client is not None:
-            self.client.read_on()
+            self.client.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.pool.gone(self)
@@ -281,13 +279,13 @@ class Upstream(asyncio.Protocol):
 
 
 def _readers(forward: Forward | None) -> Readers | None:
-    if forward is None or not (forward.ours or forward.shares_origin):
+    if forward is None or not (forward.to_platform or forward.shares_origin):
         return None
-    return OURS if forward.ours else SHARING
+    return PLATFORM_READERS if forward.to_platform else SHARED_ORIGIN_READERS
 
 
 def _framing(head: ResponseHead, request: RequestHead) -> tuple[int, bytes]:
-    """How long the body is, and the line that tells the client."""
+    """The body's length, and the header line that tells the client."""
     length = head.body_length
     if request.method == b"HEAD" or head.status in (204, 304):
         said = length >= 0 and head.status != 204
@@ -304,7 +302,8 @@ _HANDING_OUT_SECONDS = 5.0
 
 
 async def connect(endpoint: Endpoint, make: Callable[[], Connection], confirm: Confirm | None = None) -> Connection:
-    """Raises OSError when nobody answers there, or it is not `confirm`ed that the workspace still has that address."""
+    """A connection to where a workspace answers. Raises OSError when nobody answers there, or it is not `confirm`ed
+    that the workspace still has that address."""
     loop = asyncio.get_running_loop()
     if endpoint.socket is not None:
         return await _connect_socket(loop, endpoint.socket, make)
@@ -325,7 +324,8 @@ async def connect(endpoint: Endpoint, make: Callable[[], Connection], confirm: C
 
 
 def confirmation(endpoint: Endpoint, look: Callable[[], Awaitable[Endpoint | None]]) -> Confirm | None:
-    """None: it proves itself, or its place never passes to another. A runtime that does not answer confirms nothing."""
+    """A check, for a connection that was made, that the workspace still has that address. None: its agent proves
+    itself, or its place never passes to another. A runtime that does not answer confirms nothing."""
     if endpoint.instance is None:
         return None
 
@@ -339,7 +339,8 @@ def confirmation(endpoint: Endpoint, look: Callable[[], Awaitable[Endpoint | Non
 
 
 async def _confirmed(loop: asyncio.AbstractEventLoop, address: tuple[str, int], confirm: Confirm) -> socket.socket:
-    """If it has the address after we have connected, it had it when we did: nobody else is at the other end."""
+    """A connected socket. If the workspace has the address after we have connected, it had it when we did: nobody else
+    is at the other end."""
     sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)

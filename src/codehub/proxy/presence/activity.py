@@ -1,7 +1,8 @@
-"""Who is at work where: from memory to Redis, in batches. A front door that dies loses one batch at most.
+"""Which workspaces people are at work in, written from memory to Redis in batches. A worker that dies loses one batch
+at most.
 
-Being seen costs a flag; a tick turns flags into times, and a flush writes the times. They are the database's: a machine
-whose clock is wrong must not stop people early or keep them for ever.
+Seeing somebody costs a flag; a tick turns flags into times, and a flush writes the times. They are the database's
+times: a machine whose clock is wrong must not stop people early or keep them for ever.
 """
 
 import asyncio
@@ -16,21 +17,21 @@ from codehub.domain.errors import CodeHubError
 from codehub.ports.signals import Activity, Clock
 from codehub.ports.views import WorkspaceViews
 from codehub.proxy.presence.periodic import PeriodicTraffic, kind_of_request
-from codehub.proxy.presence.tap import counts
+from codehub.proxy.presence.tap import may_be_activity
 
 log = structlog.get_logger()
 
 MOST_KINDS: Final = 64
-"""Of requests to one workspace that are remembered."""
+"""How many kinds of requests to one workspace are remembered."""
 
 
 @dataclass(eq=False, slots=True)
 class WorkspaceActivity:
-    """What the front door has seen lately of the work in one workspace."""
+    """What the proxy has seen lately of the work in one workspace."""
 
     workspace_id: UUID
     is_active: bool = False
-    """Somebody was seen at work in it since the last tick."""
+    """Whether somebody was seen at work in it since the last tick."""
     requests: PeriodicTraffic = field(default_factory=lambda: PeriodicTraffic(MOST_KINDS))
     """Which of the requests to it a page makes by itself."""
 
@@ -43,7 +44,7 @@ class Activities:
         self._flush_seconds = flush_seconds
         self._active: list[WorkspaceActivity] = []
         self._times: dict[UUID, float] = {}
-        """By our own clock; not flushed yet."""
+        """When somebody was last seen in each workspace, by our own clock; not flushed yet."""
 
     def seen(self, workspace: WorkspaceActivity) -> None:
         if not workspace.is_active:
@@ -53,8 +54,8 @@ class Activities:
     def requested(
         self, workspace: WorkspaceActivity, method: bytes, target: bytes, length: int, port: int | None = None
     ) -> None:
-        """By a person, unless it is what a page asks by itself. The target is as the workspace sees it."""
-        if method == b"HEAD" if port else not counts(method, target):
+        """Note a request as somebody's work, unless a page makes it by itself. The target is the workspace's."""
+        if method == b"HEAD" if port else not may_be_activity(method, target):
             return
         kind = kind_of_request(port, method, target, length)
         if not workspace.requests.is_periodic(kind, self._clock.monotonic()):
@@ -68,7 +69,7 @@ class Activities:
         self._active.clear()
 
     async def run(self) -> None:
-        """Until cancelled; then what was seen is flushed once more."""
+        """Flushes regularly until it is cancelled, and then once more."""
         try:
             while True:
                 await self._clock.sleep(self._flush_seconds)

@@ -1,8 +1,8 @@
-"""A person at work told from a tab left open, by what passes through an upgraded socket and by plain requests.
+"""Tells a person at work from a tab left open, by what passes through an upgraded socket and by plain requests.
 
-Of VS Code the protocol is read, and known background chatter does not count. Of everything else, an IDE or an
-application at a port, what a page says at a steady period does not count (`periodic`). What cannot be read counts.
-The taps read along on the relay's own time. The one for VS Code rests: for a while after something counted, short
+Of VS Code the protocol is read, and known background messages do not count. Of everything else, an IDE or an
+application at a port, what a page says at a steady period does not count (`periodic`). What cannot be read counts. The
+taps read along between reading and writing. The one for VS Code rests: for a while after something counted, short
 frames that come whole are only followed, not read. It never loses its place in the stream.
 """
 
@@ -19,24 +19,24 @@ from codehub.proxy.websocket.frames import FrameReader
 REST_SECONDS: Final = 5.0
 _BINARY: Final = 0x82
 _BEGINNING: Final = 256
-"""Of a message whose protocol is not known, so much is looked at."""
+"""How much is looked at of a message whose protocol is not known."""
 _MOST_KINDS: Final = 16
-"""Of messages that one socket's tap remembers, in each direction."""
+"""How many kinds of messages one socket's tap remembers, in each direction."""
 
 
-def counts(method: bytes, target: bytes) -> bool:
+def may_be_activity(method: bytes, target: bytes) -> bool:
     """Whether a plain request to the IDE may be somebody's doing. The target is as the workspace sees it. HEAD is what
     our own pages ask with, to see whether something else answers by now."""
     return method != b"HEAD" and idle_messages.HTTP.match(target) is None
 
 
 def ide_tap(target: bytes, seen: Callable[[], None]) -> "IdePresence | AppPresence":
-    """For a socket to the IDE that was asked for by this target. Only VS Code has a protocol that is known here."""
+    """The tap for a socket to the IDE that was asked for by this target. Only the protocol of VS Code is known here."""
     return IdePresence(seen) if idle_messages.SOCKET.search(target) else AppPresence(seen, output=True)
 
 
 class _Side(FrameReader):
-    """One direction, and whether it may be followed without being read."""
+    """One direction of a socket, and whether it may be followed without being read."""
 
     __slots__ = ("clock", "even", "opaque", "outer", "until")
 
@@ -46,18 +46,18 @@ class _Side(FrameReader):
         self.outer = outer
         self.take = outer.take if outer else None
         self.opaque = outer is None
-        """Frames are all that is known: what is in them follows no rule."""
+        """Whether frames are all that is known: what is in them follows no rule."""
         self.even = True
-        """It stands between two frames, those inside included."""
+        """Whether it stands between two frames, VS Code's own included."""
         self.until = 0.0
-        """Until then nothing need be read."""
+        """Until when nothing need be read."""
 
     def read(self, data: bytes) -> None:
         super().read(data)
         self.even = self.between_frames and not (self.outer is not None and self.outer.unfinished)
 
     def give_up(self) -> None:
-        """What is in the frames cannot be read: each of them counts."""
+        """Count each frame from now on: what is in them cannot be read."""
         self.began, self.take, self.outer, self.opaque = self.unreadable, None, None, True
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ class _Side(FrameReader):
 
 
 class _FromClient(_Side):
-    """Its frames are masked, so what is looked for is compared with the mask instead."""
+    """The client's direction. Its frames are masked, so what is looked for is compared with the mask instead."""
 
     __slots__ = ()
 
@@ -108,7 +108,7 @@ class _FromUpstream(_Side):
 
 
 class IdePresence:
-    """Tells `seen` of what is not known background chatter of a VS Code tab, either way."""
+    """Tells `seen` of what passes a VS Code socket, either way, and is not a known background message."""
 
     __slots__ = ("_client", "_conversation", "_rest", "_seen", "_upstream", "from_client", "from_upstream")
 
@@ -125,7 +125,7 @@ class IdePresence:
 
     @property
     def at_boundary(self) -> bool:
-        """A frame to the client may be put in here."""
+        """Whether a frame to the client may be put in here."""
         return self._upstream.at_boundary
 
     def close(self) -> None:
@@ -139,8 +139,8 @@ class IdePresence:
         if self._upstream.until <= self._upstream.clock():
             self._judged(self._conversation.from_upstream(kind, message))
 
-    def _judged(self, counts: bool) -> None:  # noqa: FBT001  # the verdict is the argument
-        if counts:
+    def _judged(self, may_be_activity: bool) -> None:  # noqa: FBT001  # the verdict is the argument
+        if may_be_activity:
             self._counted()
             if self._conversation.lost:
                 self._client.give_up()
@@ -214,7 +214,7 @@ class AppPresence:
 
     @property
     def at_boundary(self) -> bool:
-        """A frame to the client may be put in here."""
+        """Whether a frame to the client may be put in here."""
         return self._upstream.at_boundary
 
     def close(self) -> None:
