@@ -304,21 +304,21 @@ class ProxyServer(DownstreamServer):
         try:
             return self._decide(head)
         except Exception:
-            log.exception("gate failed", request_id=head.request_id.decode())
+            log.exception("authorizer failed", request_id=head.request_id.decode())
             return UNDECIDED
 
     def explain(self, head: RequestHead, forward: Forward, failure: UpstreamFailure) -> Respond:
         try:
             return self.authorizer.failed(head, forward, failure)
         except Exception:
-            log.exception("gate failed", request_id=head.request_id.decode())
+            log.exception("authorizer failed", request_id=head.request_id.decode())
             return failure_problem(failure)
 
     def overloaded(self, head: RequestHead, cap: Cap) -> Respond:
         try:
             return self.authorizer.overloaded(head, cap)
         except Exception:
-            log.exception("gate failed", request_id=head.request_id.decode())
+            log.exception("authorizer failed", request_id=head.request_id.decode())
             return overload_problem(cap)
 
     def note(self, head: RequestHead, forward: Forward | None, status: int) -> None:

@@ -5,9 +5,9 @@ While the bus is not heard, nothing is remembered.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
 from codehub.domain.credentials import SESSION_COOKIE, TOKEN_PREFIX
@@ -26,6 +26,9 @@ MOST_SESSIONS: Final = 20_000
 TRUST_SECONDS: Final = 60.0
 _LONGEST_SECRET: Final = 512
 
+Key = TypeVar("Key", bound=Hashable)
+Found = TypeVar("Found")
+
 Credential = tuple[str, str]
 """The kind of a credential (visit, session, token) and its secret."""
 
@@ -34,6 +37,28 @@ Credential = tuple[str, str]
 class _Known:
     visitor: Visitor
     until: float
+
+
+class SingleFlight(Generic[Key, Found]):
+    """However many ask for the same at once, it is looked up once."""
+
+    def __init__(self) -> None:
+        self._running: dict[Key, asyncio.Future[Found]] = {}
+
+    async def do(self, key: Key, look_up: Callable[[], Coroutine[Any, Any, Found]]) -> Found:
+        running = self._running.get(key)
+        if running is None:
+            running = self._running[key] = asyncio.ensure_future(look_up())
+            running.add_done_callback(lambda done: self._finished(key, done))
+        return await asyncio.shield(running)
+
+    def forget(self) -> None:
+        """Whoever asks from now on gets no answer that was begun before."""
+        self._running.clear()
+
+    def _finished(self, key: Key, done: "asyncio.Future[Found]") -> None:
+        if self._running.get(key) is done:
+            del self._running[key]
 
 
 class SessionCache:
@@ -45,7 +70,7 @@ class SessionCache:
         self._workspace_access = workspace_access
         self._left = left
         self._known: dict[Credential, _Known] = {}
-        self._looking: dict[Credential, asyncio.Future[Visitor | None]] = {}
+        self._lookups: SingleFlight[Credential, Visitor | None] = SingleFlight()
         self.announcements = 0
         """How many revocations were heard: what was found before the last of them may be no longer so."""
 
@@ -59,18 +84,7 @@ class SessionCache:
         return found.visitor if found is not None and self.is_current and found.until > now else None
 
     async def find(self, credential: Credential, now: float) -> Visitor | None:
-        found = self.known(credential, now)
-        if found is not None:
-            return found
-        looking = self._looking.get(credential)
-        if looking is None:
-            looking = self._looking[credential] = asyncio.ensure_future(self._look(credential, now))
-            looking.add_done_callback(lambda done: self._looked(credential, done))
-        return await asyncio.shield(looking)
-
-    def _looked(self, credential: Credential, done: "asyncio.Future[Visitor | None]") -> None:
-        if self._looking.get(credential) is done:
-            del self._looking[credential]
+        return self.known(credential, now) or await self._lookups.do(credential, lambda: self._look(credential, now))
 
     def good_until(self, credential: Credential, visitor: Visitor) -> float:
         """When the database has to be asked again: at once, if this is not the visitor that is remembered."""
@@ -111,7 +125,7 @@ class SessionCache:
 
     def _forget(self, gone: Callable[[Visitor], bool]) -> None:
         self.announcements += 1
-        self._looking.clear()  # their answers may be older than this
+        self._lookups.forget()  # their answers may be older than this
         for credential in [key for key, known in self._known.items() if gone(known.visitor)]:
             del self._known[credential]
 

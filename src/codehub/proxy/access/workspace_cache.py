@@ -19,7 +19,7 @@ from codehub.domain.workspace import Workspace
 from codehub.ports.runtime import Endpoint, Runtime
 from codehub.ports.signals import Bus
 from codehub.ports.views import Owned, WorkspaceViews
-from codehub.proxy.access.session_cache import Credential
+from codehub.proxy.access.session_cache import Credential, SingleFlight
 from codehub.proxy.access.verdicts import CachedAuthorization, Forward
 from codehub.proxy.presence.activity import WorkspaceActivity
 from codehub.usecases.bus_listener import RETRY_SECONDS, BusListener, Message, workspace_in
@@ -87,7 +87,7 @@ class WorkspaceCache:
         self._closed = closed
         self._by_id: dict[UUID, CachedWorkspace] = {}
         self._by_slug: dict[str, CachedWorkspace] = {}
-        self._looking: dict[str | UUID, asyncio.Future[CachedWorkspace | None]] = {}
+        self._lookups: SingleFlight[str | UUID, CachedWorkspace | None] = SingleFlight()
         self._told: dict[UUID, None] = {}
         self._wake = asyncio.Event()
 
@@ -107,14 +107,7 @@ class WorkspaceCache:
     async def find(self, name: str | UUID) -> CachedWorkspace | None:
         """The workspace of this slug or id, read if need be; None if there is none that lives. However many ask at
         once, the database is asked once."""
-        found = self.known(name)
-        if found is not None:
-            return found
-        looking = self._looking.get(name)
-        if looking is None:
-            looking = self._looking[name] = asyncio.ensure_future(self._look(name))
-            looking.add_done_callback(lambda _: self._looking.pop(name, None))
-        return await asyncio.shield(looking)
+        return self.known(name) or await self._lookups.do(name, lambda: self._look(name))
 
     async def _look(self, name: str | UUID) -> CachedWorkspace | None:
         owned = await (self._views.by_slug(name) if isinstance(name, str) else self._views.get(name))

@@ -60,7 +60,7 @@ class PendingDecision:
             if error is None:
                 answer = future.result()
             else:
-                log.error("gate failed", request_id=self._request_id.decode(), exc_info=error)
+                log.error("authorizer failed", request_id=self._request_id.decode(), exc_info=error)
         then(answer)
 
 

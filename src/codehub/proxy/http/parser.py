@@ -19,6 +19,8 @@ UNTIL_CLOSE: Final = -2
 
 Reader = Callable[[Any, bytes], None]
 """Reads the line of one header into the fields of its head."""
+Readers = dict[bytes, Reader | None]
+"""By the name of the header, in every spelling that was seen; None passes its lines on."""
 
 _NOT_CONTROL: Final = bytes(n for n in range(256) if (n >= 0x20 and n != 0x7F) or n == 0x09)
 _TOKEN: Final = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -52,7 +54,7 @@ class Fields:
     def __init__(self) -> None:
         self.lines = []
 
-    def read(self, lines: list[bytes], readers: dict[bytes, "Reader | None"]) -> None:
+    def read(self, lines: list[bytes], readers: Readers) -> None:
         keep = self.lines.append
         try:
             for line in lines:
@@ -93,7 +95,7 @@ def is_token(name: bytes) -> bool:
     return bool(name) and not name.translate(None, _TOKEN)
 
 
-def learn(readers: dict[bytes, Reader | None], name: bytes) -> Reader | None:
+def learn(readers: Readers, name: bytes) -> Reader | None:
     """The reader for a spelling of a header's name that was not seen before; it is checked once and then known. None
     passes the line on."""
     if not is_token(name):
@@ -148,7 +150,7 @@ def read_transfer_encoding(fields: Fields, line: bytes) -> None:
     fields.chunked = True
 
 
-HOP_BY_HOP: Final[dict[bytes, Reader | None]] = {
+HOP_BY_HOP: Final[Readers] = {
     b"connection": read_connection,
     b"content-length": read_content_length,
     b"transfer-encoding": read_transfer_encoding,
@@ -412,7 +414,7 @@ def _read_forwarded_proto(fields: RequestFields, line: bytes) -> None:
     fields.forwarded_proto = b"%b,%b" % (fields.forwarded_proto, said) if fields.forwarded_proto else said
 
 
-_READERS: Final[dict[bytes, Reader | None]] = {
+_READERS: Final[Readers] = {
     **HOP_BY_HOP,
     b"host": _read_host,
     b"cookie": _read_cookie,
@@ -429,8 +431,6 @@ _READERS: Final[dict[bytes, Reader | None]] = {
     b"sec-websocket-extensions": ignore,
 }
 
-
-Readers = dict[bytes, Reader | None]
 
 _MOST_STATUS_LINES: Final = 256
 _LONGEST_STATUS_LINE: Final = 64
@@ -553,7 +553,7 @@ def _read_response_upgrade(head: ResponseHead, line: bytes) -> None:
     head.upgrade = value_of(line).lower() == b"websocket"
 
 
-_RESPONSE_READERS: Final[dict[bytes, Reader | None]] = {
+_RESPONSE_READERS: Final[Readers] = {
     **HOP_BY_HOP,
     b"set-cookie": _read_set_cookie,
     b"set-cookie2": ignore,

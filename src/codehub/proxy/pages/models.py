@@ -194,6 +194,27 @@ def _why_full(holding: int, limit: int | None, language: Language) -> str:
 # ── not in, not there, no answer ─────────────────────────────────────────────────────────────────────────────────────
 
 
+def _page(
+    name: str,
+    status: int,
+    language: Language,
+    emblem: Icon,
+    /,
+    *actions: Action,
+    retry_seconds: float | None = None,
+    **values: object,
+) -> PageModel:
+    """A page whose sentences are all found under its name."""
+    title, text, detail = (say(language, f"{name}.{part}", **values) for part in ("title", "text", "detail"))
+    return PageModel(
+        name, status, title, text, emblem, detail, actions=actions, settled=True, retry_seconds=retry_seconds
+    )
+
+
+def _reload(language: Language) -> Action:
+    return Action("reload", say(language, "action.again"))
+
+
 def signed_out_page(language: Language, sign_in: str) -> PageModel:
     """The page for who is not signed in. `sign_in`: the address of the sign-in page, with the way back."""
     return PageModel(
@@ -209,61 +230,26 @@ def signed_out_page(language: Language, sign_in: str) -> PageModel:
 
 def no_cookie_page(language: Language) -> PageModel:
     """The page for a browser that did not keep the cookie: it takes such cookies over https, and from localhost."""
-    return PageModel(
-        name="no_cookie",
-        status=403,
-        title=say(language, "no_cookie.title"),
-        text=say(language, "no_cookie.text"),
-        detail=say(language, "no_cookie.detail"),
-        emblem=Icon.KEY,
-        settled=True,
-    )
+    return _page("no_cookie", 403, language, Icon.KEY)
 
 
 def own_address_page(name: str, own: str, here: str, language: Language) -> PageModel:
     """The page for a workspace that was asked for within the platform's origin, though it has a host of its own. `own`,
     `here`: the two addresses."""
-    return PageModel(
-        name="own_address",
-        status=403,
-        title=say(language, "own_address.title", name=name),
-        text=say(language, "own_address.text"),
-        detail=say(language, "own_address.detail"),
-        emblem=Icon.WARNING,
-        actions=(
-            Action("own", say(language, "own_address.own"), link=own),
-            Action("here", say(language, "own_address.here"), ActionKind.SECONDARY, here),
-        ),
-        settled=True,
-        inert=True,
-    )
+    to_own = Action("own", say(language, "own_address.own"), link=own)
+    to_here = Action("here", say(language, "own_address.here"), ActionKind.SECONDARY, here)
+    return replace(_page("own_address", 403, language, Icon.WARNING, to_own, to_here, name=name), inert=True)
 
 
 def not_found_page(language: Language, public_url: str = "") -> PageModel:
     """The page for no such workspace: the same to the last byte whether there is none or it is somebody else's."""
-    return PageModel(
-        name="not_found",
-        status=404,
-        title=say(language, "not_found.title"),
-        text=say(language, "not_found.text"),
-        detail=say(language, "not_found.detail"),
-        emblem=Icon.NOWHERE,
-        actions=(dashboard_action(language, f"{public_url}/", ActionKind.PRIMARY),),
-        settled=True,
-    )
+    to_dashboard = dashboard_action(language, f"{public_url}/", ActionKind.PRIMARY)
+    return _page("not_found", 404, language, Icon.NOWHERE, to_dashboard)
 
 
 def unavailable_page(language: Language) -> PageModel:
     """The page while the platform's own database does not answer."""
-    return PageModel(
-        name="unavailable",
-        status=503,
-        title=say(language, "unavailable.title"),
-        text=say(language, "unavailable.text"),
-        detail=say(language, "unavailable.detail"),
-        emblem=Icon.PLUG,
-        retry_seconds=3.0,
-    )
+    return replace(_page("unavailable", 503, language, Icon.PLUG, retry_seconds=3.0), settled=False)
 
 
 _RETRIES: Final[dict[UpstreamFailure, float | None]] = {
@@ -273,51 +259,23 @@ _RETRIES: Final[dict[UpstreamFailure, float | None]] = {
     UpstreamFailure.GARBAGE: None,
     UpstreamFailure.TOO_SLOW: None,
 }
-"""After how long the page asks again. Asking again does not mend what speaks no HTTP, and keeps busy what is too busy.
-"""
+"""When the page asks again. Asking again does not mend what speaks no HTTP, and keeps busy what is too busy."""
 
 
 def failure_page(failure: UpstreamFailure, language: Language, name: str = "") -> PageModel:
-    subject = name or say(language, "workspace")
-    return PageModel(
-        name=failure.value,
-        status=failure_problem(failure).status,
-        title=say(language, f"{failure.value}.title", name=subject),
-        text=say(language, f"{failure.value}.text"),
-        detail=say(language, f"{failure.value}.detail"),
-        emblem=Icon.PLUG,
-        actions=(Action("reload", say(language, "action.again")),),
-        settled=True,
-        retry_seconds=_RETRIES[failure],
-    )
+    status, subject = failure_problem(failure).status, name or say(language, "workspace")
+    retry = _RETRIES[failure]
+    return _page(failure.value, status, language, Icon.PLUG, _reload(language), retry_seconds=retry, name=subject)
 
 
 def overload_page(cap: Cap, language: Language) -> PageModel:
-    return PageModel(
-        name=cap.value,
-        status=overload_problem(cap).status,
-        title=say(language, f"{cap.value}.title"),
-        text=say(language, f"{cap.value}.text"),
-        detail=say(language, f"{cap.value}.detail"),
-        emblem=Icon.FULL,
-        actions=(Action("reload", say(language, "action.again")),),
-        settled=True,
-        retry_seconds=10.0,
-    )
+    status = overload_problem(cap).status
+    return _page(cap.value, status, language, Icon.FULL, _reload(language), retry_seconds=10.0)
 
 
 def no_listener_page(port: int, name: str, language: Language) -> PageModel:
-    return PageModel(
-        name="no_listener",
-        status=502,
-        title=say(language, "no_listener.title", port=port),
-        text=say(language, "no_listener.text", port=port, name=name),
-        detail=say(language, "no_listener.detail"),
-        emblem=Icon.PLUG,
-        actions=(Action("reload", say(language, "action.again")),),
-        settled=True,
-        retry_seconds=3.0,
-    )
+    reload = _reload(language)
+    return _page("no_listener", 502, language, Icon.PLUG, reload, retry_seconds=3.0, port=port, name=name)
 
 
 _STARTED: Final = ("", "started")
@@ -465,7 +423,7 @@ class _WorkspacePage:
             return "stopping", Icon.BUSY
         if row.phase is not Phase.PENDING and row.desired_state is Desired.PENDING:
             return "discarding", Icon.BUSY
-        return _RESTS[row.phase]
+        return _RESTING[row.phase]
 
     @property
     def _is_busy(self) -> bool:
@@ -554,7 +512,7 @@ _WAYS_DOWN: Final[Mapping[Operation, str]] = {
     Operation.DISCARDING: "discarding",
     Operation.DELETING: "deleting",
 }
-_RESTS: Final[Mapping[Phase, tuple[str, Icon]]] = {
+_RESTING: Final[Mapping[Phase, tuple[str, Icon]]] = {
     Phase.STANDBY: ("asleep", Icon.MOON),
     Phase.ARCHIVED: ("archived", Icon.BOX),
     Phase.PENDING: ("empty", Icon.SPARK),

@@ -138,10 +138,10 @@ def state(view: PageModel, status: int = 200) -> Respond:
 def page(view: PageModel, language: Language, prefix: bytes = b"/") -> Respond:
     base = prefix.decode("latin-1")
     content = {**view.to_json(), "version": view.version}
-    spoken = {key.partition(".")[2]: text for key, text in SENTENCES[language].items() if key.startswith("page.")}
-    spoken["again"] = say(language, "action.again")
+    sentences = {key.partition(".")[2]: text for key, text in SENTENCES[language].items() if key.startswith("page.")}
+    sentences["again"] = say(language, "action.again")
     main = f"""<main class="card" id="page" data-emblem="{view.emblem}" data-base="{_text(base + RESERVED.decode())}"
- data-view="{_json(content)}" data-texts="{_json(spoken)}">
+ data-view="{_json(content)}" data-texts="{_json(sentences)}">
 {_EMBLEMS}
 <h1 id="title" tabindex="-1">{_text(view.title)}</h1>
 <p id="text">{_text(view.text)}</p>
@@ -166,15 +166,15 @@ def sign_in_page(
     """The sign-in page. `provider`: the OpenID provider's name, if there is one to sign in with. `has_hosts`:
     workspaces have hosts of their own, so that nothing leads from here to one below `/w/`."""
     base = prefix.decode("latin-1")
-    spoken = {key.partition(".")[2]: text for key, text in SENTENCES[language].items() if key.startswith("signin.")}
-    say_here = {key: _text(text) for key, text in spoken.items()}
+    sentences = {key.partition(".")[2]: text for key, text in SENTENCES[language].items() if key.startswith("signin.")}
+    say_here = {key: _text(text) for key, text in sentences.items()}
     elsewhere = ""
     if provider:
         label = _text(say(language, "signin.provider", provider=provider))
         elsewhere = f"""<p class="or">{say_here["or"]}</p>
 <a class="button secondary" id="provider" href="{_text(base)}api/v1/session/oidc">{label}</a>"""
     main = f"""<main class="card" id="signin" data-emblem="key" data-root="{_text(base)}"
- data-hosts="{_json(has_hosts)}" data-texts="{_json(spoken)}">
+ data-hosts="{_json(has_hosts)}" data-texts="{_json(sentences)}">
 {_EMBLEMS}
 <h1>{say_here["title"]}</h1>
 <p id="text">{say_here["text"]}</p>
@@ -198,7 +198,7 @@ def sign_in_page(
 {elsewhere}
 <noscript><p class="note">{_text(say(language, "page.noscript"))}</p></noscript>
 </main>"""
-    return Respond(200, _PAGE_HEADERS, _document(spoken["title"], main, "signin.js", language, base))
+    return Respond(200, _PAGE_HEADERS, _document(sentences["title"], main, "signin.js", language, base))
 
 
 def ports_page(joins: Mapping[str, str], to: str, language: Language) -> Respond:

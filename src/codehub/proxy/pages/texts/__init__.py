@@ -23,7 +23,7 @@ class Language(StrEnum):
 
 SENTENCES: Final[Mapping[Language, Mapping[str, str]]] = {Language.ENGLISH: ENGLISH, Language.KOREAN: KOREAN}
 
-_BY_TAG: Final = {spoken.value: spoken for spoken in Language}
+_BY_TAG: Final = {known.value: known for known in Language}
 _LONGEST_HEADER: Final = 1_000
 _RANGE: Final = re.compile(
     r"\s*(?P<tag>\*|[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*)\s*(?:;\s*[qQ]\s*=\s*(?P<q>[01](?:\.[0-9]{0,3})?)\s*)?"
@@ -37,16 +37,16 @@ _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 
 def language(accept_language: bytes | None) -> Language:
     """The language that the browser prefers; English if it has no preference, or none that we speak."""
-    best, liking = Language.ENGLISH, 0.0
+    best, preference = Language.ENGLISH, 0.0
     for part in (accept_language or b"")[:_LONGEST_HEADER].decode("latin-1").split(","):
         found = _RANGE.fullmatch(part)
-        spoken = _spoken(found["tag"]) if found else None
-        if found and spoken is not None and (quality := min(float(found["q"] or 1), 1.0)) > liking:
-            best, liking = spoken, quality
+        known = _supported(found["tag"]) if found else None
+        if found and known is not None and (quality := min(float(found["q"] or 1), 1.0)) > preference:
+            best, preference = known, quality
     return best
 
 
-def _spoken(tag: str) -> Language | None:
+def _supported(tag: str) -> Language | None:
     if tag == "*":
         return Language.ENGLISH
     return _BY_TAG.get(tag.partition("-")[0].lower())
