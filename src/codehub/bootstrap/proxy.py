@@ -45,7 +45,7 @@ def proxy_parts(services: Services) -> ProxyParts:
         provider=issuer,
         sse_prefix=settings.redis_channel_sse_prefix,
         flush_seconds=settings.activity_flush_interval,
-        access=None if settings.proxy_access_log == "off" else AccessLog(settings.proxy_access_log),
+        access_log=None if settings.proxy_access_log == "off" else AccessLog(settings.proxy_access_log),
         trusted_proxies=networks(settings.proxy_trusted_proxies),
     )
 
@@ -93,10 +93,10 @@ def proxy_limits(settings: Settings) -> ProxyLimits:
 async def serve_proxy(settings: Settings) -> None:
     """Runs one worker of the proxy, on the socket that its supervisor gave it."""
     async with open_services(settings) as services:
-        door = ProxyApp(proxy_parts(services), proxy_limits(settings))
+        app = ProxyApp(proxy_parts(services), proxy_limits(settings))
 
         async def serve() -> None:
-            await door.wait_until_current(SUBSCRIBE_SECONDS)
-            await serve_worker(door.server)
+            await app.wait_until_current(SUBSCRIBE_SECONDS)
+            await serve_worker(app.server)
 
-        await door.run_beside(serve())
+        await app.run_beside(serve())

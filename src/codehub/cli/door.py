@@ -30,5 +30,5 @@ def supervised(
     """`ready`: told once, when the first of them serves."""
     from codehub.proxy.workers import WorkerMetrics, WorkerSupervisor
 
-    observer = WorkerMetrics(metrics, ready or (lambda: None))
-    return WorkerSupervisor(WORKER, workers, host, port, environment=environment, observer=observer)
+    worker_metrics = WorkerMetrics(metrics, ready or (lambda: None))
+    return WorkerSupervisor(WORKER, workers, host, port, environment=environment, metrics=worker_metrics)

@@ -15,13 +15,12 @@ from codehub.proxy.access.addresses import Addresses
 from codehub.proxy.access.authorizer import AccessGrant, Authorizer
 from codehub.proxy.access.endpoints import AccessServices
 from codehub.proxy.access.session_cache import Credential, SessionCache
-from codehub.proxy.access.verdicts import Forward
 from codehub.proxy.access.workspace_cache import CachedWorkspace, WorkspaceCache
 from codehub.proxy.access_log import AccessLog
 from codehub.proxy.http.limits import ProxyLimits
 from codehub.proxy.http.trusted_proxies import Network
 from codehub.proxy.presence.activity import Activities
-from codehub.proxy.server import ProxyServer
+from codehub.proxy.server import GOING_AWAY, ProxyServer
 from codehub.proxy.traffic import TrafficCount
 from codehub.usecases.workspace_access import Visitor, WorkspaceAccess
 
@@ -55,7 +54,7 @@ class ProxyParts:
     provider: str | None = None
     sse_prefix: str = "codehub:sse:"
     flush_seconds: float = 30.0
-    access: AccessLog | None = None
+    access_log: AccessLog | None = None
     trusted_proxies: tuple[Network, ...] = ()
     """The proxies in front of this one that are trusted to say who asks."""
 
@@ -71,7 +70,7 @@ class ProxyApp:
         )
         scheme = parts.addresses.scheme.decode()
         self.server = ProxyServer(
-            self.authorizer, limits, scheme=scheme, access=parts.access, trusted_proxies=parts.trusted_proxies
+            self.authorizer, limits, scheme=scheme, access_log=parts.access_log, trusted_proxies=parts.trusted_proxies
         )
         self.traffic = TrafficCount(self.server, parts.traffic, parts.clock, parts.flush_seconds)
         self._workspaces = workspaces
@@ -141,11 +140,8 @@ class ProxyApp:
         self._workspaces.withdraw_all()
         self._end(lambda grant: gone(grant.visitor), SIGNED_OUT)
 
-    def _end(self, which: Callable[[AccessGrant], bool], code: int | None = None) -> None:
-        def chosen(forward: Forward) -> bool:
-            return isinstance(forward.grant, AccessGrant) and which(forward.grant)
-
-        self.server.abort_sockets(chosen, *(() if code is None else (code,)))
+    def _end(self, which: Callable[[AccessGrant], bool], code: int = GOING_AWAY) -> None:
+        self.server.abort_sockets(lambda forward: isinstance(forward.grant, AccessGrant) and which(forward.grant), code)
 
 
 def _no_longer(credential: Credential, visitor: Visitor | None) -> Callable[[AccessGrant], bool]:

@@ -27,7 +27,14 @@ from codehub.proxy.http.trusted_proxies import Network
 from codehub.proxy.http.upstream import ConnectionOwner, Upstream
 from codehub.proxy.websocket.relay import WebSocketRelay
 
+log = structlog.get_logger()
+
+_LATE_TICKS: Final = 4
+GOING_AWAY: Final = 1001
+RESTARTING: Final = 1012
+"""The close codes of a WebSocket whose workspace ends, and of one that another worker takes over."""
 MOST_AT_ONCE: Final = 256
+"""How many rejected connections are answered at once."""
 
 
 class OverloadedConnection(asyncio.Protocol):
@@ -81,14 +88,6 @@ class OverloadedConnection(asyncio.Protocol):
         self._server.overload_ended(self)
 
 
-log = structlog.get_logger()
-
-_LATE_TICKS: Final = 4
-GOING_AWAY: Final = 1001
-RESTARTING: Final = 1012
-"""The close codes of a WebSocket whose workspace ends, and of one that another worker takes over."""
-
-
 class _Upgraded(NamedTuple):
     """What a relay holds: the pool of its upstream connection, and whom the client is counted for."""
 
@@ -121,13 +120,13 @@ class ProxyServer(DownstreamServer):
         limits: ProxyLimits | None = None,
         *,
         scheme: str = "http",
-        access: AccessLog | None = None,
+        access_log: AccessLog | None = None,
         trusted_proxies: Iterable[Network] = (),
     ) -> None:
         """`trusted_proxies`: the proxies in front of this one that are trusted to say who asks."""
         super().__init__(limits or ProxyLimits(), scheme.encode(), trusted_proxies)
         self.authorizer = authorizer
-        self.access = access
+        self._access_log = access_log
         self.own_answers = Route("door")
         """The route of what the proxy answers itself."""
         self._decide = authorizer.decide
@@ -324,8 +323,8 @@ class ProxyServer(DownstreamServer):
     def note(self, head: RequestHead, forward: Forward | None, status: int) -> None:
         route = self.own_answers if forward is None else forward.route
         route.answers[status // 100] += 1
-        if self.access is not None:
-            self.access.note(head, forward, status)
+        if self._access_log is not None:
+            self._access_log.note(head, forward, status)
 
     def leave(self, client: Downstream) -> None:
         if client in self._clients:

@@ -4,13 +4,12 @@ Only sums are written, which add up whichever workers come and go: requests answ
 WebSockets were open. A worker that dies loses one batch at most.
 """
 
-import asyncio
-
 import structlog
 
 from codehub.domain.errors import CodeHubError
 from codehub.ports.signals import Clock
 from codehub.ports.stores import Traffic
+from codehub.proxy.presence.activity import flush_regularly
 from codehub.proxy.server import ProxyServer
 
 log = structlog.get_logger()
@@ -33,13 +32,7 @@ class TrafficCount:
         self._looked = now
 
     async def run(self) -> None:
-        """Flushes regularly until it is cancelled, and then once more."""
-        try:
-            while True:
-                await self._clock.sleep(self._flush_seconds)
-                await self.flush()
-        finally:
-            await asyncio.shield(self.flush())
+        await flush_regularly(self.flush, self._clock, self._flush_seconds)
 
     async def flush(self) -> None:
         self.tick()

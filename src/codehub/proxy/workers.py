@@ -15,13 +15,21 @@ import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
 from codehub.proxy.http.sockets import listeners
 from codehub.proxy.server import ProxyServer
 from codehub.telemetry import PROXY_CONNECTIONS, PROXY_REQUESTS, PROXY_SOCKETS, PROXY_TURNED_AWAY, Metrics
+
+log = structlog.get_logger()
+
+LISTEN_FDS = "CODEHUB_PROXY_LISTEN_FDS"
+READY = b"ready\n"
+REPORT_SECONDS = 5.0
+_LONGEST_PAUSE = 30.0
+_STEADY_SECONDS = 10.0
 
 
 def worker_report(server: ProxyServer) -> bytes:
@@ -73,11 +81,6 @@ class WorkerMetrics:
         self._metrics.set(PROXY_SOCKETS, sum(report["sockets"] for report in self._last.values()))
 
 
-LISTEN_FDS = "CODEHUB_PROXY_LISTEN_FDS"
-READY = b"ready\n"
-REPORT_SECONDS = 5.0
-
-
 async def serve_worker(server: ProxyServer, requests_seconds: float = 30.0, upgraded_seconds: float = 10.0) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -114,11 +117,6 @@ class _ParentPipe(asyncio.Protocol):
         self._stop.set()
 
 
-log = structlog.get_logger()
-_LONGEST_PAUSE = 30.0
-_STEADY_SECONDS = 10.0
-
-
 class WorkerSupervisor:
     def __init__(
         self,
@@ -130,10 +128,10 @@ class WorkerSupervisor:
         ready_seconds: float = 120.0,
         drain_seconds: float = 60.0,
         environment: Mapping[str, str] | None = None,
-        observer: "WorkerObserver | None" = None,
+        metrics: WorkerMetrics | None = None,
     ) -> None:
         """`command` starts a program that calls `serve_worker`."""
-        self._observer = observer
+        self._metrics = metrics
         self._command = command
         self._environment = environment or {}
         self._renewing: asyncio.Task[None] | None = None
@@ -200,11 +198,11 @@ class WorkerSupervisor:
 
     async def _until_it_ends(self, worker: Process) -> int:
         while worker.stdout is not None and (line := await worker.stdout.readline()):
-            if self._observer is not None:
-                self._observer.worker_reported(worker.pid, line)
+            if self._metrics is not None:
+                self._metrics.worker_reported(worker.pid, line)
         code = await worker.wait()
-        if self._observer is not None:
-            self._observer.worker_exited(worker.pid)
+        if self._metrics is not None:
+            self._metrics.worker_exited(worker.pid)
         return code
 
     async def _start(self) -> Process:
@@ -222,8 +220,8 @@ class WorkerSupervisor:
         if line != READY:
             await self._end(worker)
             raise ChildProcessError(f"the worker said {line[:80]!r} and ended with {worker.returncode}")
-        if self._observer is not None:
-            self._observer.worker_ready()
+        if self._metrics is not None:
+            self._metrics.worker_ready()
         return worker
 
     async def _end(self, worker: Process) -> None:
@@ -236,22 +234,6 @@ class WorkerSupervisor:
             log.warning("proxy worker killed: it did not drain", pid=worker.pid)
             worker.kill()
             await worker.wait()
-
-
-class WorkerObserver(Protocol):
-    """Is told of the workers' lives."""
-
-    def worker_ready(self) -> None:
-        """A worker has begun to serve."""
-        ...
-
-    def worker_reported(self, pid: int, line: bytes) -> None:
-        """A serving worker has written a line of its report."""
-        ...
-
-    def worker_exited(self, pid: int) -> None:
-        """A worker has ended."""
-        ...
 
 
 class _Slot:

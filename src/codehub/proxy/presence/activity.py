@@ -6,6 +6,7 @@ times: a machine whose clock is wrong must not stop people early or keep them fo
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -34,6 +35,16 @@ class WorkspaceActivity:
     """Whether somebody was seen at work in it since the last tick."""
     requests: PeriodicTraffic = field(default_factory=lambda: PeriodicTraffic(MOST_KINDS))
     """Which of the requests to it a page makes by itself."""
+
+
+async def flush_regularly(flush: Callable[[], Awaitable[None]], clock: Clock, seconds: float) -> None:
+    """Flushes until it is cancelled, and then once more."""
+    try:
+        while True:
+            await clock.sleep(seconds)
+            await flush()
+    finally:
+        await asyncio.shield(flush())
 
 
 class Activities:
@@ -69,13 +80,7 @@ class Activities:
         self._active.clear()
 
     async def run(self) -> None:
-        """Flushes regularly until it is cancelled, and then once more."""
-        try:
-            while True:
-                await self._clock.sleep(self._flush_seconds)
-                await self.flush()
-        finally:
-            await asyncio.shield(self.flush())
+        await flush_regularly(self.flush, self._clock, self._flush_seconds)
 
     async def flush(self) -> None:
         self.tick()

@@ -107,10 +107,31 @@ class _FromUpstream(_Side):
         self.read(data)
 
 
-class IdePresence:
+class _Presence:
+    """A tap on both directions of one socket."""
+
+    __slots__ = ("_client", "_upstream", "from_client", "from_upstream")
+
+    _client: "_Side | _Messages"
+    _upstream: "_Side | _Messages"
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether a frame to the client may be put in here."""
+        return self._upstream.at_boundary
+
+    def close(self) -> None:
+        self._client.close()
+        self._upstream.close()
+
+
+class IdePresence(_Presence):
     """Tells `seen` of what passes a VS Code socket, either way, and is not a known background message."""
 
-    __slots__ = ("_client", "_conversation", "_rest", "_seen", "_upstream", "from_client", "from_upstream")
+    __slots__ = ("_conversation", "_rest", "_seen")
+
+    _client: "_FromClient"
+    _upstream: "_FromUpstream"
 
     def __init__(
         self, seen: Callable[[], None], *, rest: float = REST_SECONDS, clock: Callable[[], float] = monotonic
@@ -122,15 +143,6 @@ class IdePresence:
         self._upstream = _FromUpstream(self._counted, OuterFrames(self._heard_upstream), clock)
         self.from_client = self._client.follow
         self.from_upstream = self._upstream.follow
-
-    @property
-    def at_boundary(self) -> bool:
-        """Whether a frame to the client may be put in here."""
-        return self._upstream.at_boundary
-
-    def close(self) -> None:
-        self._client.close()
-        self._upstream.close()
 
     def _heard_client(self, kind: int, message: bytes) -> None:
         self._judged(self._conversation.from_client(kind, message))
@@ -187,12 +199,12 @@ class _Messages(FrameReader):
         self._heard(held)
 
 
-class AppPresence:
+class AppPresence(_Presence):
     """Tells `seen` of each message from the client that is not one of a periodic series. Pings, pongs and closing are
     no messages. With `output`, what the server sends counts too, unless it is the very same at a steady period: so it
     is for an IDE, in which a terminal or a kernel at work is somebody's."""
 
-    __slots__ = ("_client", "_clock", "_heard", "_output", "_seen", "_upstream", "from_client", "from_upstream")
+    __slots__ = ("_clock", "_heard", "_output", "_seen")
 
     def __init__(
         self, seen: Callable[[], None], *, output: bool = False, clock: Callable[[], float] = monotonic
@@ -202,7 +214,6 @@ class AppPresence:
         self._heard = PeriodicTraffic(_MOST_KINDS)
         self._client = _Messages(seen, self._from_client)
         self.from_client = self._client.read
-        self._upstream: _Messages | _FromUpstream
         if output:
             self._output = PeriodicTraffic(_MOST_KINDS)
             self._upstream = _Messages(seen, self._from_upstream)
@@ -211,15 +222,6 @@ class AppPresence:
             self._upstream = _FromUpstream(_ignored, None, clock)
             self._upstream.until = inf
             self.from_upstream = self._upstream.follow
-
-    @property
-    def at_boundary(self) -> bool:
-        """Whether a frame to the client may be put in here."""
-        return self._upstream.at_boundary
-
-    def close(self) -> None:
-        self._client.close()
-        self._upstream.close()
 
     def _from_client(self, message: bytes) -> None:
         if not self._heard.is_periodic(kind_of_message(message), self._clock()):
