@@ -62,7 +62,7 @@ class ProxyHarness:
         return RawConnection(*await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 20))
 
     async def ask(self, request: bytes) -> bytes:
-        """Everything that comes back for these bytes, until the door closes or has nothing more to say."""
+        """Everything that comes back for these bytes, until the proxy closes or has nothing more to say."""
         raw = await self.connect()
         try:
             raw.write(request)

@@ -216,7 +216,7 @@ async def test_one_workspace_is_one_entry_by_whichever_name(deployment: Deployme
     assert by_slug is by_id is found.known(demo.slug) is found.known(demo.id)
 
 
-async def test_who_is_an_admin_no_more_is_shown_out_though_nobody_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sockets_of_a_former_admin_end_though_the_revocation_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("codehub.proxy.app.RECHECK_SECONDS", 0.1)
     monkeypatch.setattr("codehub.proxy.access.session_cache.TRUST_SECONDS", 0.1)
     async with deployed() as deployment:

@@ -232,7 +232,7 @@ async def test_what_does_not_answer_is_tried_again_without_a_reload(page_server:
     assert page.url == f"{page_server.url}/app?x=1"
 
 
-async def test_a_door_that_says_running_and_opens_nothing_makes_no_storm(page_server: PageServer, here: Tab) -> None:
+async def test_a_proxy_that_says_running_and_opens_nothing_makes_no_storm(page_server: PageServer, here: Tab) -> None:
     page = here.page
     page_server.show(of(STARTING))
     await page.goto("/")

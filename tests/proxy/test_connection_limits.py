@@ -136,7 +136,7 @@ async def test_whatever_it_sends_it_gets_one_answer(
             raw.close()
 
 
-async def test_who_does_not_leave_is_shown_out(workspace: FakeWorkspace) -> None:
+async def test_a_rejected_client_that_stays_is_cut_off(workspace: FakeWorkspace) -> None:
     async with capped(workspace, per_address=1, linger_seconds=0.1) as proxy:
         first, second = await proxy.connect(), await proxy.connect()
         second.write(get())
@@ -158,7 +158,7 @@ async def test_few_are_told_at_once(workspace: FakeWorkspace, monkeypatch: pytes
             raw.close()
 
 
-async def test_a_gate_without_words_leaves_it_to_us(workspace: FakeWorkspace) -> None:
+async def test_an_authorizer_that_cannot_explain_an_overload_leaves_it_to_the_server(workspace: FakeWorkspace) -> None:
     class Speechless(StubAuthorizer):
         def overloaded(self, head: RequestHead, cap: Cap) -> Respond:
             raise RuntimeError("no words")
@@ -171,7 +171,7 @@ async def test_a_gate_without_words_leaves_it_to_us(workspace: FakeWorkspace) ->
         first.close()
 
 
-async def test_a_proxy_that_is_believed_is_no_single_address(workspace: FakeWorkspace) -> None:
+async def test_a_trusted_proxy_is_no_single_address(workspace: FakeWorkspace) -> None:
     proxy = capped(workspace, per_address=1)
     proxy.trusted_proxies = networks("127.0.0.1")
     async with proxy:
@@ -284,7 +284,7 @@ async def test_a_connection_is_whose_request_it_carried_last(workspace: FakeWork
             raw.close()
 
 
-async def test_a_person_is_the_same_by_another_name_tag(workspace: FakeWorkspace) -> None:
+async def test_a_user_is_the_same_by_an_equal_id(workspace: FakeWorkspace) -> None:
     """Who is looked up anew is an equal object, no other person."""
     async with capped(workspace, per_person=1) as proxy:
         key = uuid4()

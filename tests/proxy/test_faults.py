@@ -204,7 +204,7 @@ async def test_an_endpoint_that_cannot_even_be_tried_is_unreachable() -> None:
         assert proxy.authorizer.failures == [UpstreamFailure.UNREACHABLE]
 
 
-async def test_a_gate_that_cannot_explain_a_failure_leaves_it_to_us(workspace: FakeWorkspace) -> None:
+async def test_an_authorizer_that_cannot_explain_a_failure_leaves_it_to_the_server(workspace: FakeWorkspace) -> None:
     class Speechless(StubAuthorizer):
         def failed(self, head: RequestHead, forward: Forward, failure: UpstreamFailure) -> Respond:
             raise RuntimeError("no words")
@@ -284,7 +284,7 @@ async def test_an_answer_that_stops_coming(workspace: FakeWorkspace) -> None:
         await eventually(lambda: workspace.open == 0)
 
 
-async def test_a_gate_that_never_decides(workspace: FakeWorkspace) -> None:
+async def test_an_authorizer_that_never_decides(workspace: FakeWorkspace) -> None:
     async with hurried(workspace, wait_seconds=0.2) as proxy:
         proxy.authorizer.verdicts[b"/"] = lambda: Pending(asyncio.Event().wait())  # type: ignore[arg-type]
         raw = await proxy.connect()

@@ -151,7 +151,7 @@ async def disable(deployment: Deployment, ann: SignedInUser) -> None:
 
 
 @pytest.mark.parametrize("leaves", [sign_out, disable])
-async def test_who_may_no_longer_be_here_is_shown_out(
+async def test_sockets_end_with_the_right_to_them(
     deployment: Deployment, leaves: Callable[[Deployment, SignedInUser], Awaitable[None]]
 ) -> None:
     ann = await deployment.person()

@@ -1,4 +1,4 @@
-"""Whatever a row holds, the person at the door is told something true, in words, with something to do about it."""
+"""Whatever a row holds, whoever comes for it is told something true, in words, with something to do about it."""
 
 import re
 from dataclasses import replace

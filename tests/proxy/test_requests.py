@@ -33,7 +33,7 @@ async def test_pipelined_requests_are_answered_in_their_order(proxy: ProxyHarnes
     assert bodies == [b"no!" if number == 7 else b"%03d" % number for number in range(40)]
 
 
-async def test_thousands_of_pipelined_requests_the_gate_answers_do_not_pile_up(proxy: ProxyHarness) -> None:
+async def test_thousands_of_pipelined_requests_the_authorizer_answers_do_not_pile_up(proxy: ProxyHarness) -> None:
     proxy.authorizer.verdicts[b"/"] = lambda: Respond(204)
     answer = await proxy.ask(get() * 3000)
     assert answer.count(b"HTTP/1.1 204") == 3000
@@ -235,7 +235,7 @@ async def test_a_client_that_leaves_takes_its_request_along(proxy: ProxyHarness,
     await eventually(lambda: proxy.server.connections == 0)
 
 
-async def test_the_gate_may_answer_later(proxy: ProxyHarness, workspace: FakeWorkspace) -> None:
+async def test_the_authorizer_may_answer_later(proxy: ProxyHarness, workspace: FakeWorkspace) -> None:
     asked = asyncio.Event()
 
     async def later() -> Forward:
@@ -252,7 +252,7 @@ async def test_the_gate_may_answer_later(proxy: ProxyHarness, workspace: FakeWor
     assert [(seen.target, seen.body) for seen in workspace.seen] == [("/later", b"abc"), ("/next", b"")]
 
 
-async def test_what_the_gate_waits_for_is_cancelled_when_the_client_leaves(workspace: FakeWorkspace) -> None:
+async def test_what_the_authorizer_waits_for_is_cancelled_when_the_client_leaves(workspace: FakeWorkspace) -> None:
     began, cancelled = asyncio.Event(), asyncio.Event()
 
     async def endless() -> Respond:
@@ -272,7 +272,7 @@ async def test_what_the_gate_waits_for_is_cancelled_when_the_client_leaves(works
         await in_time(cancelled.wait())
 
 
-async def test_a_gate_that_breaks_is_an_error_of_ours_not_an_open_door(
+async def test_an_authorizer_that_breaks_is_an_internal_error_and_lets_nobody_in(
     proxy: ProxyHarness, workspace: FakeWorkspace
 ) -> None:
     def broken() -> Respond:
@@ -288,7 +288,7 @@ async def test_a_gate_that_breaks_is_an_error_of_ours_not_an_open_door(
     assert workspace.seen == []
 
 
-async def test_an_answer_of_the_gate_reads_over_a_small_body_and_keeps_the_connection(proxy: ProxyHarness) -> None:
+async def test_an_answer_of_the_authorizer_discards_a_small_body_and_keeps_the_connection(proxy: ProxyHarness) -> None:
     proxy.authorizer.verdicts[b"/"] = lambda: Respond(403, ((b"X-Why", b"because"),), b"no")
     raw = await proxy.connect()
     raw.write(get("/", "Content-Length: 5", method="POST") + b"hello" + get(method="HEAD"))
@@ -302,7 +302,7 @@ async def test_an_answer_of_the_gate_reads_over_a_small_body_and_keeps_the_conne
     raw.close()
 
 
-async def test_the_target_may_be_changed_by_the_gate(workspace: FakeWorkspace) -> None:
+async def test_the_target_may_be_changed_by_the_authorizer(workspace: FakeWorkspace) -> None:
     async with ProxyHarness(workspace.endpoint, forward=Forward(workspace.endpoint, target=b"/inside")) as proxy:
         await proxy.ask(get("/w/1/inside"))
     seen: Seen = workspace.seen[0]

@@ -26,7 +26,7 @@ async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 @pytest.mark.parametrize("comes_back", [False, True], ids=["the bus stays away", "the bus is back"])
-async def test_who_left_unheard_is_shown_out(
+async def test_a_lost_revocation_still_ends_sockets(
     comes_back: bool, workspace: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "UNSUBSCRIBED_RECHECK_SECONDS", 0.05)

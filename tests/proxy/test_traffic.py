@@ -1,4 +1,4 @@
-"""What passes the door reaches the charts: counted once, whatever fails on the way."""
+"""What passes the proxy reaches the charts: counted once, whatever fails on the way."""
 
 import time
 from collections.abc import AsyncIterator

@@ -151,7 +151,7 @@ def test_a_peer_has_one_spelling() -> None:
     assert peer_address("") == peer_address(None) == b"unknown"
 
 
-def test_a_household_is_counted_as_one() -> None:
+def test_an_ipv6_network_is_counted_as_one_client() -> None:
     assert (
         client_network(b"2001:db8:0:1::1")
         == client_network(b"2001:db8:0:1:ffff::2")
@@ -161,7 +161,7 @@ def test_a_household_is_counted_as_one() -> None:
     assert client_network(b"unknown") is None
 
 
-# ── at the door ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── at the proxy ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 SAID = (
     "X-Forwarded-For: 6.6.6.6, 203.0.113.9",
@@ -187,7 +187,9 @@ def heard(seen: Seen) -> tuple[str, str, str, str]:
 
 
 @pytest.mark.parametrize("named", [None, "10.0.0.0/8, ::1"])
-async def test_a_stranger_s_word_is_dropped(workspace: FakeWorkspace, named: str | None) -> None:
+async def test_forwarded_headers_of_an_untrusted_client_are_dropped(
+    workspace: FakeWorkspace, named: str | None
+) -> None:
     async with behind(workspace, named) as proxy:
         await proxy.ask(get("/", *SAID))
         assert heard(workspace.seen[0]) == ("127.0.0.1", "http", "w.localhost", "80")
@@ -260,7 +262,7 @@ async def test_a_peer_of_either_family_is_itself(workspace: FakeWorkspace) -> No
 @pytest.mark.parametrize("is_private", [False, True], ids=["over TCP", "over a unix socket"])
 @pytest.mark.parametrize(("named", "who"), [("127.0.0.1", "203.0.113.9"), (None, "127.0.0.1")])
 async def test_the_api_learns_who_asks(is_private: bool, named: str | None, who: str, tmp_path: Path) -> None:
-    """Through the door, as in earnest: the door decides, and the API believes the door."""
+    """Through the proxy, as in earnest: the proxy decides, and the API believes the proxy."""
     path = str(tmp_path / "api")
     listening = bound_privately(path) if is_private else bound("127.0.0.1", 0)
     endpoint = Endpoint(socket=path) if is_private else Endpoint(host="127.0.0.1", port=listening.getsockname()[1])

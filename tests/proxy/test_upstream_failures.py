@@ -127,6 +127,6 @@ async def test_a_body_sent_into_a_stale_connection_is_answered(
     raw.close()
 
 
-def test_the_api_keeps_connections_for_longer_than_the_door_does() -> None:
+def test_the_api_keeps_connections_for_longer_than_the_proxy_does() -> None:
     limits = ProxyLimits()
     assert limits.pool_idle_seconds + 2 * limits.tick < KEEP_ALIVE_SECONDS / 2

@@ -110,7 +110,7 @@ async def test_a_body_that_drips_has_an_end(deployment: Deployment) -> None:
 
 
 @pytest.mark.parametrize("coding", ["sized", "chunked"])
-async def test_a_stranger_s_body_has_a_size(deployment: Deployment, coding: str) -> None:
+async def test_an_anonymous_client_s_body_has_a_size(deployment: Deployment, coding: str) -> None:
     most = deployment.proxy.server.limits.small_body_bytes
     if coding == "sized":
         request = post("/api/v1/session", b"", *SIGN_IN, length=most + 1)
@@ -151,7 +151,7 @@ async def slow_api(deployment: Deployment, path: bytes) -> AsyncIterator[asyncio
         go_on.set()
 
 
-async def test_a_stranger_s_slow_requests_take_a_share_and_no_more(deployment: Deployment) -> None:
+async def test_an_anonymous_client_s_slow_requests_take_a_share_and_no_more(deployment: Deployment) -> None:
     """The answers are slow, so the connections are really used: whoever has signed in is served all the same, and the
     rest of the strangers' lines are served when it is their turn."""
     ann = await deployment.person()

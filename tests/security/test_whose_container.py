@@ -213,7 +213,7 @@ async def test_a_container_without_an_agent_is_looked_at_again_before_anything_p
 
 
 @pytest.mark.parametrize("engine_answers", [True, False])
-async def test_the_front_door_that_hears_nothing_asks_the_engine_whose_address_it_is(engine_answers: bool) -> None:
+async def test_a_proxy_without_events_asks_the_engine_whose_address_it_is(engine_answers: bool) -> None:
     async with deployed() as deployment:
         owner = await deployment.person()
         workspace = await deployment.workspace(owner)
