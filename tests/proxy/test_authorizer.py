@@ -1,5 +1,8 @@
 """Who gets where: sessions, owners, phases, hosts and paths, asked of a whole proxy."""
 
+import asyncio
+import gc
+import warnings
 from collections.abc import AsyncIterator
 from uuid import UUID
 
@@ -13,10 +16,12 @@ from codehub.ports.accounts import Ticket
 from codehub.ports.runtime import Endpoint
 from codehub.ports.stores import Actor
 from codehub.proxy.access.session_cache import VISIT_COOKIE
+from codehub.proxy.access.verdicts import Pending
+from codehub.proxy.http.parser import parse_request
 from codehub.usecases.identity import digest
 from tests.contracts.patience import eventually as comes_true
 from tests.proxy.deployment import BASE, DIRECT, HTML, PLATFORM, Deployment, SignedInUser, deployed, problem, session_of
-from tests.proxy.harness import eventually
+from tests.proxy.harness import eventually, get
 
 
 @pytest.fixture
@@ -459,3 +464,20 @@ async def test_somebody_disabled_is_out(deployment: Deployment) -> None:
     await accounts.change_user(ann.user.id, lambda u, _n, now: disabled(u, now, 1), Actor("test"), "disable_user")
     await deployment.workspace_access.identity.announcements.user_disabled(ann.user.id)
     await comes_true(lambda: _status_is(deployment, demo, ann, 401), 30)
+
+
+@pytest.mark.parametrize(("host", "target"), [(f"demo.{BASE}", "/_codehub/state"), (PLATFORM, "/open/demo")])
+async def test_a_decision_that_is_cancelled_before_it_begins_leaves_nothing_unawaited(
+    deployment: Deployment, host: str, target: str
+) -> None:
+    head = parse_request(get(target, host=host).removesuffix(b"\r\n\r\n"), 100)
+    verdict = deployment.proxy.authorizer.decide(head)
+    assert isinstance(verdict, Pending)
+    waiting = asyncio.ensure_future(verdict.answer)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    del waiting, verdict
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        gc.collect()
+    assert not seen

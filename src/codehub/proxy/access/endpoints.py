@@ -74,10 +74,13 @@ def respond_with(page: PageModel, request: WorkspaceRequest) -> Respond:
     return answer(page, request.head.fields.header(b"accept"), request.language, request.prefix)
 
 
-async def with_error_pages(answering: Awaitable[Respond], request: WorkspaceRequest, addresses: Addresses) -> Respond:
+Handler = Callable[[WorkspaceRequest], Awaitable[Respond]]
+
+
+async def with_error_pages(handler: Handler, request: WorkspaceRequest, addresses: Addresses) -> Respond:
     """The answer of a handler, or the page for what it raised."""
     try:
-        return await answering
+        return await handler(request)
     except NotFound:
         return respond_with(not_found_page(request.language, addresses.platform_origin()), request)
     except CodeHubError:
@@ -123,7 +126,7 @@ class PlatformEndpoints:
         request = WorkspaceRequest(head, slug)
         if head.method != b"GET" or is_prefetch(head):
             return problem(405, "This address is followed, when somebody follows it.", "method_not_allowed")
-        return Pending(with_error_pages(self._open(request), request, self._addresses))
+        return Pending(with_error_pages(self._open, request, self._addresses))
 
     async def _open(self, request: WorkspaceRequest) -> Respond:
         slug, to = str(request.name), workspace_path(request.query.get("to"))
@@ -168,8 +171,6 @@ POLL_SECONDS: Final = 25.0
 NO_ROOM_STATUS: Final = 502
 """The status of the page that a person gets; the wake itself is refused with 429."""
 
-Handler = Callable[[WorkspaceRequest], Awaitable[Respond]]
-
 
 class ReservedEndpoints:
     def __init__(self, services: AccessServices) -> None:
@@ -194,7 +195,7 @@ class ReservedEndpoints:
             return problem(404, "There is nothing of this name here.", "not_found")
         credential, services = request.credential, self._services
         known = credential is not None and services.sessions.known(credential, services.now()) is not None
-        return Pending(with_error_pages(handler(request), request, self._addresses), proven=known)
+        return Pending(with_error_pages(handler, request, self._addresses), proven=known)
 
     # ── coming in ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -299,9 +300,8 @@ class ReservedEndpoints:
         except ValueError:
             return problem(422, "`instead` is not a workspace's id.", "invalid")
         if workspace.desired_state is Desired.RUNNING:
-            return state(
-                page_of(request, workspace, self._addresses), 202
-            )  # its page wants no room for what has its place
+            # It has its place already: no room need be made for it.
+            return state(page_of(request, workspace, self._addresses), 202)
         gives_way = await self._workspace_access.give_way(visitor, other, workspace)
         return state(making_room_page(workspace, gives_way, request.language), 202)
 
