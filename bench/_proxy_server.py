@@ -1,4 +1,4 @@
-"""CodeHub's front door for the benchmark, in a process of its own: put together as in earnest, with the doorkeeper,
+"""CodeHub's proxy for the benchmark, in a process of its own: put together as in earnest, with the authorizer,
 presence and activity on, for people who have come in with a cookie. Only what stands behind it (rows, bus) is in
 memory: a hot request asks neither.
 
@@ -22,7 +22,7 @@ from codehub.adapters.memory import (
     MemoryRuntime,
 )
 from codehub.adapters.system import RandomIds, SystemClock
-from codehub.domain.admission import RunningLimits as Admission
+from codehub.domain.admission import RunningLimits
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.accounts import NewUser
 from codehub.ports.runtime import Endpoint, Inside
@@ -52,7 +52,7 @@ class OneUpstream(MemoryRuntime):
         return self._endpoint
 
 
-class Town:
+class BenchDeployment:
     """People, each with a workspace that runs and a visit to it."""
 
     def __init__(self) -> None:
@@ -61,16 +61,16 @@ class Town:
         accounts, audit = self.people.accounts(), self.people.audit()
         tries, announcements = self.people.sign_in_tries(), Revocations(self.bus)
         identity = Identity(accounts, tries, audit, MemoryPasswords(), announcements, RandomIds())
-        views, limits = self.database.views(), Admission()
+        views, limits = self.database.views(), RunningLimits()
         wishes, slots = WorkspaceCommands(self.database.specs(), limits), RunningSlots(views, limits)
-        self.entrance = WorkspaceAccess(
+        self.workspace_access = WorkspaceAccess(
             identity, self.people.tickets(), self.people.visits(), views, wishes, slots, audit
         )
 
-    async def settle(self, name: str) -> tuple[str, str]:
+    async def add_user(self, name: str) -> tuple[str, str]:
         """(the host of a workspace, the cookie of its owner's visit)"""
         user = await self.people.accounts().create_user(NewUser(uuid4(), name), ACTOR)
-        caller, _ = await self.entrance.identity.open_session(user, "127.0.0.1", "bench")
+        caller, _ = await self.workspace_access.identity.open_session(user, "127.0.0.1", "bench")
         now = datetime.now(UTC)
         row = Workspace(
             id=uuid4(),
@@ -84,14 +84,14 @@ class Town:
             phase_changed_at=now,
         )
         self.database.state.put(None, row, "bench", "")
-        ticket = await self.entrance.ticket(Visitor(user, caller.session_id), name, None)
-        entered = await self.entrance.enter(ticket)
+        ticket = await self.workspace_access.ticket(Visitor(user, caller.session_id), name, None)
+        entered = await self.workspace_access.enter(ticket)
         assert entered is not None
         return f"{name}.localhost:8000", f"{VISIT_COOKIE}={entered[1]}"
 
-    def door(self, upstream: int, ide: Endpoint | None = None) -> ProxyApp:
+    def proxy(self, upstream: int, ide: Endpoint | None = None) -> ProxyApp:
         parts = ProxyParts(
-            entrance=self.entrance,
+            workspace_access=self.workspace_access,
             views=self.database.views(),
             runtime=OneUpstream(ide or Endpoint(host="127.0.0.1", port=upstream)),
             bus=self.bus,
@@ -106,17 +106,17 @@ class Town:
 
 
 async def serve(upstream: int, ide: Endpoint | None) -> None:
-    town = Town()
-    sites = [await town.settle(f"bench-{number}") for number in range(PEOPLE)]
-    door = town.door(upstream, ide)
+    deployment = BenchDeployment()
+    sites = [await deployment.add_user(f"bench-{number}") for number in range(PEOPLE)]
+    proxy = deployment.proxy(upstream, ide)
 
     async def tell() -> None:
-        await door.hears(1.0)
-        port = await door.server.listen("127.0.0.1", 0)
+        await proxy.wait_until_current(1.0)
+        port = await proxy.server.listen("127.0.0.1", 0)
         print(json.dumps({"port": port, "sites": sites}), flush=True)
         await asyncio.Event().wait()
 
-    await door.beside(tell())
+    await proxy.run_beside(tell())
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from codehub.agent.dial import NotAllowed, NothingListens
-from tests.agent.agents import a_server, an_agent
+from tests.agent.running_agent import a_server, an_agent
 from tests.contracts.patience import eventually
 from tests.real_services import free_port
 

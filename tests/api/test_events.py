@@ -11,7 +11,7 @@ import pytest
 
 from codehub.adapters.memory import MemoryBus, MemoryNotifier
 from codehub.adapters.notices import BusNotifier
-from codehub.api import access_watch, event_topics, supervision
+from codehub.api import access_watch, event_topics
 from codehub.api.access_watch import AccessWatch
 from codehub.api.dependencies import ApiSite
 from codehub.api.event_topics import Event, EventHub, Listener
@@ -22,6 +22,7 @@ from codehub.domain.identity import Role, Scope
 from codehub.domain.workspace import Operation, Phase, Progress
 from codehub.ports.views import WorkspaceViews
 from codehub.telemetry import Metrics
+from codehub.usecases import bus_listener
 from tests.api.memory_api import ApiUser, MemoryApi, memory_api
 from tests.rows import NOW, OP_ID
 
@@ -134,7 +135,7 @@ async def told(api: MemoryApi) -> AsyncIterator[None]:
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_topics, "AGAIN_SECONDS", 0.02)
-    monkeypatch.setattr(supervision, "AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(bus_listener, "RETRY_SECONDS", 0.02)
 
 
 async def test_a_snapshot_then_whole_objects_then_the_end(api: MemoryApi, ann: ApiUser) -> None:

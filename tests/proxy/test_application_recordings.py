@@ -26,7 +26,7 @@ def tape(request: pytest.FixtureRequest) -> Tape:
 
 
 class Player:
-    """One process of the front door, or several between which a browser's connections are divided at random."""
+    """One process of the proxy, or several between which a browser's connections are divided at random."""
 
     def __init__(self, processes: int = 1, *, output: bool = False) -> None:
         self._requests = [PeriodicTraffic(64) for _ in range(processes)]

@@ -1,4 +1,4 @@
-"""What the front door says: in both languages, the same things, to whoever would rather have which."""
+"""What the proxy says: in both languages, the same things, to whoever would rather have which."""
 
 import string
 from datetime import UTC, datetime

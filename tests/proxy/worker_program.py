@@ -9,7 +9,7 @@ import uvloop
 
 from codehub.proxy.access.verdicts import Cap, Forward, Pending, Respond, UpstreamFailure, Verdict
 from codehub.proxy.http.parser import RequestHead
-from codehub.proxy.http.responses import plain_crowded, plain_failure
+from codehub.proxy.http.responses import failure_problem, overload_problem
 from codehub.proxy.server import ProxyServer
 from codehub.proxy.workers import serve_worker
 
@@ -26,10 +26,10 @@ class PidGate:
         return Pending(self._later()) if head.target == b"/later" else self._now()
 
     def failed(self, head: RequestHead, forward: Forward, failure: UpstreamFailure) -> Respond:
-        return plain_failure(failure)
+        return failure_problem(failure)
 
-    def crowded(self, head: RequestHead, cap: Cap) -> Respond:
-        return plain_crowded(cap)
+    def overloaded(self, head: RequestHead, cap: Cap) -> Respond:
+        return overload_problem(cap)
 
     async def _later(self) -> Respond:
         while not self._latch.exists():

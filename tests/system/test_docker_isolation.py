@@ -21,7 +21,7 @@ from codehub.domain.naming import container_name, volume_name
 from codehub.ports.runtime import ContainerSpec, Resources
 from tests.contracts.patience import eventually
 from tests.docker_engine import WORKSPACE_IMAGE, DockerTestbed, engine_here, sweep
-from tests.proxy.doors import Door
+from tests.proxy.harness import ProxyHarness
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
@@ -37,7 +37,7 @@ class Neighbourhood:
         self.isolation = isolation
         self.mine, self.theirs = uuid4(), uuid4()
 
-    async def settle(self) -> None:
+    async def add_user(self) -> None:
         for key in (self.mine, self.theirs):
             await self.runtime.create_volume(key, volume_name(key, 1))
             await self.runtime.start_container(self.spec(key))
@@ -71,7 +71,7 @@ async def here(docker_testbed: DockerTestbed) -> AsyncIterator[Neighbourhood]:
     runtime = docker_testbed.runtime(engine, site)
     place = Neighbourhood(runtime, NetworkIsolation(engine, docker_testbed.here))
     try:
-        await place.settle()
+        await place.add_user()
         yield place
     finally:
         await sweep(engine, site.install_id)
@@ -152,8 +152,8 @@ async def test_a_server_on_loopback_inside_is_reached_through_the_front_door(her
     await eventually(listens, 60)
     endpoint = await here.runtime.port_endpoint(here.mine, 3001)
     assert endpoint is not None
-    async with Door(endpoint) as door:
-        reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    async with ProxyHarness(endpoint) as proxy:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(b"GET / HTTP/1.1\r\nHost: 3001--demo.localhost\r\nConnection: close\r\n\r\n")
         answer = await reader.read(-1)
         writer.close()

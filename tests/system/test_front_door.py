@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from codehub.adapters.postgres.schema import migrate
-from codehub.bootstrap.door import door_parts
+from codehub.bootstrap.proxy import proxy_parts
 from codehub.domain.identity import Role
 from codehub.domain.workspace import Phase
 from codehub.proxy.app import ProxyApp
@@ -249,7 +249,7 @@ async def test_what_answers_badly_is_explained(path: str, status: int, code: str
     ann = await doors.person()
     workspace = await doors.running(ann)
     _, token = await doors.token(ann)
-    front = ProxyApp(door_parts(doors.site.services), ProxyLimits(response_seconds=0.3, tick=0.05))
+    front = ProxyApp(proxy_parts(doors.site.services), ProxyLimits(response_seconds=0.3, tick=0.05))
     running = asyncio.ensure_future(front.run())
     port = await front.server.listen("127.0.0.1", 0)
     try:

@@ -5,9 +5,9 @@ missed, and every so often in any case; never for each piece that is sent.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 from fastapi import Request
@@ -19,6 +19,7 @@ from codehub.domain.errors import CodeHubError, Forbidden, NotFound, Unauthentic
 from codehub.domain.identity import Caller
 from codehub.ports.signals import Bus
 from codehub.telemetry import get_logger
+from codehub.usecases.bus_listener import BusListener, Message
 from codehub.usecases.revocations import AUTH_CHANNEL
 
 log = get_logger(__name__)
@@ -39,10 +40,10 @@ class WatchedResponse(Protocol):
 
 class AccessWatch:
     def __init__(self, bus: Bus) -> None:
-        self._bus = bus
         self._responses: set[WatchedResponse] = set()
         self._watchers: list[asyncio.Task[None]] = []
         self._recheck_now = asyncio.Event()
+        self._listener = BusListener(bus, AUTH_CHANNEL, self._hear, subscribed=self._recheck_now.set)
         self._closed = False
 
     @contextmanager
@@ -62,13 +63,13 @@ class AccessWatch:
     def _watch(self) -> None:
         if not self._watchers and not self._closed:
             self._watchers = [
-                asyncio.create_task(supervised("auth", self._hear)),
+                asyncio.create_task(supervised("auth", self._listener.run)),
                 asyncio.create_task(supervised("recheck", self._recheck_regularly)),
             ]
 
-    async def _hear(self) -> None:
-        async for message in self._bus.subscribe(AUTH_CHANNEL, self._recheck_now.set):
-            await self._recheck([one for one in self._responses if str(one.user_id) == _user(message)])
+    async def _hear(self, message: Message) -> None:
+        user_id = message.get("user_id")
+        await self._recheck([one for one in self._responses if str(one.user_id) == user_id])
 
     async def _recheck_regularly(self) -> None:
         """Checks all responses every so often, and after every gap in which a revocation may have been missed."""
@@ -104,7 +105,3 @@ def access_check(request: Request, parts: ApiParts, ask: Callable[[Caller], Awai
         return True
 
     return still_allowed
-
-
-def _user(message: Mapping[str, Any]) -> str:
-    return str(message.get("user_id", ""))

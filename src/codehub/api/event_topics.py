@@ -7,7 +7,7 @@ Channels that concern many topics are resyncs and notices to admins. The access 
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,10 +16,11 @@ from uuid import UUID
 
 from codehub.api.access_watch import AccessWatch
 from codehub.api.supervision import AGAIN_SECONDS, ended, supervised
-from codehub.domain.errors import CodeHubError, LimitReached, Unreachable
+from codehub.domain.errors import CodeHubError, LimitReached
 from codehub.ports.signals import NOTICES, Bus
 from codehub.ports.views import Owned, WorkspaceViews
 from codehub.telemetry import EVENT_LISTENERS, EVENT_LISTENERS_CUT, Metrics, get_logger
+from codehub.usecases.bus_listener import BusListener, Message, workspace_in
 
 log = get_logger(__name__)
 
@@ -106,7 +107,7 @@ class Topic:
         self.listeners: set[Listener] = set()
         self._owner_id = owner_id
         self._channel = channel
-        self._bus = bus
+        self._listener = BusListener(bus, channel, self._hear, subscribed=self._subscribed, lost=self._lost)
         self._views = views
         self._render = render
         self._joining: set[Listener] = set()
@@ -143,32 +144,22 @@ class Topic:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._listen())
+            tasks.create_task(self._listener.run())
             tasks.create_task(self._serve())
 
-    async def _listen(self) -> None:
-        def up() -> None:
-            self._listening.set()
-            self.resync()
+    def _subscribed(self) -> None:
+        self._listening.set()
+        self.resync()
 
-        while True:
-            try:
-                async for message in self._bus.subscribe(self._channel, up):
-                    self._hear(message)
-            except Unreachable as error:
-                log.warning("bus lost", channel=self._channel, error=str(error))
-            self._listening.clear()
-            await asyncio.sleep(AGAIN_SECONDS)
+    def _lost(self) -> None:
+        self._listening.clear()
 
-    def _hear(self, message: Mapping[str, Any]) -> None:
-        try:
-            kind, workspace_id = message["type"], UUID(message["id"])
-        except (KeyError, ValueError, TypeError, AttributeError):
-            return  # nothing about one workspace
-        if kind in ("updated", "deleted"):
+    async def _hear(self, message: Message) -> None:
+        kind, workspace_id = message.get("type"), workspace_in(message)
+        if workspace_id is not None and kind in ("updated", "deleted"):
             self._changed[workspace_id] = None
             self._wake.set()
-        elif kind == "idle_warning":
+        elif workspace_id is not None and kind == "idle_warning":
             self._tell(event(kind, {key: message.get(key) for key in ("id", "stops_at", "becomes")}))
 
     async def _serve(self) -> None:
@@ -329,19 +320,22 @@ class EventHub:
 
     def _watch(self) -> None:
         if not self._shared and not self._closed:
-            listening = {"resync": self._hear_resyncs, NOTICES: self._hear_notices}
-            self._shared = [asyncio.create_task(supervised(name, run)) for name, run in listening.items()]
+            listeners = {
+                "resync": BusListener(
+                    self._bus, f"{self._prefix}resync", self._hear_resync, subscribed=self._resync_all
+                ),
+                NOTICES: BusListener(self._bus, f"{self._prefix}{NOTICES}", self._hear_notice),
+            }
+            self._shared = [asyncio.create_task(supervised(name, each.run)) for name, each in listeners.items()]
 
-    async def _hear_resyncs(self) -> None:
-        async for _ in self._bus.subscribe(f"{self._prefix}resync", self._resync_all):
-            self._resync_all()
+    async def _hear_resync(self, _: Message) -> None:
+        self._resync_all()
 
-    async def _hear_notices(self) -> None:
-        async for message in self._bus.subscribe(f"{self._prefix}{NOTICES}"):
-            notice = event("notice", {key: message.get(key) for key in ("subject", "details")})
-            for listener in self._listeners:
-                if listener.is_admin:
-                    listener.give(notice)
+    async def _hear_notice(self, message: Message) -> None:
+        notice = event("notice", {key: message.get(key) for key in ("subject", "details")})
+        for listener in self._listeners:
+            if listener.is_admin:
+                listener.give(notice)
 
     def _resync_all(self) -> None:
         for topic, _ in self._topics.values():

@@ -89,7 +89,7 @@ def proxy_worker() -> None:
 
     import uvloop
 
-    from codehub.bootstrap.door import serve_door
+    from codehub.bootstrap.proxy import serve_proxy
     from codehub.bootstrap.services import start_logging
     from codehub.settings import load_settings
 
@@ -98,7 +98,7 @@ def proxy_worker() -> None:
     # Each socket takes two descriptors, and most systems allow 1024 unless one asks for more.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    uvloop.run(serve_door(settings))
+    uvloop.run(serve_proxy(settings))
 
 
 def coordinator() -> None:
@@ -179,7 +179,7 @@ def _coordinator_status(now: "Readiness") -> "ProcessStatus":
 
 
 async def _run_proxy(settings: "Settings") -> None:
-    from codehub.bootstrap.door import door_parts
+    from codehub.bootstrap.proxy import proxy_parts
     from codehub.bootstrap.services import open_services
     from codehub.cli.status_server import ProcessStatus, serving_status
     from codehub.telemetry import Metrics
@@ -189,7 +189,7 @@ async def _run_proxy(settings: "Settings") -> None:
     with _listening_on("CODEHUB_PROXY_ADDRESS", settings.proxy_address):
         check_port_is_free(host, int(port))
     async with open_services(settings) as services:
-        door_parts(services)  # what a worker would stumble over is said once, and by us
+        proxy_parts(services)  # what a worker would stumble over is said once, and by us
     metrics = Metrics()
     supervisor = worker_supervisor(host, int(port), settings.proxy_workers, metrics)
 

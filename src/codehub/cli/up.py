@@ -119,8 +119,8 @@ def _must_be_free(port: int) -> None:
 async def _serve(settings: "Settings", place: Mapping[str, object], databases: "EmbeddedDatabases", port: int) -> None:
     from codehub.api.server import listen_on_unix_socket, serve
     from codehub.bootstrap.api import open_api
-    from codehub.bootstrap.door import api_endpoint
     from codehub.bootstrap.ide import install_ide
+    from codehub.bootstrap.proxy import api_endpoint
     from codehub.bootstrap.services import open_services, start_logging
     from codehub.cli.ide import progress_bar
     from codehub.cli.serve import worker_supervisor

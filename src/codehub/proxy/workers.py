@@ -1,14 +1,9 @@
-"""Several worker processes on one port, kept alive and renewed one by one.
+"""Several worker processes on one port, kept alive and renewed one by one, and the metrics of all of them.
 
-The supervisor owns the listening sockets, which all workers inherit, and keeps them open when a worker goes. So whoever
-is in the queue is served by another, not reset. No worker has a socket of its own on the port (SO_REUSEPORT): a program
-that can share a port can take its visitors.
-
-The life of one worker process: serve on the sockets it inherits, say so, drain when told, never outlive its keeper.
-
-Its standard input is the leash: it ends when the supervisor lets go or dies, whichever way.
-
-What a worker tells its supervisor of itself, a line at a time, and the metrics that become of all the lines.
+The supervisor owns the listening sockets, which all workers inherit, and keeps them open when a worker goes, so a
+client in the queue is served by another and not reset. No worker has a socket of its own on the port (SO_REUSEPORT): a
+program that can share a port can take its clients. A worker serves until its standard input ends, which it does when
+the supervisor closes it or dies; it writes a report of its counters to its standard output, a line at a time.
 """
 
 import asyncio
@@ -20,7 +15,7 @@ import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
@@ -28,59 +23,62 @@ from codehub.proxy.http.sockets import listeners
 from codehub.proxy.server import ProxyServer
 from codehub.telemetry import PROXY_CONNECTIONS, PROXY_REQUESTS, PROXY_SOCKETS, PROXY_TURNED_AWAY, Metrics
 
+log = structlog.get_logger()
 
-def census(server: ProxyServer) -> bytes:
-    told = {
+LISTEN_FDS = "CODEHUB_PROXY_LISTEN_FDS"
+READY = b"ready\n"
+REPORT_SECONDS = 5.0
+_LONGEST_PAUSE = 30.0
+_STEADY_SECONDS = 10.0
+
+
+def worker_report(server: ProxyServer) -> bytes:
+    report = {
         "connections": server.connections,
         "sockets": server.upgraded,
-        "turned_away": {cap.name.lower(): count for cap, count in server.turned_away.items()},
+        "turned_away": {cap.name.lower(): count for cap, count in server.rejected.items()},
         "answers": {route.name: route.answers for route in server.routes},
     }
-    return json.dumps(told).encode() + b"\n"
+    return json.dumps(report).encode() + b"\n"
 
 
 class WorkerMetrics:
-    """Counts only grow, whichever workers come and go."""
+    """The metrics of all workers, from their reports. Counters only grow, whichever workers come and go."""
 
     def __init__(self, metrics: Metrics, ready: Callable[[], None]) -> None:
-        """`ready`: told once, when the first worker serves."""
+        """`ready` is called once, when the first worker serves."""
         self._metrics = metrics
         self._ready: Callable[[], None] | None = ready
         self._last: dict[int, Mapping[str, Any]] = {}
 
-    def serves(self) -> None:
+    def worker_ready(self) -> None:
         ready, self._ready = self._ready, None
         if ready is not None:
             ready()
 
-    def said(self, pid: int, line: bytes) -> None:
-        told = json.loads(line)
+    def worker_reported(self, pid: int, line: bytes) -> None:
+        report = json.loads(line)
         before = self._last.get(pid, {}).get("answers", {})
-        for route, answers in told["answers"].items():
+        for route, answers in report["answers"].items():
             known = before.get(route, [0] * len(answers))
             for hundreds, (now, then) in enumerate(zip(answers, known, strict=True)):
                 if now > then:
                     self._metrics.add(PROXY_REQUESTS, now - then, route=route, status=f"{hundreds}xx")
         already = self._last.get(pid, {}).get("turned_away", {})
-        for cap, count in told["turned_away"].items():
+        for cap, count in report["turned_away"].items():
             if count > already.get(cap, 0):
                 self._metrics.add(PROXY_TURNED_AWAY, count - already.get(cap, 0), cap=cap)
-        self._last[pid] = told
-        self._show()
+        self._last[pid] = report
+        self._set_gauges()
 
-    def gone(self, pid: int) -> None:
-        """What it had open is closed, however it ended."""
+    def worker_exited(self, pid: int) -> None:
+        """Stop counting what an ended worker had open."""
         self._last.pop(pid, None)
-        self._show()
+        self._set_gauges()
 
-    def _show(self) -> None:
-        self._metrics.set(PROXY_CONNECTIONS, sum(told["connections"] for told in self._last.values()))
-        self._metrics.set(PROXY_SOCKETS, sum(told["sockets"] for told in self._last.values()))
-
-
-LISTEN_FDS = "CODEHUB_PROXY_LISTEN_FDS"
-READY = b"ready\n"
-CENSUS_SECONDS = 5.0
+    def _set_gauges(self) -> None:
+        self._metrics.set(PROXY_CONNECTIONS, sum(report["connections"] for report in self._last.values()))
+        self._metrics.set(PROXY_SOCKETS, sum(report["sockets"] for report in self._last.values()))
 
 
 async def serve_worker(server: ProxyServer, requests_seconds: float = 30.0, upgraded_seconds: float = 10.0) -> None:
@@ -88,40 +86,35 @@ async def serve_worker(server: ProxyServer, requests_seconds: float = 30.0, upgr
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await loop.connect_read_pipe(lambda: _Leash(stop), sys.stdin)
+    await loop.connect_read_pipe(lambda: _ParentPipe(stop), sys.stdin)
     for descriptor in os.environ[LISTEN_FDS].split(","):
         await server.listen_on(socket.socket(fileno=int(descriptor)))
     os.write(sys.stdout.fileno(), READY)
-    telling = asyncio.ensure_future(_tell(server))
+    telling = asyncio.ensure_future(_report_regularly(server))
     await stop.wait()
     await server.drain(requests_seconds, upgraded_seconds)
     telling.cancel()
-    _say(census(server))
+    _write_line(worker_report(server))
 
 
-async def _tell(server: ProxyServer) -> None:
+async def _report_regularly(server: ProxyServer) -> None:
     while True:
-        await asyncio.sleep(CENSUS_SECONDS)
-        _say(census(server))
+        await asyncio.sleep(REPORT_SECONDS)
+        _write_line(worker_report(server))
 
 
-def _say(line: bytes) -> None:
+def _write_line(line: bytes) -> None:
     with contextlib.suppress(OSError):  # nobody listens any more
         os.write(sys.stdout.fileno(), line)
 
 
-class _Leash(asyncio.Protocol):
+class _ParentPipe(asyncio.Protocol):
     def __init__(self, stop: asyncio.Event) -> None:
         self._stop = stop
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
         self._stop.set()
-
-
-log = structlog.get_logger()
-_LONGEST_PAUSE = 30.0
-_STEADY_SECONDS = 10.0
 
 
 class WorkerSupervisor:
@@ -135,10 +128,10 @@ class WorkerSupervisor:
         ready_seconds: float = 120.0,
         drain_seconds: float = 60.0,
         environment: Mapping[str, str] | None = None,
-        news: "News | None" = None,
+        metrics: WorkerMetrics | None = None,
     ) -> None:
         """`command` starts a program that calls `serve_worker`."""
-        self._news = news
+        self._metrics = metrics
         self._command = command
         self._environment = environment or {}
         self._renewing: asyncio.Task[None] | None = None
@@ -153,19 +146,19 @@ class WorkerSupervisor:
         return [slot.worker.pid for slot in self._slots if slot.worker is not None]
 
     async def run(self) -> None:
-        """Until cancelled; then every worker drains and ends."""
+        """Keeps the workers running until it is cancelled; then each of them drains and ends."""
         try:
             async with asyncio.TaskGroup() as group:
                 for slot in self._slots:
-                    group.create_task(self._keep(slot))
+                    group.create_task(self._keep_alive(slot))
         finally:
             await asyncio.gather(*(self._end(slot.worker) for slot in self._slots if slot.worker is not None))
             for sock in self._listening:
                 sock.close()
 
     async def renew(self) -> None:
-        """A rolling restart: the next worker serves before the old one drains. One that does not come up changes
-        nothing, and TimeoutError or ChildProcessError says so."""
+        """Restart the workers one by one: the next one serves before the old one drains. One that does not come up
+        changes nothing, and raises TimeoutError or ChildProcessError."""
         for slot in self._slots:
             old = slot.worker
             slot.worker = await self._start()
@@ -174,7 +167,7 @@ class WorkerSupervisor:
                 await self._end(old)
 
     def renew_soon(self) -> None:
-        """For a signal; one renewal at a time."""
+        """Begin a renewal in the background, for a signal handler; one at a time."""
         if self._renewing is None or self._renewing.done():
             self._renewing = asyncio.ensure_future(self._renew_and_say())
 
@@ -184,7 +177,7 @@ class WorkerSupervisor:
         except (OSError, TimeoutError) as error:
             log.warning("proxy workers not renewed: the old ones go on", error=str(error))
 
-    async def _keep(self, slot: "_Slot") -> None:
+    async def _keep_alive(self, slot: "_Slot") -> None:
         failures = 0
         loop = asyncio.get_running_loop()
         while True:
@@ -205,11 +198,11 @@ class WorkerSupervisor:
 
     async def _until_it_ends(self, worker: Process) -> int:
         while worker.stdout is not None and (line := await worker.stdout.readline()):
-            if self._news is not None:
-                self._news.said(worker.pid, line)
+            if self._metrics is not None:
+                self._metrics.worker_reported(worker.pid, line)
         code = await worker.wait()
-        if self._news is not None:
-            self._news.gone(worker.pid)
+        if self._metrics is not None:
+            self._metrics.worker_exited(worker.pid)
         return code
 
     async def _start(self) -> Process:
@@ -220,15 +213,15 @@ class WorkerSupervisor:
         )
         try:
             async with asyncio.timeout(self._ready_seconds):
-                said = await worker.stdout.readline() if worker.stdout is not None else b""
+                line = await worker.stdout.readline() if worker.stdout is not None else b""
         except BaseException:
             await self._end(worker)
             raise
-        if said != READY:
+        if line != READY:
             await self._end(worker)
-            raise ChildProcessError(f"the worker said {said[:80]!r} and ended with {worker.returncode}")
-        if self._news is not None:
-            self._news.serves()
+            raise ChildProcessError(f"the worker said {line[:80]!r} and ended with {worker.returncode}")
+        if self._metrics is not None:
+            self._metrics.worker_ready()
         return worker
 
     async def _end(self, worker: Process) -> None:
@@ -241,22 +234,6 @@ class WorkerSupervisor:
             log.warning("proxy worker killed: it did not drain", pid=worker.pid)
             worker.kill()
             await worker.wait()
-
-
-class News(Protocol):
-    """Who wants to know of the workers."""
-
-    def serves(self) -> None:
-        """One more does."""
-        ...
-
-    def said(self, pid: int, line: bytes) -> None:
-        """A line, after it has begun to serve."""
-        ...
-
-    def gone(self, pid: int) -> None:
-        """It has ended."""
-        ...
 
 
 class _Slot:

@@ -1,4 +1,4 @@
-"""A real workbench: code-server as a workspace, our front door before it, and a tab of a real browser."""
+"""A real workbench: code-server as a workspace, our proxy before it, and a tab of a real browser."""
 
 import json
 import shutil

@@ -1,5 +1,6 @@
-"""Which place a Host names: the platform, a workspace's own host, or a port inside one. Pure, and the only reader of
-the address pattern, so that what we hand out and what we let in cannot differ.
+"""Which place a Host names: the platform, a workspace's own host, or a port inside one.
+
+This is the only reader of the address pattern, so that what is handed out and what is let in cannot differ. Pure.
 """
 
 import re
@@ -26,7 +27,7 @@ _MAY_HIDE_A_PROXY = re.compile(rb"[pPaA]|[^?]*[%\\]|[^?]*/\.|[/.]")
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """Ours: the API, the dashboard, and workspaces by path."""
+    """The platform's own host: the API, the dashboard, and workspaces by path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,12 @@ Place = Platform | WorkspaceHost | None
 
 class Addresses:
     def __init__(self, workspace_url: str, public_url: str | None = None) -> None:
-        """`workspace_url`: `{slug}` in its host, or `{id}` in its path. `public_url` None: any other host is ours."""
+        """`workspace_url`: `{slug}` in its host, or `{id}` in its path. `public_url` None: any other host is the
+        platform's."""
         pattern = urlsplit(workspace_url)
         self.scheme = pattern.scheme.encode()
         self.has_hosts = "{slug}" in pattern.netloc
-        """Workspaces have hosts of their own."""
+        """Whether workspaces have hosts of their own."""
         self._netloc = pattern.netloc
         host, _, port = pattern.netloc.partition(":")
         self._before, _, self._after = host.lower().partition("{slug}")
@@ -54,7 +56,7 @@ class Addresses:
         self._remembered: dict[bytes, Place] = {}
 
     def place(self, host: bytes) -> Place:
-        """None: this Host is nobody's here."""
+        """The place that a Host names; None: no site of this name is served here."""
         try:
             return self._remembered[host]
         except KeyError:
@@ -76,21 +78,22 @@ class Addresses:
         return None
 
     def _label(self, name: str) -> str | None:
-        """What stands for `{slug}`; a name with another dot in it is no name of ours."""
+        """The part of a host name that stands for `{slug}`; None: it is not of the pattern, or has another dot."""
         if not self.has_hosts or not (name.startswith(self._before) and name.endswith(self._after)):
             return None
         label = name[len(self._before) : len(name) - len(self._after)]
         return label if label and "." not in label else None
 
     def workspace_origin(self, host: WorkspaceHost) -> str:
-        """`http://demo-1.localhost:8000`"""
+        """For example `http://demo-1.localhost:8000`."""
         label = host.slug if host.port is None else f"{host.port}--{host.slug}"
         return f"{self.scheme.decode()}://{self._netloc.replace('{slug}', label)}"
 
     def public_location(self, location: bytes, slug: str, port: int | None) -> bytes:
-        """Where a browser finds what a program in the workspace calls a port of its own machine, `http://localhost:3000/`:
-        at that port's host. `port`: the one that says so; None: the IDE. Where people reach the platform under such a
-        name, that is meant, unless the port that speaks means itself. Anything else stays as it is."""
+        """Translates a Location that names a port of the workspace's own machine (`http://localhost:3000/`) to that
+        port's host, where a browser finds it. `port`: the port whose program says so; None: the IDE. Where people reach
+        the platform under such a name, that is meant, unless the port that speaks means itself. Anything else stays as
+        it is."""
         named = _OWN_MACHINE.match(location) if self.has_hosts else None
         if named is None or not 0 < int(named[1]) < 65536:
             return location
@@ -101,20 +104,20 @@ class Addresses:
         return self.workspace_origin(WorkspaceHost(slug, inside)).encode() + location[named.end() :]
 
     def platform_origin(self) -> str:
-        """Where people sign in."""
+        """The origin of the platform, where people sign in."""
         if self._public is not None:
             return f"{self._public.scheme}://{self._public.netloc}"
         base = self._after.lstrip(".-") if self.has_hosts else self._netloc.partition(":")[0]
         return f"{self.scheme.decode()}://{base}{self._port}"
 
-    def is_own(self, origin: bytes | None, host: bytes) -> bool:
-        """Is it exactly the origin of what was asked as `host`, as browsers write it? No Origin, `null` or a list is
-        none."""
+    def is_same_origin(self, origin: bytes | None, host: bytes) -> bool:
+        """Whether this is exactly the origin of what was asked as `host`, as browsers write it. No Origin, `null` or a
+        list is not."""
         return origin == self.scheme + b"://" + host.lower()
 
-    def is_of(self, origin: bytes, slug: str, host: bytes) -> bool:
-        """Does this Origin belong to the workspace: its IDE, or one of its ports? Whoever was asked as `host` does not
-        speak for what another program serves at another port of the same name."""
+    def is_workspace_origin(self, origin: bytes, slug: str, host: bytes) -> bool:
+        """Whether this Origin is of the workspace: its IDE, or one of its ports. What another program serves at another
+        port of the same name is not."""
         scheme, _, named = origin.partition(b"://")
         place, here = self.place(named), host[len(host_name(host)) :]
         is_ours = scheme == self.scheme and named[len(host_name(named)) :] == here
@@ -122,9 +125,9 @@ class Addresses:
 
 
 def is_port_proxy(path: bytes) -> bool:
-    """Does the IDE's port proxy answer this path, which comes without its first slash? Also if it is written in another
-    case, percent-encoded (once or again), with backslashes, repeated slashes or dot segments: what some program would
-    decode is not passed to any."""
+    """Whether the IDE's port proxy answers this path, which comes without its first slash; also if it is written in
+    another case, percent-encoded (once or again), with backslashes, repeated slashes or dot segments: what some program
+    would decode is not passed to any."""
     if _MAY_HIDE_A_PROXY.match(path) is None:
         return False
     path = path.partition(b"?")[0]
@@ -148,13 +151,13 @@ def _is_below_a_proxy(path: bytes) -> bool:
 
 
 def app_path(target: bytes) -> tuple[int, str] | None:
-    """The port, and the path at its own host, that a plainly written address of the port proxy names."""
+    """The port and the path that a plainly written address of the port proxy names; None for another target."""
     found = _APP_PATH.fullmatch(target)
     return (int(found[1]), f"/{found[2].decode()}") if found else None
 
 
 def host_name(host: bytes) -> bytes:
-    """Without the port, in lower case."""
+    """The name in a Host header, without the port and in lower case."""
     if host.startswith(b"["):
         return host.partition(b"]")[0].lower() + b"]"
     return host.partition(b":")[0].lower()

@@ -1,10 +1,9 @@
-"""What is asked of the front door itself on a workspace's host: coming in with a ticket, the state for a page that
-waits, and the wake, which only a POST from our own page or with a token can be.
+"""What the proxy answers itself, on a workspace's host and on the platform's.
 
-From the platform's host to a workspace's: signing in, and the ticket for whoever comes without a visit.
-
-`/open/{slug}?to=/path&port=3000` is where a workspace's host sends them. A link from anywhere may lead there, so the
-ticket it gives wakes nothing.
+On a workspace's host, below `/_codehub/`: entering with a ticket, the state for a page that waits, and the wake, which
+only a POST from our own page or with a token can be. On the platform's host: the sign-in page, and the ticket for
+whoever comes to a workspace without a visit. `/open/{slug}?to=/path&port=3000` is where a workspace's host sends them;
+a link from anywhere may lead there, so the ticket it gives wakes nothing.
 """
 
 import asyncio
@@ -21,23 +20,30 @@ from codehub.domain.errors import CodeHubError, LimitReached, NotFound
 from codehub.domain.naming import is_slug
 from codehub.domain.workspace import Desired, Workspace
 from codehub.proxy.access.addresses import Addresses, WorkspaceHost
-from codehub.proxy.access.session_cache import JOINED_COOKIE, VISIT_COOKIE, SessionCache, cookie_value, credential_of
+from codehub.proxy.access.session_cache import (
+    JOINED_COOKIE,
+    VISIT_COOKIE,
+    Credential,
+    SessionCache,
+    cookie_value,
+    credential_of,
+)
 from codehub.proxy.access.sibling_ports import ports_in, sharing_headers, sibling_origin
-from codehub.proxy.access.verdicts import Forward, Header, Pending, Respond, Verdict
+from codehub.proxy.access.verdicts import Header, Pending, Respond, Verdict
 from codehub.proxy.access.workspace_cache import CachedWorkspace, WorkspaceCache
-from codehub.proxy.access.workspace_request import WorkspaceRequest, is_prefetch, spoken
+from codehub.proxy.access.workspace_request import WorkspaceRequest, is_prefetch, language_of
 from codehub.proxy.http.parser import RequestHead
 from codehub.proxy.http.responses import problem, redirect
 from codehub.proxy.pages.models import (
     PageModel,
-    limit_view,
-    making_room,
-    no_cookie,
-    not_found,
-    owner_limit_view,
-    signed_out,
-    unavailable,
-    view_of,
+    limit_page,
+    making_room_page,
+    no_cookie_page,
+    not_found_page,
+    owner_limit_page,
+    signed_out_page,
+    unavailable_page,
+    workspace_page,
 )
 from codehub.proxy.pages.render import answer, asset, ports_page, sign_in_page, state
 from codehub.usecases.workspace_access import Visitor, WorkspaceAccess
@@ -48,54 +54,98 @@ OPEN_PATH: Final = "/open/"
 
 
 @dataclass(frozen=True, slots=True)
-class SignInRedirect:
-    entrance: WorkspaceAccess
-    directory: WorkspaceCache
-    visitors: SessionCache
+class AccessServices:
+    """What the authorizer and the endpoints all ask: who somebody is, which workspace is meant, and what its address
+    is."""
+
+    workspace_access: WorkspaceAccess
+    workspaces: WorkspaceCache
+    sessions: SessionCache
     addresses: Addresses
     now: Callable[[], float]
-    provider: str | None = None
-    """The name of the OpenID provider that people may sign in with."""
+
+    async def visitor(self, credential: Credential | None) -> Visitor | None:
+        return None if credential is None else await self.sessions.find(credential, self.now())
+
+
+def respond_with(page: PageModel, request: WorkspaceRequest) -> Respond:
+    if request.reserved in (b"state", b"wake"):
+        return state(page, page.status)
+    return answer(page, request.head.fields.header(b"accept"), request.language, request.prefix)
+
+
+Handler = Callable[[WorkspaceRequest], Awaitable[Respond]]
+
+
+async def with_error_pages(handler: Handler, request: WorkspaceRequest, addresses: Addresses) -> Respond:
+    """The answer of a handler, or the page for what it raised."""
+    try:
+        return await handler(request)
+    except NotFound:
+        return respond_with(not_found_page(request.language, addresses.platform_origin()), request)
+    except CodeHubError:
+        return respond_with(unavailable_page(request.language), request)
+
+
+def sign_in_link(request: WorkspaceRequest, addresses: Addresses) -> str:
+    """The address at which somebody signs in who asked for this, and which leads back."""
+    to = workspace_path(request.target.decode("latin-1"))
+    if request.by_path:
+        back = f"/workspaces/{request.name}" if addresses.has_hosts else request.prefix.decode() + to[1:]
+        return f"/signin?{urlencode({'next': back})}"
+    return addresses.platform_origin() + open_path(str(request.name), request.port, to)
+
+
+def page_of(request: WorkspaceRequest, workspace: Workspace, addresses: Addresses, *, wakes: bool = False) -> PageModel:
+    site = addresses.platform_origin()
+    return workspace_page(workspace, doorway(workspace), request.language, wakes=wakes, public_url=site)
+
+
+async def no_room_page(
+    request: WorkspaceRequest, workspace: Workspace, visitor: Visitor, workspace_access: WorkspaceAccess
+) -> PageModel | None:
+    """What a person who comes to start a workspace is told at once if the limit forbids it. None: there is room."""
+    usage = await workspace_access.slot_usage(workspace)
+    if usage.has_room_for(workspace):
+        return None
+    return replace(_limit(request, workspace, visitor, usage), status=NO_ROOM_STATUS)
+
+
+class PlatformEndpoints:
+    def __init__(self, services: AccessServices, provider: str | None) -> None:
+        """`provider`: the name of the OpenID provider that people may sign in with."""
+        self._services = services
+        self._addresses = services.addresses
+        self._provider = provider
 
     def sign_in(self, head: RequestHead) -> Respond:
-        return sign_in_page(spoken(head), self.provider, has_hosts=self.addresses.has_hosts)
+        return sign_in_page(language_of(head), self._provider, has_hosts=self._addresses.has_hosts)
 
     def serve(self, head: RequestHead) -> Verdict:
         slug = head.target.partition(b"?")[0][len(OPEN_PATH) :].decode("latin-1").rstrip("/")
-        call = WorkspaceRequest(head, slug)
+        request = WorkspaceRequest(head, slug)
         if head.method != b"GET" or is_prefetch(head):
             return problem(405, "This address is followed, when somebody follows it.", "method_not_allowed")
-        return Pending(self._kindly(call))
+        return Pending(with_error_pages(self._open, request, self._addresses))
 
-    async def _kindly(self, call: WorkspaceRequest) -> Respond:
-        site = self.addresses.platform_origin()
-        try:
-            return await self._hand_over(call)
-        except NotFound:
-            view = not_found(call.language, site)
-        except CodeHubError:
-            view = unavailable(call.language)
-        return answer(view, call.head.fields.header(b"accept"), call.language)
-
-    async def _hand_over(self, call: WorkspaceRequest) -> Respond:
-        slug, to = str(call.name), way_in(call.query.get("to"))
-        port = call.query.get("port")
+    async def _open(self, request: WorkspaceRequest) -> Respond:
+        slug, to = str(request.name), workspace_path(request.query.get("to"))
+        port = request.query.get("port")
         if not is_slug(slug) or (port is not None and not (port.isdecimal() and 0 < int(port[:6]) < 65536)):
             raise NotFound("There is no such workspace, or it is not yours.")
         number = None if port is None else int(port)
-        credential = credential_of(call.head.fields, SESSION_COOKIE)
-        visitor = await self.visitors.find(credential, self.now()) if credential else None
+        visitor = await self._services.visitor(credential_of(request.head.fields, SESSION_COOKIE))
         if visitor is None:
             return redirect(f"/signin?{urlencode({'next': open_path(slug, number, to)})}")
-        if not self.addresses.has_hosts:
+        if not self._addresses.has_hosts:
             return await self._by_path(visitor, slug, to)
-        query = urlencode({"ticket": await self.entrance.ticket(visitor, slug, number), "to": to})
-        origin = self.addresses.workspace_origin(WorkspaceHost(slug, number))
+        query = urlencode({"ticket": await self._services.workspace_access.ticket(visitor, slug, number), "to": to})
+        origin = self._addresses.workspace_origin(WorkspaceHost(slug, number))
         return redirect(f"{origin}/{ENTRANCE}?{query}")
 
     async def _by_path(self, visitor: Visitor, slug: str, to: str) -> Respond:
-        """The answer names its id, so nobody else gets it."""
-        entry = await self.directory.find(slug)
+        """The answer names the workspace's id, so nobody else gets it."""
+        entry = await self._services.workspaces.find(slug)
         if entry is None or not visitor.owns(entry.workspace):
             raise NotFound("There is no such workspace, or it is not yours.")
         return redirect(f"{BY_PATH}{entry.workspace.id}{to}")
@@ -108,207 +158,178 @@ def open_path(slug: str, port: int | None, to: str) -> str:
     return f"{OPEN_PATH}{slug}?{urlencode(query)}" if query else f"{OPEN_PATH}{slug}"
 
 
-def way_in(to: str | None) -> str:
-    """A path of the workspace's own, never one of ours: those have effects."""
+def workspace_path(to: str | None) -> str:
+    """A path of the workspace's own, never one of the reserved ones: those have effects."""
     path = local_path(to)
     return "/" if path.startswith(RESERVED_PATH) else path
 
 
 _ENTER: Final = ENTRANCE.removeprefix(RESERVED).encode()
-ARRIVED_COOKIE: Final = f"{SESSION_COOKIE}-arrived"
-ARRIVED_SECONDS: Final = 30
+ENTERED_COOKIE: Final = f"{SESSION_COOKIE}-arrived"
+ENTERED_SECONDS: Final = 30
 POLL_SECONDS: Final = 25.0
 NO_ROOM_STATUS: Final = 502
-"""Of the page that a person gets; the wake itself is refused with 429."""
-
-Desk = Callable[[WorkspaceRequest], Awaitable[Respond]]
+"""The status of the page that a person gets; the wake itself is refused with 429."""
 
 
-@dataclass(frozen=True, slots=True)
 class ReservedEndpoints:
-    entrance: WorkspaceAccess
-    directory: WorkspaceCache
-    visitors: SessionCache
-    addresses: Addresses
-    now: Callable[[], float]
+    def __init__(self, services: AccessServices) -> None:
+        self._services = services
+        self._addresses = services.addresses
+        self._workspace_access = services.workspace_access
 
-    def serve(self, call: WorkspaceRequest, name: bytes) -> Verdict:
-        found = asset(name, call.head.fields.header(b"if-none-match"))
+    def serve(self, request: WorkspaceRequest, name: bytes) -> Verdict:
+        found = asset(name, request.head.fields.header(b"if-none-match"))
         if found is not None:
             return found
-        desks: Mapping[tuple[bytes, bytes], Desk] = {
+        handlers: Mapping[tuple[bytes, bytes], Handler] = {
             (b"GET", _ENTER): self.enter,
-            (b"GET", b"arrived"): self.arrived,
-            (b"GET", b"state"): self.tell,
+            (b"GET", b"arrived"): self.check_cookie,
+            (b"GET", b"state"): self.poll_state,
             (b"GET", b"ports"): self.ports,
             (b"GET", b"join"): self.join,
             (b"POST", b"wake"): self.wake,
         }
-        desk = desks.get((call.head.method, name))
-        if desk is None or is_prefetch(call.head):
+        handler = handlers.get((request.head.method, name))
+        if handler is None or is_prefetch(request.head):
             return problem(404, "There is nothing of this name here.", "not_found")
-        known = call.credential is not None and self.visitors.known(call.credential, self.now()) is not None
-        return Pending(self._kindly(desk, call), proven=known)
-
-    async def _kindly(self, desk: Desk, call: WorkspaceRequest) -> Forward | Respond:
-        try:
-            return await desk(call)
-        except NotFound:
-            view = not_found(call.language, self.addresses.platform_origin())
-        except CodeHubError:
-            view = unavailable(call.language)
-        return self.shown(call, view)
-
-    def shown(self, call: WorkspaceRequest, view: PageModel) -> Respond:
-        if call.reserved in (b"state", b"wake"):
-            return state(view, view.status)
-        return answer(view, call.head.fields.header(b"accept"), call.language, call.prefix)
-
-    def view_of(self, call: WorkspaceRequest, workspace: Workspace, *, wakes: bool = False) -> PageModel:
-        site = self.addresses.platform_origin()
-        return view_of(workspace, doorway(workspace), call.language, wakes=wakes, public_url=site)
-
-    def signed_out(self, call: WorkspaceRequest) -> PageModel:
-        to = way_in(call.target.decode("latin-1"))
-        if call.by_path:
-            back = f"/workspaces/{call.name}" if self.addresses.has_hosts else call.prefix.decode() + to[1:]
-            return signed_out(call.language, f"/signin?{urlencode({'next': back})}")
-        return signed_out(call.language, self.addresses.platform_origin() + open_path(str(call.name), call.port, to))
+        credential, services = request.credential, self._services
+        known = credential is not None and services.sessions.known(credential, services.now()) is not None
+        return Pending(with_error_pages(handler, request, self._addresses), proven=known)
 
     # ── coming in ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def enter(self, call: WorkspaceRequest) -> Respond:
-        """A ticket becomes a cookie of this host alone."""
-        to = way_in(call.query.get("to"))
-        entered = await self.entrance.enter(call.query.get("ticket", ""))
-        entry = await self.directory.find(call.name)
-        place = (entry.workspace.id, call.port) if entry else None
-        if entry is None or entered is None or (entered[0].workspace_id, entered[0].port) != place:
-            return self._once_more(call, to)
-        ticket, secret = entered
-        cookies = [_cookie(VISIT_COOKIE, secret, int(self.entrance.identity.rules.absolute_seconds))]
+    async def enter(self, request: WorkspaceRequest) -> Respond:
+        """Exchange a ticket for a cookie of this host alone."""
+        to = workspace_path(request.query.get("to"))
+        redeemed = await self._workspace_access.enter(request.query.get("ticket", ""))
+        entry = await self._services.workspaces.find(request.name)
+        place = (entry.workspace.id, request.port) if entry else None
+        if entry is None or redeemed is None or (redeemed[0].workspace_id, redeemed[0].port) != place:
+            return self._retry_entry(request, to)
+        ticket, secret = redeemed
+        cookies = [_cookie(VISIT_COOKIE, secret, int(self._workspace_access.identity.rules.absolute_seconds))]
         if ticket.wakes and doorway(entry.workspace).door is not Door.FORWARD:
-            cookies.append(_cookie(ARRIVED_COOKIE, "1", ARRIVED_SECONDS))
+            cookies.append(_cookie(ENTERED_COOKIE, "1", ENTERED_SECONDS))
         return redirect(f"{RESERVED_PATH}arrived?{urlencode({'to': to})}", tuple(cookies))
 
-    def _once_more(self, call: WorkspaceRequest, to: str) -> Respond:
-        """A ticket that is used up is no reason to turn away who has come in with it before."""
-        if cookie_value(call.head.fields, VISIT_COOKIE):
+    def _retry_entry(self, request: WorkspaceRequest, to: str) -> Respond:
+        """Let somebody in who came with a used ticket and has the cookie already; send others for a new one."""
+        if cookie_value(request.head.fields, VISIT_COOKIE):
             return redirect(to)
-        return redirect(self.addresses.platform_origin() + open_path(str(call.name), call.port, to))
+        return redirect(self._addresses.platform_origin() + open_path(str(request.name), request.port, to))
 
-    async def arrived(self, call: WorkspaceRequest) -> Respond:
-        """A browser that did not keep the cookie would be sent in circles: it is told instead."""
-        if cookie_value(call.head.fields, VISIT_COOKIE):
-            return redirect(way_in(call.query.get("to")))
-        return self.shown(call, no_cookie(call.language))
+    async def check_cookie(self, request: WorkspaceRequest) -> Respond:
+        """Go on if the browser kept the cookie. One that did not would be sent in circles: it is told instead."""
+        if cookie_value(request.head.fields, VISIT_COOKIE):
+            return redirect(workspace_path(request.query.get("to")))
+        return respond_with(no_cookie_page(request.language), request)
 
     # ── other ports of the same workspace ────────────────────────────────────────────────────────────────────────────
 
-    async def ports(self, call: WorkspaceRequest) -> Respond:
-        """At a port's host: a page that joins the ports of `use`, and goes on to `to`."""
-        found = await self._let_in(call)
+    async def ports(self, request: WorkspaceRequest) -> Respond:
+        """A page, at a port's host, that joins the ports of `use` and goes on to `to`."""
+        found = await self._authorized(request)
         if found is None:
-            return redirect(self.signed_out(call).actions[0].link or "/")
-        if call.port is None or not call.is_document:
+            return redirect(sign_in_link(request, self._addresses))
+        if request.port is None or not request.is_document:
             return problem(404, "There is nothing of this name here.", "not_found")
         entry, visitor = found
         slug, joins = entry.workspace.slug, {}
-        for port in ports_in(call.query.get("use", "")):
-            if port != call.port:
-                origin = self.addresses.workspace_origin(WorkspaceHost(slug, port))
-                ticket = await self.entrance.ticket_beside(visitor, slug, port)
+        for port in ports_in(request.query.get("use", "")):
+            if port != request.port:
+                origin = self._addresses.workspace_origin(WorkspaceHost(slug, port))
+                ticket = await self._workspace_access.ticket_beside(visitor, slug, port)
                 joins[origin] = f"{origin}{RESERVED_PATH}join?{urlencode({'ticket': ticket})}"
-        to = way_in(call.query.get("to"))
-        return ports_page(joins, to, call.language) if joins else redirect(to)
+        to = workspace_path(request.query.get("to"))
+        return ports_page(joins, to, request.language) if joins else redirect(to)
 
-    async def join(self, call: WorkspaceRequest) -> Respond:
-        """A ticket, fetched by our page at another port's host, becomes a cookie for the pages of that site."""
-        origin, entry = sibling_origin(call, self.addresses), await self.directory.find(call.name)
-        entered = await self.entrance.enter(call.query.get("ticket", "")) if origin and entry else None
-        if origin is None or entry is None or entered is None:
+    async def join(self, request: WorkspaceRequest) -> Respond:
+        """Exchange a ticket, fetched by our page at another port's host, for a cookie for the pages of that site."""
+        origin, entry = sibling_origin(request, self._addresses), await self._services.workspaces.find(request.name)
+        redeemed = await self._workspace_access.enter(request.query.get("ticket", "")) if origin and entry else None
+        if origin is None or entry is None or redeemed is None:
             return problem(401, "This ticket is unknown, used or too old.", "unauthenticated")
-        ticket, secret = entered
-        if (ticket.workspace_id, ticket.port) != (entry.workspace.id, call.port):
+        ticket, secret = redeemed
+        if (ticket.workspace_id, ticket.port) != (entry.workspace.id, request.port):
             return problem(401, "This ticket is unknown, used or too old.", "unauthenticated")
-        seconds = int(self.entrance.identity.rules.absolute_seconds)
+        seconds = int(self._workspace_access.identity.rules.absolute_seconds)
         cookies = (_cookie(VISIT_COOKIE, secret, seconds), _joined_cookie(secret, seconds))
         return Respond(204, (*sharing_headers(origin), (b"Cache-Control", b"no-store"), *cookies))
 
     # ── waiting and waking ───────────────────────────────────────────────────────────────────────────────────────────
 
-    async def tell(self, call: WorkspaceRequest) -> Respond:
-        """The view, as soon as it differs from what the page has seen."""
-        found = await self._let_in(call)
+    async def poll_state(self, request: WorkspaceRequest) -> Respond:
+        """Answer with the page as soon as it differs from what the browser has seen, or after a while."""
+        found = await self._authorized(request)
         if found is None:
-            return self.shown(call, self.signed_out(call))
-        entry, deadline = found[0], self.now() + POLL_SECONDS
+            return self._signed_out(request)
+        entry, deadline = found[0], self._services.now() + POLL_SECONDS
         while True:
-            changed, view = entry.changed, self.view_of(call, entry.workspace)
-            left = deadline - self.now()
-            if view.version != call.query.get("seen") or left <= 0:
-                return state(view)
+            changed, page = entry.changed, page_of(request, entry.workspace, self._addresses)
+            left = deadline - self._services.now()
+            if page.version != request.query.get("seen") or left <= 0:
+                return state(page)
             try:
                 async with asyncio.timeout(left):
                     await changed.wait()
             except TimeoutError:
-                return state(view)
+                return state(page)
 
-    async def wake(self, call: WorkspaceRequest) -> Respond:
-        if not call.with_token and not self._from_our_page(call):
+    async def wake(self, request: WorkspaceRequest) -> Respond:
+        if not request.with_token and not self._from_our_page(request):
             return problem(403, "A workspace is started by its own page, or with a token.", "cross_site")
-        found = await self._let_in(call)
+        found = await self._authorized(request)
         if found is None:
-            return self.shown(call, self.signed_out(call))
+            return self._signed_out(request)
         entry, visitor = found
-        if (instead := call.query.get("instead")) is not None:
-            return await self._make_room(call, entry.workspace, visitor, instead)
+        if (instead := request.query.get("instead")) is not None:
+            return await self._make_room(request, entry.workspace, visitor, instead)
         try:
-            woken = await self.entrance.wake(visitor, entry.workspace.id)
+            woken = await self._workspace_access.wake(visitor, entry.workspace.id)
         except LimitReached:
-            view = _limit(call, entry.workspace, visitor, await self.entrance.slot_usage(entry.workspace))
-            return state(view, view.status)
-        return state(self.view_of(call, woken), 202)
+            usage = await self._workspace_access.slot_usage(entry.workspace)
+            return respond_with(_limit(request, entry.workspace, visitor, usage), request)
+        return state(page_of(request, woken, self._addresses), 202)
 
-    async def no_room(self, call: WorkspaceRequest, workspace: Workspace, visitor: Visitor) -> PageModel | None:
-        """What a person who comes to start it is told at once if the limit forbids it. None: there is room."""
-        standing = await self.entrance.slot_usage(workspace)
-        if standing.has_room_for(workspace):
-            return None
-        return replace(_limit(call, workspace, visitor, standing), status=NO_ROOM_STATUS)
-
-    async def _make_room(self, call: WorkspaceRequest, workspace: Workspace, visitor: Visitor, instead: str) -> Respond:
+    async def _make_room(
+        self, request: WorkspaceRequest, workspace: Workspace, visitor: Visitor, instead: str
+    ) -> Respond:
         try:
             other = UUID(instead)
         except ValueError:
             return problem(422, "`instead` is not a workspace's id.", "invalid")
         if workspace.desired_state is Desired.RUNNING:
-            return state(self.view_of(call, workspace), 202)  # its page wants no room for what has its place
-        gives_way = await self.entrance.give_way(visitor, other, workspace)
-        return state(making_room(workspace, gives_way, call.language), 202)
+            # It has its place already: no room need be made for it.
+            return state(page_of(request, workspace, self._addresses), 202)
+        gives_way = await self._workspace_access.give_way(visitor, other, workspace)
+        return state(making_room_page(workspace, gives_way, request.language), 202)
 
-    def _from_our_page(self, call: WorkspaceRequest) -> bool:
-        fields = call.head.fields
+    def _from_our_page(self, request: WorkspaceRequest) -> bool:
+        fields = request.head.fields
         kind = (fields.header(b"content-type") or b"").partition(b";")[0].strip().lower()
-        return kind == b"application/json" and self.addresses.is_own(fields.origin, fields.host)
+        return kind == b"application/json" and self._addresses.is_same_origin(fields.origin, fields.host)
 
-    async def _let_in(self, call: WorkspaceRequest) -> tuple[CachedWorkspace, Visitor] | None:
-        """None if nobody is signed in; NotFound unless the workspace is the visitor's."""
-        credential = call.credential
-        visitor = await self.visitors.find(credential, self.now()) if credential else None
+    def _signed_out(self, request: WorkspaceRequest) -> Respond:
+        return respond_with(signed_out_page(request.language, sign_in_link(request, self._addresses)), request)
+
+    async def _authorized(self, request: WorkspaceRequest) -> tuple[CachedWorkspace, Visitor] | None:
+        """The workspace and who asks; None if nobody is signed in. Raises NotFound unless the visitor may enter it."""
+        visitor = await self._services.visitor(request.credential)
         if visitor is None:
             return None
-        entry = await self.directory.find(call.name)
-        if entry is None or not visitor.may_enter(entry.workspace, call.port):
+        entry = await self._services.workspaces.find(request.name)
+        if entry is None or not visitor.may_enter(entry.workspace, request.port):
             raise NotFound("There is no such workspace, or it is not yours.")
         return entry, visitor
 
 
-def _limit(call: WorkspaceRequest, workspace: Workspace, visitor: Visitor, standing: SlotUsage) -> PageModel:
-    """Only its owner is shown what else of theirs runs: the pages of this host can read what an admin is told here."""
+def _limit(request: WorkspaceRequest, workspace: Workspace, visitor: Visitor, usage: SlotUsage) -> PageModel:
+    """The page of a limit that is reached. Only the owner is shown what else of theirs runs: the pages of this host can
+    read what an admin is told here."""
     if workspace.owner_id != visitor.user.owner_id:
-        return owner_limit_view(workspace, call.language)
-    return limit_view(workspace, standing.holders, call.language, limit=standing.max_running)
+        return owner_limit_page(workspace, request.language)
+    return limit_page(workspace, usage.holders, request.language, limit=usage.max_running)
 
 
 def _cookie(name: str, value: str, seconds: int) -> Header:
@@ -316,10 +337,10 @@ def _cookie(name: str, value: str, seconds: int) -> Header:
 
 
 def _joined_cookie(secret: str, seconds: int) -> Header:
-    """Sent along from another site, but only from within the top-level site that it was set in."""
+    """A cookie that is sent along from another site, but only from within the top-level site that it was set in."""
     kept = f"Path=/; Max-Age={seconds}; Secure; HttpOnly; SameSite=None; Partitioned"
     return b"Set-Cookie", f"{JOINED_COOKIE}={secret}; {kept}".encode()
 
 
-ARRIVED_ONCE: Final = _cookie(ARRIVED_COOKIE, "", 0)
-"""Said with the page that has acted on it."""
+FORGET_ENTERED: Final = _cookie(ENTERED_COOKIE, "", 0)
+"""Removes the cookie, with the page that has acted on it."""

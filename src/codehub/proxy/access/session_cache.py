@@ -1,36 +1,36 @@
-"""Who was at the door lately: what their cookie or token proved, so that a request need not ask the database again.
+"""What cookies and tokens proved lately, so that a request need not ask the database again.
 
-Remembered for a minute, or until the bus says that a session ended, a token was revoked, or a person may no longer what
-they could. Whoever cannot hear the bus remembers nobody.
+It is remembered for a minute, or until the bus says that a session ended, a token was revoked, or a user lost a right.
+While the bus is not heard, nothing is remembered.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
-import structlog
-
 from codehub.domain.credentials import SESSION_COOKIE, TOKEN_PREFIX
-from codehub.domain.errors import Unreachable
 from codehub.ports.signals import Bus
 from codehub.proxy.http.parser import RequestFields
+from codehub.usecases.bus_listener import BusListener, Message
 from codehub.usecases.revocations import AUTH_CHANNEL
 from codehub.usecases.workspace_access import Visitor, WorkspaceAccess
 
-log = structlog.get_logger()
-
 VISIT_COOKIE: Final = f"{SESSION_COOKIE}-visit"
 JOINED_COOKIE: Final = f"{SESSION_COOKIE}-joined"
-"""Of a port's host, for pages of another port of the same workspace: it goes along from within that one's site."""
-MOST_VISITORS: Final = 20_000
+"""A cookie of a port's host for pages of another port of the same workspace, which is sent along from within that one's
+site.
+"""
+MOST_SESSIONS: Final = 20_000
 TRUST_SECONDS: Final = 60.0
-AGAIN_SECONDS: Final = 0.5
 _LONGEST_SECRET: Final = 512
 
+Key = TypeVar("Key", bound=Hashable)
+Found = TypeVar("Found")
+
 Credential = tuple[str, str]
-"""Its kind (visit, session, token) and its secret."""
+"""The kind of a credential (visit, session, token) and its secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,78 +39,83 @@ class _Known:
     until: float
 
 
+class SingleFlight(Generic[Key, Found]):
+    """However many ask for the same at once, it is looked up once."""
+
+    def __init__(self) -> None:
+        self._running: dict[Key, asyncio.Future[Found]] = {}
+
+    async def do(self, key: Key, look_up: Callable[[], Coroutine[Any, Any, Found]]) -> Found:
+        running = self._running.get(key)
+        if running is None:
+            running = self._running[key] = asyncio.ensure_future(look_up())
+            running.add_done_callback(lambda done: self._finished(key, done))
+        return await asyncio.shield(running)
+
+    def forget(self) -> None:
+        """Whoever asks from now on gets no answer that was begun before."""
+        self._running.clear()
+
+    def _finished(self, key: Key, done: "asyncio.Future[Found]") -> None:
+        if self._running.get(key) is done:
+            del self._running[key]
+
+
 class SessionCache:
-    def __init__(self, entrance: WorkspaceAccess, bus: Bus, left: Callable[[Callable[[Visitor], bool]], None]) -> None:
-        """`left`: told which visitors may no longer be here."""
-        self.hears = False
-        self.gaps = 0
-        """How often the bus was not heard any longer."""
-        self._entrance = entrance
-        self._bus = bus
+    def __init__(
+        self, workspace_access: WorkspaceAccess, bus: Bus, left: Callable[[Callable[[Visitor], bool]], None]
+    ) -> None:
+        """`left` is told which visitors may no longer be here."""
+        self.listener = BusListener(bus, AUTH_CHANNEL, self._hear, subscribed=self._forget_all, lost=self._distrust)
+        self._workspace_access = workspace_access
         self._left = left
         self._known: dict[Credential, _Known] = {}
-        self._looking: dict[Credential, asyncio.Future[Visitor | None]] = {}
+        self._lookups: SingleFlight[Credential, Visitor | None] = SingleFlight()
         self.announcements = 0
-        """How many were heard: what was found before the last of them may be no longer so."""
+        """How many revocations were heard: what was found before the last of them may be no longer so."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether revocations are heard as they happen, so that what is remembered still holds."""
+        return self.listener.is_subscribed
 
     def known(self, credential: Credential, now: float) -> Visitor | None:
         found = self._known.get(credential)
-        return found.visitor if found is not None and self.hears and found.until > now else None
+        return found.visitor if found is not None and self.is_current and found.until > now else None
 
     async def find(self, credential: Credential, now: float) -> Visitor | None:
-        found = self.known(credential, now)
-        if found is not None:
-            return found
-        looking = self._looking.get(credential)
-        if looking is None:
-            looking = self._looking[credential] = asyncio.ensure_future(self._look(credential, now))
-            looking.add_done_callback(lambda done: self._looked(credential, done))
-        return await asyncio.shield(looking)
-
-    def _looked(self, credential: Credential, done: "asyncio.Future[Visitor | None]") -> None:
-        if self._looking.get(credential) is done:
-            del self._looking[credential]
+        return self.known(credential, now) or await self._lookups.do(credential, lambda: self._look(credential, now))
 
     def good_until(self, credential: Credential, visitor: Visitor) -> float:
-        """When they have to be asked about again: at once, if they are not those that we remember."""
+        """When the database has to be asked again: at once, if this is not the visitor that is remembered."""
         found = self._known.get(credential)
         return found.until if found is not None and found.visitor is visitor else 0.0
 
     async def _look(self, credential: Credential, now: float) -> Visitor | None:
         kind, secret = credential
         ask: Mapping[str, Callable[[str], Awaitable[Visitor | None]]] = {
-            "visit": self._entrance.visiting,
-            "session": self._entrance.signed_in,
-            "token": self._entrance.with_token,
+            "visit": self._workspace_access.visiting,
+            "session": self._workspace_access.signed_in,
+            "token": self._workspace_access.with_token,
         }
         before = self.announcements
         visitor = await ask[kind](secret)
         # What was announced while we asked may be newer than the answer: then it is good for this once alone.
         if visitor is not None and before == self.announcements:
-            if len(self._known) >= MOST_VISITORS:
+            if len(self._known) >= MOST_SESSIONS:
                 self._known.clear()
             self._known[credential] = _Known(visitor, now + TRUST_SECONDS)
         return visitor
 
     # ── hearing ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def run(self) -> None:
-        while True:
-            try:
-                async for message in self._bus.subscribe(AUTH_CHANNEL, self._listening):
-                    self._hear(message)
-            except Unreachable as error:
-                log.warning("the front door does not hear who leaves", error=str(error))
-            self.hears = False
-            self.gaps += 1
-            self._left(lambda _: False)  # nobody that we know of; but what was decided while we heard is no longer good
-            await asyncio.sleep(AGAIN_SECONDS)
+    def _distrust(self) -> None:
+        self._left(lambda _: False)  # nobody that we know of; but what was decided while we heard is no longer good
 
-    def _listening(self) -> None:
+    def _forget_all(self) -> None:
         self._forget(lambda _: True)
-        self.hears = True
 
-    def _hear(self, message: Mapping[str, Any]) -> None:
+    async def _hear(self, message: Message) -> None:
         try:
             gone = _who(message)
         except (KeyError, ValueError, TypeError, AttributeError):
@@ -120,12 +125,12 @@ class SessionCache:
 
     def _forget(self, gone: Callable[[Visitor], bool]) -> None:
         self.announcements += 1
-        self._looking.clear()  # their answers may be older than this
+        self._lookups.forget()  # their answers may be older than this
         for credential in [key for key, known in self._known.items() if gone(known.visitor)]:
             del self._known[credential]
 
 
-def _who(message: Mapping[str, Any]) -> Callable[[Visitor], bool]:
+def _who(message: Message) -> Callable[[Visitor], bool]:
     user_id = UUID(message["user_id"])
     if message["type"] == "signed_out":
         sessions = frozenset(message["session_ids"])
@@ -137,7 +142,7 @@ def _who(message: Mapping[str, Any]) -> Callable[[Visitor], bool]:
 
 
 def credential_of(fields: RequestFields, cookie: str) -> Credential | None:
-    """A token counts before a cookie: whoever sends one means it."""
+    """The token of a request, else the value of this cookie: whoever sends a token means it."""
     if fields.authorization is not None:
         scheme, _, token = fields.authorization.partition(b" ")
         text = token.strip(b" \t").decode("latin-1")
@@ -150,7 +155,7 @@ def credential_of(fields: RequestFields, cookie: str) -> Credential | None:
 
 
 def cookie_value(fields: RequestFields, name: str) -> str | None:
-    """The first of that very name: `__Host-` cookies cannot be tossed by another host."""
+    """The value of the first cookie of this name: `__Host-` cookies cannot be set by another host."""
     wanted = name.encode() + b"="
     for header in fields.cookies or ():
         for pair in header.split(b";"):

@@ -2,7 +2,7 @@
 
 Each port has a host, and so an origin and cookies, of its own. What a page of one asks of another is cross-origin: the
 browser asks first by a preflight, which carries no cookie, and sends the other host's cookie only if there is one that
-may go along from there. So the front door answers preflights between ports of one workspace itself, and lets a person
+may go along from there. So the proxy answers preflights between ports of one workspace itself, and lets a person
 who is at one port join the others: a page of ours at that port's host fetches a one-time ticket's address from each
 other port's host, whose answer sets a cookie for exactly that pair (partitioned by the top-level site). The Origin, or
 for what has none the Referer, says which page asks; without one of the same workspace no cookie counts.
@@ -16,31 +16,31 @@ from codehub.proxy.access.verdicts import Header, Respond
 from codehub.proxy.access.workspace_request import WorkspaceRequest
 
 MOST_PORTS: Final = 8
-"""Joined by one page at once."""
+"""How many ports one page joins at once."""
 _MOST_REMEMBERED: Final = 1024
 _PREFLIGHT_SECONDS: Final = 600
 
 
-def asking_origin(call: WorkspaceRequest) -> bytes | None:
-    """The origin of the page that asks, as the browser says it. No page can forge either header."""
-    fields = call.head.fields
+def asking_origin(request: WorkspaceRequest) -> bytes | None:
+    """The origin of the page that sends the request, as the browser says it. No page can forge either header."""
+    fields = request.head.fields
     if fields.origin is not None:
         return fields.origin
     scheme, separator, rest = (fields.header(b"referer") or b"").partition(b"://")
     return scheme + separator + rest.partition(b"/")[0] if separator else None
 
 
-def sibling_origin(call: WorkspaceRequest, addresses: Addresses) -> bytes | None:
-    """That origin, if it is another one of the same workspace and a port is asked for. The IDE's own origin is of the
-    workspace too; but no port may use the IDE."""
-    origin = asking_origin(call)
-    if origin is None or call.port is None or addresses.is_own(origin, call.head.fields.host):
+def sibling_origin(request: WorkspaceRequest, addresses: Addresses) -> bytes | None:
+    """The origin of the page that sends the request, if it is another one of the same workspace and a port is asked
+    for. No port may use the IDE, whose own origin is of the workspace too."""
+    origin = asking_origin(request)
+    if origin is None or request.port is None or addresses.is_same_origin(origin, request.head.fields.host):
         return None
-    return origin if addresses.is_of(origin, str(call.name), call.head.fields.host) else None
+    return origin if addresses.is_workspace_origin(origin, str(request.name), request.head.fields.host) else None
 
 
 def sharing_headers(origin: bytes) -> tuple[Header, ...]:
-    """An answer that the page of that origin may read, though it was asked for with a cookie."""
+    """The headers of an answer that a page of that origin may read, though it was asked for with a cookie."""
     return (
         (b"Access-Control-Allow-Origin", origin),
         (b"Access-Control-Allow-Credentials", b"true"),
@@ -48,12 +48,12 @@ def sharing_headers(origin: bytes) -> tuple[Header, ...]:
     )
 
 
-def preflight(call: WorkspaceRequest, addresses: Addresses) -> Respond | None:
+def preflight(request: WorkspaceRequest, addresses: Addresses) -> Respond | None:
     """The answer to a preflight from another port of the same workspace, whether there is such a workspace or not: it
-    follows from the request alone, and nothing reaches the workspace. None: it is none."""
-    fields, origin = call.head.fields, sibling_origin(call, addresses)
+    follows from the request alone, and nothing reaches the workspace. None: this is no such preflight."""
+    fields, origin = request.head.fields, sibling_origin(request, addresses)
     method = fields.header(b"access-control-request-method")
-    if call.head.method != b"OPTIONS" or fields.origin is None or method is None or origin is None:
+    if request.head.method != b"OPTIONS" or fields.origin is None or method is None or origin is None:
         return None
     headers = [*sharing_headers(origin), (b"Access-Control-Allow-Methods", method)]
     asked = fields.header(b"access-control-request-headers")
@@ -65,7 +65,7 @@ def preflight(call: WorkspaceRequest, addresses: Addresses) -> Respond | None:
 
 @dataclass(slots=True)
 class WantedPorts:
-    """Which ports the pages of a port asked for in vain: whoever opens such a page next joins them first."""
+    """Which other ports the pages of a port asked for in vain: whoever opens such a page next joins them first."""
 
     _wanted: dict[tuple[str, int], dict[int, None]] = field(default_factory=dict)
 
@@ -83,7 +83,7 @@ class WantedPorts:
 
 
 def ports_in(text: str) -> tuple[int, ...]:
-    """`4000,5000`; what is no port is left out."""
+    """The ports in a list such as `4000,5000`; what is no port is left out."""
     numbers = (
         int(part) for part in text.split(",")[:MOST_PORTS] if part.isascii() and part.isdecimal() and len(part) < 6
     )

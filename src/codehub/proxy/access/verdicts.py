@@ -1,15 +1,16 @@
-"""The question the relay asks about each request, and the answers it understands.
+"""The question that the server asks about each request, and the answers that it understands.
 
-`decide` is a plain function call on the hot path: it looks into memory and answers. Only a gate that must ask someone
-answers `Wait`. The relay itself knows no sessions, owners or phases.
+`decide` is a plain function call on the hot path: it looks into memory and answers. Only an authorizer that must ask
+someone answers `Pending`. The server itself knows no sessions, owners or phases.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from codehub.ports.runtime import Endpoint
+from codehub.proxy.presence.activity import WorkspaceActivity
 
 Header = tuple[bytes, bytes]
 
@@ -28,7 +29,8 @@ ELSEWHERE = Route("other")
 
 
 class Tap(Protocol):
-    """Looks at the bytes of one upgraded socket as they pass. It is called on the relay's own time: be brief."""
+    """Reads the bytes of one upgraded socket as they pass. It is called between reading and writing, so it must be
+    brief."""
 
     def from_client(self, data: bytes) -> None: ...
 
@@ -36,11 +38,11 @@ class Tap(Protocol):
 
     @property
     def at_boundary(self) -> bool:
-        """What came from the workspace so far ends with a whole frame."""
+        """Whether what came from the workspace so far ends with a whole frame."""
         ...
 
     def close(self) -> None:
-        """Nothing passes any more. What it holds of itself in a circle, it lets go."""
+        """Release what refers to itself in a circle: nothing passes any more."""
         ...
 
 
@@ -49,32 +51,61 @@ Confirm = Callable[[], Awaitable[bool]]
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Pass it on. One object may serve any number of requests."""
+    """The verdict that a request goes on to an endpoint. One object may serve any number of requests."""
 
     endpoint: Endpoint
-    label: object = None
-    """Whose it is; `abort_sockets` is asked in these terms."""
+    grant: object = None
+    """On whose behalf it is let in; `abort_sockets` is asked in these terms."""
     target: bytes | None = None
     """The request target to send instead of the client's."""
     tap: Callable[[], Tap] | None = None
     """Makes a tap for each socket that is upgraded."""
-    holder: object = None
-    """Whom its upgraded sockets are counted for."""
-    kept_for: object = None
-    """Kept connections serve only forwards that agree on this: an address may be another's a moment later."""
+    counted_user: object = None
+    """The user whom its connections are counted for."""
+    pool_key: object = None
+    """Kept connections serve only verdicts that agree on this: an address may be another workspace's a moment later."""
     confirm: Confirm | None = None
-    """Asked of a connection that is made, before anything passes: whether the workspace still has that address."""
+    """Asked once a connection is made, before anything passes: whether the workspace still has that address."""
     route: Route = ELSEWHERE
     shares_origin: bool = False
-    """It is served within the platform's own origin: what it says of that whole origin does not pass."""
+    """Whether it is served within the platform's own origin: what the workspace says of that whole origin does not
+    pass."""
     read_by: bytes | None = None
-    """The origin of another port of the same workspace, whose page asks: it may read what the app lets anybody read."""
-    ours: bool = False
-    """It goes to the platform itself: our cookies and tokens pass, both ways."""
+    """The origin of another port of the same workspace whose page asks: it may read what the app lets anybody read."""
+    to_platform: bool = False
+    """Whether it goes to the platform itself: the platform's cookies and tokens pass, both ways."""
     location: Callable[[bytes], bytes] | None = None
-    """Where a browser finds what a workspace's answer says as its Location."""
-    person: object = None
-    """Who asks the platform, and so whose share of its connections is used; None: somebody who has not signed in."""
+    """Translates the Location of a workspace's answer to where a browser finds it."""
+    platform_user: object = None
+    """The user who asks the platform, whose share of its connections is used; None: somebody who has not signed in."""
+
+
+REVOKED: Final = -1.0
+
+
+class CachedAuthorization:
+    """That requests with these very headers may go on to a workspace, until it is withdrawn or has to be asked again.
+
+    It hangs on the parsed headers, for which one object stands as long as a browser repeats them, so that a hot request
+    costs one comparison.
+    """
+
+    __slots__ = ("activity", "forward", "prefix", "until")
+
+    def __init__(self, forward: Forward, activity: WorkspaceActivity, prefix: bytes, until: float) -> None:
+        self.forward = forward
+        self.activity = activity
+        self.prefix = prefix
+        """The part of the target that the workspace does not see."""
+        self.until = until
+        """When it has to be asked again, by the authorizer's clock."""
+
+    def inner(self, target: bytes) -> bytes:
+        """The target as the workspace sees it."""
+        return b"/" + target[len(self.prefix) :]
+
+    def withdraw(self) -> None:
+        self.until = REVOKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +118,10 @@ class Respond:
 @dataclass(frozen=True, slots=True)
 class Pending:
     answer: Awaitable[Forward | Respond]
-    """Cancelled when the client goes away or has waited too long: give each request its own, or shield it."""
+    """What decides. It is cancelled when the client goes away or has waited too long: give each request its own, or
+    shield it."""
     proven: bool = False
-    """Who asks is known already. Of those who are not, few of one address are looked up at a time."""
+    """Whether it is known already who asks. Of those who are not, few of one address are looked up at a time."""
 
 
 Verdict = Forward | Respond | Pending
@@ -106,7 +138,7 @@ class UpstreamFailure(StrEnum):
 
 
 class Cap(StrEnum):
-    """Of what there are as many connections as there may be."""
+    """Which limit of connections is reached."""
 
     ALL = "too_many_connections"
     ADDRESS = "too_many_from_address"

@@ -1,80 +1,51 @@
-"""The workspaces that were asked for lately, as the database had them: so a request need not ask it again.
+"""The workspaces that were asked for lately, as the database has them, so that a request need not ask it again.
 
-An entry is looked up once, then kept current by the events on the bus. Whoever cannot hear the bus may not trust what
-it remembers: then the database is asked again. An entry that no longer leads to the same place takes back every pass
-that was given for it, before anybody is served by it again.
-
-A pass: that these very headers may go on to that place, until it is withdrawn or has to be looked at again.
-
-It hangs on the parsed headers, for which one object stands as long as a browser repeats them, so that a hot request
-costs one comparison.
+An entry is read once, then kept current by the events on the bus. While the bus is not heard, the database is asked
+again. An entry that no longer leads to the same place withdraws every authorization that was remembered for it, before
+anybody is served by it again.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import structlog
 
 from codehub.domain.access import Door, doorway
-from codehub.domain.errors import CodeHubError, Unreachable
+from codehub.domain.errors import CodeHubError
 from codehub.domain.workspace import Workspace
 from codehub.ports.runtime import Endpoint, Runtime
 from codehub.ports.signals import Bus
 from codehub.ports.views import Owned, WorkspaceViews
-from codehub.proxy.access.session_cache import Credential
-from codehub.proxy.access.verdicts import Forward
-from codehub.proxy.presence.periodic import PeriodicTraffic
-
-REVOKED: Final = -1.0
-
-
-class CachedAuthorization:
-    __slots__ = ("entry", "forward", "prefix", "until")
-
-    def __init__(self, forward: Forward, entry: "CachedWorkspace", prefix: bytes, until: float) -> None:
-        self.forward = forward
-        self.entry = entry
-        self.prefix = prefix
-        """What of the target is ours and not the workspace's."""
-        self.until = until
-        """By the doorkeeper's clock."""
-
-    def inner(self, target: bytes) -> bytes:
-        """As the workspace sees it."""
-        return b"/" + target[len(self.prefix) :]
-
-    def withdraw(self) -> None:
-        self.until = REVOKED
-
+from codehub.proxy.access.session_cache import Credential, SingleFlight
+from codehub.proxy.access.verdicts import CachedAuthorization, Forward
+from codehub.proxy.presence.activity import WorkspaceActivity
+from codehub.usecases.bus_listener import RETRY_SECONDS, BusListener, Message, workspace_in
 
 log = structlog.get_logger()
 
 MOST_ENTRIES: Final = 20_000
-MOST_PASSES: Final = 512
-MOST_KINDS: Final = 64
-"""Of requests to one workspace that are remembered."""
-AGAIN_SECONDS: Final = 0.5
+MOST_AUTHORIZATIONS: Final = 512
 
 
 @dataclass(eq=False, slots=True)
 class CachedWorkspace:
-    """One workspace. `endpoint` None: it is not to be reached now."""
+    """A workspace as it was last read. `endpoint` None: it cannot be reached now."""
 
     workspace: Workspace
     endpoint: Endpoint | None = None
     version: int = 0
-    passes: set[CachedAuthorization] = field(default_factory=set)
+    authorizations: set[CachedAuthorization] = field(default_factory=set)
     admitted: dict[Credential, Forward] = field(default_factory=dict)
-    """Who was found to be let in as it is now; forgotten with the next change."""
+    """The verdict for each credential that was let in to the workspace as it is now; forgotten with the next change."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set at the next change, and then replaced."""
-    active: bool = False
-    """Somebody was seen at work in it since the last look."""
-    requests: PeriodicTraffic = field(default_factory=lambda: PeriodicTraffic(MOST_KINDS))
-    """Which of the requests to it a page makes by itself."""
+    """An event that is set at the next change, and then replaced."""
+    activity: WorkspaceActivity = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.activity = WorkspaceActivity(self.workspace.id)
 
     def change(self, workspace: Workspace, endpoint: Endpoint | None) -> None:
         self.workspace, self.endpoint = workspace, endpoint
@@ -83,23 +54,24 @@ class CachedWorkspace:
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
 
-    def give(self, given: CachedAuthorization, now: float) -> None:
-        """Browsers vary their headers, and each variant has its own: those that are over go before they are many."""
-        if len(self.passes) >= MOST_PASSES:
-            self.passes = {kept for kept in self.passes if kept.until > now}
-        if len(self.passes) >= MOST_PASSES:
+    def remember(self, cached: CachedAuthorization, now: float) -> None:
+        """Keep an authorization to withdraw it later. Browsers vary their headers, and each variant has its own, so
+        those that are over go before they are many."""
+        if len(self.authorizations) >= MOST_AUTHORIZATIONS:
+            self.authorizations = {kept for kept in self.authorizations if kept.until > now}
+        if len(self.authorizations) >= MOST_AUTHORIZATIONS:
             self.withdraw()
-        self.passes.add(given)
+        self.authorizations.add(cached)
 
     def admit(self, credential: Credential, forward: Forward) -> None:
-        if len(self.admitted) >= MOST_PASSES:
+        if len(self.admitted) >= MOST_AUTHORIZATIONS:
             self.admitted.clear()
         self.admitted[credential] = forward
 
     def withdraw(self) -> None:
-        for given in self.passes:
-            given.withdraw()
-        self.passes.clear()
+        for cached in self.authorizations:
+            cached.withdraw()
+        self.authorizations.clear()
         self.admitted.clear()
 
 
@@ -107,37 +79,35 @@ class WorkspaceCache:
     def __init__(
         self, views: WorkspaceViews, runtime: Runtime, bus: Bus, channel: str, closed: Callable[[CachedWorkspace], None]
     ) -> None:
-        """`channel`: the pattern of everybody's events. `closed`: told when an entry's passes were taken back."""
-        self.hears = False
+        """`channel`: the pattern of everybody's events. `closed` is told when authorizations of an entry were
+        withdrawn."""
+        self._listener = BusListener(bus, channel, self._hear, subscribed=self._look_at_all, lost=self.withdraw_all)
         self._views = views
         self._runtime = runtime
-        self._bus = bus
-        self._channel = channel
         self._closed = closed
         self._by_id: dict[UUID, CachedWorkspace] = {}
         self._by_slug: dict[str, CachedWorkspace] = {}
-        self._looking: dict[str | UUID, asyncio.Future[CachedWorkspace | None]] = {}
+        self._lookups: SingleFlight[str | UUID, CachedWorkspace | None] = SingleFlight()
         self._told: dict[UUID, None] = {}
         self._wake = asyncio.Event()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether changes are heard as they happen, so that what is kept here is what the database has."""
+        return self._listener.is_subscribed
 
     # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def known(self, name: str | UUID) -> CachedWorkspace | None:
-        """By slug or id, without asking anybody."""
-        if not self.hears:
+        """The workspace of this slug or id, if it is kept and current."""
+        if not self.is_current:
             return None
         return self._by_slug.get(name) if isinstance(name, str) else self._by_id.get(name)
 
     async def find(self, name: str | UUID) -> CachedWorkspace | None:
-        """None: there is none such that lives. However many ask at once, the database is asked once."""
-        found = self.known(name)
-        if found is not None:
-            return found
-        looking = self._looking.get(name)
-        if looking is None:
-            looking = self._looking[name] = asyncio.ensure_future(self._look(name))
-            looking.add_done_callback(lambda _: self._looking.pop(name, None))
-        return await asyncio.shield(looking)
+        """The workspace of this slug or id, read if need be; None if there is none that lives. However many ask at
+        once, the database is asked once."""
+        return self.known(name) or await self._lookups.do(name, lambda: self._look(name))
 
     async def _look(self, name: str | UUID) -> CachedWorkspace | None:
         owned = await (self._views.by_slug(name) if isinstance(name, str) else self._views.get(name))
@@ -154,7 +124,7 @@ class WorkspaceCache:
 
     def _remember(self, entry: CachedWorkspace) -> None:
         if len(self._by_id) >= MOST_ENTRIES:
-            for old in [old for old in self._by_id.values() if not old.passes]:
+            for old in [old for old in self._by_id.values() if not old.authorizations]:
                 self._forget(old)
         self._by_id[entry.workspace.id] = entry
         self._by_slug[entry.workspace.slug] = entry
@@ -172,7 +142,7 @@ class WorkspaceCache:
         return await self._runtime.endpoint(workspace.id)
 
     def withdraw_all(self) -> None:
-        """Every pass has to be found out anew; sockets stay."""
+        """Forget every authorization, so that each is decided anew; sockets stay."""
         for entry in self._by_id.values():
             entry.withdraw()
 
@@ -180,36 +150,18 @@ class WorkspaceCache:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._listen())
+            tasks.create_task(self._listener.run())
             tasks.create_task(self._follow())
-
-    async def _listen(self) -> None:
-        while True:
-            try:
-                async for message in self._bus.subscribe(self._channel, self._listening):
-                    self._hear(message)
-            except Unreachable as error:
-                log.warning("the front door hears no events", error=str(error))
-            self.hears = False
-            self.withdraw_all()
-            await asyncio.sleep(AGAIN_SECONDS)
-
-    def _listening(self) -> None:
-        self.hears = True
-        self._look_at_all()
 
     def _look_at_all(self) -> None:
         self._told = dict.fromkeys(self._by_id)
         self._wake.set()
 
-    def _hear(self, message: Mapping[str, Any]) -> None:
+    async def _hear(self, message: Message) -> None:
         if message.get("type") == "resync":
             self._look_at_all()
             return
-        try:
-            workspace_id = UUID(message["id"])
-        except (KeyError, ValueError, TypeError, AttributeError):
-            return  # nothing about one workspace
+        workspace_id = workspace_in(message)
         if workspace_id in self._by_id and message.get("type") in ("updated", "deleted"):
             self._told[workspace_id] = None
             self._wake.set()
@@ -226,11 +178,12 @@ class WorkspaceCache:
                 again = ids
             if again:
                 self._told.update(dict.fromkeys(again))
-                await asyncio.sleep(AGAIN_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
                 self._wake.set()
 
     async def _renew_all(self, ids: list[UUID]) -> list[UUID]:
-        """Returns those that could not be looked at: what is wrong with one must not keep the others from anything."""
+        """Read these entries again. Returns those that could not be read: what is wrong with one must not keep the
+        others from anything."""
         found = await self._views.some(ids) if ids else {}
         failed: list[UUID] = []
         for workspace_id in ids:
@@ -273,5 +226,5 @@ class WorkspaceCache:
 
 
 def _same_life(workspace: Workspace, entry: CachedWorkspace) -> bool:
-    """The same container answers: a restart between two looks is another."""
+    """Whether the same container answers: a restart between two reads is another."""
     return workspace.home.ready_instance == entry.workspace.home.ready_instance

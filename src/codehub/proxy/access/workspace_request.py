@@ -17,7 +17,8 @@ _MOST_VALUES: Final = 10
 
 @dataclass(frozen=True)
 class WorkspaceRequest:
-    """`name`: the workspace's slug, or its id. `prefix`: what of the target is ours and not the workspace's."""
+    """A request for a workspace. `name`: the workspace's slug, or its id. `prefix`: the part of the target that the
+    workspace does not see."""
 
     head: RequestHead
     name: str | UUID
@@ -26,12 +27,13 @@ class WorkspaceRequest:
 
     @property
     def target(self) -> bytes:
-        """As the workspace sees it."""
+        """The target as the workspace sees it."""
         return b"/" + self.head.target[len(self.prefix) :]
 
     @property
     def reserved(self) -> bytes | None:
-        """What is asked of us and never of the workspace, without its query."""
+        """The name of a reserved path, which the proxy answers and never the workspace, without its query; None for
+        another."""
         rest = self.head.target[len(self.prefix) :]
         return rest[len(RESERVED) :].partition(b"?")[0] if rest.startswith(RESERVED) else None
 
@@ -45,7 +47,7 @@ class WorkspaceRequest:
 
     @cached_property
     def credential(self) -> Credential | None:
-        """By path the platform's own session counts; a host of its own never sees it."""
+        """What proves who asks. By path the platform's own session counts; a workspace's own host never sees it."""
         if self.by_path:
             return credential_of(self.head.fields, SESSION_COOKIE)
         found = credential_of(self.head.fields, VISIT_COOKIE)
@@ -62,11 +64,12 @@ class WorkspaceRequest:
 
     @property
     def language(self) -> Language:
-        return spoken(self.head)
+        return language_of(self.head)
 
     @property
     def is_navigation(self) -> bool:
-        """Somebody goes there, as far as the browser says; one that says nothing counts by what it accepts."""
+        """Whether somebody navigates there, as far as the browser says; one that says nothing counts by what it
+        accepts."""
         fields = self.head.fields
         if self.head.method != b"GET" or fields.upgrade or is_prefetch(self.head):
             return False
@@ -75,14 +78,14 @@ class WorkspaceRequest:
 
     @property
     def is_document(self) -> bool:
-        """Somebody goes there in a tab of its own, not in a frame."""
+        """Whether somebody navigates there in a tab of its own, not in a frame."""
         return self.is_navigation and self.head.fields.header(b"sec-fetch-dest") in (None, b"document")
 
     @property
     def is_deliberate(self) -> bool:
-        """A person wants this very workspace: the address was typed or taken from a bookmark, which no page can do, or
-        a page of the same origin led here and the browser vouches for a person's act. What a page does by itself, a
-        reload above all, comes from the same origin without that."""
+        """Whether a person wants this very workspace: the address was typed or taken from a bookmark, which no page can
+        do, or a page of the same origin led here and the browser vouches for a person's act. What a page does by
+        itself, a reload above all, comes from the same origin without that."""
         site = self.head.fields.header(b"sec-fetch-site")
         if not self.is_document:
             return False
@@ -90,21 +93,22 @@ class WorkspaceRequest:
 
     @property
     def has_user_activation(self) -> bool:
-        """The browser says that a person's act led here: a click, a key, its own reload button. Some never say so."""
+        """Whether the browser says that a person's act led here: a click, a key, its own reload button. Some never say
+        so."""
         return self.head.fields.header(b"sec-fetch-user") == b"?1"
 
     @property
     def is_from_same_origin(self) -> bool:
-        """A page of the very same origin asks, as far as the browser says."""
+        """Whether a page of the very same origin asks, as far as the browser says."""
         return self.head.fields.header(b"sec-fetch-site") == b"same-origin"
 
     @property
-    def from_elsewhere(self) -> bool:
-        """A link led here from another origin. Whether that is fine depends on more than the headers."""
+    def is_from_other_origin(self) -> bool:
+        """Whether a page of another origin led here. Whether that is fine depends on more than the headers."""
         return self.head.fields.header(b"sec-fetch-site") in (b"cross-site", b"same-site")
 
 
-def spoken(head: RequestHead) -> Language:
+def language_of(head: RequestHead) -> Language:
     return language(head.fields.header(b"accept-language"))
 
 
@@ -113,6 +117,6 @@ def accepts_pages(head: RequestHead) -> bool:
 
 
 def is_prefetch(head: RequestHead) -> bool:
-    """Asked for by a browser before anybody wanted to go there."""
+    """Whether a browser asks before anybody wanted to go there."""
     names = (b"sec-purpose", b"purpose", b"x-moz")
     return any(b"pre" in (head.fields.header(name) or b"").lower() for name in names)

@@ -1,4 +1,6 @@
-"""The chunked coding, read strictly and written anew. Extensions and trailers are read over and never passed on."""
+"""The chunked transfer coding, read strictly and written anew. Extensions and trailers are read over and never passed
+on.
+"""
 
 from codehub.proxy.http.parser import BadMessage
 
@@ -10,7 +12,7 @@ LAST_CHUNK = b"0\r\n\r\n"
 
 
 class Chunks:
-    """Feed it bytes; it gives their payload. After `done`, `rest` is what follows the body."""
+    """Decodes a chunked body as its bytes come. After `done`, `rest` is what follows the body."""
 
     __slots__ = ("_at_data_end", "_held", "_in_trailers", "_left", "_trailers", "done", "rest")
 
@@ -24,7 +26,7 @@ class Chunks:
         self.rest = b""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Raises Refused at the first byte that is not of this coding."""
+        """The payload in these bytes. Raises BadMessage at the first byte that is not of this coding."""
         if self._held:
             data = self._held + data
             self._held = b""
@@ -92,14 +94,15 @@ class Chunks:
 
 
 def chunk(payload: list[bytes]) -> list[bytes]:
-    """One chunk that carries all of it, as pieces to write. Never the last one: nothing in, nothing out."""
+    """One chunk that carries all of the payload, as pieces to write: none for no payload, which would be the last
+    chunk."""
     size = sum(map(len, payload))
     return [b"%x\r\n" % size, *payload, b"\r\n"] if size else []
 
 
-def sent_on(data: bytes, left: int, chunks: Chunks | None) -> tuple[list[bytes], bytes, int]:
-    """What of `data` is of a body of which `left` is to come, as it is sent on; what stands behind it; how much is
-    still to come. Raises Refused."""
+def take_body(data: bytes, left: int, chunks: Chunks | None) -> tuple[list[bytes], bytes, int]:
+    """Splits `data` at the end of a body of which `left` is to come. Returns the pieces to send on, what stands behind
+    the body, and how much is still to come. Raises BadMessage."""
     if chunks is None or left > 0:
         return [data[:left]], data[left:], max(left - len(data), 0)
     pieces = chunk(chunks.feed(data))

@@ -1,42 +1,26 @@
 """A client's requests, one at a time and in order, and their answers.
 
 A request that is refused ends its connection: what follows it could be read in two ways.
-
-One client's connection as bytes: what of it is read and held, how it is paused, and how it ends.
-
-Bytes that cannot be used yet are held, and nothing more is read meanwhile. What is held for those who have not signed
-in is counted by their address, which may not have more than its share.
-
-Waiting for a gate that answers later, without a task of our own, and no longer than the client does.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, cast
-
-from codehub.proxy.access.verdicts import Cap, Forward, Pending, Respond, UpstreamFailure
-from codehub.proxy.http.chunked import Chunks, sent_on
-from codehub.proxy.http.headers import request_for_upstream, response_for_client
-from codehub.proxy.http.limits import Turn
-from codehub.proxy.http.parser import REPEATABLE, BadMessage, ResponseHead, parse_request
-from codehub.proxy.http.responses import CONTINUE, problem, serialised
-from codehub.proxy.http.sockets import has_unread, reset_on_close
-from codehub.proxy.http.trusted_proxies import household
-from codehub.proxy.http.upstream import Upstream
-
-if TYPE_CHECKING:
-    from codehub.proxy.server import ProxyServer
-from typing import TYPE_CHECKING, Final
-
-from codehub.proxy.http.headers import Forwarded
-from codehub.proxy.http.limits import Counted
-from codehub.proxy.http.parser import RequestHead
-from codehub.proxy.http.trusted_proxies import peer_address
-
-if TYPE_CHECKING:
-    from codehub.proxy.server import ProxyServer
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import cast
 
 import structlog
+
+from codehub.proxy.access.verdicts import Cap, Forward, Pending, Respond, UpstreamFailure, Verdict
+from codehub.proxy.http.chunked import Chunks, take_body
+from codehub.proxy.http.connection import HOLDS_TOO_MUCH, DownstreamConnection, ServerState
+from codehub.proxy.http.headers import request_for_upstream, response_for_client
+from codehub.proxy.http.limits import Permit
+from codehub.proxy.http.parser import REPEATABLE, BadMessage, RequestHead, ResponseHead, parse_request
+from codehub.proxy.http.pool import Pool
+from codehub.proxy.http.responses import CONTINUE, problem, serialised
+from codehub.proxy.http.sockets import has_unread, reset_on_close
+from codehub.proxy.http.trusted_proxies import client_network
+from codehub.proxy.http.upstream import Upstream
 
 log = structlog.get_logger()
 UNDECIDED = problem(500, "The front door could not decide on this request. Try again shortly.")
@@ -60,7 +44,7 @@ class PendingDecision:
         (self._future or asyncio.ensure_future(self._wait.answer)).cancel()
 
     def give_up(self, answer: Respond) -> None:
-        """Nobody has decided yet, and nobody shall any more."""
+        """Stop waiting for the decision and answer this instead."""
         then = self._then
         self.cancel()
         if then is not None:
@@ -76,149 +60,58 @@ class PendingDecision:
             if error is None:
                 answer = future.result()
             else:
-                log.error("gate failed", request_id=self._request_id.decode(), exc_info=error)
+                log.error("authorizer failed", request_id=self._request_id.decode(), exc_info=error)
         then(answer)
-
-
-HOLDS_TOO_MUCH: Final = BadMessage(429, "Too much of unfinished requests is held for your address. Try again shortly.")
 
 
 def too_large(most: int) -> BadMessage:
     return BadMessage(413, f"Who has not signed in may send a body of {most} bytes at most.")
 
 
-class DownstreamConnection(asyncio.Protocol):
-    __slots__ = (
-        "_believed", "_buffer", "_close_after", "_closing", "_ended", "_forwarded", "_gathered", "_head_begun", "_held",
-        "_peer", "body_left", "busy", "counted_as", "deadline", "forward", "head", "holder", "server", "transport",
-        "write_paused",
-    )  # fmt: skip
+class DownstreamServer(ServerState, ABC):
+    """What a client's connection asks of the server that accepted it."""
 
-    transport: asyncio.Transport
-    head: RequestHead
-    """Of the request being served, or of the last."""
-    forward: Forward | None
+    @abstractmethod
+    def admit(self, client: "Downstream", address: bytes | None) -> None:
+        """Count a new client, for its address too if it has one of its own. Beyond a cap it is rejected."""
 
-    def __init__(self, server: "ProxyServer") -> None:
-        self.server = server
-        self.busy = False
-        """A request is being served."""
-        self.forward = None
-        self.holder: object = None  # whose request it carried last
-        self.counted_as: bytes | None = None
-        self.body_left = 0
-        """Of the request's body: a count, or CHUNKED; 0 when all of it has come."""
-        self.write_paused = False
-        self.deadline = server.now + server.limits.keep_alive_seconds
-        self._buffer = b""
-        self._gathered = b""
-        """Of a body for the platform, which is read before a connection is taken."""
-        self._held = Counted(server.held)
-        self._head_begun = False
-        self._close_after = False
-        self._closing = self._ended = False
+    @abstractmethod
+    def leave(self, client: "Downstream") -> None: ...
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)
-        self.transport.set_write_buffer_limits(self.server.limits.write_buffer)
-        self._peer = peer_address(transport.get_extra_info("peername"))
-        self._believed = self.server.forwarders.include(self._peer)
-        self._forwarded = Forwarded(self._peer, self.server.scheme)
+    @abstractmethod
+    def count_for_user(self, client: "Downstream", counted_user: object) -> bool:
+        """Count this client's connection for a user from now on. False: the user has as many as they may."""
 
-    # ── what is held ─────────────────────────────────────────────────────────────────────────────────────────────────
+    @abstractmethod
+    def decide(self, head: RequestHead) -> Verdict: ...
 
-    def _hold(self, data: bytes) -> None:
-        self._buffer = data
-        self.transport.pause_reading()
-        if not self._count_held():
-            self.abort()
+    @abstractmethod
+    def explain(self, head: RequestHead, forward: Forward, failure: UpstreamFailure) -> Respond: ...
 
-    def _part_of_head(self, data: bytes) -> bytes:
-        if len(data) > self.server.limits.head_bytes:
-            self._refuse(BadMessage(431, "The head of the request is too large."))
-        elif data.count(b"\n") != data.count(b"\r\n") or not (data[:1].isalpha() or data[:1] == b"\r"):
-            self._refuse(BadMessage(400, "This is not HTTP."))
-        else:
-            if not self._head_begun:
-                self._head_begun = True
-                self.deadline = self.server.now + self.server.limits.head_seconds
-            self._buffer = data
-            if not self._count_held():
-                self._refuse(HOLDS_TOO_MUCH)
-        return b""
+    @abstractmethod
+    def overloaded(self, head: RequestHead, cap: Cap) -> Respond: ...
 
-    def _count_held(self) -> bool:
-        """False: its address, over which nobody has signed in, holds more than it may."""
-        size = len(self._buffer) + len(self._gathered)
-        whose = self._stranger() if size else None
-        if self._held.becomes(whose, 0 if whose is None else size):
-            return True
-        self.server.turned_away[Cap.ADDRESS] += 1
-        return False
+    @abstractmethod
+    def note(self, head: RequestHead, forward: Forward | None, status: int) -> None:
+        """Count and log an answer that begins."""
 
-    def _stranger(self) -> bytes | None:
-        """The address that asks, unless somebody has signed in; None too while a proxy that is believed has not said
-        whose it is."""
-        if self.holder is not None or (self.forward is not None and self.forward.person is not None):
-            return None
-        if not self._believed:
-            return self.counted_as
-        return household(self.head.peer) if self.busy else None
+    @abstractmethod
+    def pool(self, forward: Forward) -> Pool: ...
 
-    def _forget_held(self) -> None:
-        self._buffer = self._gathered = b""
-        self._held.becomes(None, 0)
-
-    def read_on(self) -> None:
-        if not self._ended and not self._buffer:
-            self.transport.resume_reading()
-
-    # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def drain(self) -> None:
-        """An idle one may be asking already, unread as yet or still on its way: it has a moment, and is then told that
-        this answer is the last. One that has just come has a little more."""
-        if not self.busy and not self._buffer:
-            limits = self.server.limits
-            moment = limits.last_request_seconds if hasattr(self, "head") else limits.linger_seconds
-            self.deadline = min(self.deadline, self.server.now + moment)
-
-    def abort(self) -> None:
-        if self.busy and not self.head.version_1_1:
-            reset_on_close(self.transport)
-        self.transport.abort()
-
-    def _refuse(self, refused: BadMessage) -> None:
-        answer = problem(refused.status, refused.why)
-        self.transport.write(serialised(answer, self.server.date, b"", body=True, close=True))
-        self.busy = False
-        self._linger()
-
-    def _close(self) -> None:
-        if self.body_left or self._buffer:
-            self._linger()
-        else:
-            self._closing = True
-            self.transport.close()
-
-    def _linger(self) -> None:
-        """Say that we are done, and read over what still comes: a reset would take our answer with it."""
-        self._closing = True
-        self._forget_held()
-        if self._ended or not self.transport.can_write_eof():
-            self.transport.close()
-            return
-        self.deadline = self.server.now + self.server.limits.linger_seconds
-        self.transport.write_eof()
-        self.transport.resume_reading()
+    @abstractmethod
+    def upgrade(
+        self, client: "Downstream", upstream: Upstream, forward: Forward, from_client: bytes, from_upstream: bytes
+    ) -> None: ...
 
 
 class Downstream(DownstreamConnection):
     __slots__ = (
-        "_chunks", "_forget_body", "_gathering", "_repeated", "_turn", "_waiting", "awaits_connection", "upstream",
+        "_chunks", "_forget_body", "_gathering", "_permit", "_repeated", "_waiting", "awaits_connection", "upstream",
     )  # fmt: skip
 
-    def __init__(self, server: "ProxyServer") -> None:
+    server: DownstreamServer
+
+    def __init__(self, server: DownstreamServer) -> None:
         super().__init__(server)
         self.upstream: Upstream | None = None
         self.awaits_connection = False
@@ -226,15 +119,15 @@ class Downstream(DownstreamConnection):
         self._waiting: PendingDecision | None = None
         self._gathering = False
         """A body for the platform is read whole before a connection is taken."""
-        self._turn: Turn | None = None
-        """Its part of something scarce, which it uses or stands in line for."""
+        self._permit: Permit | None = None
+        """The permit that the request uses or waits for, of a share that is bounded."""
         self._forget_body = self._repeated = False
 
     # ── the transport's calls ────────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self.server.admit(self, None if self._believed else household(self._peer))
+        self.server.admit(self, None if self._is_trusted else client_network(self._peer))
 
     def data_received(self, data: bytes) -> None:
         if self._buffer:
@@ -286,7 +179,7 @@ class Downstream(DownstreamConnection):
         if self._waiting is not None:
             self._waiting.cancel()
         self._leave_upstream()
-        self._give_back()
+        self._release_permit()
         self._forget_held()
 
     def _leave_upstream(self) -> Upstream | None:
@@ -298,7 +191,7 @@ class Downstream(DownstreamConnection):
     # ── a request ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _request(self, data: bytes) -> bytes:
-        """Begin the request whose head stands first in `data`; returns what stands behind the head."""
+        """Begin the request whose head stands first in `data`. Returns what stands behind the head."""
         server = self.server
         end = data.find(b"\r\n\r\n")
         if end < 0 or end > server.limits.head_bytes:
@@ -308,8 +201,8 @@ class Downstream(DownstreamConnection):
         except BadMessage as refused:
             self._refuse(refused)
             return b""
-        if self._believed:
-            self._forwarded = server.forwarders.word(self._peer, head.fields)
+        if self._is_trusted:
+            self._forwarded = server.trusted_proxies.forwarded_by(self._peer, head.fields)
         head.peer = self._forwarded.peer
         head.request_id = head.request_id or next(server.new_ids)
         self.head = head
@@ -330,7 +223,7 @@ class Downstream(DownstreamConnection):
         return data[end + 4 :]
 
     def _read_over(self, rest: bytes) -> bytes:
-        """A body that has come whole does not cost the connection, even if nobody wants it."""
+        """Discard a body that has come whole: nobody wants it, but it need not cost the connection."""
         if 0 < self.body_left <= len(rest):
             rest, self.body_left = rest[self.body_left :], 0
         return rest
@@ -341,12 +234,12 @@ class Downstream(DownstreamConnection):
         if verdict.proven:
             self._waiting.begin()
         else:
-            self._turn = Turn(self.server.undecided, household(self.head.peer), self._waiting.begin)
-            self._turn.ask()
+            self._permit = Permit(self.server.undecided_share, client_network(self.head.peer), self._waiting.begin)
+            self._permit.acquire()
 
     def _decided(self, answer: Forward | Respond) -> None:
         self._waiting = None
-        self._give_back()
+        self._release_permit()
         if isinstance(answer, Forward):
             self._pass_on(answer)
             if self.body_left and (self.upstream is not None or self._gathering):
@@ -356,11 +249,15 @@ class Downstream(DownstreamConnection):
             self._answer(answer)
 
     def _pass_on(self, forward: Forward) -> None:
-        if forward.holder is not self.holder and forward.holder and not self.server.hold(self, forward.holder):
-            self._answer(self.server.crowded(self.head, Cap.PERSON), last=True)
+        if (
+            forward.counted_user is not self.counted_user
+            and forward.counted_user
+            and not self.server.count_for_user(self, forward.counted_user)
+        ):
+            self._answer(self.server.overloaded(self.head, Cap.PERSON), last=True)
             return
         self.forward = forward
-        if forward.ours:
+        if forward.to_platform:
             self._pass_to_platform(forward)
         else:
             self._take_connection(forward)
@@ -382,26 +279,26 @@ class Downstream(DownstreamConnection):
 
     def _pass_to_platform(self, forward: Forward) -> None:
         limits = self.server.limits
-        if not self.body_left or (self.body_left > limits.small_body_bytes and forward.person is not None):
+        if not self.body_left or (self.body_left > limits.small_body_bytes and forward.platform_user is not None):
             self._ask_share(forward)
         elif self.body_left > limits.small_body_bytes:
             self._refuse(too_large(limits.small_body_bytes))
         else:
             self._gathering = True
             self.deadline = self.server.now + limits.small_body_seconds
-            self.go_on()
+            self.send_continue()
 
     def _gather(self, data: bytes) -> bytes:
-        """Take the body's bytes in; returns what stands behind it."""
+        """Keep the body's bytes until all of them have come. Returns what stands behind the body."""
         try:
-            pieces, rest, self.body_left = sent_on(data, self.body_left, self._chunks)
+            pieces, rest, self.body_left = take_body(data, self.body_left, self._chunks)
         except BadMessage as refused:
             self._refuse(refused)
             return b""
         self._gathered += b"".join(pieces)
         forward, most = cast("Forward", self.forward), self.server.limits.small_body_bytes
         self._gathering = bool(self.body_left) and len(self._gathered) < most
-        if self.body_left and not self._gathering and forward.person is None:
+        if self.body_left and not self._gathering and forward.platform_user is None:
             self._refuse(too_large(most))
         elif not self._count_held():
             self._refuse(HOLDS_TOO_MUCH)
@@ -411,10 +308,10 @@ class Downstream(DownstreamConnection):
 
     def _ask_share(self, forward: Forward) -> None:
         server = self.server
-        share = server.strangers if forward.person is None else server.members
+        share = server.anonymous_share if forward.platform_user is None else server.signed_in_share
         self.deadline = server.now + server.limits.connect_seconds
-        self._turn = Turn(share, forward.person or household(self.head.peer), self._has_share)
-        self._turn.ask()
+        self._permit = Permit(share, forward.platform_user or client_network(self.head.peer), self._has_share)
+        self._permit.acquire()
 
     def _has_share(self) -> None:
         if self.forward is not None:
@@ -422,10 +319,10 @@ class Downstream(DownstreamConnection):
             if self.body_left and self.upstream is not None and self._buffer:
                 self._next()
 
-    def _give_back(self) -> None:
-        if self._turn is not None:
-            turn, self._turn = self._turn, None
-            turn.give_back()
+    def _release_permit(self) -> None:
+        if self._permit is not None:
+            permit, self._permit = self._permit, None
+            permit.release()
 
     # ── its connection ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -448,10 +345,10 @@ class Downstream(DownstreamConnection):
         upstream.begin(self, head)
 
     def _body(self, data: bytes, upstream: Upstream) -> bytes:
-        """Pass the body's bytes on; returns what stands behind it."""
+        """Pass the body's bytes on to the workspace. Returns what stands behind the body."""
         self.deadline = self.server.now + self.server.limits.body_idle_seconds
         try:
-            pieces, rest, self.body_left = sent_on(data, self.body_left, self._chunks)
+            pieces, rest, self.body_left = take_body(data, self.body_left, self._chunks)
         except BadMessage as refused:
             self._leave_upstream()
             if upstream.answered:
@@ -469,7 +366,7 @@ class Downstream(DownstreamConnection):
 
     @property
     def may_repeat(self) -> bool:
-        """Sending it again, if a kept connection turns out to be closed, changes nothing."""
+        """Whether the request may be sent again if a kept connection turns out to be closed."""
         return not (self._repeated or self.head.fields.body_length) and self.head.method in REPEATABLE
 
     def repeat(self) -> None:
@@ -478,25 +375,26 @@ class Downstream(DownstreamConnection):
         if self.forward is not None:
             self._ask_connection(self.forward)
 
-    def go_on(self) -> None:
+    def send_continue(self) -> None:
         if self.head.fields.expects and self.body_left:
             self.transport.write(CONTINUE)
 
     def progress(self) -> None:
-        """Something of the answer has come, and more may take its time."""
+        """Move the deadline: something of the answer has come, and more may take its time."""
         self.deadline = self.server.now + self.server.limits.response_seconds
 
-    def begin_answer(self, status: int) -> bytes:
-        """The workspace answers. Returns the Connection line, if there must be one."""
+    def begin_answer(self, head: ResponseHead, framing: bytes) -> bytes:
+        """The workspace answers. Returns the head of the answer for the client; `framing`: the line that says where its
+        body ends."""
         server = self.server
         self.deadline = server.now + server.limits.response_seconds
-        server.note(self.head, self.forward, status)
+        server.note(self.head, self.forward, head.status)
         if self.body_left:
-            self._forget_body = status >= 400
-        elif self.head.keep_alive and not server.draining and (not self._ended or self._buffer):
-            return b""
-        self._close_after = True
-        return b"Connection: close\r\n"
+            self._forget_body = head.status >= 400
+        if self.body_left or not self.head.keep_alive or server.draining or (self._ended and not self._buffer):
+            self._close_after = True
+            framing += b"Connection: close\r\n"
+        return response_for_client(head, framing, self.head.request_id, server.date)
 
     def _answer(self, answer: Respond, *, last: bool = False) -> None:
         head = self.head
@@ -508,14 +406,15 @@ class Downstream(DownstreamConnection):
         self.finished()
 
     def fail(self, failure: UpstreamFailure) -> None:
-        """Nothing of an answer has been sent, and none will come."""
+        """Answer for a workspace that will not: nothing of an answer has been sent yet."""
         self.upstream = None
         self.awaits_connection = False
         if self.forward is not None and not self._closing:
             self._answer(self.server.explain(self.head, self.forward, failure))
 
     def cut_off(self) -> None:
-        """The answer broke off. The client must be able to tell, so it gets no regular end."""
+        """End the connection in the middle of an answer that broke off. The client must be able to tell, so it gets no
+        regular end."""
         self.upstream = None
         if not self.head.version_1_1:
             reset_on_close(self.transport)  # a regular end of the connection would pass for that of the body
@@ -523,7 +422,7 @@ class Downstream(DownstreamConnection):
         self.transport.close()
 
     def end(self) -> None:
-        """Its request may go on no longer. It is told so, unless its answer has begun."""
+        """End the request under way. The client is told so, unless its answer has begun."""
         upstream = self._leave_upstream()
         if self._waiting is not None:
             self._waiting.give_up(problem(503, "The front door restarts. Try again shortly."))
@@ -533,13 +432,13 @@ class Downstream(DownstreamConnection):
             self.fail(UpstreamFailure.CLOSED_EARLY)
 
     def finished(self) -> None:
-        """The answer is out: on to the next request, or the end."""
+        """Go on to the next request, or to the end: the answer has been sent."""
         self.busy = False
         self.forward = None
         self.upstream = None
         self._repeated = False
-        if self._turn is not None:
-            self._give_back()
+        if self._permit is not None:
+            self._release_permit()
         if self._close_after or (self._ended and not self._buffer):
             self._close()
             return
@@ -558,27 +457,27 @@ class Downstream(DownstreamConnection):
             self.transport.resume_reading()
 
     def switch(self, upstream: Upstream, head: ResponseHead, rest: bytes) -> None:
-        """From here on both sides' bytes pass as they are."""
+        """Hand both connections to a WebSocket relay: from here on both sides' bytes pass as they are."""
         framing = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
         self.server.note(self.head, self.forward, 101)
         self.transport.write(response_for_client(head, framing, self.head.request_id, self.server.date))
         self.upstream = None
-        self._give_back()
+        self._release_permit()
         self.server.upgrade(self, upstream, cast("Forward", self.forward), self._buffer, rest)
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def expire(self) -> None:
-        """Its deadline has passed."""
+        """Answer or close a connection whose deadline has passed."""
         upstream = self._leave_upstream()
         if self._closing or (upstream is not None and upstream.answered) or self.write_paused:
             self.abort()
         elif self._waiting is not None:
             self._waiting.give_up(problem(504, "It took too long to decide on this request. Try again shortly."))
-        elif self._turn is not None and self._turn.in_line:
-            cap = Cap.ADDRESS if self.forward is None or self.forward.person is None else Cap.PERSON
-            self.server.turned_away[cap] += 1
-            self._answer(self.server.crowded(self.head, cap), last=True)
+        elif self._permit is not None and self._permit.is_waiting:
+            cap = Cap.ADDRESS if self.forward is None or self.forward.platform_user is None else Cap.PERSON
+            self.server.rejected[cap] += 1
+            self._answer(self.server.overloaded(self.head, cap), last=True)
         elif self._head_begun or self._gathering or (upstream is not None and self.body_left):
             self._refuse(BadMessage(408, "The request took too long to arrive."))
         elif self.busy:

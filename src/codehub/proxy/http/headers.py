@@ -1,11 +1,11 @@
-"""Hygiene: what a workspace may see of a request, and a browser of an answer.
+"""Both heads as they are sent on: what a workspace may see of a request, and a browser of an answer.
 
-Both heads are put together here. Our cookies and tokens never reach a workspace, a workspace's cookies never bear our
-names, and the X-Forwarded family is ours alone.
+The platform's cookies and tokens never reach a workspace, a workspace's cookies never bear the platform's names, and
+the X-Forwarded headers are written here alone.
 """
 
 from codehub.proxy.access.verdicts import Forward
-from codehub.proxy.http.parser import CHUNKED, RequestHead, ResponseHead, whole_lines
+from codehub.proxy.http.parser import CHUNKED, RequestHead, ResponseHead, platform_lines_of
 
 
 class Forwarded:
@@ -41,7 +41,7 @@ def request_for_upstream(head: RequestHead, forward: Forward, forwarded: Forward
         head.method,
         forward.target or head.target,
         fields.host,
-        whole_lines(fields) if forward.ours else fields.passed,
+        platform_lines_of(fields) if forward.to_platform else fields.upstream_lines,
         framing,
         head.request_id,
         forwarded.lines(fields.host),

@@ -1,36 +1,26 @@
-"""A request's head, parsed strictly and once: what this accepts, every HTTP parser reads the same way.
-
-Its headers become what the workspace may see of them here too: hop-by-hop headers, our cookies and our tokens end here.
-
-What the heads of requests and of answers share: strict reading of lines, names and framing.
+"""Strict parsing of the heads of requests and responses: what this accepts, every HTTP parser reads the same way.
 
 A head comes in as the raw bytes before its empty line. Lines that only pass through are kept as they are; a line that
-means something to a proxy is taken by its reader, so that what is sent on is put together by us alone. Refused is
-anything that two parsers could understand differently.
-
-Which cookies and tokens are ours: they never reach a workspace, and no workspace sets one.
-
-An answer's head. A workspace runs anyone's code: its answers are read as strictly as a stranger's requests.
+means something to a proxy is taken by the reader of its header, so that what is sent on is put together by us alone.
+What two parsers could understand differently is refused. Hop-by-hop headers end here, and so do the platform's cookies
+and tokens: none reaches a workspace, and no workspace sets one. A workspace runs anyone's code, so its responses are
+read as strictly as requests.
 """
 
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from codehub.proxy.access.workspace_cache import CachedAuthorization
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 from codehub.domain.credentials import SESSION_COOKIE, TOKEN_PREFIX
 from codehub.proxy.access.addresses import host_name
-
-if TYPE_CHECKING:
-    from codehub.proxy.access.verdicts import Forward
+from codehub.proxy.access.verdicts import CachedAuthorization, Forward
 
 CHUNKED: Final = -1
 UNTIL_CLOSE: Final = -2
 
 Reader = Callable[[Any, bytes], None]
-"""Takes the line of one header into the fields."""
+"""Reads the line of one header into the fields of its head."""
+Readers = dict[bytes, Reader | None]
+"""By the name of the header, in every spelling that was seen; None passes its lines on."""
 
 _NOT_CONTROL: Final = bytes(n for n in range(256) if (n >= 0x20 and n != 0x7F) or n == 0x09)
 _TOKEN: Final = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -41,7 +31,7 @@ _LONGEST_NAME: Final = 64
 
 
 class BadMessage(Exception):
-    """A head that is not answered but refused, and its connection closed."""
+    """A message that is refused, and whose connection is closed."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -50,21 +40,21 @@ class BadMessage(Exception):
 
 
 class Fields:
-    """The header lines of one head, taken apart."""
+    """The header lines of one head, parsed."""
 
     lines: list[bytes]
-    """Those that mean nothing to a proxy, in their order."""
+    """The lines that mean nothing to a proxy, in their order."""
     keep_alive = True
     length: int | None = None
     chunked = False
     upgrading = False
     named: tuple[bytes, ...] = ()
-    """Headers that Connection names: for this hop alone."""
+    """Headers that Connection names, which are for this hop alone."""
 
     def __init__(self) -> None:
         self.lines = []
 
-    def read(self, lines: list[bytes], readers: dict[bytes, "Reader | None"]) -> None:
+    def read(self, lines: list[bytes], readers: Readers) -> None:
         keep = self.lines.append
         try:
             for line in lines:
@@ -83,7 +73,7 @@ class Fields:
             self.lines = [line for line in self.lines if line.partition(b":")[0].lower() not in self.named]
 
     def body(self) -> int | None:
-        """A count, CHUNKED, or None when nothing is said."""
+        """The body's length: a count, CHUNKED, or None when the headers do not say."""
         if not self.chunked:
             return self.length
         if self.length is not None:
@@ -105,8 +95,9 @@ def is_token(name: bytes) -> bool:
     return bool(name) and not name.translate(None, _TOKEN)
 
 
-def learn(readers: dict[bytes, Reader | None], name: bytes) -> Reader | None:
-    """The reader for an unseen spelling of a name, which is checked once and then known. None passes the line on."""
+def learn(readers: Readers, name: bytes) -> Reader | None:
+    """The reader for a spelling of a header's name that was not seen before; it is checked once and then known. None
+    passes the line on."""
     if not is_token(name):
         raise ValueError(name)
     dashed = name.lower().replace(b"_", b"-")
@@ -126,7 +117,7 @@ def value_of(line: bytes) -> bytes:
 
 
 def ignore(_fields: object, _line: bytes) -> None:
-    """Not for the other side."""
+    """Drops a header that is not for the other side."""
 
 
 def read_connection(fields: Fields, line: bytes) -> None:
@@ -159,7 +150,7 @@ def read_transfer_encoding(fields: Fields, line: bytes) -> None:
     fields.chunked = True
 
 
-HOP_BY_HOP: Final[dict[bytes, Reader | None]] = {
+HOP_BY_HOP: Final[Readers] = {
     b"connection": read_connection,
     b"content-length": read_content_length,
     b"transfer-encoding": read_transfer_encoding,
@@ -172,34 +163,35 @@ HOP_BY_HOP: Final[dict[bytes, Reader | None]] = {
 }
 
 
-OUR_COOKIES: Final = SESSION_COOKIE.lower().encode()
-OUR_TOKENS: Final = TOKEN_PREFIX.encode()
+PLATFORM_COOKIES: Final = SESSION_COOKIE.lower().encode()
+PLATFORM_TOKENS: Final = TOKEN_PREFIX.encode()
 
 
-def names_ours(cookie: bytes) -> bool:
-    """Would a browser send this cookie back under a name of ours? A nameless one comes back as its bare value."""
-    return cookie.lstrip(b" \t=").lower().startswith(OUR_COOKIES)
+def is_platform_cookie(cookie: bytes) -> bool:
+    """Whether a browser would send this cookie back under one of the platform's names. A nameless one comes back as its
+    bare value."""
+    return cookie.lstrip(b" \t=").lower().startswith(PLATFORM_COOKIES)
 
 
-def without_ours(cookies: list[bytes]) -> bytes:
-    """One Cookie header of all, without the cookies that are ours."""
+def without_platform_cookies(cookies: list[bytes]) -> bytes:
+    """The value of one Cookie header for all of these, without the platform's cookies."""
     whole = cookies[0] if len(cookies) == 1 else b"; ".join(cookies)
-    if OUR_COOKIES not in whole.lower():
+    if PLATFORM_COOKIES not in whole.lower():
         return whole
     pairs = (pair.strip(b" \t") for pair in whole.split(b";"))
-    return b"; ".join(pair for pair in pairs if pair and not names_ours(pair))
+    return b"; ".join(pair for pair in pairs if pair and not is_platform_cookie(pair))
 
 
-def is_our_token(authorization: bytes) -> bool:
+def is_platform_token(authorization: bytes) -> bool:
     scheme, _, token = authorization.partition(b" ")
-    return scheme.lower() == b"bearer" and token.strip(b" \t").startswith(OUR_TOKENS)
+    return scheme.lower() == b"bearer" and token.strip(b" \t").startswith(PLATFORM_TOKENS)
 
 
 REPEATABLE: Final = frozenset((b"GET", b"HEAD", b"PUT", b"DELETE", b"OPTIONS"))
 METHODS: Final = REPEATABLE | {b"POST", b"PATCH"}
-"""Those that are common. Any other token is a method too, for workspaces speak WebDAV and more."""
+"""The common methods. Any other token is a method too, for workspaces speak WebDAV and more."""
 _UNSERVED: Final = frozenset((b"CONNECT", b"TRACE"))
-"""The one would make a tunnel to anywhere; the other answers with the request itself, and what proxies added to it."""
+"""CONNECT would make a tunnel to anywhere; TRACE answers with the request itself, and what proxies added to it."""
 
 _TARGET: Final = bytes(n for n in range(0x21, 0x7F) if n not in b"#")
 _HOST: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:[]~%!$&'()*+;="
@@ -212,35 +204,36 @@ _LONGEST_ID: Final = 128
 
 
 class RequestFields(Fields):
-    """The headers of a request. One object serves all requests that repeat them, so what was read stays."""
+    """The headers of a request. One object serves all requests that repeat them."""
 
     host = b""
     cookies: list[bytes] | None = None
-    """The values of Cookie headers, ours among them: the gate needs those, the workspace never sees them."""
+    """The values of Cookie headers with the platform's own, which the authorizer needs and the workspace never sees."""
     authorization: bytes | None = None
     origin: bytes | None = None
     request_id = b""
     forwarded_for = b""
     forwarded_proto = b""
-    """What a proxy before us may have said. Never passed on: it counts if that proxy is believed, else not at all."""
+    """What a proxy before this one may have said. It is never passed on, and counts only if that proxy is trusted."""
     expects = False
     upgrade_to: tuple[bytes, ...] = ()
     body_length = 0
-    """A count, or CHUNKED."""
+    """The body's length: a count, or CHUNKED."""
     upgrade = False
-    """They ask for a WebSocket."""
-    passed = b""
-    """What the workspace sees of them, as lines that each end: without ours, Host and the framing."""
-    passed_whole: bytes | None = None
-    """The same with ours, for the platform itself; made when it is first asked for."""
-    passport: "CachedAuthorization | None" = None
-    """What the gate found out about them."""
+    """Whether a WebSocket is asked for."""
+    upstream_lines = b""
+    """What the workspace sees of the headers, as lines that each end: without the platform's credentials, Host and the
+    framing."""
+    platform_lines: bytes | None = None
+    """What the platform's API sees of the headers, credentials included; made when it is first asked for."""
+    cached_authorization: CachedAuthorization | None = None
+    """That requests with these headers may go to a workspace, if the authorizer has found so."""
 
     _searched: tuple[bytes, bytes] | None = None
-    """The passed-through lines as one text, as they are and in lower case."""
+    """The lines that pass through as one text, as they are and in lower case."""
 
     def header(self, name: bytes) -> bytes | None:
-        """The first of a passed-through header, in any case; None without it."""
+        """The value of the first header of this name that passes through; None without one."""
         if self._searched is None:
             text = b"\r\n".join((b"", *self.lines, b""))
             self._searched = text, text.lower()
@@ -263,13 +256,14 @@ class RequestHead:
         self.version_1_1 = version_1_1
         self.keep_alive = version_1_1 and fields.keep_alive
         self.request_id = fields.request_id
-        """The client's, if it sent a fit one; else the server makes one."""
+        """The client's id of the request, if it sent a fit one; else the server makes one."""
         self.peer = b""
         """The client's address, as the server saw it."""
 
 
 def parse_request(raw: bytes, most_lines: int) -> RequestHead:
-    """Raises Refused. `raw` ends before the empty line; one more empty line may stand before it."""
+    """Parses the head of a request, or raises BadMessage. `raw` ends before the empty line; one more empty line may
+    stand before the head."""
     end = raw.find(b"\r\n")
     if end == 0:
         raw = raw[2:]
@@ -303,7 +297,7 @@ def _read(block: bytes, most_lines: int) -> RequestFields:
     fields.upgrade = fields.upgrading and b"websocket" in fields.upgrade_to
     if fields.upgrade and fields.body_length:
         raise BadMessage(400, "An upgrade is asked for by GET, over HTTP/1.1, without a body.")
-    fields.passed = passed_lines(fields)
+    fields.upstream_lines = header_lines(fields)
     if len(block) <= _LONGEST_REMEMBERED and not fields.upgrade:  # each of those has a key of its own
         if len(_remembered) >= _MOST_REMEMBERED:
             _remembered.clear()
@@ -311,18 +305,20 @@ def _read(block: bytes, most_lines: int) -> RequestFields:
     return fields
 
 
-def whole_lines(fields: RequestFields) -> bytes:
-    if fields.passed_whole is None:
-        fields.passed_whole = passed_lines(fields, ours=True)
-    return fields.passed_whole
+def platform_lines_of(fields: RequestFields) -> bytes:
+    if fields.platform_lines is None:
+        fields.platform_lines = header_lines(fields, to_platform=True)
+    return fields.platform_lines
 
 
-def passed_lines(fields: RequestFields, *, ours: bool = False) -> bytes:
-    """What a workspace may see of the headers; with `ours`, what the platform may."""
+def header_lines(fields: RequestFields, *, to_platform: bool = False) -> bytes:
+    """The header lines that a workspace may see; with `to_platform`, those that the platform's API may."""
     parts = [*fields.lines]
-    if fields.cookies is not None and (cookie := b"; ".join(fields.cookies) if ours else without_ours(fields.cookies)):
+    if fields.cookies is not None and (
+        cookie := b"; ".join(fields.cookies) if to_platform else without_platform_cookies(fields.cookies)
+    ):
         parts.append(b"Cookie: " + cookie)
-    if fields.authorization is not None and (ours or not is_our_token(fields.authorization)):
+    if fields.authorization is not None and (to_platform or not is_platform_token(fields.authorization)):
         parts.append(b"Authorization: " + fields.authorization)
     if fields.origin is not None:
         parts.append(b"Origin: " + fields.origin)
@@ -351,7 +347,7 @@ def _request_line(line: bytes) -> tuple[bytes, bytes, bool]:
 
 
 def _check_method(method: bytes) -> None:
-    """A known method in other letters is none: some servers would take `head` for HEAD, and some would not."""
+    """Refuses a known method in other letters: some servers would take `head` for HEAD, and some would not."""
     if not is_token(method):
         raise BadMessage(400, "The method is not a token.")
     if method.upper() in _UNSERVED:
@@ -418,7 +414,7 @@ def _read_forwarded_proto(fields: RequestFields, line: bytes) -> None:
     fields.forwarded_proto = b"%b,%b" % (fields.forwarded_proto, said) if fields.forwarded_proto else said
 
 
-_READERS: Final[dict[bytes, Reader | None]] = {
+_READERS: Final[Readers] = {
     **HOP_BY_HOP,
     b"host": _read_host,
     b"cookie": _read_cookie,
@@ -436,25 +432,24 @@ _READERS: Final[dict[bytes, Reader | None]] = {
 }
 
 
-Readers = dict[bytes, Reader | None]
-
 _MOST_STATUS_LINES: Final = 256
 _LONGEST_STATUS_LINE: Final = 64
 
 
 class ResponseHead(Fields):
     body_length = UNTIL_CLOSE
-    """What the headers say; the status or the method may mean that there is no body."""
+    """The body's length as the headers say it; the status or the method may mean that there is no body."""
     dated = False
     upgrade = False
-    """It names WebSocket as what it switches to."""
+    """Whether the response switches to WebSocket."""
     host = b""
-    """The Host that was asked: no cookie of the answer may be for more than this."""
-    forward: "Forward | None" = None
-    """What the request was let in on: which other port's page may read the answer, and where its Location leads."""
+    """The Host of the request: no cookie of the response may be for more than this."""
+    forward: Forward | None = None
+    """The verdict on the request, which says which other port's page may read the response, and where its Location
+    leads."""
 
     def __init__(self, status: int, line: bytes, keep_alive: bool) -> None:  # noqa: FBT001 - as its first line says
-        """`line`: the one that the client sees first, before all others."""
+        """`line`: the status line for the client."""
         self.lines = [line]
         self.status = status
         self.keep_alive = keep_alive
@@ -465,11 +460,12 @@ def parse_response(
     most_lines: int,
     readers: Readers | None = None,
     host: bytes = b"",
-    forward: "Forward | None" = None,
+    forward: Forward | None = None,
 ) -> ResponseHead:
-    """Raises Refused. `raw` ends before the empty line. `readers`: those of a stranger's answer, unless it is OURS,
-    which may set our cookies, or one that is SHARING our origin, which may say nothing of the whole of it. `host`,
-    `forward`: the Host of the request that it answers, and what that was let in on."""
+    """Parses the head of a response, or raises BadMessage. `raw` ends before the empty line. `readers`:
+    PLATFORM_READERS let the platform set its cookies, SHARED_ORIGIN_READERS drop what a workspace says of an origin
+    that it shares; None is for a workspace at a host of its own. `host`, `forward`: the Host of the request, and the
+    verdict on it."""
     lines = split_lines(raw, most_lines)
     first = lines.pop(0)
     status, line, keep_alive = _status_lines.get(first) or _status_line(first)
@@ -484,7 +480,7 @@ def parse_response(
 
 
 _status_lines: dict[bytes, tuple[int, bytes, bool]] = {}
-"""Those seen before, up to a bound: there are few."""
+"""Status lines that were parsed before, up to a bound: there are few."""
 
 
 def _status_line(line: bytes) -> tuple[int, bytes, bool]:
@@ -504,10 +500,10 @@ def _status_line(line: bytes) -> tuple[int, bytes, bool]:
 
 
 def _read_set_cookie(head: ResponseHead, line: bytes) -> None:
-    """As if the domain of all workspaces were a public suffix: a cookie for it would reach other people's workspaces
-    and the platform, so it is dropped; one for the very host that was asked passes."""
+    """Treats the domain of all workspaces as a public suffix: a cookie for it would reach other people's workspaces and
+    the platform, so it is dropped; one for the very host that was asked passes."""
     cookie = value_of(line)
-    if not names_ours(cookie) and _is_for_this_host(cookie, head.host):
+    if not is_platform_cookie(cookie) and _is_for_this_host(cookie, head.host):
         head.lines.append(line)
 
 
@@ -523,8 +519,9 @@ def _is_for_this_host(cookie: bytes, host: bytes) -> bool:
 
 
 def _read_allow_origin(head: ResponseHead, line: bytes) -> None:
-    """The app lets this origin read the answer, or lets all. To get here the page had to send our cookie, of which the
-    app knows nothing; with one, browsers want the origin by name and a word on credentials."""
+    """Lets a page of another port read the response if the app lets its origin, or all, do so. To get here the page had
+    to send our cookie, of which the app knows nothing; browsers then want the origin by name and leave for credentials.
+    """
     origin = None if head.forward is None else head.forward.read_by
     if origin is None or value_of(line) not in (b"*", origin):
         head.lines.append(line)
@@ -556,7 +553,7 @@ def _read_response_upgrade(head: ResponseHead, line: bytes) -> None:
     head.upgrade = value_of(line).lower() == b"websocket"
 
 
-_RESPONSE_READERS: Final[dict[bytes, Reader | None]] = {
+_RESPONSE_READERS: Final[Readers] = {
     **HOP_BY_HOP,
     b"set-cookie": _read_set_cookie,
     b"set-cookie2": ignore,
@@ -571,10 +568,15 @@ _RESPONSE_READERS: Final[dict[bytes, Reader | None]] = {
     b"access-control-allow-origin": _read_allow_origin,
     b"access-control-allow-credentials": _read_allow_credentials,
 }
-"""Of an answer that a workspace gave at a host of its own."""
+"""Readers for the response of a workspace at a host of its own."""
 
-OURS: Final[Readers] = {**_RESPONSE_READERS, b"set-cookie": None, b"clear-site-data": None, b"location": None}
-SHARING: Final[Readers] = {
+PLATFORM_READERS: Final[Readers] = {
+    **_RESPONSE_READERS,
+    b"set-cookie": None,
+    b"clear-site-data": None,
+    b"location": None,
+}
+SHARED_ORIGIN_READERS: Final[Readers] = {
     **_RESPONSE_READERS,
     # What these say holds for all of an origin, and here that is the platform's.
     b"service-worker-allowed": ignore,

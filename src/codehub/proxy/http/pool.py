@@ -6,19 +6,26 @@ No more than `per_target` at once, upgraded sockets included; whoever comes late
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import structlog
 
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.access.verdicts import Confirm, UpstreamFailure
+from codehub.proxy.http.connection import ServerState
 from codehub.proxy.http.upstream import Upstream, connect
 
-if TYPE_CHECKING:
-    from codehub.proxy.http.downstream import Downstream
-    from codehub.proxy.server import ProxyServer
-
 log = structlog.get_logger()
+
+
+class ConnectionWaiter(Protocol):
+    """Waits for a connection until `awaits_connection` is false again."""
+
+    awaits_connection: bool
+
+    def connected(self, upstream: Upstream) -> None: ...
+
+    def fail(self, failure: UpstreamFailure) -> None: ...
 
 
 class Pool:
@@ -27,7 +34,7 @@ class Pool:
     def __init__(
         self,
         endpoint: Endpoint,
-        server: "ProxyServer",
+        server: ServerState,
         forget: Callable[["Pool"], None],
         confirm: Confirm | None = None,
     ) -> None:
@@ -36,7 +43,7 @@ class Pool:
         self._forget = forget
         self._confirm = confirm
         self._idle: list[Upstream] = []
-        self._queue: deque[Downstream] = deque()
+        self._queue: deque[ConnectionWaiter] = deque()
         self._open = 0
         self._connecting: set[asyncio.Task[None]] = set()
 
@@ -45,7 +52,7 @@ class Pool:
         return len(self._idle)
 
     def take(self, *, may_repeat: bool) -> Upstream | None:
-        """An idle connection: one that is only just so, for a request that must not be sent twice."""
+        """An idle connection, or None. A request that must not be sent twice gets one that has only just gone idle."""
         if not self._idle:
             return None
         limits = self._server.limits
@@ -56,8 +63,8 @@ class Pool:
                 return upstream
         return None
 
-    def request(self, client: "Downstream") -> None:
-        """A connection for it, as soon as there is one: it is told by `connected` or `fail`."""
+    def request(self, client: ConnectionWaiter) -> None:
+        """Find a connection for this client, which is told by `connected` or `fail`."""
         if self._open < self._server.limits.per_target:
             self._connect(client)
         else:
@@ -76,7 +83,7 @@ class Pool:
         self._idle.append(upstream)
 
     def gone(self, upstream: Upstream | None) -> None:
-        """A connection, or an attempt at one, is no more."""
+        """Count a connection, or an attempt at one, as ended."""
         self._open -= 1
         if upstream in self._idle:
             self._idle.remove(upstream)
@@ -88,7 +95,7 @@ class Pool:
             self._forget(self)
 
     def sweep(self, before: float) -> None:
-        """Close those idle since before that time: the oldest stand first."""
+        """Close the connections that have been idle since before that time: the oldest stand first."""
         for upstream in self._idle:
             if upstream.idle_since >= before:
                 break
@@ -100,13 +107,13 @@ class Pool:
         for upstream in self._idle:
             upstream.transport.close()
 
-    def _connect(self, client: "Downstream") -> None:
+    def _connect(self, client: ConnectionWaiter) -> None:
         self._open += 1
         task = asyncio.get_running_loop().create_task(self._connect_for(client))
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
 
-    async def _connect_for(self, client: "Downstream") -> None:
+    async def _connect_for(self, client: ConnectionWaiter) -> None:
         try:
             async with asyncio.timeout(self._server.limits.connect_seconds):
                 upstream = await connect(self.endpoint, lambda: Upstream(self, self._server.limits), self._confirm)

@@ -1,4 +1,4 @@
-"""The few answers the relay gives by itself, and the date they carry."""
+"""The answers that the proxy gives by itself, and the date they carry."""
 
 import json
 import time
@@ -45,12 +45,12 @@ def problem(status: int, detail: str, code: str | None = None) -> Respond:
     )
 
 
-def plain_failure(failure: UpstreamFailure) -> Respond:
+def failure_problem(failure: UpstreamFailure) -> Respond:
     status, detail = _FAILURES[failure]
     return problem(status, detail, failure.value)
 
 
-def plain_crowded(cap: Cap) -> Respond:
+def overload_problem(cap: Cap) -> Respond:
     status, detail = _CAPS[cap]
     return problem(status, detail, cap.value)
 
@@ -77,6 +77,6 @@ def date_line(seconds: float) -> bytes:
 
 
 def redirect(to: str, headers: tuple[Header, ...] = ()) -> Respond:
-    """`to` is ours: made from settings and checked paths, never from what a stranger sent."""
+    """A redirect to an address that was made from settings and checked paths, never from what a client sent."""
     ours = ((b"Location", to.encode()), (b"Cache-Control", b"no-store"), (b"Referrer-Policy", b"no-referrer"))
     return Respond(303, (*ours, *headers))

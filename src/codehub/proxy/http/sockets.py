@@ -1,4 +1,6 @@
-"""What is set on sockets before and after their connection: who vanished is noticed, who was cut off can tell."""
+"""Options of sockets that listen and of connections: a peer that vanished is noticed, and one that was cut off can
+tell.
+"""
 
 import asyncio
 import errno
@@ -50,14 +52,14 @@ def listener(host: str, port: int) -> socket.socket:
 
 
 def reset_on_close(transport: asyncio.Transport) -> None:
-    """The peer sees an error instead of a regular end."""
+    """Make the close of this connection a reset, so that the peer sees an error instead of a regular end."""
     sock = transport.get_extra_info("socket")
     if sock is not None and sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
 
 
 def has_unread(transport: asyncio.Transport) -> bool:
-    """Something has come, or the peer's end, that nobody has read yet."""
+    """Whether something has come, or the peer's end, that nobody has read yet."""
     sock = transport.get_extra_info("socket")
     if sock is None or sock.fileno() < 0:
         return False

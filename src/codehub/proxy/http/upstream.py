@@ -1,27 +1,30 @@
-"""One connection to a workspace: it sends a request's head, reads the answer and hands it to the client.
+"""One connection to a workspace: how it is opened, how it sends a request's head, reads the answer and hands it to the
+client.
 
 It is reused only when the answer's end is certain: both sides kept to the letter of HTTP and nothing followed the body.
-
-Opening a connection to where a workspace answers, and to nowhere else.
-
-An address may be another person's a moment later: the agent behind it proves that it is this start's before a byte of a
-request is sent. A workspace may write the directory its socket is in. The socket is therefore looked up without
-following a link and connected to through what was found, so that nothing planted meanwhile leads us to somebody else's.
-A workspace with a network of its own has ports that are not this machine's: we are handed a socket of that network, and
-connect it.
+An address may be another person's a moment later, so the agent behind it proves that it is this start's before a byte
+of a request is sent. A workspace may write the directory its socket is in, so the socket is looked up without following
+a link and connected to through what was found. A workspace with a network of its own has ports that are not this
+machine's: a socket of that network is handed out, and connected.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+import os
+import socket
+import stat
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar, cast
 
-from codehub.proxy.access.verdicts import Forward, UpstreamFailure
+from codehub.agent.dial import dial
+from codehub.domain.errors import CodeHubError
+from codehub.ports.runtime import Endpoint
+from codehub.proxy.access.verdicts import Confirm, Forward, UpstreamFailure
 from codehub.proxy.http.chunked import LAST_CHUNK, Chunks, chunk
-from codehub.proxy.http.headers import response_for_client
 from codehub.proxy.http.limits import ProxyLimits
 from codehub.proxy.http.parser import (
     CHUNKED,
-    OURS,
-    SHARING,
+    PLATFORM_READERS,
+    SHARED_ORIGIN_READERS,
     UNTIL_CLOSE,
     BadMessage,
     Readers,
@@ -30,23 +33,50 @@ from codehub.proxy.http.parser import (
     parse_response,
 )
 
-if TYPE_CHECKING:
-    from codehub.proxy.http.downstream import Downstream
-    from codehub.proxy.http.pool import Pool
-import os
-import socket
-import stat
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
-
-from codehub.agent.dial import dial
-from codehub.domain.errors import CodeHubError
-from codehub.ports.runtime import Endpoint
-from codehub.proxy.access.verdicts import Confirm
-
 _STATUS_LINE = b"HTTP/1."
 MOST_INTERIM = 64
-"""Answers before the answer (100, 102, 103) that come in one read: who sends more floods us."""
+"""How many interim answers (100, 102, 103) may come in one read: a workspace that sends more floods us."""
+
+
+class ConnectionOwner(Protocol):
+    """Keeps upstream connections for later requests."""
+
+    def release(self, upstream: "Upstream") -> None:
+        """The connection is free for the next request."""
+        ...
+
+    def gone(self, upstream: "Upstream | None") -> None: ...
+
+
+class ResponseReceiver(Protocol):
+    """The client's side of a forwarded request, as the connection that brings the response sees it."""
+
+    transport: asyncio.Transport
+    head: RequestHead
+    forward: Forward | None
+    body_left: int
+    write_paused: bool
+
+    @property
+    def may_repeat(self) -> bool: ...
+
+    def progress(self) -> None: ...
+
+    def send_continue(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def begin_answer(self, head: ResponseHead, framing: bytes) -> bytes: ...
+
+    def finished(self) -> None: ...
+
+    def repeat(self) -> None: ...
+
+    def fail(self, failure: UpstreamFailure) -> None: ...
+
+    def cut_off(self) -> None: ...
+
+    def switch(self, upstream: "Upstream", head: ResponseHead, rest: bytes) -> None: ...
 
 
 class Upstream(asyncio.Protocol):
@@ -67,19 +97,19 @@ class Upstream(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, pool: "Pool", limits: ProxyLimits) -> None:
+    def __init__(self, pool: ConnectionOwner, limits: ProxyLimits) -> None:
         self.pool = pool
         self._limits = limits
-        self.client: Downstream | None = None
+        self.client: ResponseReceiver | None = None
         self.idle_since = 0.0
         self.reused = False
         self.heard = False
-        """A byte of the answer has come."""
+        """Whether a byte of the answer has come."""
         self.answered = False
-        """The head of the final answer has gone to the client."""
+        """Whether the head of the final answer has gone to the client."""
         self._keep = False
         self._left = 0
-        """Of the answer's body: a count, CHUNKED or UNTIL_CLOSE; 0 while the head is awaited."""
+        """How much of the answer's body is to come: a count, CHUNKED or UNTIL_CLOSE; 0 while the head is awaited."""
         self._held = b""
         self._chunks: Chunks | None = None
 
@@ -87,13 +117,13 @@ class Upstream(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(self._limits.write_buffer)
 
-    def begin(self, client: "Downstream", head: bytes) -> None:
+    def begin(self, client: ResponseReceiver, head: bytes) -> None:
         self.client = client
         self.heard = self.answered = False
         self.transport.write(head)
 
     def leave(self) -> None:
-        """The client has gone: what is under way here is of no use to anyone."""
+        """Abort what is under way here: its client has gone."""
         self.client = None
         self.transport.abort()
 
@@ -117,7 +147,7 @@ class Upstream(asyncio.Protocol):
             client.progress()
             self._unsized(client, b"", data)
 
-    def _read_head(self, client: "Downstream", data: bytes) -> None:
+    def _read_head(self, client: ResponseReceiver, data: bytes) -> None:
         if self._held:
             data = self._held + data
             self._held = b""
@@ -146,8 +176,8 @@ class Upstream(asyncio.Protocol):
             if not self._interim(client, head, data):
                 return
 
-    def _interim(self, client: "Downstream", head: ResponseHead, rest: bytes) -> bool:
-        """Something that comes before the answer. False: nothing follows now."""
+    def _interim(self, client: ResponseReceiver, head: ResponseHead, rest: bytes) -> bool:
+        """Handle an interim answer. False: nothing follows it now."""
         if head.status == 101:
             if client.head.fields.upgrade and head.upgrade:
                 self.client = None
@@ -158,17 +188,16 @@ class Upstream(asyncio.Protocol):
         if not client.body_left:
             client.progress()
         if head.status == 100:
-            client.go_on()
+            client.send_continue()
         elif client.head.version_1_1:
             client.transport.write(b"\r\n".join((*head.lines, b"", b"")))
         return bool(rest)
 
-    def _answer(self, client: "Downstream", head: ResponseHead, rest: bytes) -> None:
+    def _answer(self, client: ResponseReceiver, head: ResponseHead, rest: bytes) -> None:
         self.answered = True
         self._keep = head.keep_alive
         length, framing = _framing(head, client.head)
-        framing += client.begin_answer(head.status)
-        out = response_for_client(head, framing, client.head.request_id, client.server.date)
+        out = client.begin_answer(head, framing)
         if length < 0:
             self._left = length
             self._chunks = Chunks() if length == CHUNKED else None
@@ -183,8 +212,9 @@ class Upstream(asyncio.Protocol):
             client.transport.write(out + rest)
             self._complete(client)
 
-    def _unsized(self, client: "Downstream", head: bytes, data: bytes) -> None:
-        """A body whose end is marked, not counted: its chunks are written anew, or taken off for HTTP/1.0."""
+    def _unsized(self, client: ResponseReceiver, head: bytes, data: bytes) -> None:
+        """Pass on a body whose end is marked and not counted: its chunks are written anew, or taken off for HTTP/1.0
+        clients."""
         payload, done = [data], False
         if self._chunks is not None:
             try:
@@ -201,7 +231,7 @@ class Upstream(asyncio.Protocol):
         if done:
             self._complete(client)
 
-    def _complete(self, client: "Downstream") -> None:
+    def _complete(self, client: ResponseReceiver) -> None:
         self.client = None
         self._left = 0
         self._chunks = None
@@ -214,11 +244,11 @@ class Upstream(asyncio.Protocol):
             self.transport.close()
         client.finished()
 
-    def _fail(self, client: "Downstream", failure: UpstreamFailure) -> None:
+    def _fail(self, client: ResponseReceiver, failure: UpstreamFailure) -> None:
         self.leave()
         client.fail(failure)
 
-    def _cut(self, client: "Downstream") -> None:
+    def _cut(self, client: ResponseReceiver) -> None:
         self.leave()
         client.cut_off()
 
@@ -228,7 +258,7 @@ class Upstream(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         if self.client is not None:
-            self.client.read_on()
+            self.client.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.pool.gone(self)
@@ -249,13 +279,13 @@ class Upstream(asyncio.Protocol):
 
 
 def _readers(forward: Forward | None) -> Readers | None:
-    if forward is None or not (forward.ours or forward.shares_origin):
+    if forward is None or not (forward.to_platform or forward.shares_origin):
         return None
-    return OURS if forward.ours else SHARING
+    return PLATFORM_READERS if forward.to_platform else SHARED_ORIGIN_READERS
 
 
 def _framing(head: ResponseHead, request: RequestHead) -> tuple[int, bytes]:
-    """How long the body is, and the line that tells the client."""
+    """The body's length, and the header line that tells the client."""
     length = head.body_length
     if request.method == b"HEAD" or head.status in (204, 304):
         said = length >= 0 and head.status != 204
@@ -272,7 +302,8 @@ _HANDING_OUT_SECONDS = 5.0
 
 
 async def connect(endpoint: Endpoint, make: Callable[[], Connection], confirm: Confirm | None = None) -> Connection:
-    """Raises OSError when nobody answers there, or it is not `confirm`ed that the workspace still has that address."""
+    """A connection to where a workspace answers. Raises OSError when nobody answers there, or it is not `confirm`ed
+    that the workspace still has that address."""
     loop = asyncio.get_running_loop()
     if endpoint.socket is not None:
         return await _connect_socket(loop, endpoint.socket, make)
@@ -293,7 +324,8 @@ async def connect(endpoint: Endpoint, make: Callable[[], Connection], confirm: C
 
 
 def confirmation(endpoint: Endpoint, look: Callable[[], Awaitable[Endpoint | None]]) -> Confirm | None:
-    """None: it proves itself, or its place never passes to another. A runtime that does not answer confirms nothing."""
+    """A check, for a connection that was made, that the workspace still has that address. None: its agent proves
+    itself, or its place never passes to another. A runtime that does not answer confirms nothing."""
     if endpoint.instance is None:
         return None
 
@@ -307,7 +339,8 @@ def confirmation(endpoint: Endpoint, look: Callable[[], Awaitable[Endpoint | Non
 
 
 async def _confirmed(loop: asyncio.AbstractEventLoop, address: tuple[str, int], confirm: Confirm) -> socket.socket:
-    """If it has the address after we have connected, it had it when we did: nobody else is at the other end."""
+    """A connected socket. If the workspace has the address after we have connected, it had it when we did: nobody else
+    is at the other end."""
     sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)

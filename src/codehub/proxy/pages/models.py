@@ -1,11 +1,9 @@
-"""What a person sees instead of a workspace, already in their language, and the views that depend on no phase.
+"""The pages that a person sees instead of a workspace, as plain data, already in their language. Pure.
 
-A view is plain data: rendered as a page, as JSON for the page that is already open, or as a problem for a program.
-What a workspace's own row has to tell is in `workspace_view`.
-
-What a workspace's row tells the person at its door: where it is, what it is at, and what they can do about it. Pure.
-
-Nothing here is a name of ours in capitals: what people read is said in their words (`texts`), whatever the row holds.
+A page model is rendered as a page, as JSON for the page that is already open, or as a problem for a program. Some pages
+depend on no phase; `workspace_page` tells what a workspace's row tells the person who came for it: where it is, what it
+is at, and what they can do about it. Nothing here is a name of ours in capitals: what people read is said in their
+words (`texts`), whatever the row holds.
 """
 
 import hashlib
@@ -21,12 +19,12 @@ from codehub.domain.errors import REASONS, ErrorReason
 from codehub.domain.judge import CONTAINER_STARTING, container_reason
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.proxy.access.verdicts import Cap, UpstreamFailure
-from codehub.proxy.http.responses import plain_crowded, plain_failure
+from codehub.proxy.http.responses import failure_problem, overload_problem
 from codehub.proxy.pages.texts import Language, amount, day, say
 
 
-class Emblem(StrEnum):
-    """The picture of a view."""
+class Icon(StrEnum):
+    """The picture on a page."""
 
     BUSY = "busy"
     MOON = "moon"
@@ -39,7 +37,7 @@ class Emblem(StrEnum):
     PLUG = "plug"
 
 
-class PageKind(StrEnum):
+class ActionKind(StrEnum):
     PRIMARY = "primary"
     SECONDARY = "secondary"
 
@@ -55,19 +53,19 @@ class Action:
 
     id: str
     label: str
-    kind: PageKind = PageKind.PRIMARY
+    kind: ActionKind = ActionKind.PRIMARY
     link: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """`fraction`: 0 to 1; None when nobody knows how much there is to do."""
+class ProgressBar:
+    """How far an operation is. `fraction`: 0 to 1; None when nobody knows how much there is to do."""
 
     fraction: float | None
     text: str
 
 
-class Reached(StrEnum):
+class StepState(StrEnum):
     DONE = "done"
     NOW = "now"
     NEXT = "next"
@@ -76,7 +74,7 @@ class Reached(StrEnum):
 @dataclass(frozen=True, slots=True)
 class ProgressStep:
     label: str
-    reached: Reached
+    reached: StepState
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +91,10 @@ class PageModel:
     status: int
     title: str
     text: str
-    emblem: Emblem
+    emblem: Icon
     detail: str = ""
     report: str = ""
-    progress: Bar | None = None
+    progress: ProgressBar | None = None
     steps: tuple[ProgressStep, ...] = ()
     actions: tuple[Action, ...] = ()
     wakes: bool = False
@@ -110,32 +108,34 @@ class PageModel:
 
     @property
     def version(self) -> str:
-        """The same for views that look the same, on whichever front door."""
+        """A hash that is the same for pages that look the same, on whichever worker."""
         content = json.dumps(self.to_json(), sort_keys=True).encode()
         return hashlib.blake2b(content, digest_size=12).hexdigest()
 
 
-def dashboard(language: Language, link: str, kind: PageKind = PageKind.SECONDARY) -> Action:
+def dashboard_action(language: Language, link: str, kind: ActionKind = ActionKind.SECONDARY) -> Action:
     return Action(DASHBOARD, say(language, "action.dashboard"), kind, link)
 
 
 # ── limits ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def limit_view(
+def limit_page(
     workspace: Workspace, running: Sequence[Workspace], language: Language, *, limit: int | None = None
 ) -> PageModel:
-    """`running`: the person's own that hold a slot. `limit`: how many of them may; fewer than that means that others
-    fill the installation. None: as many as are running."""
+    """The page of a limit that is reached. `running`: the person's own workspaces that hold a slot. `limit`: how many
+    of them may; fewer than that means that others fill the installation. None: as many as are running."""
     others = [other for other in running if other.id != workspace.id]
     staying = [other for other in others if not _leaving(other)]
     leaving = len(staying) < len(others)
-    kind = PageKind.PRIMARY if len(staying) == 1 else PageKind.SECONDARY
+    kind = ActionKind.PRIMARY if len(staying) == 1 else ActionKind.SECONDARY
     actions = [
         Action(f"{INSTEAD}{other.id}", say(language, "action.instead", name=other.name), kind) for other in staying
     ]
     if limit != 0:
-        actions.append(Action(WAKE, say(language, "action.again"), PageKind.SECONDARY if staying else PageKind.PRIMARY))
+        actions.append(
+            Action(WAKE, say(language, "action.again"), ActionKind.SECONDARY if staying else ActionKind.PRIMARY)
+        )
     choices = ["limit.leaving"] if leaving else []
     choices += ["limit.choose"] if staying and limit != 0 else []
     if not choices and limit != 0:
@@ -146,34 +146,35 @@ def limit_view(
         title=say(language, "limit.title", name=workspace.name),
         text=_why_full(len(others), limit, language),
         detail=" ".join(say(language, key) for key in choices),
-        emblem=Emblem.FULL,
+        emblem=Icon.FULL,
         actions=tuple(actions),
         settled=not leaving,
     )
 
 
-def owner_limit_view(workspace: Workspace, language: Language) -> PageModel:
-    """For an admin at somebody else's workspace: what else of the owner's runs is not for this page."""
+def owner_limit_page(workspace: Workspace, language: Language) -> PageModel:
+    """The page of a limit for an admin at somebody else's workspace: what else of the owner's runs is not for this
+    page."""
     return PageModel(
         name="limit",
         status=429,
         title=say(language, "limit.title", name=workspace.name),
         text=say(language, "limit.owner"),
         detail=say(language, "limit.owner_todo"),
-        emblem=Emblem.FULL,
+        emblem=Icon.FULL,
         actions=(Action(WAKE, say(language, "action.again")),),
         settled=True,
     )
 
 
-def making_room(workspace: Workspace, other: Workspace, language: Language) -> PageModel:
-    """`other` was asked to stop; the page asks again until there is room."""
+def making_room_page(workspace: Workspace, other: Workspace, language: Language) -> PageModel:
+    """The page while `other` was asked to stop: it asks again until there is room."""
     return PageModel(
         name="making_room",
         status=200,
         title=say(language, "room.title", name=workspace.name),
         text=say(language, "room.text", name=workspace.name, other=other.name),
-        emblem=Emblem.BUSY,
+        emblem=Icon.BUSY,
     )
 
 
@@ -193,75 +194,62 @@ def _why_full(holding: int, limit: int | None, language: Language) -> str:
 # ── not in, not there, no answer ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def signed_out(language: Language, sign_in: str) -> PageModel:
-    """`sign_in`: the address of the sign-in page, with the way back."""
+def _page(
+    name: str,
+    status: int,
+    language: Language,
+    emblem: Icon,
+    /,
+    *actions: Action,
+    retry_seconds: float | None = None,
+    **values: object,
+) -> PageModel:
+    """A page whose sentences are all found under its name."""
+    title, text, detail = (say(language, f"{name}.{part}", **values) for part in ("title", "text", "detail"))
+    return PageModel(
+        name, status, title, text, emblem, detail, actions=actions, settled=True, retry_seconds=retry_seconds
+    )
+
+
+def _reload(language: Language) -> Action:
+    return Action("reload", say(language, "action.again"))
+
+
+def signed_out_page(language: Language, sign_in: str) -> PageModel:
+    """The page for who is not signed in. `sign_in`: the address of the sign-in page, with the way back."""
     return PageModel(
         name="signed_out",
         status=401,
         title=say(language, "signed_out.title"),
         text=say(language, "signed_out.text"),
-        emblem=Emblem.KEY,
+        emblem=Icon.KEY,
         actions=(Action("sign_in", say(language, "action.sign_in"), link=sign_in),),
         settled=True,
     )
 
 
-def no_cookie(language: Language) -> PageModel:
-    """The browser did not keep what lets it in: it takes such cookies over https, and from localhost."""
-    return PageModel(
-        name="no_cookie",
-        status=403,
-        title=say(language, "no_cookie.title"),
-        text=say(language, "no_cookie.text"),
-        detail=say(language, "no_cookie.detail"),
-        emblem=Emblem.KEY,
-        settled=True,
-    )
+def no_cookie_page(language: Language) -> PageModel:
+    """The page for a browser that did not keep the cookie: it takes such cookies over https, and from localhost."""
+    return _page("no_cookie", 403, language, Icon.KEY)
 
 
-def own_address(name: str, own: str, here: str, language: Language) -> PageModel:
-    """Asked for within the platform's origin, though it has a host of its own. `own`, `here`: the two addresses."""
-    return PageModel(
-        name="own_address",
-        status=403,
-        title=say(language, "own_address.title", name=name),
-        text=say(language, "own_address.text"),
-        detail=say(language, "own_address.detail"),
-        emblem=Emblem.WARNING,
-        actions=(
-            Action("own", say(language, "own_address.own"), link=own),
-            Action("here", say(language, "own_address.here"), PageKind.SECONDARY, here),
-        ),
-        settled=True,
-        inert=True,
-    )
+def own_address_page(name: str, own: str, here: str, language: Language) -> PageModel:
+    """The page for a workspace that was asked for within the platform's origin, though it has a host of its own. `own`,
+    `here`: the two addresses."""
+    to_own = Action("own", say(language, "own_address.own"), link=own)
+    to_here = Action("here", say(language, "own_address.here"), ActionKind.SECONDARY, here)
+    return replace(_page("own_address", 403, language, Icon.WARNING, to_own, to_here, name=name), inert=True)
 
 
-def not_found(language: Language, public_url: str = "") -> PageModel:
-    """The same to the last byte whether there is no such workspace or it is somebody else's."""
-    return PageModel(
-        name="not_found",
-        status=404,
-        title=say(language, "not_found.title"),
-        text=say(language, "not_found.text"),
-        detail=say(language, "not_found.detail"),
-        emblem=Emblem.NOWHERE,
-        actions=(dashboard(language, f"{public_url}/", PageKind.PRIMARY),),
-        settled=True,
-    )
+def not_found_page(language: Language, public_url: str = "") -> PageModel:
+    """The page for no such workspace: the same to the last byte whether there is none or it is somebody else's."""
+    to_dashboard = dashboard_action(language, f"{public_url}/", ActionKind.PRIMARY)
+    return _page("not_found", 404, language, Icon.NOWHERE, to_dashboard)
 
 
-def unavailable(language: Language) -> PageModel:
-    """We cannot look the workspace up: our own database does not answer."""
-    return PageModel(
-        name="unavailable",
-        status=503,
-        title=say(language, "unavailable.title"),
-        text=say(language, "unavailable.text"),
-        detail=say(language, "unavailable.detail"),
-        emblem=Emblem.PLUG,
-        retry_seconds=3.0,
-    )
+def unavailable_page(language: Language) -> PageModel:
+    """The page while the platform's own database does not answer."""
+    return replace(_page("unavailable", 503, language, Icon.PLUG, retry_seconds=3.0), settled=False)
 
 
 _RETRIES: Final[dict[UpstreamFailure, float | None]] = {
@@ -271,50 +259,23 @@ _RETRIES: Final[dict[UpstreamFailure, float | None]] = {
     UpstreamFailure.GARBAGE: None,
     UpstreamFailure.TOO_SLOW: None,
 }
-"""Asking again and again does not mend what speaks no HTTP, and keeps busy what is too busy."""
+"""When the page asks again. Asking again does not mend what speaks no HTTP, and keeps busy what is too busy."""
 
 
-def failure_view(failure: UpstreamFailure, language: Language, name: str = "") -> PageModel:
-    subject = name or say(language, "workspace")
-    return PageModel(
-        name=failure.value,
-        status=plain_failure(failure).status,
-        title=say(language, f"{failure.value}.title", name=subject),
-        text=say(language, f"{failure.value}.text"),
-        detail=say(language, f"{failure.value}.detail"),
-        emblem=Emblem.PLUG,
-        actions=(Action("reload", say(language, "action.again")),),
-        settled=True,
-        retry_seconds=_RETRIES[failure],
-    )
+def failure_page(failure: UpstreamFailure, language: Language, name: str = "") -> PageModel:
+    status, subject = failure_problem(failure).status, name or say(language, "workspace")
+    retry = _RETRIES[failure]
+    return _page(failure.value, status, language, Icon.PLUG, _reload(language), retry_seconds=retry, name=subject)
 
 
-def crowded_view(cap: Cap, language: Language) -> PageModel:
-    return PageModel(
-        name=cap.value,
-        status=plain_crowded(cap).status,
-        title=say(language, f"{cap.value}.title"),
-        text=say(language, f"{cap.value}.text"),
-        detail=say(language, f"{cap.value}.detail"),
-        emblem=Emblem.FULL,
-        actions=(Action("reload", say(language, "action.again")),),
-        settled=True,
-        retry_seconds=10.0,
-    )
+def overload_page(cap: Cap, language: Language) -> PageModel:
+    status = overload_problem(cap).status
+    return _page(cap.value, status, language, Icon.FULL, _reload(language), retry_seconds=10.0)
 
 
-def no_listener(port: int, name: str, language: Language) -> PageModel:
-    return PageModel(
-        name="no_listener",
-        status=502,
-        title=say(language, "no_listener.title", port=port),
-        text=say(language, "no_listener.text", port=port, name=name),
-        detail=say(language, "no_listener.detail"),
-        emblem=Emblem.PLUG,
-        actions=(Action("reload", say(language, "action.again")),),
-        settled=True,
-        retry_seconds=3.0,
-    )
+def no_listener_page(port: int, name: str, language: Language) -> PageModel:
+    reload = _reload(language)
+    return _page("no_listener", 502, language, Icon.PLUG, reload, retry_seconds=3.0, port=port, name=name)
 
 
 _STARTED: Final = ("", "started")
@@ -341,16 +302,16 @@ _NAMES: Final = re.compile(rf"\b(?:{'|'.join(_PLAIN)})\b")
 _LONGEST_REPORT: Final = 600
 
 
-def view_of(
+def workspace_page(
     workspace: Workspace, doorway: Doorway, language: Language, *, wakes: bool, public_url: str = ""
 ) -> PageModel:
-    """`wakes`: the page may ask for the wake by itself; it is taken up only where the doorway lets it.
-    `public_url`: the dashboard's, without a slash at its end."""
-    return _Teller(workspace, doorway, language, f"{public_url}/workspaces/{workspace.id}").view(wakes=wakes)
+    """The page of a workspace as its row says. `wakes`: the page may ask for the wake by itself; it is taken up only
+    where the doorway lets it. `public_url`: the dashboard's, without a slash at its end."""
+    return _WorkspacePage(workspace, doorway, language, f"{public_url}/workspaces/{workspace.id}").view(wakes=wakes)
 
 
 @dataclass(frozen=True, slots=True)
-class _Teller:
+class _WorkspacePage:
     row: Workspace
     doorway: Doorway
     language: Language
@@ -361,7 +322,7 @@ class _Teller:
         if row.phase is Phase.DELETED:
             return self._deleted()
         if self.doorway.door is Door.FORWARD:
-            return self._view("running", Emblem.BUSY, steps=self._steps())
+            return self._view("running", Icon.BUSY, steps=self._steps())
         if row.desired_state is Desired.DELETED:
             return self._deleting()
         if row.phase is Phase.ERROR:
@@ -374,7 +335,7 @@ class _Teller:
 
     def _coming_up(self) -> PageModel:
         row = self.row
-        view = self._view("starting", Emblem.BUSY, text=f"starting.{self._step()}", steps=self._steps())
+        view = self._view("starting", Icon.BUSY, text=f"starting.{self._step()}", steps=self._steps())
         trouble, report = self._trouble()
         return replace(
             view,
@@ -385,7 +346,7 @@ class _Teller:
         )
 
     def _step(self) -> str:
-        """The last part of the sentence's key."""
+        """What a start is at, as the last part of its sentence's key."""
         row = self.row
         match row.operation:
             case Operation.STARTING if row.op_progress is not None and row.op_progress.step not in _STARTED:
@@ -401,14 +362,14 @@ class _Teller:
 
     @property
     def _is_up(self) -> bool:
-        """Its container runs and has not answered yet."""
+        """Whether its container runs and has not answered yet."""
         progress = self.row.op_progress
         starting = container_reason(self.row.runtime, CONTAINER_STARTING)
         is_started = progress is not None and progress.step == "started"
         return is_started or self.row.conditions.container_ready.reason == starting
 
     def _steps(self) -> tuple[ProgressStep, ...]:
-        """The same three from wherever it begins, so that the list stays while the phases pass."""
+        """The steps of a start: always the same three, so that the list stays while the phases pass."""
         row = self.row
         home = row.phase is Phase.RUNNING or (row.phase is Phase.STANDBY and row.operation is not Operation.ARCHIVING)
         up = row.phase is Phase.RUNNING or (home and row.operation is Operation.STARTING and self._is_up)
@@ -416,20 +377,20 @@ class _Teller:
             up = False
         reached = 2 if up else 1 if home else 0
         labels = ("step.files", "step.start", "step.editor")
-        states = [Reached.DONE] * reached + [Reached.NOW] + [Reached.NEXT] * (2 - reached)
+        states = [StepState.DONE] * reached + [StepState.NOW] + [StepState.NEXT] * (2 - reached)
         return tuple(ProgressStep(self._say(label), state) for label, state in zip(labels, states, strict=True))
 
-    def _bar(self) -> Bar | None:
+    def _bar(self) -> ProgressBar | None:
         progress = self.row.op_progress
         if progress is None or self.row.operation not in (Operation.RESTORING, Operation.ARCHIVING):
             return None
         if not progress.bytes and not progress.total_bytes:
             return None
         fraction = min(progress.bytes / progress.total_bytes, 1.0) if progress.total_bytes else None
-        return Bar(fraction, amount(self.language, progress.bytes, progress.total_bytes))
+        return ProgressBar(fraction, amount(self.language, progress.bytes, progress.total_bytes))
 
     def _trouble(self) -> tuple[str, str]:
-        """What holds it up, in our words and in the failure's own."""
+        """What holds a start up, in our words and in the failure's own."""
         row, conditions = self.row, self.row.conditions
         needs_archive = row.phase is Phase.ARCHIVED or row.operation is Operation.RESTORING
         if conditions.container_ready.status is None or conditions.volume_ready.status is None:
@@ -446,7 +407,7 @@ class _Teller:
         name, emblem = self._rest()
         if wakes:
             text = None if self.row.operation is Operation.NONE else f"starting.{self._step()}"
-            view = self._view("waking", Emblem.BUSY, text=text, steps=self._steps(), progress=self._bar())
+            view = self._view("waking", Icon.BUSY, text=text, steps=self._steps(), progress=self._bar())
             return replace(view, name="waiting", wakes=True)
         view = self._view(name, emblem, detail=f"{name}.detail", progress=self._bar())
         label = {"archived": "action.restore", "stopping": "action.start_again"}.get(name, "action.start")
@@ -454,35 +415,35 @@ class _Teller:
         trouble, report = self._trouble() if self._is_busy else ("", "")
         return replace(view, actions=actions, detail=trouble or view.detail, report=report, settled=not self._is_busy)
 
-    def _rest(self) -> tuple[str, Emblem]:
+    def _rest(self) -> tuple[str, Icon]:
         row = self.row
         if row.operation in _WAYS_DOWN:
-            return _WAYS_DOWN[row.operation], Emblem.BUSY
+            return _WAYS_DOWN[row.operation], Icon.BUSY
         if row.operation is Operation.STARTING or row.phase is Phase.RUNNING:
-            return "stopping", Emblem.BUSY
+            return "stopping", Icon.BUSY
         if row.phase is not Phase.PENDING and row.desired_state is Desired.PENDING:
-            return "discarding", Emblem.BUSY
-        return _RESTS[row.phase]
+            return "discarding", Icon.BUSY
+        return _RESTING[row.phase]
 
     @property
     def _is_busy(self) -> bool:
         return not self.row.is_at_rest
 
     def _deleting(self) -> PageModel:
-        view = self._view("deleting", Emblem.BUSY, detail="deleting.detail", progress=self._bar())
+        view = self._view("deleting", Icon.BUSY, detail="deleting.detail", progress=self._bar())
         return replace(view, actions=(self._dashboard(),))
 
     def _deleted(self) -> PageModel:
         if self.row.undelete_pending:
-            return self._view("returning", Emblem.BUSY)
+            return self._view("returning", Icon.BUSY)
         gone = self.row.purged_at is not None
-        view = self._view("deleted", Emblem.NOWHERE, text="deleted.gone" if gone else "deleted.text")
-        return replace(view, actions=() if gone else (self._dashboard(PageKind.PRIMARY),), settled=True)
+        view = self._view("deleted", Icon.NOWHERE, text="deleted.gone" if gone else "deleted.text")
+        return replace(view, actions=() if gone else (self._dashboard(ActionKind.PRIMARY),), settled=True)
 
     # ── errors ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _recovering(self) -> PageModel:
-        return replace(self._view("recovering", Emblem.BUSY), actions=(self._dashboard(),))
+        return replace(self._view("recovering", Icon.BUSY), actions=(self._dashboard(),))
 
     def _error(self) -> PageModel:
         row, reason = self.row, _reason(self.row)
@@ -497,13 +458,13 @@ class _Teller:
             text=self._say(f"error.{about}.text", doing=self._say(key)),
             detail=" ".join(part for part in (whereabouts, self._say(f"error.{about}.todo")) if part),
             report=_plain(row.error_info.message if row.error_info else ""),
-            emblem=Emblem.WARNING,
-            actions=(self._dashboard(PageKind.PRIMARY),),
+            emblem=Icon.WARNING,
+            actions=(self._dashboard(ActionKind.PRIMARY),),
             settled=not (reason and REASONS[reason].clears_itself),
         )
 
     def _whereabouts(self, reason: ErrorReason | None) -> str:
-        """Said only of what was seen."""
+        """Where the files are, said only of what was seen."""
         conditions = self.row.conditions
         if conditions.volume_ready.status is True and self.row.home.live:
             return self._say("error.home_there")
@@ -515,12 +476,12 @@ class _Teller:
     def _view(
         self,
         name: str,
-        emblem: Emblem,
+        emblem: Icon,
         *,
         text: str | None = None,
         detail: str | None = None,
         steps: tuple[ProgressStep, ...] = (),
-        progress: Bar | None = None,
+        progress: ProgressBar | None = None,
     ) -> PageModel:
         row = self.row
         return PageModel(
@@ -537,8 +498,8 @@ class _Teller:
     def _say(self, key: str, **values: object) -> str:
         return say(self.language, key, **values)
 
-    def _dashboard(self, kind: PageKind = PageKind.SECONDARY) -> Action:
-        return dashboard(self.language, self.link, kind)
+    def _dashboard(self, kind: ActionKind = ActionKind.SECONDARY) -> Action:
+        return dashboard_action(self.language, self.link, kind)
 
 
 _WAYS_DOWN: Final[Mapping[Operation, str]] = {
@@ -550,15 +511,15 @@ _WAYS_DOWN: Final[Mapping[Operation, str]] = {
     Operation.DISCARDING: "discarding",
     Operation.DELETING: "deleting",
 }
-_RESTS: Final[Mapping[Phase, tuple[str, Emblem]]] = {
-    Phase.STANDBY: ("asleep", Emblem.MOON),
-    Phase.ARCHIVED: ("archived", Emblem.BOX),
-    Phase.PENDING: ("empty", Emblem.SPARK),
+_RESTING: Final[Mapping[Phase, tuple[str, Icon]]] = {
+    Phase.STANDBY: ("asleep", Icon.MOON),
+    Phase.ARCHIVED: ("archived", Icon.BOX),
+    Phase.PENDING: ("empty", Icon.SPARK),
 }
 
 
 def _reason(row: Workspace) -> ErrorReason | None:
-    """The row's own, else the condition's: what clears by itself is seen before it is written as an error."""
+    """The row's own reason, else the condition's: what clears by itself is seen before it is written as an error."""
     if row.error_reason is not None:
         return row.error_reason
     try:

@@ -1,4 +1,4 @@
-"""Views as answers: a page for a browser, JSON for the page that is open already, a problem for a program.
+"""Page models as answers: a page for a browser, JSON for the page that is open already, a problem for a program.
 
 The document carries no script and no style of its own, so that the policy it is sent with can forbid both: whatever a
 workspace is called, it is text. Its assets come from a reserved path of the same host, under names that change with
@@ -16,11 +16,11 @@ from typing import Final
 from codehub.domain import addresses
 from codehub.proxy.access.verdicts import Header, Respond
 from codehub.proxy.http.responses import problem
-from codehub.proxy.pages.models import Action, PageModel, Reached
+from codehub.proxy.pages.models import Action, PageModel, StepState
 from codehub.proxy.pages.texts import SENTENCES, Language, say
 
 RESERVED: Final = addresses.RESERVED.encode()
-"""Below the prefix of each host; the workspace never sees a request for it."""
+"""The reserved path below the prefix of each host; the workspace never sees a request for it."""
 
 POLICY: Final = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -36,7 +36,7 @@ _PAGE_HEADERS: Final[tuple[Header, ...]] = (
     (b"Vary", b"Accept, Accept-Language"),
 )
 _CODES: Final[Mapping[str, str]] = {"signed_out": "unauthenticated", "limit": "limit_reached"}
-"""What the API calls the same thing."""
+"""The names of pages whose problem the API calls otherwise."""
 
 _RETRY_AFTER: Final = {429: b"30", 503: b"5"}
 
@@ -87,7 +87,8 @@ _BY_NAME: Final[Mapping[bytes, tuple[_Asset, bytes]]] = {
 
 
 def asset(name: bytes, if_none_match: bytes | None = None) -> Respond | None:
-    """`name`: what stands behind `{prefix}_codehub/`, without its query. None: there is no such asset."""
+    """The answer with an asset. `name`: what stands behind `{prefix}_codehub/`, without its query. None: there is no
+    such asset."""
     found = _BY_NAME.get(name)
     if found is None:
         return None
@@ -107,8 +108,8 @@ def _address(name: str, prefix: str) -> str:
 
 
 def answer(view: PageModel, accept: bytes | None, language: Language, prefix: bytes = b"/") -> Respond:
-    """A page for who asks for one. Anything else (a script, an image, curl) must not take it for what it wanted: it
-    gets a problem, with a failing status even while the workspace is merely on its way."""
+    """A page for a client that accepts one. Anything else (a script, an image, curl) must not take it for what it
+    wanted: it gets a problem, with a failing status even while the workspace is merely on its way."""
     if accept is not None and b"text/html" in accept.lower():
         return page(view, language, prefix)
     status = view.status if view.status >= 400 else 503
@@ -124,7 +125,7 @@ def code_of(view: PageModel) -> str:
 
 
 def state(view: PageModel, status: int = 200) -> Respond:
-    """For the page that is open: the view, and the version to ask for changes with."""
+    """The answer for the page that is open: its new model, and the version to ask for changes with."""
     body = json.dumps({**view.to_json(), "version": view.version}).encode() + b"\n"
     headers = (
         (b"Content-Type", b"application/json"),
@@ -137,10 +138,10 @@ def state(view: PageModel, status: int = 200) -> Respond:
 def page(view: PageModel, language: Language, prefix: bytes = b"/") -> Respond:
     base = prefix.decode("latin-1")
     content = {**view.to_json(), "version": view.version}
-    spoken = {key.partition(".")[2]: text for key, text in SENTENCES[language].items() if key.startswith("page.")}
-    spoken["again"] = say(language, "action.again")
+    sentences = {key.partition(".")[2]: text for key, text in SENTENCES[language].items() if key.startswith("page.")}
+    sentences["again"] = say(language, "action.again")
     main = f"""<main class="card" id="page" data-emblem="{view.emblem}" data-base="{_text(base + RESERVED.decode())}"
- data-view="{_json(content)}" data-texts="{_json(spoken)}">
+ data-view="{_json(content)}" data-texts="{_json(sentences)}">
 {_EMBLEMS}
 <h1 id="title" tabindex="-1">{_text(view.title)}</h1>
 <p id="text">{_text(view.text)}</p>
@@ -162,18 +163,18 @@ def page(view: PageModel, language: Language, prefix: bytes = b"/") -> Respond:
 def sign_in_page(
     language: Language, provider: str | None = None, prefix: bytes = b"/", *, has_hosts: bool = False
 ) -> Respond:
-    """`provider`: the OpenID provider's name, if there is one to sign in with. `has_hosts`: workspaces have hosts of
-    their own, so that no way leads from here to one below `/w/`."""
+    """The sign-in page. `provider`: the OpenID provider's name, if there is one to sign in with. `has_hosts`:
+    workspaces have hosts of their own, so that nothing leads from here to one below `/w/`."""
     base = prefix.decode("latin-1")
-    spoken = {key.partition(".")[2]: text for key, text in SENTENCES[language].items() if key.startswith("signin.")}
-    say_here = {key: _text(text) for key, text in spoken.items()}
+    sentences = {key.partition(".")[2]: text for key, text in SENTENCES[language].items() if key.startswith("signin.")}
+    say_here = {key: _text(text) for key, text in sentences.items()}
     elsewhere = ""
     if provider:
         label = _text(say(language, "signin.provider", provider=provider))
         elsewhere = f"""<p class="or">{say_here["or"]}</p>
 <a class="button secondary" id="provider" href="{_text(base)}api/v1/session/oidc">{label}</a>"""
     main = f"""<main class="card" id="signin" data-emblem="key" data-root="{_text(base)}"
- data-hosts="{_json(has_hosts)}" data-texts="{_json(spoken)}">
+ data-hosts="{_json(has_hosts)}" data-texts="{_json(sentences)}">
 {_EMBLEMS}
 <h1>{say_here["title"]}</h1>
 <p id="text">{say_here["text"]}</p>
@@ -197,11 +198,11 @@ def sign_in_page(
 {elsewhere}
 <noscript><p class="note">{_text(say(language, "page.noscript"))}</p></noscript>
 </main>"""
-    return Respond(200, _PAGE_HEADERS, _document(spoken["title"], main, "signin.js", language, base))
+    return Respond(200, _PAGE_HEADERS, _document(sentences["title"], main, "signin.js", language, base))
 
 
 def ports_page(joins: Mapping[str, str], to: str, language: Language) -> Respond:
-    """Fetches each address of `joins`, which are by origin, and goes on to `to`."""
+    """A page that fetches each address of `joins`, which are by origin, and goes on to `to`."""
     title = say(language, "ports.title")
     main = f"""<main class="card" id="ports" data-emblem="busy" data-to="{_text(to)}"
  data-joins="{_json(list(joins.values()))}">
@@ -256,8 +257,8 @@ def _steps(view: PageModel) -> str:
     )
 
 
-def _current(reached: Reached) -> str:
-    return ' aria-current="step"' if reached is Reached.NOW else ""
+def _current(reached: StepState) -> str:
+    return ' aria-current="step"' if reached is StepState.NOW else ""
 
 
 def _bar(view: PageModel, language: Language) -> str:

@@ -1,10 +1,13 @@
-"""Who is at work where: from memory to Redis, in batches. A front door that dies loses one batch at most.
+"""Which workspaces people are at work in, written from memory to Redis in batches. A worker that dies loses one batch
+at most.
 
-Being seen costs a flag; a tick turns flags into times, and a flush writes the times. They are the database's: a machine
-whose clock is wrong must not stop people early or keep them for ever.
+Seeing somebody costs a flag; a tick turns flags into times, and a flush writes the times. They are the database's
+times: a machine whose clock is wrong must not stop people early or keep them for ever.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
@@ -14,13 +17,34 @@ import structlog
 from codehub.domain.errors import CodeHubError
 from codehub.ports.signals import Activity, Clock
 from codehub.ports.views import WorkspaceViews
-from codehub.proxy.access.workspace_cache import CachedWorkspace
-from codehub.proxy.presence.periodic import kind_of_request
-from codehub.proxy.presence.tap import counts
+from codehub.proxy.presence.periodic import PeriodicTraffic, kind_of_request
+from codehub.proxy.presence.tap import may_be_activity
 
 log = structlog.get_logger()
 
-TICK_SECONDS: Final = 1.0
+MOST_KINDS: Final = 64
+"""How many kinds of requests to one workspace are remembered."""
+
+
+@dataclass(eq=False, slots=True)
+class WorkspaceActivity:
+    """What the proxy has seen lately of the work in one workspace."""
+
+    workspace_id: UUID
+    is_active: bool = False
+    """Whether somebody was seen at work in it since the last tick."""
+    requests: PeriodicTraffic = field(default_factory=lambda: PeriodicTraffic(MOST_KINDS))
+    """Which of the requests to it a page makes by itself."""
+
+
+async def flush_regularly(flush: Callable[[], Awaitable[None]], clock: Clock, seconds: float) -> None:
+    """Flushes until it is cancelled, and then once more."""
+    try:
+        while True:
+            await clock.sleep(seconds)
+            await flush()
+    finally:
+        await asyncio.shield(flush())
 
 
 class Activities:
@@ -29,40 +53,34 @@ class Activities:
         self._views = views
         self._clock = clock
         self._flush_seconds = flush_seconds
-        self._active: list[CachedWorkspace] = []
+        self._active: list[WorkspaceActivity] = []
         self._times: dict[UUID, float] = {}
-        """By our own clock; not flushed yet."""
+        """When somebody was last seen in each workspace, by our own clock; not flushed yet."""
 
-    def seen(self, entry: CachedWorkspace) -> None:
-        if not entry.active:
-            entry.active = True
-            self._active.append(entry)
+    def seen(self, workspace: WorkspaceActivity) -> None:
+        if not workspace.is_active:
+            workspace.is_active = True
+            self._active.append(workspace)
 
     def requested(
-        self, entry: CachedWorkspace, method: bytes, target: bytes, length: int, port: int | None = None
+        self, workspace: WorkspaceActivity, method: bytes, target: bytes, length: int, port: int | None = None
     ) -> None:
-        """By a person, unless it is what a page asks by itself. The target is as the workspace sees it."""
-        if method == b"HEAD" if port else not counts(method, target):
+        """Note a request as somebody's work, unless a page makes it by itself. The target is the workspace's."""
+        if method == b"HEAD" if port else not may_be_activity(method, target):
             return
         kind = kind_of_request(port, method, target, length)
-        if not entry.requests.is_periodic(kind, self._clock.monotonic()):
-            self.seen(entry)
+        if not workspace.requests.is_periodic(kind, self._clock.monotonic()):
+            self.seen(workspace)
 
     def tick(self) -> None:
         now = self._clock.monotonic()
-        for entry in self._active:
-            entry.active = False
-            self._times[entry.workspace.id] = now
+        for workspace in self._active:
+            workspace.is_active = False
+            self._times[workspace.workspace_id] = now
         self._active.clear()
 
     async def run(self) -> None:
-        """Until cancelled; then what was seen is flushed once more."""
-        try:
-            while True:
-                await self._clock.sleep(self._flush_seconds)
-                await self.flush()
-        finally:
-            await asyncio.shield(self.flush())
+        await flush_regularly(self.flush, self._clock, self._flush_seconds)
 
     async def flush(self) -> None:
         self.tick()

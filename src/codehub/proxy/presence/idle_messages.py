@@ -1,4 +1,4 @@
-"""What a workbench tab says while nobody touches it, as data.
+"""What a tab of VS Code sends while nobody touches it, as data.
 
 Seen in tabs left alone (tests/proxy/recording makes and keeps the recordings; a new code-server is checked by recording
 anew). What is not listed counts as somebody's work: better one workspace kept too long than one stopped under its user.
@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 CHANNELS: Final = frozenset((b"telemetry", b"logger"))
-"""Of the management socket: calls that tell how it goes, `ping` among them, and never what somebody does."""
+"""Channels of the management socket whose calls, `ping` among them, report and never do what somebody wants."""
 
 CALLS: Final = frozenset(
     (
@@ -16,10 +16,12 @@ CALLS: Final = frozenset(
         (b"remoteterminal", b"$updateTitle"),  # the program in a terminal's foreground has changed
     )
 )
-"""(channel, method)"""
+"""(channel, method) of calls on the management socket."""
 
 OWN_FILES: Final = re.compile(rb'"(?:external|path|fsPath)":"[^"]*/User/workspaceStorage/')
-"""In a call of `remoteFilesystem`: the workbench keeps its own state there, some of it every few seconds."""
+"""The paths, in a call of `remoteFilesystem`, of the state that the workbench keeps for itself, some of it every few
+seconds.
+"""
 
 EVENTS: Final = frozenset(
     (
@@ -32,7 +34,7 @@ EVENTS: Final = frozenset(
         (b"logger", b"onDidChangeVisibility"),
     )
 )
-"""(channel, event) of a subscription."""
+"""(channel, event) of subscriptions on the management socket."""
 
 _SIZE: Final = rb"[\x80-\xff]*[\0-\x7f]"
 EVENT_SHAPES: Final = re.compile(
@@ -65,7 +67,7 @@ REQUESTS: Final = frozenset(
         b"$startProgress",
     )
 )
-"""Of the extension host's socket, either way."""
+"""Names of requests on the extension host's socket, either way."""
 
 REQUEST_SHAPES: Final = re.compile(
     rb"\$onDidChangeWindowActive....\[false\]"  # active it becomes only by a key, a button or a touch
@@ -73,14 +75,14 @@ REQUEST_SHAPES: Final = re.compile(
     rb'|\$executeCommand....\["_setContext",',
     re.DOTALL,
 )
-"""Such requests with what they carry, after four bytes of its length."""
+"""Requests on the extension host's socket with what they carry, after four bytes of its length."""
 
 HTTP: Final = re.compile(
     rb"/(?:_static|(?:stable|insider|oss)-[0-9a-f]{40}/static)/"  # the workbench's parts, some only when first needed
     rb"|/(?:stable|insider|oss)-[0-9a-f]{40}\?reconnectionToken="  # the sockets themselves, which are read
     rb"|/(?:healthz|manifest\.json|favicon\.ico|mint-key|update/check)(?:\?|$)"
 )
-"""Targets of plain requests."""
+"""Targets of plain HTTP requests."""
 
 SOCKET: Final = re.compile(rb"[?&]reconnectionToken=")
 """Targets of VS Code's own sockets."""

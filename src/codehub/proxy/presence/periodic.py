@@ -1,11 +1,11 @@
-"""What a page does by itself told from what a person does, where the protocol is not known: by its timing.
+"""Tells what a page does by itself from what a person does, where the protocol is not known: by its timing.
 
 A page that is left open repeats the same requests and messages at a steady period. A person repeats nothing at a steady
 period for long. So traffic is sorted into kinds (same method, path and size; same words), and a kind is periodic once
 its times fall on one period: every time is a whole number of periods after an earlier one. Up to three tabs may have
-the same period, and of a tab's requests other processes of the front door may get a share, so whole numbers above one
-are right too. Everything else counts as a person: the first of a kind, the first few of a period, whatever comes
-between the beats. Only an isolated one in a long periodic series is forgiven, because networks are late at times.
+the same period, and of a tab's requests other workers may get a share, so whole numbers above one are right too.
+Everything else counts as a person: the first of a kind, the first few of a period, whatever comes between the beats.
+Only an isolated one in a long periodic series is forgiven, because networks are late at times.
 """
 
 import re
@@ -17,13 +17,13 @@ from typing import Final
 AT_ONCE_SECONDS: Final = 0.05
 """What follows sooner belongs to the same act of the page or the person, and has its verdict."""
 SEARCHES_PER_SECOND: Final = 2
-"""Looking for a period is what costs time."""
+"""How often a period is searched for, which is what costs time."""
 MOST_PERIODS: Final = 30
-"""After a longer silence it has begun anew."""
+"""After how many periods of silence a series begins anew."""
 MOST_TABS: Final = 3
 _NEEDED_PER_TAB: Final = 5
 _EARLIER: Final = 6
-"""Of so many earlier times the distance to the newest is tried as the period."""
+"""Of how many earlier times the distance to the newest is tried as the period."""
 
 _FULL: Final = 16
 _PERIODIC: Final = 8
@@ -34,18 +34,18 @@ _WORD_WITH_DIGIT: Final = re.compile(rb"(?<![A-Za-z_-])[A-Za-z_-]*[0-9][0-9A-Za-
 _TOKEN: Final = re.compile(rb"=[^&=]*[0-9A-Z][^&=]*")
 
 _LONGEST: Final = 1024
-"""So much of a request's target is looked at."""
+"""How much of a request's target is looked at."""
 
 
 class PeriodicTraffic:
-    """The kinds of one socket's messages, or of all requests to one workspace. It remembers the `most` newest kinds."""
+    """Remembers the `most` newest kinds of one socket's messages, or of all requests to one workspace."""
 
     __slots__ = ("_most", "_searches", "_second", "_series")
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._series: dict[int, _Series] = {}
-        """By kind, the one that was seen last at the end."""
+        """The series of each kind, the one that was seen last at the end."""
         self._second = -inf
         self._searches = 0
 
@@ -71,7 +71,7 @@ class PeriodicTraffic:
 
 
 class _Series:
-    """The times of one kind. Without a period, those that one is looked for in; with one, the newest of each tab."""
+    """The times of one kind. Without a period, those in which one is searched for; with one, the newest of each tab."""
 
     __slots__ = ("_added", "_period", "_score", "_times", "last", "verdict")
 
@@ -98,7 +98,8 @@ class _Series:
             del self._times[: -_NEEDED_PER_TAB * MOST_TABS]
 
     def search(self, now: float) -> None:
-        """For several tabs only now and then: it takes longer, and there are seldom several."""
+        """Search for a period. It is searched for in several tabs only now and then: that takes longer, and there are
+        seldom several."""
         times = self._times
         most = min(len(times) // _NEEDED_PER_TAB, MOST_TABS) if self._added % _NEEDED_PER_TAB == 0 else 1
         for tabs in range(1, most + 1):
@@ -157,7 +158,7 @@ def _tab_of(newest: "array[float]", period: float, now: float) -> int | None:
 
 @lru_cache(1024)
 def kind_of_request(port: int | None, method: bytes, target: bytes, length: int) -> int:
-    """Numbers, and values that look made up (an identity, the time of day), differ from one of a kind to the next."""
+    """The kind of a request: numbers and values that look made up (an identity, the time of day) do not count."""
     path, question, query = target[:_LONGEST].partition(b"?")
     if question:
         path += b"?" + _TOKEN.sub(b"=", query)

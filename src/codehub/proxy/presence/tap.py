@@ -1,8 +1,8 @@
-"""A person at work told from a tab left open, by what passes through an upgraded socket and by plain requests.
+"""Tells a person at work from a tab left open, by what passes through an upgraded socket and by plain requests.
 
-Of VS Code the protocol is read, and known background chatter does not count. Of everything else, an IDE or an
-application at a port, what a page says at a steady period does not count (`periodic`). What cannot be read counts.
-The taps read along on the relay's own time. The one for VS Code rests: for a while after something counted, short
+Of VS Code the protocol is read, and known background messages do not count. Of everything else, an IDE or an
+application at a port, what a page says at a steady period does not count (`periodic`). What cannot be read counts. The
+taps read along between reading and writing. The one for VS Code rests: for a while after something counted, short
 frames that come whole are only followed, not read. It never loses its place in the stream.
 """
 
@@ -19,24 +19,24 @@ from codehub.proxy.websocket.frames import FrameReader
 REST_SECONDS: Final = 5.0
 _BINARY: Final = 0x82
 _BEGINNING: Final = 256
-"""Of a message whose protocol is not known, so much is looked at."""
+"""How much is looked at of a message whose protocol is not known."""
 _MOST_KINDS: Final = 16
-"""Of messages that one socket's tap remembers, in each direction."""
+"""How many kinds of messages one socket's tap remembers, in each direction."""
 
 
-def counts(method: bytes, target: bytes) -> bool:
+def may_be_activity(method: bytes, target: bytes) -> bool:
     """Whether a plain request to the IDE may be somebody's doing. The target is as the workspace sees it. HEAD is what
     our own pages ask with, to see whether something else answers by now."""
     return method != b"HEAD" and idle_messages.HTTP.match(target) is None
 
 
 def ide_tap(target: bytes, seen: Callable[[], None]) -> "IdePresence | AppPresence":
-    """For a socket to the IDE that was asked for by this target. Only VS Code has a protocol that is known here."""
+    """The tap for a socket to the IDE that was asked for by this target. Only the protocol of VS Code is known here."""
     return IdePresence(seen) if idle_messages.SOCKET.search(target) else AppPresence(seen, output=True)
 
 
 class _Side(FrameReader):
-    """One direction, and whether it may be followed without being read."""
+    """One direction of a socket, and whether it may be followed without being read."""
 
     __slots__ = ("clock", "even", "opaque", "outer", "until")
 
@@ -46,18 +46,18 @@ class _Side(FrameReader):
         self.outer = outer
         self.take = outer.take if outer else None
         self.opaque = outer is None
-        """Frames are all that is known: what is in them follows no rule."""
+        """Whether frames are all that is known: what is in them follows no rule."""
         self.even = True
-        """It stands between two frames, those inside included."""
+        """Whether it stands between two frames, VS Code's own included."""
         self.until = 0.0
-        """Until then nothing need be read."""
+        """Until when nothing need be read."""
 
     def read(self, data: bytes) -> None:
         super().read(data)
         self.even = self.between_frames and not (self.outer is not None and self.outer.unfinished)
 
     def give_up(self) -> None:
-        """What is in the frames cannot be read: each of them counts."""
+        """Count each frame from now on: what is in them cannot be read."""
         self.began, self.take, self.outer, self.opaque = self.unreadable, None, None, True
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ class _Side(FrameReader):
 
 
 class _FromClient(_Side):
-    """Its frames are masked, so what is looked for is compared with the mask instead."""
+    """The client's direction. Its frames are masked, so what is looked for is compared with the mask instead."""
 
     __slots__ = ()
 
@@ -107,10 +107,31 @@ class _FromUpstream(_Side):
         self.read(data)
 
 
-class IdePresence:
-    """Tells `seen` of what is not known background chatter of a VS Code tab, either way."""
+class _Presence:
+    """A tap on both directions of one socket."""
 
-    __slots__ = ("_client", "_conversation", "_rest", "_seen", "_upstream", "from_client", "from_upstream")
+    __slots__ = ("_client", "_upstream", "from_client", "from_upstream")
+
+    _client: "_Side | _Messages"
+    _upstream: "_Side | _Messages"
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether a frame to the client may be put in here."""
+        return self._upstream.at_boundary
+
+    def close(self) -> None:
+        self._client.close()
+        self._upstream.close()
+
+
+class IdePresence(_Presence):
+    """Tells `seen` of what passes a VS Code socket, either way, and is not a known background message."""
+
+    __slots__ = ("_conversation", "_rest", "_seen")
+
+    _client: "_FromClient"
+    _upstream: "_FromUpstream"
 
     def __init__(
         self, seen: Callable[[], None], *, rest: float = REST_SECONDS, clock: Callable[[], float] = monotonic
@@ -123,15 +144,6 @@ class IdePresence:
         self.from_client = self._client.follow
         self.from_upstream = self._upstream.follow
 
-    @property
-    def at_boundary(self) -> bool:
-        """A frame to the client may be put in here."""
-        return self._upstream.at_boundary
-
-    def close(self) -> None:
-        self._client.close()
-        self._upstream.close()
-
     def _heard_client(self, kind: int, message: bytes) -> None:
         self._judged(self._conversation.from_client(kind, message))
 
@@ -139,8 +151,8 @@ class IdePresence:
         if self._upstream.until <= self._upstream.clock():
             self._judged(self._conversation.from_upstream(kind, message))
 
-    def _judged(self, counts: bool) -> None:  # noqa: FBT001  # the verdict is the argument
-        if counts:
+    def _judged(self, may_be_activity: bool) -> None:  # noqa: FBT001  # the verdict is the argument
+        if may_be_activity:
             self._counted()
             if self._conversation.lost:
                 self._client.give_up()
@@ -187,12 +199,12 @@ class _Messages(FrameReader):
         self._heard(held)
 
 
-class AppPresence:
+class AppPresence(_Presence):
     """Tells `seen` of each message from the client that is not one of a periodic series. Pings, pongs and closing are
     no messages. With `output`, what the server sends counts too, unless it is the very same at a steady period: so it
     is for an IDE, in which a terminal or a kernel at work is somebody's."""
 
-    __slots__ = ("_client", "_clock", "_heard", "_output", "_seen", "_upstream", "from_client", "from_upstream")
+    __slots__ = ("_clock", "_heard", "_output", "_seen")
 
     def __init__(
         self, seen: Callable[[], None], *, output: bool = False, clock: Callable[[], float] = monotonic
@@ -202,7 +214,6 @@ class AppPresence:
         self._heard = PeriodicTraffic(_MOST_KINDS)
         self._client = _Messages(seen, self._from_client)
         self.from_client = self._client.read
-        self._upstream: _Messages | _FromUpstream
         if output:
             self._output = PeriodicTraffic(_MOST_KINDS)
             self._upstream = _Messages(seen, self._from_upstream)
@@ -211,15 +222,6 @@ class AppPresence:
             self._upstream = _FromUpstream(_ignored, None, clock)
             self._upstream.until = inf
             self.from_upstream = self._upstream.follow
-
-    @property
-    def at_boundary(self) -> bool:
-        """A frame to the client may be put in here."""
-        return self._upstream.at_boundary
-
-    def close(self) -> None:
-        self._client.close()
-        self._upstream.close()
 
     def _from_client(self, message: bytes) -> None:
         if not self._heard.is_periodic(kind_of_message(message), self._clock()):

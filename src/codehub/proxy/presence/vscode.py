@@ -1,4 +1,4 @@
-"""VS Code's own protocol inside a WebSocket, read as far as it takes to tell background chatter from somebody's work.
+"""VS Code's own protocol inside a WebSocket, read as far as it takes to tell background messages from somebody's work.
 
 Data frames of one direction are one stream of outer frames: type, id, acknowledged id, length (13 bytes), then the
 message. A tab has two sockets. On the management one, messages are calls, subscriptions, results and events in a small
@@ -14,7 +14,7 @@ from codehub.proxy.presence import idle_messages
 
 HEADER: Final = 13
 PREFIX: Final = 512
-"""Of a message: its names and the beginning of what it carries, which may be a long path."""
+"""How much of a message is held: its names and the beginning of what it carries, which may be a long path."""
 
 SUBSCRIPTION: Final = 102
 _REGULAR: Final = 1
@@ -44,8 +44,8 @@ _REPLIES: Final = frozenset((5, 6, 7, 8, 9, 10, 11, 12))
 
 
 class OuterFrames:
-    """One direction's stream. `message` gets the type and the beginning of each that may mean something, and what is no
-    type at once: nothing that follows it can be read."""
+    """Reads the outer frames of one direction. `message` gets the type and the beginning of each that may mean
+    something, and what is no type at once: nothing that follows it can be read."""
 
     __slots__ = ("_held", "_message")
 
@@ -58,7 +58,7 @@ class OuterFrames:
         return bool(self._held)
 
     def take(self, piece: bytes) -> int:
-        """Returns how many of the following bytes are not wanted."""
+        """Read a piece of the stream. Returns how many of the following bytes are not wanted."""
         if self._held:
             piece = self._held + piece
         at, end = 0, len(piece)
@@ -82,15 +82,15 @@ class OuterFrames:
 
 
 class Conversation:
-    """One socket's, both ways. Each answer is whether the message counts as presence."""
+    """The protocol of one socket, both ways. Each method answers whether the message counts as presence."""
 
     __slots__ = ("_quiet", "lost", "speaks")
 
     def __init__(self) -> None:
         self.speaks = b""
-        """Which of the two protocols, as the handshake says, which is repeated on each reconnection."""
+        """Which of the two protocols is spoken, as the handshake says, which is repeated on each reconnection."""
         self.lost = False
-        """These are no outer frames, so what follows cannot be told apart."""
+        """Whether what came is no outer frame, so that what follows cannot be told apart."""
         self._quiet: dict[bytes, None] = {}
         """Ids of subscriptions whose events do not count, oldest first."""
 
@@ -132,7 +132,8 @@ class Conversation:
         return channel not in idle_messages.CHANNELS and (channel, name) not in idle_messages.CALLS
 
     def _subscribed(self, number: bytes, channel: bytes, event: bytes) -> bool:
-        """To background chatter, which is remembered: an event bears only the subscription's number."""
+        """Whether this subscribes to background messages. It is remembered: an event bears only the subscription's
+        number."""
         if (channel, event) not in idle_messages.EVENTS:
             return False
         self._quiet[number] = None
@@ -153,7 +154,8 @@ class Conversation:
 
 
 def requests_work(message: bytes) -> bool:
-    """Of the extension host's protocol, either way: type, request id, then for a request the actor and its method."""
+    """Whether a message on the extension host's socket counts: its type, a request id, then for a request the actor and
+    its method."""
     if len(message) < 8:
         return len(message) > 1 and message[0] not in _REPLIES
     if message[0] in _REQUESTS:

@@ -1,4 +1,4 @@
-"""WebSocket frames, read as they pass: where they begin and end, and as much of what is inside as somebody wants.
+"""A reader of WebSocket frames as they pass: where they begin and end, and as much of their payload as somebody wants.
 
 The bytes come as the network cut them. Nothing of a frame is kept but an unfinished header; a payload is handed on in
 the pieces in which it comes, and what nobody wants of it is not even unmasked.
@@ -17,14 +17,15 @@ _LONGEST_HEADER: Final = 14
 _LONGEST_CONTROL: Final = 125
 _LONGEST: Final = 1 << 63
 MOST_FRAMES: Final = 4096
-"""Frames of one direction that are read within a second. A tab has some hundreds when it loads; who sends more floods
-us with what is cheap to send and dear to read, and is read along with no more."""
+"""How many frames of one direction are read within a second. A tab has some hundreds when it loads; a client that sends
+more floods us with what is cheap to send and dear to read, and is no longer read.
+"""
 _WINDOW: Final = 512
-"""As much is unmasked at once: the reader may want nothing of what follows."""
+"""How many bytes are unmasked at once: the reader may want nothing of what follows."""
 
 
 class FrameReader:
-    """One direction of one socket.
+    """Reads one direction of one socket.
 
     `began` is told of each data frame; `take` gets their payloads, one after the other, and answers how many of the
     bytes to come it does not want. Once the bytes are no frames, or more than MOST_FRAMES of them come in a second, the
@@ -54,12 +55,12 @@ class FrameReader:
 
     @property
     def at_boundary(self) -> bool:
-        """A frame of ours may be put in here: none is under way, and none has said that it was the last."""
+        """Whether a frame of ours may be put in here: none is under way, and none has said that it was the last."""
         return not (self._left or self._head or self._closed or self.broken)
 
     @property
     def between_frames(self) -> bool:
-        """Also as far as the taker is concerned, who may have said that it wants nothing of the next."""
+        """Whether no frame is under way, nor a payload of which `take` has said that it does not want the rest."""
         return not (self._left or self._head or self.broken or (self._skip and self.take is not None))
 
     def read(self, data: bytes) -> None:
@@ -133,20 +134,20 @@ class FrameReader:
 
 
 def unmasked(piece: bytes, key: bytes) -> bytes:
-    """Also the other way round."""
+    """Applies the mask of RFC 6455 to a piece of a payload. The same operation masks and unmasks."""
     size = len(piece)
     stream = (key * (size // 4 + 1))[:size]
     return (int.from_bytes(piece, "big") ^ int.from_bytes(stream, "big")).to_bytes(size, "big")
 
 
 def close_frame(code: int, reason: str = "") -> bytes:
-    """As a server sends it: unmasked. A reason that is too long is cut between characters."""
+    """A close frame as a server sends it: unmasked. A reason that is too long is cut between characters."""
     text = reason.encode()[: _LONGEST_CONTROL - 2].decode(errors="ignore").encode()
     return bytes((_FINAL | CLOSE, 2 + len(text))) + code.to_bytes(2, "big") + text
 
 
 def _header_length(head: bytes) -> int:
-    """Of the header that begins so; as far as it is known when it is too short to tell."""
+    """The length of the frame header that begins with these bytes, as far as they tell."""
     if len(head) < 2:
         return 2
     length = head[1] & 0x7F

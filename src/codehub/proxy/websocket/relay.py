@@ -1,7 +1,7 @@
-"""An upgraded socket: two ends that pass each other's bytes on, untouched.
+"""The relay of an upgraded WebSocket: two ends that pass each other's bytes on, untouched.
 
 Each end is the protocol of one transport and writes to the other. A full buffer on one side stops reading on the other.
-One side that has said all it has to say (half-close) may still listen; the relay ends when both have, or one is lost.
+One side that has ended (half-close) may still read; the relay ends when both have ended, or one is lost.
 """
 
 import asyncio
@@ -16,38 +16,38 @@ from codehub.proxy.websocket.frames import close_frame
 log = structlog.get_logger()
 
 
-class Keeper(Protocol):
-    """Who counts relays and bounds the half-closed ones."""
+class RelayOwner(Protocol):
+    """Counts relays, and ends those that stay half-closed or stalled for too long."""
 
     def relay_half_closed(self, relay: "WebSocketRelay") -> None:
-        """One side has ended or is gone; the other gets a bounded time."""
+        """One side of the relay has ended or is gone; the other gets a bounded time."""
         ...
 
     def relay_stalled(self, relay: "WebSocketRelay") -> None:
-        """One side does not read what the other sends: it gets a bounded time to go on."""
+        """One side of the relay does not read what the other sends: it gets a bounded time to go on."""
         ...
 
     def relay_flows(self, relay: "WebSocketRelay") -> None: ...
 
     def relay_gone(self, relay: "WebSocketRelay") -> None:
-        """Both ends are. Told once."""
+        """Both sides of the relay are gone. This is called once."""
         ...
 
 
 class WebSocketRelay:
-    """What the two ends share, and by what the server knows the pair."""
+    """The two ends of an upgraded connection, as the server knows the pair."""
 
-    __slots__ = ("_keeper", "_lost", "_tap", "client", "ended", "forward", "upstream")
+    __slots__ = ("_lost", "_owner", "_tap", "client", "ended", "forward", "upstream")
 
     def __init__(
-        self, forward: Forward, keeper: Keeper, client: asyncio.Transport, upstream: asyncio.Transport
+        self, forward: Forward, owner: RelayOwner, client: asyncio.Transport, upstream: asyncio.Transport
     ) -> None:
         self.forward = forward
         self.client = client
         self.upstream = upstream
         self.ended = 0
-        """How many sides have said all they have to say."""
-        self._keeper = keeper
+        """How many sides have ended."""
+        self._owner = owner
         self._lost = 0
         self._tap: Tap | None = None
 
@@ -76,12 +76,12 @@ class WebSocketRelay:
             return None
 
     def close(self) -> None:
-        """What is buffered is still sent; then both sides are closed."""
+        """Close both sides, once what is buffered is sent."""
         self.client.close()
         self.upstream.close()
 
     def end(self, code: int) -> None:
-        """The client is told why, if it can be: between two frames of what the workspace sends."""
+        """Close both sides. The client is told why, if it can be: between two frames of what the workspace sends."""
         if self._tap is not None and self._tap.at_boundary and not self.client.is_closing():
             self.client.write(close_frame(code))
         self.close()
@@ -91,24 +91,24 @@ class WebSocketRelay:
         self.upstream.abort()
 
     def half_closed(self) -> None:
-        self._keeper.relay_half_closed(self)
+        self._owner.relay_half_closed(self)
 
     def stalled(self) -> None:
         if not self.ended and not self._lost:
-            self._keeper.relay_stalled(self)
+            self._owner.relay_stalled(self)
 
     def flows(self) -> None:
         if not self.ended and not self._lost:
-            self._keeper.relay_flows(self)
+            self._owner.relay_flows(self)
 
     def lost(self) -> None:
-        """One end is gone. The other may still have to send what it holds, for as long as half-closed ones may."""
+        """Count one end as gone. The other may still have to send what it holds, as long as a half-closed one may."""
         self._lost += 1
         if self._lost == 1:
             self.close()
-            self._keeper.relay_half_closed(self)
+            self._owner.relay_half_closed(self)
         else:
-            self._keeper.relay_gone(self)
+            self._owner.relay_gone(self)
             if self._tap is not None:
                 self._tap.close()
 

@@ -1,7 +1,7 @@
-"""What the front door says to people, in their language. The sentences themselves are in one file per language.
+"""The sentences that people read, in their language; one file per language holds them.
 
-A sentence is chosen by its key; both languages have the same keys with the same placeholders (tests hold that). What
-is put into a placeholder is text and nothing else: it is never read as a template.
+A sentence is chosen by its key; both languages have the same keys with the same placeholders (tests hold that). What is
+put into a placeholder is text and nothing else: it is never read as a template.
 """
 
 import re
@@ -15,7 +15,7 @@ from codehub.proxy.pages.texts.korean import KOREAN
 
 
 class Language(StrEnum):
-    """The value is the tag that a document carries in `lang`."""
+    """A language that we speak; its value is the tag that a document carries in `lang`."""
 
     ENGLISH = "en"
     KOREAN = "ko"
@@ -23,7 +23,7 @@ class Language(StrEnum):
 
 SENTENCES: Final[Mapping[Language, Mapping[str, str]]] = {Language.ENGLISH: ENGLISH, Language.KOREAN: KOREAN}
 
-_BY_TAG: Final = {spoken.value: spoken for spoken in Language}
+_BY_TAG: Final = {known.value: known for known in Language}
 _LONGEST_HEADER: Final = 1_000
 _RANGE: Final = re.compile(
     r"\s*(?P<tag>\*|[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*)\s*(?:;\s*[qQ]\s*=\s*(?P<q>[01](?:\.[0-9]{0,3})?)\s*)?"
@@ -36,17 +36,17 @@ _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 
 
 def language(accept_language: bytes | None) -> Language:
-    """The one the browser would rather have; English if it has no preference, or none that we speak."""
-    best, liking = Language.ENGLISH, 0.0
+    """The language that the browser prefers; English if it has no preference, or none that we speak."""
+    best, preference = Language.ENGLISH, 0.0
     for part in (accept_language or b"")[:_LONGEST_HEADER].decode("latin-1").split(","):
         found = _RANGE.fullmatch(part)
-        spoken = _spoken(found["tag"]) if found else None
-        if found and spoken is not None and (quality := min(float(found["q"] or 1), 1.0)) > liking:
-            best, liking = spoken, quality
+        known = _supported(found["tag"]) if found else None
+        if found and known is not None and (quality := min(float(found["q"] or 1), 1.0)) > preference:
+            best, preference = known, quality
     return best
 
 
-def _spoken(tag: str) -> Language | None:
+def _supported(tag: str) -> Language | None:
     if tag == "*":
         return Language.ENGLISH
     return _BY_TAG.get(tag.partition("-")[0].lower())
@@ -63,7 +63,7 @@ def day(language: Language, at: datetime) -> str:
 
 
 def amount(language: Language, done: int, total: int | None) -> str:
-    """How far it is, in the unit of the whole: "1.2 of 3.4 GB"."""
+    """How much is done, in the unit of the whole: "1.2 of 3.4 GB"."""
     if not total or total < done:
         return say(language, "amount.so_far", done=_in_unit(done, _unit(done)), unit=_UNITS[_unit(done)])
     unit = _unit(total)

@@ -1,4 +1,4 @@
-"""The front door in a test: a gate that does as it is told, a server with short deadlines, and raw sockets to it."""
+"""The proxy in a test: an authorizer that does as it is told, a server with short deadlines, and raw sockets to it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,7 @@ from codehub.ports.runtime import Endpoint
 from codehub.proxy.access.verdicts import Cap, Forward, Respond, UpstreamFailure, Verdict
 from codehub.proxy.http.limits import ProxyLimits
 from codehub.proxy.http.parser import RequestHead
-from codehub.proxy.http.responses import plain_crowded, plain_failure
+from codehub.proxy.http.responses import failure_problem, overload_problem
 from codehub.proxy.http.trusted_proxies import Network
 from codehub.proxy.server import ProxyServer
 
@@ -18,7 +18,7 @@ PATIENCE = 60.0
 T = TypeVar("T")
 
 
-class ToldGate:
+class StubAuthorizer:
     """Forwards everything to one endpoint, unless a path has a verdict of its own."""
 
     def __init__(self, forward: Forward) -> None:
@@ -35,20 +35,20 @@ class ToldGate:
 
     def failed(self, head: RequestHead, forward: Forward, failure: UpstreamFailure) -> Respond:
         self.failures.append(failure)
-        return plain_failure(failure)
+        return failure_problem(failure)
 
-    def crowded(self, head: RequestHead, cap: Cap) -> Respond:
-        return plain_crowded(cap)
+    def overloaded(self, head: RequestHead, cap: Cap) -> Respond:
+        return overload_problem(cap)
 
 
-class Door:
+class ProxyHarness:
     def __init__(self, endpoint: Endpoint, limits: ProxyLimits = LIMITS, forward: Forward | None = None) -> None:
-        self.gate = ToldGate(forward or Forward(endpoint))
+        self.authorizer = StubAuthorizer(forward or Forward(endpoint))
         self.limits = limits
-        self.forwarders: tuple[Network, ...] = ()
+        self.trusted_proxies: tuple[Network, ...] = ()
 
     async def __aenter__(self) -> Self:
-        self.server = ProxyServer(self.gate, self.limits, forwarders=self.forwarders)
+        self.server = ProxyServer(self.authorizer, self.limits, trusted_proxies=self.trusted_proxies)
         self.port = await self.server.listen("127.0.0.1", 0)
         return self
 
@@ -58,21 +58,21 @@ class Door:
         await self.server.drain(0.0, 0.0)
         assert self.server.connections == 0
 
-    async def connect(self) -> "Raw":
-        return Raw(*await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 20))
+    async def connect(self) -> "RawConnection":
+        return RawConnection(*await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 20))
 
     async def ask(self, request: bytes) -> bytes:
-        """Everything that comes back for these bytes, until the door closes or has nothing more to say."""
+        """Everything that comes back for these bytes, until the proxy closes or has nothing more to say."""
         raw = await self.connect()
         try:
             raw.write(request)
             raw.writer.write_eof()
-            return await patient(raw.reader.read())
+            return await in_time(raw.reader.read())
         finally:
             raw.close()
 
 
-class Raw:
+class RawConnection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
 
@@ -80,32 +80,32 @@ class Raw:
         self.writer.write(data)
 
     async def head(self) -> bytes:
-        return await patient(self.reader.readuntil(b"\r\n\r\n"))
+        return await in_time(self.reader.readuntil(b"\r\n\r\n"))
 
     async def answer(self) -> tuple[bytes, bytes]:
         """One answer with a counted or chunked body; the body without its coding."""
         head = await self.head()
         for line in head.lower().split(b"\r\n"):
             if line.startswith(b"content-length:"):
-                return head, await patient(self.reader.readexactly(int(line[15:])))
+                return head, await in_time(self.reader.readexactly(int(line[15:])))
         return head, await self.chunks() if b"transfer-encoding: chunked" in head.lower() else b""
 
     async def chunks(self) -> bytes:
         body = b""
-        while size := int(await patient(self.reader.readline()), 16):
-            body += await patient(self.reader.readexactly(size))
-            assert await patient(self.reader.readexactly(2)) == b"\r\n"
-        assert await patient(self.reader.readexactly(2)) == b"\r\n"
+        while size := int(await in_time(self.reader.readline()), 16):
+            body += await in_time(self.reader.readexactly(size))
+            assert await in_time(self.reader.readexactly(2)) == b"\r\n"
+        assert await in_time(self.reader.readexactly(2)) == b"\r\n"
         return body
 
     async def rest(self) -> bytes:
-        return await patient(self.reader.read())
+        return await in_time(self.reader.read())
 
     def close(self) -> None:
         self.writer.close()
 
 
-async def patient(waited: Awaitable[T]) -> T:
+async def in_time(waited: Awaitable[T]) -> T:
     async with asyncio.timeout(PATIENCE):
         return await waited
 

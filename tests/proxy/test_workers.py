@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from codehub.proxy.workers import WorkerSupervisor
-from tests.proxy.doors import Raw, eventually, get
+from tests.proxy.harness import RawConnection, eventually, get
 
 pytestmark = pytest.mark.system
 
@@ -39,8 +39,8 @@ async def supervised(latch: Path, count: int = 2) -> AsyncIterator[WorkerSupervi
         assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
-async def connect(supervisor: WorkerSupervisor) -> Raw:
-    return Raw(*await asyncio.open_connection("127.0.0.1", supervisor.port))
+async def connect(supervisor: WorkerSupervisor) -> RawConnection:
+    return RawConnection(*await asyncio.open_connection("127.0.0.1", supervisor.port))
 
 
 async def ask(supervisor: WorkerSupervisor, path: str = "/") -> int:
@@ -68,7 +68,7 @@ async def test_the_port_is_nobody_else_s(latch: Path) -> None:
                     other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, shared)
                     with pytest.raises(OSError, match="in use"):
                         other.bind((host, supervisor.port))
-            raw = Raw(*await asyncio.open_connection(host, supervisor.port))
+            raw = RawConnection(*await asyncio.open_connection(host, supervisor.port))
             raw.write(get())
             _, body = await raw.answer()
             raw.close()

@@ -1,4 +1,4 @@
-"""The front door's processes."""
+"""Puts the proxy's worker processes together from the settings."""
 
 import resource
 from ipaddress import ip_address
@@ -10,7 +10,7 @@ from codehub.bootstrap.services import Services, identity, open_services
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.access.addresses import Addresses
 from codehub.proxy.access_log import AccessLog
-from codehub.proxy.app import AT_FIRST_SECONDS, ProxyApp, ProxyParts
+from codehub.proxy.app import SUBSCRIBE_SECONDS, ProxyApp, ProxyParts
 from codehub.proxy.http.limits import ProxyLimits, limits_within
 from codehub.proxy.http.trusted_proxies import networks
 from codehub.proxy.workers import serve_worker
@@ -19,9 +19,9 @@ from codehub.usecases.workspace_access import WorkspaceAccess
 from codehub.usecases.workspace_commands import RunningSlots
 
 
-def door_parts(services: Services) -> ProxyParts:
+def proxy_parts(services: Services) -> ProxyParts:
     settings, database, views = services.settings, services.database, services.database.views()
-    entrance = WorkspaceAccess(
+    workspace_access = WorkspaceAccess(
         identity(services),
         database.tickets(),
         database.visits(),
@@ -32,7 +32,7 @@ def door_parts(services: Services) -> ProxyParts:
     )
     issuer = urlsplit(settings.oidc_issuer).hostname if settings.oidc_issuer else None
     return ProxyParts(
-        entrance=entrance,
+        workspace_access=workspace_access,
         views=views,
         runtime=services.runtime,
         bus=services.redis.bus(),
@@ -45,13 +45,14 @@ def door_parts(services: Services) -> ProxyParts:
         provider=issuer,
         sse_prefix=settings.redis_channel_sse_prefix,
         flush_seconds=settings.activity_flush_interval,
-        access=None if settings.proxy_access_log == "off" else AccessLog(settings.proxy_access_log),
-        forwarders=networks(settings.proxy_trusted_proxies),
+        access_log=None if settings.proxy_access_log == "off" else AccessLog(settings.proxy_access_log),
+        trusted_proxies=networks(settings.proxy_trusted_proxies),
     )
 
 
 def serves_by_path(settings: Settings) -> bool:
-    """Below `/w/` of the platform's own host."""
+    """Whether workspaces are served below `/w/` of the platform's own host. Raises SettingsError if they could not be
+    reached."""
     hosts = [settings.proxy_address.rpartition(":")[0]]
     if settings.public_url:  # a TLS proxy may stand before an address of this machine alone
         hosts.append(urlsplit(settings.public_url).hostname or "")
@@ -79,7 +80,7 @@ def api_endpoint(settings: Settings) -> Endpoint:
     return Endpoint(host=host, port=int(port))
 
 
-def door_limits(settings: Settings) -> ProxyLimits:
+def proxy_limits(settings: Settings) -> ProxyLimits:
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return limits_within(
         descriptors,
@@ -89,13 +90,13 @@ def door_limits(settings: Settings) -> ProxyLimits:
     )
 
 
-async def serve_door(settings: Settings) -> None:
-    """One worker of the front door, on the socket that its supervisor gave it."""
+async def serve_proxy(settings: Settings) -> None:
+    """Runs one worker of the proxy, on the socket that its supervisor gave it."""
     async with open_services(settings) as services:
-        door = ProxyApp(door_parts(services), door_limits(settings))
+        app = ProxyApp(proxy_parts(services), proxy_limits(settings))
 
         async def serve() -> None:
-            await door.hears(AT_FIRST_SECONDS)
-            await serve_worker(door.server)
+            await app.wait_until_current(SUBSCRIBE_SECONDS)
+            await serve_worker(app.server)
 
-        await door.beside(serve())
+        await app.run_beside(serve())

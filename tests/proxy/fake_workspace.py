@@ -35,7 +35,7 @@ class Seen:
 Answer = Callable[[Seen], bytes]
 
 
-class Workspace:
+class FakeWorkspace:
     """Answers each request with `answer`'s bytes, or leaves the whole connection to `handler`."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A front door that serves our pages in a test: it tells what it is told to tell, and writes down what it is asked for.
+"""A proxy that serves our pages in a test: it tells what it is told to tell, and writes down what it is asked for.
 
 A sign-in goes to a server behind it, as in earnest: the relay hands bodies on and reads none itself.
 """
@@ -15,24 +15,24 @@ from codehub.proxy.access.verdicts import Cap, Forward, Pending, Respond, Upstre
 from codehub.proxy.http.limits import ProxyLimits
 from codehub.proxy.http.parser import RequestHead
 from codehub.proxy.http.responses import date_line, problem, serialised
-from codehub.proxy.pages.models import PageModel, view_of
+from codehub.proxy.pages.models import PageModel, workspace_page
 from codehub.proxy.pages.render import answer, asset, sign_in_page, state
 from codehub.proxy.pages.texts import Language, language
 from codehub.proxy.server import ProxyServer
 from tests import rows
-from tests.proxy.doors import eventually
-from tests.proxy.workspaces import Seen, Workspace
+from tests.proxy.fake_workspace import FakeWorkspace, Seen
+from tests.proxy.harness import eventually
 
 Tell = Callable[[Language], PageModel]
 Wake = Callable[[str | None], tuple[int, Tell]]
 """Given which workspace is to give way; says the answer's status and what it tells."""
 SignIn = Callable[[dict[str, Any]], Respond]
 _ROW = rows.with_home(phase=Phase.RUNNING, desired_state=Desired.RUNNING)
-RUNNING = view_of(_ROW, doorway(_ROW), Language.ENGLISH, wakes=False)
+RUNNING = workspace_page(_ROW, doorway(_ROW), Language.ENGLISH, wakes=False)
 IDE = b"<!doctype html><title>IDE</title><link rel=icon href=data:,><h1>The IDE</h1>"
 
 
-class Front:
+class PageServer:
     """`tell` None: the workspace runs, and answers itself."""
 
     routes = ()
@@ -49,7 +49,7 @@ class Front:
         self._changed = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        self._behind = Workspace()
+        self._behind = FakeWorkspace()
         self._behind.answer = self._posted
         await self._behind.__aenter__()
         self.port = 0
@@ -85,7 +85,7 @@ class Front:
         """Somebody has asked for news."""
         await eventually(lambda: self.polls > 0)
 
-    # ── the gate ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the authorizer ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def decide(self, head: RequestHead) -> Verdict:
         self.asked.append(head)
@@ -111,7 +111,7 @@ class Front:
     def failed(self, head: RequestHead, forward: Forward, failure: UpstreamFailure) -> Respond:
         raise NotImplementedError
 
-    def crowded(self, head: RequestHead, cap: Cap) -> Respond:
+    def overloaded(self, head: RequestHead, cap: Cap) -> Respond:
         raise NotImplementedError
 
     async def _state(self, seen: str, spoken: Language) -> Respond:

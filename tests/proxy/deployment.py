@@ -1,4 +1,4 @@
-"""A whole front door on memory twins, before IDEs and an API that are real servers: who may go where is asked over real
+"""A whole proxy on memory twins, before IDEs and an API that are real servers: who may go where is asked over real
 sockets. Nothing coordinates; what the controller would write, the test writes, and says so on the bus as the event
 listener does.
 """
@@ -33,14 +33,14 @@ from codehub.ports.stores import Actor
 from codehub.proxy.access.addresses import Addresses
 from codehub.proxy.access.session_cache import VISIT_COOKIE
 from codehub.proxy.app import ProxyApp, ProxyParts
-from codehub.proxy.http.limits import ProxyLimits as DoorLimits
+from codehub.proxy.http.limits import ProxyLimits
 from codehub.proxy.http.trusted_proxies import Network
 from codehub.usecases.identity import Identity, Tokens, digest, new_session_token
 from codehub.usecases.revocations import Revocations
 from codehub.usecases.workspace_access import WorkspaceAccess
 from codehub.usecases.workspace_commands import CreateWorkspace, RunningSlots, WorkspaceCommands
-from tests.proxy.doors import LIMITS, Raw
-from tests.proxy.workspaces import Workspace as Server
+from tests.proxy.fake_workspace import FakeWorkspace
+from tests.proxy.harness import LIMITS, RawConnection
 
 HTML = {"accept": "text/html", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
 DIRECT = {**HTML, "sec-fetch-site": "none"}
@@ -50,7 +50,7 @@ BASE = "ws.test"
 
 
 @dataclass
-class Somebody:
+class SignedInUser:
     user: User
     session: str
     token: str
@@ -73,43 +73,45 @@ class Outages:
 
 
 @dataclass
-class Hub:
+class Deployment:
     outages: Outages
     database: MemoryDatabase
     directory: MemoryAccountDatabase
     bus: MemoryBus
     runtime: MemoryRuntime
     activity: MemoryActivity
-    entrance: WorkspaceAccess
+    workspace_access: WorkspaceAccess
     tokens: Tokens
-    ide: Server
-    api: Server
-    door: ProxyApp
+    ide: FakeWorkspace
+    api: FakeWorkspace
+    proxy: ProxyApp
     http: httpx.AsyncClient
     port: int
-    opened: list[Raw] = field(default_factory=list)
+    opened: list[RawConnection] = field(default_factory=list)
 
     # ── people ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def person(
         self, name: str = "ann", role: Role = Role.USER, scopes: frozenset[Scope] = ALL_SCOPES
-    ) -> Somebody:
-        identity = self.entrance.identity
+    ) -> SignedInUser:
+        identity = self.workspace_access.identity
         user = await identity.accounts.create_user(NewUser(uuid4(), name, role), Actor("test"))
         _, session = await identity.open_session(user, "192.0.2.1", "test")
         maker = Caller(user, f"session:{'0' * 64}", is_fresh=True)
         _, token = await self.tokens.create(maker, "test", [scope for scope in scopes if maker.may(scope)])
-        return Somebody(user, session, token)
+        return SignedInUser(user, session, token)
 
     # ── workspaces ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def workspace(
-        self, owner: Somebody, phase: Phase = Phase.RUNNING, name: str = "demo", **more: Any
+        self, owner: SignedInUser, phase: Phase = Phase.RUNNING, name: str = "demo", **more: Any
     ) -> Workspace:
         key = uuid4()
         wish = Desired(phase.value) if phase is not Phase.ERROR else Desired.RUNNING
         new = CreateWorkspace(name, owner.user.owner_id, wish)
-        await self.entrance.wishes.create(new, key, Actor(owner.user.username), await self.database.views().now())
+        await self.workspace_access.wishes.create(
+            new, key, Actor(owner.user.username), await self.database.views().now()
+        )
         if phase is Phase.RUNNING:
             self.runtime.state.containers[key] = Container("c-1", f"ws-{key}-home", ide=self.ide.endpoint)
         return await self.becomes(key, phase=phase, **more)
@@ -124,26 +126,26 @@ class Hub:
         return self.database.state.rows[key]
 
     def knows(self, slug: str, phase: Phase) -> bool:
-        """Has the front door heard of it?"""
-        entry = self.door.doorkeeper._directory.known(slug)
+        """Has the proxy heard of it?"""
+        entry = self.proxy.authorizer._workspaces.known(slug)
         return entry is not None and entry.workspace.phase is phase
 
-    async def connect(self) -> Raw:
-        return Raw(*await asyncio.open_connection("127.0.0.1", self.port))
+    async def connect(self) -> RawConnection:
+        return RawConnection(*await asyncio.open_connection("127.0.0.1", self.port))
 
     # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def host(self, workspace: Workspace, port: int | None = None) -> str:
         return f"{workspace.slug}.{BASE}" if port is None else f"{port}--{workspace.slug}.{BASE}"
 
-    async def visit(self, somebody: Somebody, workspace: Workspace, port: int | None = None) -> str:
+    async def visit(self, somebody: SignedInUser, workspace: Workspace, port: int | None = None) -> str:
         """The secret of a visit, as a ticket from the dashboard gives it."""
         known = somebody.visits.get((workspace.slug, port))
         if known is None:
             ticket = Ticket(somebody.user.id, workspace.id, session_of(somebody), port)
             secret = new_session_token()
             await self.directory.tickets().issue(digest(secret), ticket, 60)
-            entered = await self.entrance.enter(secret)
+            entered = await self.workspace_access.enter(secret)
             assert entered is not None
             known = somebody.visits[workspace.slug, port] = entered[1]
         return known
@@ -152,7 +154,7 @@ class Hub:
         self,
         workspace: Workspace,
         path: str = "/",
-        who: Somebody | None = None,
+        who: SignedInUser | None = None,
         headers: Mapping[str, str] | None = None,
         port: int | None = None,
         method: str = "GET",
@@ -162,12 +164,12 @@ class Hub:
             sent["cookie"] = f"{VISIT_COOKIE}={await self.visit(who, workspace, port)}"
         return await self.http.request(method, path, headers=sent)
 
-    async def wake(self, workspace: Workspace, who: Somebody, query: str = "", **headers: str) -> httpx.Response:
+    async def wake(self, workspace: Workspace, who: SignedInUser, query: str = "", **headers: str) -> httpx.Response:
         ours = {"origin": f"http://{self.host(workspace)}", "content-type": "application/json"}
         return await self.get(workspace, f"/_codehub/wake{query}", who, {**ours, **headers}, method="POST")
 
     async def platform(
-        self, path: str, who: Somebody | None = None, headers: Mapping[str, str] | None = None
+        self, path: str, who: SignedInUser | None = None, headers: Mapping[str, str] | None = None
     ) -> httpx.Response:
         sent = {"host": PLATFORM, **(headers or {})}
         if who is not None:
@@ -176,14 +178,14 @@ class Hub:
 
     async def raw(self, *lines: str) -> bytes:
         """The head of the answer to exactly these lines: an ordinary client would tidy the path."""
-        raw = Raw(*await asyncio.open_connection("127.0.0.1", self.port))
+        raw = RawConnection(*await asyncio.open_connection("127.0.0.1", self.port))
         self.opened.append(raw)
         raw.write("\r\n".join((*lines, "", "")).encode())
         return await raw.head()
 
     async def socket(self, *lines: str, host: str, path: str = "/") -> "Socket":
         """An upgrade, as a browser asks for it; `lines` are more headers."""
-        raw = Raw(*await asyncio.open_connection("127.0.0.1", self.port))
+        raw = RawConnection(*await asyncio.open_connection("127.0.0.1", self.port))
         self.opened.append(raw)
         asked = (
             f"GET {path} HTTP/1.1",
@@ -197,7 +199,7 @@ class Hub:
         raw.write("\r\n".join((*asked, "", "")).encode())
         return Socket(raw, await raw.head())
 
-    async def open_socket(self, workspace: Workspace, who: Somebody, port: int | None = None) -> "Socket":
+    async def open_socket(self, workspace: Workspace, who: SignedInUser, port: int | None = None) -> "Socket":
         host, secret = self.host(workspace, port), await self.visit(who, workspace, port)
         opened = await self.socket(f"Origin: http://{host}", f"Cookie: {VISIT_COOKIE}={secret}", host=host)
         assert opened.status == 101, opened.head
@@ -206,7 +208,7 @@ class Hub:
 
 @dataclass
 class Socket:
-    raw: Raw
+    raw: RawConnection
     head: bytes
 
     @property
@@ -220,7 +222,7 @@ class Socket:
         return int.from_bytes(rest[at + 2 : at + 4], "big") if at >= 0 else 0
 
 
-def session_of(somebody: Somebody) -> str:
+def session_of(somebody: SignedInUser) -> str:
     return digest(somebody.session).hex()
 
 
@@ -239,16 +241,16 @@ async def handshake_and_echo(reader: asyncio.StreamReader, writer: asyncio.Strea
 
 
 @asynccontextmanager
-async def hub_on(
+async def deployed(
     limits: RunningLimits | None = None,
     *,
     workspace_url: str = f"http://{{slug}}.{BASE}/",
     public_url: str | None = f"http://{PLATFORM}",
     by_path: bool = True,
-    door_limits: DoorLimits = LIMITS,
+    proxy_limits: ProxyLimits = LIMITS,
     port: int = 0,
-    forwarders: tuple[Network, ...] = (),
-) -> AsyncIterator[Hub]:
+    trusted_proxies: tuple[Network, ...] = (),
+) -> AsyncIterator[Deployment]:
     outages = Outages()
     network = FaultyNetwork(SystemClock(), outages.choose)
     database, bus, runtime = MemoryDatabase(network=network), MemoryBus(network=network), MemoryRuntime(network=network)
@@ -257,7 +259,7 @@ async def hub_on(
     identity = Identity(
         people.accounts(), people.sign_in_tries(), people.audit(), MemoryPasswords(), announcements, ids
     )
-    entrance = WorkspaceAccess(
+    workspace_access = WorkspaceAccess(
         identity,
         people.tickets(),
         people.visits(),
@@ -266,9 +268,9 @@ async def hub_on(
         RunningSlots(database.views(), limits),
         people.audit(),
     )
-    async with Server() as ide, Server() as api:
+    async with FakeWorkspace() as ide, FakeWorkspace() as api:
         parts = ProxyParts(
-            entrance=entrance,
+            workspace_access=workspace_access,
             views=database.views(),
             runtime=runtime,
             bus=bus,
@@ -278,21 +280,23 @@ async def hub_on(
             addresses=Addresses(workspace_url, public_url),
             api=api.endpoint,
             by_path=by_path,
-            forwarders=forwarders,
+            trusted_proxies=trusted_proxies,
         )
-        door = ProxyApp(parts, door_limits)
-        running = asyncio.ensure_future(door.run())
-        await door.hears(10)
-        port = await door.server.listen("127.0.0.1", port)
+        proxy = ProxyApp(parts, proxy_limits)
+        running = asyncio.ensure_future(proxy.run())
+        await proxy.wait_until_current(10)
+        port = await proxy.server.listen("127.0.0.1", port)
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
             tokens = Tokens(identity.accounts, announcements, ids)
-            hub = Hub(outages, database, people, bus, runtime, activity, entrance, tokens, ide, api, door, http, port)
+            deployment = Deployment(
+                outages, database, people, bus, runtime, activity, workspace_access, tokens, ide, api, proxy, http, port
+            )
             try:
-                yield hub
+                yield deployment
             finally:
-                for raw in hub.opened:
+                for raw in deployment.opened:
                     raw.close()
-        await door.server.drain(0.0, 0.0)
-        assert door.server.connections == 0
+        await proxy.server.drain(0.0, 0.0)
+        assert proxy.server.connections == 0
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

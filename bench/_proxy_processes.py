@@ -42,7 +42,7 @@ ANYBODY: Sites = [("bench-0.localhost:8000", "__Host-codehub-visit=anybody")]
 
 
 @dataclass(frozen=True)
-class Door:
+class ProxyProcess:
     name: str
     port: int
     process: psutil.Process
@@ -60,7 +60,7 @@ class Door:
         return [self.process, *self.process.children(recursive=True)]
 
 
-class Doors:
+class ProxyProcesses:
     """Starts them, and ends them all when the context does."""
 
     def __init__(self, stack: ExitStack, place: Path, upstream: int) -> None:
@@ -68,21 +68,21 @@ class Doors:
         self._place = place
         self._upstream = upstream
 
-    def ours(self) -> Door:
+    def ours(self) -> ProxyProcess:
         return self._ours("codehub", [])
 
-    def ours_through_an_agent(self) -> Door:
+    def ours_through_an_agent(self) -> ProxyProcess:
         """As workspaces in containers are reached: the agent is one more process between."""
         agent = self._stack.enter_context(running([sys.executable, "-m", "bench._proxy_agent"]))
         return self._ours("codehub-agent", (agent.stdout or sys.stdin.buffer).readline().decode().split())
 
-    def _ours(self, name: str, agent: list[str]) -> Door:
+    def _ours(self, name: str, agent: list[str]) -> ProxyProcess:
         command = [sys.executable, "-m", "bench._proxy_server", str(self._upstream), *agent]
         process = self._stack.enter_context(running(command))
         told = json.loads((process.stdout or sys.stdin.buffer).readline())
-        return Door(name, told["port"], psutil.Process(process.pid), told["sites"])
+        return ProxyProcess(name, told["port"], psutil.Process(process.pid), told["sites"])
 
-    def nginx(self) -> Door | None:
+    def nginx(self) -> ProxyProcess | None:
         program = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
         if program is None:
             return None
@@ -90,9 +90,9 @@ class Doors:
         config = self._place / "nginx.conf"
         config.write_text(NGINX.format(place=self._place, upstream=self._upstream, port=port))
         process = self._stack.enter_context(running([program, "-c", str(config), "-p", str(self._place)]))
-        return opened(Door("nginx", port, psutil.Process(process.pid), ANYBODY))
+        return opened(ProxyProcess("nginx", port, psutil.Process(process.pid), ANYBODY))
 
-    def configurable_http_proxy(self) -> Door | None:
+    def configurable_http_proxy(self) -> ProxyProcess | None:
         program = installed_chp()
         if program is None:
             return None
@@ -101,7 +101,7 @@ class Doors:
         command += ["--api-ip", "127.0.0.1", "--api-port", str(free_port()), "--log-level", "error"]
         environment = {**os.environ, "CONFIGPROXY_AUTH_TOKEN": "only-for-this-run"}
         process = self._stack.enter_context(running(command, environment))
-        return opened(Door("configurable-http-proxy", port, psutil.Process(process.pid), ANYBODY))
+        return opened(ProxyProcess("configurable-http-proxy", port, psutil.Process(process.pid), ANYBODY))
 
 
 def node() -> str:
@@ -155,12 +155,12 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def opened(door: Door) -> Door:
+def opened(proxy: ProxyProcess) -> ProxyProcess:
     for _ in range(100):
         try:
-            socket.create_connection(("127.0.0.1", door.port), 1).close()
+            socket.create_connection(("127.0.0.1", proxy.port), 1).close()
         except OSError:
             time.sleep(0.1)
         else:
-            return door
-    raise TimeoutError(f"{door.name} did not open its port")
+            return proxy
+    raise TimeoutError(f"{proxy.name} did not open its port")

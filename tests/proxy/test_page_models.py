@@ -1,4 +1,4 @@
-"""Whatever a row holds, the person at the door is told something true, in words, with something to do about it."""
+"""Whatever a row holds, whoever comes for it is told something true, in words, with something to do about it."""
 
 import re
 from dataclasses import replace
@@ -24,18 +24,18 @@ from codehub.domain.workspace import (
 )
 from codehub.proxy.access.verdicts import UpstreamFailure
 from codehub.proxy.pages.models import (
-    Emblem,
-    PageKind,
+    ActionKind,
+    Icon,
     PageModel,
-    Reached,
-    failure_view,
-    limit_view,
-    making_room,
-    no_listener,
-    not_found,
-    signed_out,
-    unavailable,
-    view_of,
+    StepState,
+    failure_page,
+    limit_page,
+    making_room_page,
+    no_listener_page,
+    not_found_page,
+    signed_out_page,
+    unavailable_page,
+    workspace_page,
 )
 from codehub.proxy.pages.texts import Language
 from tests import rows
@@ -48,7 +48,7 @@ UNKNOWN = Condition(None, "Unknown")
 
 
 def told(row: Workspace, language: Language = ENGLISH, *, wakes: bool = False) -> PageModel:
-    return view_of(row, doorway(row), language, wakes=wakes, public_url=SITE)
+    return workspace_page(row, doorway(row), language, wakes=wakes, public_url=SITE)
 
 
 def sensible(view: PageModel) -> None:
@@ -60,7 +60,7 @@ def sensible(view: PageModel) -> None:
     assert [text for text in said if RAW.search(text)] == []
     assert all(action.label and action.id for action in view.actions)
     assert len({action.id for action in view.actions}) == len(view.actions)
-    assert sum(action.kind is PageKind.PRIMARY for action in view.actions) <= 1
+    assert sum(action.kind is ActionKind.PRIMARY for action in view.actions) <= 1
     assert view.progress is None or view.progress.fraction is None or 0 <= view.progress.fraction <= 1
     assert not (view.wakes and view.settled)
     assert view.to_json()["title"] == view.title
@@ -100,7 +100,7 @@ def test_each_error_says_why_and_what_to_do(reason: ErrorReason) -> None:
     row = rows.broken(rows.with_home(), reason)
     view, korean = told(row), told(row, KOREAN)
     assert view.name == "error"
-    assert view.emblem is Emblem.WARNING
+    assert view.emblem is Icon.WARNING
     if not REASONS[reason].is_outage:  # which ends without anybody's doing
         assert "dashboard" in view.detail
         assert "대시보드" in korean.detail
@@ -149,7 +149,7 @@ def coming_up(row: Workspace, **changes: object) -> Workspace:
     return replace(row, desired_state=Desired.RUNNING, **changes)  # type: ignore[arg-type]
 
 
-def reached(view: PageModel) -> list[Reached]:
+def reached(view: PageModel) -> list[StepState]:
     return [step.reached for step in view.steps]
 
 
@@ -161,7 +161,7 @@ def test_restoring_shows_how_far_it_is() -> None:
     assert view.progress is not None
     assert view.progress.text == "1.2 of 3.4 GB"
     assert view.progress.fraction == pytest.approx(12 / 34)
-    assert reached(view) == [Reached.NOW, Reached.NEXT, Reached.NEXT]
+    assert reached(view) == [StepState.NOW, StepState.NEXT, StepState.NEXT]
     unmeasured = told(replace(row, op_progress=Progress(1_200, 1)))
     assert unmeasured.progress is not None
     assert unmeasured.progress.fraction is None
@@ -175,8 +175,8 @@ def test_starting_tells_its_steps_apart() -> None:
     answering = told(replace(row, conditions=replace(row.conditions, container_ready=starting)))
     assert len({told(row).text, pulling.text, answering.text}) == 3
     assert pulling.report == "pulling alpine:3"
-    assert reached(pulling) == reached(told(row)) == [Reached.DONE, Reached.NOW, Reached.NEXT]
-    assert reached(answering) == [Reached.DONE, Reached.DONE, Reached.NOW]
+    assert reached(pulling) == reached(told(row)) == [StepState.DONE, StepState.NOW, StepState.NEXT]
+    assert reached(answering) == [StepState.DONE, StepState.DONE, StepState.NOW]
 
 
 @pytest.mark.parametrize(
@@ -253,33 +253,33 @@ OTHERS = [
 
 @pytest.mark.parametrize("language", Language)
 def test_limit_offers_each_that_runs(language: Language) -> None:
-    view = limit_view(rows.workspace(), [*OTHERS, rows.workspace()], language)
+    view = limit_page(rows.workspace(), [*OTHERS, rows.workspace()], language)
     sensible(view)
     assert (view.name, view.status, view.settled) == ("limit", 429, True)
     assert [action.id for action in view.actions] == [*(f"instead:{other.id}" for other in OTHERS), "wake"]
     assert all(other.name in action.label for other, action in zip(OTHERS, view.actions, strict=False))
     assert "2" in view.text
-    sensible(making_room(rows.workspace(), OTHERS[0], language))
-    assert OTHERS[0].name in making_room(rows.workspace(), OTHERS[0], language).text
+    sensible(making_room_page(rows.workspace(), OTHERS[0], language))
+    assert OTHERS[0].name in making_room_page(rows.workspace(), OTHERS[0], language).text
 
 
 def test_limit_knows_whose_fault_it_is() -> None:
     row = rows.workspace()
-    full = limit_view(row, [], ENGLISH)
+    full = limit_page(row, [], ENGLISH)
     assert "installation" in full.text
     assert [action.id for action in full.actions] == ["wake"]
-    both = limit_view(row, OTHERS, ENGLISH, limit=5)
+    both = limit_page(row, OTHERS, ENGLISH, limit=5)
     assert "installation" in both.text
     assert len(both.actions) == 3
-    assert "one workspace at a time" in limit_view(row, OTHERS[:1], ENGLISH).text
-    barred = limit_view(row, [], ENGLISH, limit=0)
+    assert "one workspace at a time" in limit_page(row, OTHERS[:1], ENGLISH).text
+    barred = limit_page(row, [], ENGLISH, limit=0)
     assert "may not run any" in barred.text
     assert barred.actions == ()
 
 
 def test_limit_sees_who_is_leaving() -> None:
     leaving = replace(OTHERS[0], desired_state=Desired.STANDBY)
-    view = limit_view(rows.workspace(), [leaving, OTHERS[1]], ENGLISH, limit=2)
+    view = limit_page(rows.workspace(), [leaving, OTHERS[1]], ENGLISH, limit=2)
     assert not view.settled
     assert "stopping already" in view.detail
     assert [action.id for action in view.actions] == [f"instead:{OTHERS[1].id}", "wake"]
@@ -292,18 +292,18 @@ def test_limit_sees_who_is_leaving() -> None:
 def test_failures_have_views(language: Language) -> None:
     for failure in UpstreamFailure:
         for name in ("demo", ""):
-            view = failure_view(failure, language, name)
+            view = failure_page(failure, language, name)
             sensible(view)
             assert view.name == failure.value
             assert view.status in (502, 503, 504)
     for view in (
-        no_listener(3000, "demo", language),
-        not_found(language, SITE),
-        signed_out(language, f"{SITE}/signin?next=%2F"),
-        unavailable(language),
+        no_listener_page(3000, "demo", language),
+        not_found_page(language, SITE),
+        signed_out_page(language, f"{SITE}/signin?next=%2F"),
+        unavailable_page(language),
     ):
         sensible(view)
-    assert "3000" in no_listener(3000, "demo", language).text
+    assert "3000" in no_listener_page(3000, "demo", language).text
 
 
 def test_versions_are_the_same_for_what_looks_the_same() -> None:

@@ -10,9 +10,8 @@ from codehub.domain.workspace import Workspace
 from codehub.ports.accounts import Ticket
 from codehub.usecases.identity import digest, new_session_token
 from tests.proxy.browser import chromium
-from tests.proxy.hub import Hub, Somebody, hub_on, session_of
-from tests.proxy.workspaces import Seen
-from tests.proxy.workspaces import Workspace as Server
+from tests.proxy.deployment import Deployment, SignedInUser, deployed, session_of
+from tests.proxy.fake_workspace import FakeWorkspace, Seen
 from tests.real_services import free_port
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
@@ -47,10 +46,10 @@ def api(seen: Seen) -> bytes:
     return answered(b"text/plain", f"{seen.method} ok".encode(), b"Access-Control-Allow-Origin: *")
 
 
-async def enters(hub: Hub, page: Page, who: Somebody, workspace: Workspace, origin: str) -> None:
+async def enters(deployment: Deployment, page: Page, who: SignedInUser, workspace: Workspace, origin: str) -> None:
     secret = new_session_token()
     ticket = Ticket(who.user.id, workspace.id, session_of(who), 3000)
-    await hub.directory.tickets().issue(digest(secret), ticket, 60)
+    await deployment.directory.tickets().issue(digest(secret), ticket, 60)
     await page.goto(f"{origin}/_codehub/enter?ticket={secret}")
     await page.wait_for_selector("text=front end")
 
@@ -59,22 +58,22 @@ async def enters(hub: Hub, page: Page, who: Somebody, workspace: Workspace, orig
 async def test_a_front_end_uses_its_api_and_no_other_page_does(base: str) -> None:
     port = free_port()
     async with (
-        hub_on(workspace_url=f"http://{{slug}}.{base}:{port}/", port=port) as hub,
-        Server() as front,
-        Server() as back,
+        deployed(workspace_url=f"http://{{slug}}.{base}:{port}/", port=port) as deployment,
+        FakeWorkspace() as page_server,
+        FakeWorkspace() as back,
     ):
-        front.answer = lambda _: answered(b"text/html", FRONT_END)
+        page_server.answer = lambda _: answered(b"text/html", FRONT_END)
         back.answer = api
-        ann = await hub.person()
-        demo, other = await hub.workspace(ann), await hub.workspace(ann, name="other")
+        ann = await deployment.person()
+        demo, other = await deployment.workspace(ann), await deployment.workspace(ann, name="other")
         for workspace in (demo, other):
-            hub.runtime.state.listen(workspace.id, 3000, front.endpoint)
-        hub.runtime.state.listen(demo.id, 4000, back.endpoint)
+            deployment.runtime.state.listen(workspace.id, 3000, page_server.endpoint)
+        deployment.runtime.state.listen(demo.id, 4000, back.endpoint)
         names = [f"{number}--{w.slug}" for number in (3000, 4000) for w in (demo, other)]
         here, there, elsewhere = (f"http://{name}.{base}:{port}" for name in (names[0], names[2], names[1]))
         async with chromium() as browser, asyncio.timeout(200):
             page = await browser.new_page()
-            await enters(hub, page, ann, demo, here)
+            await enters(deployment, page, ann, demo, here)
             in_vain = await page.evaluate(USES, there)
             assert "unauthenticated" in in_vain[0], in_vain
             assert back.seen == []
@@ -84,7 +83,7 @@ async def test_a_front_end_uses_its_api_and_no_other_page_does(base: str) -> Non
             assert await page.evaluate(USES, there) == ["GET ok", "PUT ok", "loaded", "loaded"]
             assert all(seen.all("cookie") == [] for seen in back.seen)
 
-            await enters(hub, page, ann, other, elsewhere)
+            await enters(deployment, page, ann, other, elsewhere)
             before = len(back.seen)
             refused = await page.evaluate(USES, there)
             assert refused[2:] == ["failed", "failed"]

@@ -18,11 +18,11 @@ from codehub.ports.runtime import Endpoint
 from codehub.proxy.access.verdicts import Forward
 from codehub.proxy.http.downstream import Downstream
 from codehub.proxy.http.parser import RequestFields, parse_request
-from codehub.proxy.http.trusted_proxies import TrustedProxies, household, networks, peer_address
+from codehub.proxy.http.trusted_proxies import TrustedProxies, client_network, networks, peer_address
 from codehub.proxy.server import ProxyServer
 from tests.api.memory_api import memory_api
-from tests.proxy.doors import Door, Raw, get, patient
-from tests.proxy.workspaces import Seen, Workspace
+from tests.proxy.fake_workspace import FakeWorkspace, Seen
+from tests.proxy.harness import ProxyHarness, RawConnection, get, in_time
 
 BEFORE_US = networks("10.0.0.0/8, 127.0.0.1, fd00::/8")
 
@@ -32,7 +32,7 @@ def fields(*lines: str) -> RequestFields:
 
 
 def caller(said: str, peer: str = "10.0.0.1") -> str:
-    return TrustedProxies(BEFORE_US).word(peer.encode(), fields(f"X-Forwarded-For: {said}")).peer.decode()
+    return TrustedProxies(BEFORE_US).forwarded_by(peer.encode(), fields(f"X-Forwarded-For: {said}")).peer.decode()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_an_endless_chain_is_not_followed() -> None:
 
 def test_the_lines_of_a_chain_are_one() -> None:
     said = fields("X-Forwarded-For: 6.6.6.6", "x-forwarded-FOR: 203.0.113.9", "X-Forwarded-For: 10.0.0.2")
-    assert TrustedProxies(BEFORE_US).word(b"10.0.0.1", said).peer == b"203.0.113.9"
+    assert TrustedProxies(BEFORE_US).forwarded_by(b"10.0.0.1", said).peer == b"203.0.113.9"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_the_lines_of_a_chain_are_one() -> None:
     ],
 )
 def test_the_scheme_is_one_or_it_is_ours(said: list[str], scheme: str) -> None:
-    forwarded = TrustedProxies(BEFORE_US, b"https").word(
+    forwarded = TrustedProxies(BEFORE_US, b"https").forwarded_by(
         b"10.0.0.1", fields(*(f"X-Forwarded-Proto: {one}" for one in said))
     )
     assert f"X-Forwarded-Proto: {scheme}\r\n".encode() in forwarded.lines(b"w.localhost")
@@ -125,21 +125,23 @@ def test_the_scheme_is_one_or_it_is_ours(said: list[str], scheme: str) -> None:
 
 def test_what_is_heard_once_is_not_another_s_word() -> None:
     """Two proxies, or two clients of one, are told apart however often they speak."""
-    forwarders = TrustedProxies(BEFORE_US)
+    trusted_proxies = TrustedProxies(BEFORE_US)
     for _ in range(2):
-        assert forwarders.word(b"10.0.0.1", fields()).peer == b"10.0.0.1"
-        assert forwarders.word(b"10.0.0.2", fields()).peer == b"10.0.0.2"
+        assert trusted_proxies.forwarded_by(b"10.0.0.1", fields()).peer == b"10.0.0.1"
+        assert trusted_proxies.forwarded_by(b"10.0.0.2", fields()).peer == b"10.0.0.2"
         for last in range(5000):
             who = f"203.0.{last // 256}.{last % 256}"
-            assert forwarders.word(b"10.0.0.1", fields(f"X-Forwarded-For: {who}")).peer.decode() == who
+            assert trusted_proxies.forwarded_by(b"10.0.0.1", fields(f"X-Forwarded-For: {who}")).peer.decode() == who
 
 
 def test_who_is_named() -> None:
-    forwarders = TrustedProxies(BEFORE_US)
-    assert [forwarders.include(peer) for peer in (b"10.9.9.9", b"127.0.0.1", b"fd00::1", b"::ffff:10.0.0.1")] == [
+    trusted_proxies = TrustedProxies(BEFORE_US)
+    assert [trusted_proxies.include(peer) for peer in (b"10.9.9.9", b"127.0.0.1", b"fd00::1", b"::ffff:10.0.0.1")] == [
         True
     ] * 4
-    assert [forwarders.include(peer) for peer in (b"11.0.0.1", b"127.0.0.2", b"::1", b"unknown", b"")] == [False] * 5
+    assert [trusted_proxies.include(peer) for peer in (b"11.0.0.1", b"127.0.0.2", b"::1", b"unknown", b"")] == [
+        False
+    ] * 5
     assert not TrustedProxies().include(b"127.0.0.1")
 
 
@@ -149,13 +151,17 @@ def test_a_peer_has_one_spelling() -> None:
     assert peer_address("") == peer_address(None) == b"unknown"
 
 
-def test_a_household_is_counted_as_one() -> None:
-    assert household(b"2001:db8:0:1::1") == household(b"2001:db8:0:1:ffff::2") != household(b"2001:db8:0:2::1")
-    assert household(b"203.0.113.9") == b"203.0.113.9"
-    assert household(b"unknown") is None
+def test_an_ipv6_network_is_counted_as_one_client() -> None:
+    assert (
+        client_network(b"2001:db8:0:1::1")
+        == client_network(b"2001:db8:0:1:ffff::2")
+        != client_network(b"2001:db8:0:2::1")
+    )
+    assert client_network(b"203.0.113.9") == b"203.0.113.9"
+    assert client_network(b"unknown") is None
 
 
-# ── at the door ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── at the proxy ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 SAID = (
     "X-Forwarded-For: 6.6.6.6, 203.0.113.9",
@@ -166,11 +172,11 @@ SAID = (
 
 
 @asynccontextmanager
-async def behind(workspace: Workspace, named: str | None) -> AsyncIterator[Door]:
-    door = Door(workspace.endpoint)
-    door.forwarders = networks(named)
-    async with door:
-        yield door
+async def behind(workspace: FakeWorkspace, named: str | None) -> AsyncIterator[ProxyHarness]:
+    proxy = ProxyHarness(workspace.endpoint)
+    proxy.trusted_proxies = networks(named)
+    async with proxy:
+        yield proxy
 
 
 def heard(seen: Seen) -> tuple[str, str, str, str]:
@@ -181,23 +187,25 @@ def heard(seen: Seen) -> tuple[str, str, str, str]:
 
 
 @pytest.mark.parametrize("named", [None, "10.0.0.0/8, ::1"])
-async def test_a_stranger_s_word_is_dropped(workspace: Workspace, named: str | None) -> None:
-    async with behind(workspace, named) as door:
-        await door.ask(get("/", *SAID))
+async def test_forwarded_headers_of_an_untrusted_client_are_dropped(
+    workspace: FakeWorkspace, named: str | None
+) -> None:
+    async with behind(workspace, named) as proxy:
+        await proxy.ask(get("/", *SAID))
         assert heard(workspace.seen[0]) == ("127.0.0.1", "http", "w.localhost", "80")
-        assert door.gate.asked[0].peer == b"127.0.0.1"
+        assert proxy.authorizer.asked[0].peer == b"127.0.0.1"
 
 
-async def test_a_named_proxy_s_word_is_taken(workspace: Workspace) -> None:
-    async with behind(workspace, "127.0.0.1") as door:
-        await door.ask(get("/", *SAID))
+async def test_a_named_proxy_s_word_is_taken(workspace: FakeWorkspace) -> None:
+    async with behind(workspace, "127.0.0.1") as proxy:
+        await proxy.ask(get("/", *SAID))
         assert heard(workspace.seen[0]) == ("203.0.113.9", "https", "w.localhost", "443")
-        assert door.gate.asked[0].peer == b"203.0.113.9"
+        assert proxy.authorizer.asked[0].peer == b"203.0.113.9"
 
 
-async def test_the_clients_of_one_connection_are_told_apart(workspace: Workspace) -> None:
-    async with behind(workspace, "127.0.0.1") as door:
-        raw = await door.connect()
+async def test_the_clients_of_one_connection_are_told_apart(workspace: FakeWorkspace) -> None:
+    async with behind(workspace, "127.0.0.1") as proxy:
+        raw = await proxy.connect()
         for who in ("203.0.113.9", "203.0.113.7", "", "203.0.113.9"):
             raw.write(get("/", *([f"X-Forwarded-For: {who}"] if who else [])))
             await raw.answer()
@@ -218,32 +226,32 @@ async def test_the_clients_of_one_connection_are_told_apart(workspace: Workspace
         ("X_Forwarded-For: 6.6.6.6", "x-forwarded-for: 203.0.113.9", "X-Forwarded_For: 6.6.6.6"),
     ],
 )
-async def test_a_client_cannot_take_the_proxy_s_word_back(workspace: Workspace, lines: tuple[str, ...]) -> None:
-    async with behind(workspace, "127.0.0.1") as door:
-        await door.ask(get("/", *lines))
+async def test_a_client_cannot_take_the_proxy_s_word_back(workspace: FakeWorkspace, lines: tuple[str, ...]) -> None:
+    async with behind(workspace, "127.0.0.1") as proxy:
+        await proxy.ask(get("/", *lines))
         assert workspace.seen[0].one("x-forwarded-for") == "203.0.113.9"
 
 
-async def test_nobody_named_comes_over_a_unix_socket(workspace: Workspace) -> None:
-    async with behind(workspace, "0.0.0.0/0, ::/0") as door:
+async def test_nobody_named_comes_over_a_unix_socket(workspace: FakeWorkspace) -> None:
+    async with behind(workspace, "0.0.0.0/0, ::/0") as proxy:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: Downstream(door.server), ours)
-        raw = Raw(*await asyncio.open_unix_connection(sock=theirs))
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: Downstream(proxy.server), ours)
+        raw = RawConnection(*await asyncio.open_unix_connection(sock=theirs))
         raw.write(get("/", *SAID))
         await raw.answer()
         raw.close()
         assert heard(workspace.seen[0]) == ("unknown", "http", "w.localhost", "80")
 
 
-async def test_a_peer_of_either_family_is_itself(workspace: Workspace) -> None:
-    async with behind(workspace, "127.0.0.1") as door:
-        server: ProxyServer = door.server
+async def test_a_peer_of_either_family_is_itself(workspace: FakeWorkspace) -> None:
+    async with behind(workspace, "127.0.0.1") as proxy:
+        server: ProxyServer = proxy.server
         try:
             ports = {"127.0.0.1": await server.listen("127.0.0.1", 0), "::1": await server.listen("::", 0)}
         except OSError as error:
             pytest.skip(f"no IPv6 here: {error}")
-        raws = [Raw(*await asyncio.open_connection(host, port)) for host, port in ports.items()]
+        raws = [RawConnection(*await asyncio.open_connection(host, port)) for host, port in ports.items()]
         for raw in raws:
             raw.write(get("/", *SAID))
             await raw.answer()
@@ -254,7 +262,7 @@ async def test_a_peer_of_either_family_is_itself(workspace: Workspace) -> None:
 @pytest.mark.parametrize("is_private", [False, True], ids=["over TCP", "over a unix socket"])
 @pytest.mark.parametrize(("named", "who"), [("127.0.0.1", "203.0.113.9"), (None, "127.0.0.1")])
 async def test_the_api_learns_who_asks(is_private: bool, named: str | None, who: str, tmp_path: Path) -> None:
-    """Through the door, as in earnest: the door decides, and the API believes the door."""
+    """Through the proxy, as in earnest: the proxy decides, and the API believes the proxy."""
     path = str(tmp_path / "api")
     listening = listen_on_unix_socket(path) if is_private else listen_on("127.0.0.1", 0)
     endpoint = Endpoint(socket=path) if is_private else Endpoint(host="127.0.0.1", port=listening.getsockname()[1])
@@ -268,11 +276,11 @@ async def test_the_api_learns_who_asks(is_private: bool, named: str | None, who:
         serving = asyncio.ensure_future(
             serve(site.app, listening, up.set, trusted_proxies="*" if is_private else "127.0.0.1")
         )
-        await patient(up.wait())
-        door = Door(endpoint, forward=Forward(endpoint, ours=True))
-        door.forwarders = networks(named)
-        async with door:
-            answer = await door.ask(get("/asking", *SAID, "X-Forwarded-For: 203.0.113.9"))
+        await in_time(up.wait())
+        proxy = ProxyHarness(endpoint, forward=Forward(endpoint, to_platform=True))
+        proxy.trusted_proxies = networks(named)
+        async with proxy:
+            answer = await proxy.ask(get("/asking", *SAID, "X-Forwarded-For: 203.0.113.9"))
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
     assert json.loads(answer.partition(b"\r\n\r\n")[2]) == [who, "https" if named else "http"]

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from codehub.proxy.access.addresses import Addresses
-from tests.proxy.doors import LIMITS, Door, eventually, get, patient, status
-from tests.proxy.hub import BASE, PLATFORM, Hub, hub_on
-from tests.proxy.workspaces import OK, Seen, Workspace
+from tests.proxy.deployment import BASE, PLATFORM, Deployment, deployed
+from tests.proxy.fake_workspace import OK, FakeWorkspace, Seen
+from tests.proxy.harness import LIMITS, ProxyHarness, eventually, get, in_time, status
 
 METHODS = (
     "PROPFIND",
@@ -29,8 +29,8 @@ METHODS = (
 
 
 @pytest.mark.parametrize("method", METHODS)
-async def test_a_method_is_any_token(door: Door, workspace: Workspace, method: str) -> None:
-    raw = await door.connect()
+async def test_a_method_is_any_token(proxy: ProxyHarness, workspace: FakeWorkspace, method: str) -> None:
+    raw = await proxy.connect()
     raw.write(get("/dav", "Content-Length: 4", "Depth: 1", method=method) + b"<a/>" + get("/next"))
     assert status((await raw.answer())[0]) == 200
     assert status((await raw.answer())[0]) == 200
@@ -39,10 +39,10 @@ async def test_a_method_is_any_token(door: Door, workspace: Workspace, method: s
 
 
 @pytest.mark.parametrize("code", [102, 103])
-async def test_interim_answers_pass(door: Door, workspace: Workspace, code: int) -> None:
+async def test_interim_answers_pass(proxy: ProxyHarness, workspace: FakeWorkspace, code: int) -> None:
     interim = b"HTTP/1.1 %d Soon\r\nLink: </style.css>; rel=preload\r\nConnection: X\r\nX: y\r\n\r\n" % code
     workspace.answer = lambda _: interim * 2 + OK
-    raw = await door.connect()
+    raw = await proxy.connect()
     for _ in range(2):
         raw.write(get())
         for _ in range(2):
@@ -53,12 +53,12 @@ async def test_interim_answers_pass(door: Door, workspace: Workspace, code: int)
     assert workspace.connections == 1
 
 
-async def test_interim_answers_are_not_for_http_1_0(door: Door, workspace: Workspace) -> None:
+async def test_interim_answers_are_not_for_http_1_0(proxy: ProxyHarness, workspace: FakeWorkspace) -> None:
     workspace.answer = lambda _: b"HTTP/1.1 103 Soon\r\n\r\n" + OK
-    assert (await door.ask(b"GET / HTTP/1.0\r\nHost: w.localhost\r\n\r\n")).startswith(b"HTTP/1.1 200 OK")
+    assert (await proxy.ask(b"GET / HTTP/1.0\r\nHost: w.localhost\r\n\r\n")).startswith(b"HTTP/1.1 200 OK")
 
 
-async def test_who_says_that_it_still_works_is_waited_for(workspace: Workspace) -> None:
+async def test_who_says_that_it_still_works_is_waited_for(workspace: FakeWorkspace) -> None:
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         for _ in range(8):
@@ -67,8 +67,8 @@ async def test_who_says_that_it_still_works_is_waited_for(workspace: Workspace) 
         writer.write(OK)
 
     workspace.handler = slow
-    async with Door(workspace.endpoint, replace(LIMITS, response_seconds=1.0)) as door:
-        raw = await door.connect()
+    async with ProxyHarness(workspace.endpoint, replace(LIMITS, response_seconds=1.0)) as proxy:
+        raw = await proxy.connect()
         raw.write(get())
         for _ in range(8):
             assert status(await raw.head()) == 102
@@ -76,11 +76,13 @@ async def test_who_says_that_it_still_works_is_waited_for(workspace: Workspace) 
         raw.close()
 
 
-async def test_a_large_head_of_many_lines_passes_from_a_workspace(door: Door, workspace: Workspace) -> None:
+async def test_a_large_head_of_many_lines_passes_from_a_workspace(
+    proxy: ProxyHarness, workspace: FakeWorkspace
+) -> None:
     lines = b"".join(b"X-%d: %b\r\n" % (number, b"v" * 330) for number in range(200))
     assert 1 << 16 < len(lines) < 1 << 17
     workspace.answer = lambda _: b"HTTP/1.1 200 OK\r\n" + lines + b"Content-Length: 2\r\n\r\nok"
-    raw = await door.connect()
+    raw = await proxy.connect()
     raw.write(get())
     head, body = await raw.answer()
     assert lines in head
@@ -88,7 +90,7 @@ async def test_a_large_head_of_many_lines_passes_from_a_workspace(door: Door, wo
     raw.close()
 
 
-async def test_a_silent_answer_is_waited_for_as_long_as_is_set(workspace: Workspace) -> None:
+async def test_a_silent_answer_is_waited_for_as_long_as_is_set(workspace: FakeWorkspace) -> None:
     """Before its head and within its body, as a quiet event stream is; a body that stops coming is another matter."""
     go_on = asyncio.Event()
 
@@ -99,26 +101,26 @@ async def test_a_silent_answer_is_waited_for_as_long_as_is_set(workspace: Worksp
         writer.write(b"data: 1\n\n")
 
     workspace.handler = quiet
-    async with Door(workspace.endpoint, replace(LIMITS, body_idle_seconds=0.1)) as door:
-        raw = await door.connect()
+    async with ProxyHarness(workspace.endpoint, replace(LIMITS, body_idle_seconds=0.1)) as proxy:
+        raw = await proxy.connect()
         raw.write(get())
         await raw.head()
-        since = door.server.now
-        await eventually(lambda: door.server.now > since + 0.5)
+        since = proxy.server.now
+        await eventually(lambda: proxy.server.now > since + 0.5)
         go_on.set()
-        assert await patient(raw.chunks()) == b"data: 1\n\n"
+        assert await in_time(raw.chunks()) == b"data: 1\n\n"
         raw.close()
 
 
-async def test_a_silent_answer_has_an_end(workspace: Workspace) -> None:
+async def test_a_silent_answer_has_an_end(workspace: FakeWorkspace) -> None:
     async def quiet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
         await reader.read()
 
     workspace.handler = quiet
-    async with Door(workspace.endpoint, replace(LIMITS, response_seconds=0.2)) as door:
-        raw = await door.connect()
+    async with ProxyHarness(workspace.endpoint, replace(LIMITS, response_seconds=0.2)) as proxy:
+        raw = await proxy.connect()
         raw.write(get())
         await raw.head()
         assert await raw.rest() == b""
@@ -166,8 +168,8 @@ def test_without_hosts_of_their_own_nothing_is_changed() -> None:
 
 
 @pytest.fixture
-async def hub() -> AsyncIterator[Hub]:
-    async with hub_on() as opened:
+async def deployment() -> AsyncIterator[Deployment]:
+    async with deployed() as opened:
         yield opened
 
 
@@ -176,17 +178,17 @@ def redirecting(seen: Seen) -> bytes:
 
 
 @pytest.mark.parametrize("port", [None, 3000])
-async def test_a_redirect_from_a_workspace_stays_within_it(hub: Hub, port: int | None) -> None:
-    ann = await hub.person()
-    demo = await hub.workspace(ann)
-    hub.runtime.state.listen(demo.id, 3000, hub.ide.endpoint)
-    hub.ide.answer = redirecting
+async def test_a_redirect_from_a_workspace_stays_within_it(deployment: Deployment, port: int | None) -> None:
+    ann = await deployment.person()
+    demo = await deployment.workspace(ann)
+    deployment.runtime.state.listen(demo.id, 3000, deployment.ide.endpoint)
+    deployment.ide.answer = redirecting
     for _ in range(2):
-        answer = await hub.get(demo, "/", ann, port=port)
+        answer = await deployment.get(demo, "/", ann, port=port)
         assert answer.headers["location"] == f"http://3000--{demo.slug}.{BASE}/next"
 
 
-async def test_a_redirect_of_the_platform_s_own_is_left_alone(hub: Hub) -> None:
-    hub.api.answer = redirecting
-    answer = await hub.http.get("/", headers={"host": PLATFORM})
+async def test_a_redirect_of_the_platform_s_own_is_left_alone(deployment: Deployment) -> None:
+    deployment.api.answer = redirecting
+    answer = await deployment.http.get("/", headers={"host": PLATFORM})
     assert answer.headers["location"] == "http://localhost:3000/next"
