@@ -29,7 +29,7 @@ from codehub.coordinator.gc_report import Survey
 from codehub.domain.admission import RunningLimits
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.gc_rules import Retention
-from codehub.domain.gc_safety import GcSafety
+from codehub.domain.gc_safety import GcLimits
 from codehub.domain.identity import ALL_SCOPES, Caller, Role, Scope
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.workspace import Workspace
@@ -75,7 +75,7 @@ def parts_on(worlds: Worlds, limits: RunningLimits | None = None, site: SiteInfo
     accounts, passwords, announcements = people.accounts(), MemoryPasswords(), Revocations(bus)
     limits = limits or RunningLimits()
     wishes, views = WorkspaceCommands(database.specs(), limits), database.views()
-    survey = Survey(database.collector(), worlds.archives, worlds.runtime, Retention(), GcSafety(), "test")
+    survey = Survey(database.collector(), worlds.archives, worlds.runtime, Retention(), GcLimits(), "test")
     return ApiParts(
         identity=Identity(accounts, people.sign_in_tries(), people.audit(), passwords, announcements, ids),
         people=Users(accounts, passwords, announcements, ids),

@@ -29,7 +29,7 @@ from codehub.coordinator.gc_report import Survey
 from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import Refused, Stale
 from codehub.domain.gc_rules import Retention
-from codehub.domain.gc_safety import GcSafety
+from codehub.domain.gc_safety import GcLimits
 from codehub.domain.identity import Scope
 from codehub.domain.workspace import Desired, Workspace
 from codehub.ports.accounts import NewToken, SessionRules, Ticket
@@ -392,7 +392,7 @@ async def test_what_is_newer_than_the_backup_is_not_swept(
         later = datetime.now(UTC) + timedelta(hours=1.5)
         known = (await other.collector().read()).workspaces[0].id
         world.objects[f"{known}/{uuid4()}/home.tar.zst"] = StoredArchive((1,), later, committed=True)
-        survey = Survey(other.collector(), MemoryArchives(world), MemoryRuntime(), Retention(), GcSafety(), "test")
+        survey = Survey(other.collector(), MemoryArchives(world), MemoryRuntime(), Retention(), GcLimits(), "test")
         report = await survey.report()
         assert len(report.candidates) == 1
         assert {"ledger-behind", "restored"} <= {refusal.check for refusal in report.refusals}

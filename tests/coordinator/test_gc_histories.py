@@ -19,7 +19,7 @@ from codehub.coordinator.tuning import Tuning
 from codehub.domain import naming
 from codehub.domain.errors import Conflict
 from codehub.domain.gc_rules import RestorePoint, Retention
-from codehub.domain.gc_safety import GcSafety
+from codehub.domain.gc_safety import GcLimits
 from codehub.domain.workspace import Desired, HomeContext, Phase, Workspace
 from codehub.ports.archives import StoredObject
 from tests.coordinator.workshop import PERSON, Workshop, began, in_virtual_time, now
@@ -28,7 +28,7 @@ from tests.rows import broken, workspace
 GRACE, UNDO, NEWEST = timedelta(seconds=30), timedelta(seconds=50), 2
 TUNING = Tuning(
     retention=Retention(restore_points=NEWEST, undo_seconds=50, grace_seconds=30),
-    envelope=GcSafety(most_count=10_000, ledger_lag=timedelta(days=1)),
+    gc_limits=GcLimits(most_count=10_000, ledger_lag=timedelta(days=1)),
 )
 MINE = [UUID(int=number) for number in (1, 2, 3)]
 

@@ -18,8 +18,8 @@ from codehub.coordinator.tuning import Tuning
 from codehub.domain import naming
 from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import Conflict, Stale, Unreachable
-from codehub.domain.gc_rules import Retention, ThingKind
-from codehub.domain.gc_safety import GcSafety
+from codehub.domain.gc_rules import ResourceKind, Retention
+from codehub.domain.gc_safety import GcLimits
 from codehub.domain.judge import ArchiveState
 from codehub.domain.workspace import Desired, HomeContext, Operation, Phase, Workspace
 from codehub.ports.archives import StoredObject
@@ -54,7 +54,7 @@ def deleted(ago: timedelta, **changes: Any) -> Workspace:
 
 
 def names(report: CollectorReport, kind: str) -> set[str]:
-    return {candidate.thing.name for candidate in report.candidates if candidate.thing.kind == kind}
+    return {candidate.resource.name for candidate in report.candidates if candidate.resource.kind == kind}
 
 
 def checks(report: CollectorReport) -> list[str]:
@@ -121,7 +121,7 @@ async def test_which_archives_could_go(row: Workspace, objects: list[str], could
             shop.keep(WORKSPACE_ID, key, (1,), age=float(age))
     report = await survey(shop)
     assert names(report, "object") == could_go
-    assert (report.existing[ThingKind.OBJECT], report.refusals) == (len(objects), ())
+    assert (report.existing[ResourceKind.OBJECT], report.refusals) == (len(objects), ())
     assert set(shop.worlds.archives.objects) == set(objects)
 
 
@@ -153,7 +153,7 @@ async def test_which_volumes_could_go(row: Workspace, could_go: bool) -> None:
     shop.worlds.runtime.volumes[VOLUME] = Volume(WORKSPACE_ID)
     report = await survey(shop)
     assert names(report, "volume") == ({VOLUME} if could_go else set())
-    assert report.existing[ThingKind.VOLUME] == 1
+    assert report.existing[ResourceKind.VOLUME] == 1
     assert all(candidate.why for candidate in report.candidates)
     assert VOLUME in shop.worlds.runtime.volumes
 
@@ -176,7 +176,7 @@ async def test_a_stranger_s_object_is_neither_counted_nor_touched() -> None:
     for name in ("notes.txt", f"backup/{STRAY}", f"{NOBODY}/{OP_ID}/other.tar"):
         stray(shop, name)
     report = await collect(shop)
-    assert (report.strangers, report.existing[ThingKind.OBJECT], report.candidates) == (6, 1, ())
+    assert (report.strangers, report.existing[ResourceKind.OBJECT], report.candidates) == (6, 1, ())
     assert len(shop.worlds.archives.objects) == 4
 
 
@@ -194,7 +194,7 @@ async def test_nothing_goes_before_it_was_garbage_for_the_whole_grace() -> None:
     await asyncio.sleep(GRACE - 1)
     assert (await collector(shop).run()).swept == ()
     await asyncio.sleep(1)
-    assert [c.thing.name for c in (await collector(shop).run()).swept] == [STRAY]
+    assert [c.resource.name for c in (await collector(shop).run()).swept] == [STRAY]
     assert set(shop.worlds.archives.objects) == {KEY}
     assert (await collector(shop).run()).candidates == ()
     assert shop.worlds.database.collector.marks == {}
@@ -215,7 +215,7 @@ async def test_a_mark_that_is_interrupted_begins_anew() -> None:
     await asyncio.sleep(20)
     assert (await collector(shop).run()).swept == ()
     await asyncio.sleep(GRACE)
-    assert [c.thing.name for c in (await collector(shop).run()).swept] == [OTHER_KEY]
+    assert [c.resource.name for c in (await collector(shop).run()).swept] == [OTHER_KEY]
 
 
 @in_virtual_time
@@ -317,7 +317,7 @@ async def test_a_swept_restore_point_cannot_be_chosen_any_more() -> None:
     for age, key in enumerate((KEY, OTHER_KEY, OLD, OLDER, OLDEST)):
         shop.keep(WORKSPACE_ID, key, (1,), age=float(age))
     report = await collect(shop)
-    assert {c.thing.name for c in report.swept} == {OLDER, OLDEST}
+    assert {c.resource.name for c in report.swept} == {OLDER, OLDEST}
     assert [p.key for p in shop.worlds.database.points[WORKSPACE_ID]] == [KEY, OTHER_KEY, OLD]
 
 
@@ -330,7 +330,7 @@ async def test_what_uploads_leave_in_a_directory_goes() -> None:
         shop.worlds.archives.unfinished[key] = StoredObject(key, 5, now())
         shop.worlds.database.ledger.append(began(key))
     report = await collect(shop)
-    assert {c.thing.name for c in report.swept} == {f"{KEY}#1", f"{KEY}.meta#2", f"{STRAY}#1"}
+    assert {c.resource.name for c in report.swept} == {f"{KEY}#1", f"{KEY}.meta#2", f"{STRAY}#1"}
     assert set(shop.worlds.archives.unfinished) == {f"{OLDEST}#1"}
     assert set(shop.worlds.archives.objects) == {KEY}
 
@@ -345,7 +345,7 @@ async def test_the_container_goes_before_the_volume() -> None:
     shop.worlds.runtime.containers[NOBODY] = Container("c1", volume)
     stray(shop, naming.archive_key("", NOBODY, OP_ID))
     report = await collect(shop)
-    assert [c.thing.kind for c in report.swept] == ["container", "volume", "object"]
+    assert [c.resource.kind for c in report.swept] == ["container", "volume", "object"]
     assert (shop.worlds.runtime.containers, shop.worlds.runtime.volumes) == ({}, {})
 
 
@@ -378,7 +378,7 @@ async def test_a_volume_past_the_safe_point_goes_only_if_its_archive_can_be_read
 
 @in_virtual_time
 async def test_no_more_than_the_cap_goes_in_one_run_and_the_rest_in_the_next() -> None:
-    shop = await Workshop.open(replace(TUNING, envelope=GcSafety(per_run=2)))
+    shop = await Workshop.open(replace(TUNING, gc_limits=GcLimits(per_run=2)))
     shop.place(archived(), archives={KEY: (1,)})
     for number in range(3):
         stray(shop, naming.archive_key("", WORKSPACE_ID, UUID(int=number)))
@@ -426,7 +426,7 @@ async def test_a_deleted_workspace_is_purged_before_its_first_copy_goes() -> Non
     await asyncio.sleep(GRACE)
     shop.wire.calls.clear()
     report = await collector(shop).run()
-    assert {c.thing.name for c in report.swept} == {KEY, VOLUME}
+    assert {c.resource.name for c in report.swept} == {KEY, VOLUME}
     assert shop.wire.calls.index("db.change") < min(map(shop.wire.calls.index, shop.effects()))
     assert shop.row.purged_at == now()
     assert [entry.kind for entry in shop.worlds.database.ledger][-1] == "purged"
@@ -484,7 +484,7 @@ async def test_an_upload_that_was_under_way_at_the_delete_is_never_taken_up_agai
     assert (shop.row.deleted_at, shop.row.archive_op_id) == (None, None)
 
 
-# ── the envelope ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the gc_limits ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def empty_database(shop: Workshop) -> None:

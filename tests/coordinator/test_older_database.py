@@ -157,7 +157,7 @@ async def test_what_belongs_to_a_workspace_that_nobody_knows_stops_the_collector
     for _ in range(3):
         report = await run(shop)
         assert checks(report) == ["database-older"]
-        assert f"does not know: 1, such as {report.candidates[0].thing.name}" in report.refusals[0].sentence
+        assert f"does not know: 1, such as {report.candidates[0].resource.name}" in report.refusals[0].sentence
         await asyncio.sleep(GRACE + 1)
     worlds = shop.worlds
     assert before == (dict(worlds.runtime.volumes), set(worlds.archives.objects), set(worlds.runtime.containers))
@@ -194,7 +194,7 @@ async def test_one_that_was_recorded_or_is_older_than_the_ledger_is_garbage_like
             shop.worlds.archives.objects[OTHER_KEY].modified_at = NOW - timedelta(hours=1)
         assert checks(await run(shop)) == []
         await asyncio.sleep(GRACE + 1)
-        assert [c.thing.name for c in (await run(shop)).swept] == [OTHER_KEY]
+        assert [c.resource.name for c in (await run(shop)).swept] == [OTHER_KEY]
 
 
 @in_virtual_time

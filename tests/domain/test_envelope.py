@@ -6,21 +6,25 @@ from typing import Any
 
 import pytest
 
-from codehub.domain.gc_rules import ThingKind
+from codehub.domain.gc_rules import ResourceKind
 from codehub.domain.gc_safety import (
     NEVER_WAIVED,
     WAIVABLE,
-    Count,
-    Forgotten,
-    GcSafety,
-    Inventory,
+    GcLimits,
+    LostRecords,
+    ResourceCount,
     SafetyCheck,
+    SafetyFacts,
     refusals,
 )
 from tests.rows import LONG_AGO, NOW
 
-USUAL = Inventory(
-    counts={ThingKind.OBJECT: Count(100, 5), ThingKind.VOLUME: Count(50, 2), ThingKind.CONTAINER: Count(10, 0)},
+USUAL = SafetyFacts(
+    counts={
+        ResourceKind.OBJECT: ResourceCount(100, 5),
+        ResourceKind.VOLUME: ResourceCount(50, 2),
+        ResourceKind.CONTAINER: ResourceCount(10, 0),
+    },
     newest_object_at=NOW,
     newest_ledger_at=NOW,
     oldest_workspace_at=LONG_AGO,
@@ -34,14 +38,14 @@ ALARMS: dict[SafetyCheck, dict[str, Any]] = {
     SafetyCheck.FOREIGN_INSTALL: {"owner": "that"},
     SafetyCheck.DATABASE_YOUNGER: {"oldest_object_at": LONG_AGO - timedelta(seconds=1)},
     SafetyCheck.LEDGER_BEHIND: {"newest_ledger_at": NOW - timedelta(hours=1, seconds=1)},
-    SafetyCheck.DATABASE_OLDER: {"forgotten": Forgotten(unknown=("ws-x-home",))},
+    SafetyCheck.DATABASE_OLDER: {"lost_records": LostRecords(unknown=("ws-x-home",))},
     SafetyCheck.RESTORED: {"backup_at": LONG_AGO, "newer_than_backup": 1},
-    SafetyCheck.TOO_MANY: {"counts": {ThingKind.OBJECT: Count(100, 21)}},
+    SafetyCheck.TOO_MANY: {"counts": {ResourceKind.OBJECT: ResourceCount(100, 21)}},
 }
 
 
-def alarms(waived: tuple[str, ...] = (), envelope: GcSafety | None = None, **danger: Any) -> list[SafetyCheck]:
-    return [refusal.check for refusal in refusals(replace(USUAL, **danger), envelope or GcSafety(), waived)]
+def alarms(waived: tuple[str, ...] = (), limits: GcLimits | None = None, **danger: Any) -> list[SafetyCheck]:
+    return [refusal.check for refusal in refusals(replace(USUAL, **danger), limits or GcLimits(), waived)]
 
 
 def test_an_ordinary_sweep_is_let_through() -> None:
@@ -54,7 +58,7 @@ def test_an_ordinary_sweep_is_let_through() -> None:
 @pytest.mark.parametrize("check", SafetyCheck)
 def test_a_sweep_that_looks_catastrophic_is_refused_by_name(check: SafetyCheck) -> None:
     assert alarms(**ALARMS[check]) == [check]
-    [refusal] = refusals(replace(USUAL, **ALARMS[check]), GcSafety())
+    [refusal] = refusals(replace(USUAL, **ALARMS[check]), GcLimits())
     assert len(refusal.sentence.split()) > 8
 
 
@@ -81,22 +85,22 @@ def test_all_reasons_are_named_at_once() -> None:
     ("existing", "unwanted", "refused"),
     [(100, 20, False), (100, 21, True), (10, 10, False), (11, 11, True), (20, 10, False), (1000, 201, True)],
 )
-@pytest.mark.parametrize("kind", ThingKind)
+@pytest.mark.parametrize("kind", ResourceKind)
 def test_a_fifth_and_more_than_ten_of_one_kind_is_too_many(
-    kind: ThingKind, existing: int, unwanted: int, refused: bool
+    kind: ResourceKind, existing: int, unwanted: int, refused: bool
 ) -> None:
     """However much there is of the other kinds."""
-    others = {other: Count(10_000, 0) for other in ThingKind if other is not kind}
-    found = alarms(counts={**others, kind: Count(existing, unwanted)})
+    others = {other: ResourceCount(10_000, 0) for other in ResourceKind if other is not kind}
+    found = alarms(counts={**others, kind: ResourceCount(existing, unwanted)})
     assert found == ([SafetyCheck.TOO_MANY] if refused else [])
 
 
 def test_clocks_that_differ_by_less_than_the_skew_alarm_nobody() -> None:
-    tolerant = GcSafety(skew=timedelta(hours=2))
-    assert alarms(envelope=tolerant, oldest_object_at=LONG_AGO - timedelta(hours=2)) == []
-    assert alarms(envelope=tolerant, oldest_object_at=LONG_AGO - timedelta(hours=3)) == [SafetyCheck.DATABASE_YOUNGER]
+    tolerant = GcLimits(skew=timedelta(hours=2))
+    assert alarms(limits=tolerant, oldest_object_at=LONG_AGO - timedelta(hours=2)) == []
+    assert alarms(limits=tolerant, oldest_object_at=LONG_AGO - timedelta(hours=3)) == [SafetyCheck.DATABASE_YOUNGER]
 
 
 @pytest.mark.parametrize("danger", [EMPTY, {"owner": "that"}])
 def test_where_nothing_is_nothing_can_be_lost(danger: dict[str, Any]) -> None:
-    assert alarms(counts={kind: Count() for kind in ThingKind}, **danger) == []
+    assert alarms(counts={kind: ResourceCount() for kind in ResourceKind}, **danger) == []

@@ -17,10 +17,10 @@ from codehub.domain.plan import (
     Begin,
     Complete,
     Continue,
+    CrashedAfterStart,
     Decision,
     Policy,
     Recover,
-    Relapse,
     Settled,
     TakeRestorePoint,
     TimedOut,
@@ -47,7 +47,7 @@ LEADS_TO = {
 }
 """The table's edges. Anything else would skip a level."""
 
-DEFINITE_ACTS = (Begin, Continue, TimedOut, Abandon, Relapse, Recover, TakeRestorePoint)
+DEFINITE_ACTS = (Begin, Continue, TimedOut, Abandon, CrashedAfterStart, Recover, TakeRestorePoint)
 NEEDS_STORE = (Operation.RESTORING, Operation.ARCHIVING, Operation.CREATE_EMPTY_ARCHIVE)
 ENDS_CONTAINER = (Operation.STOPPING, Operation.ARCHIVING, Operation.RESTORING, Operation.DELETING)
 LOST_HOME = {ErrorReason.DATA_LOST, ErrorReason.CONTAINER_WITHOUT_VOLUME, ErrorReason.ARCHIVE_ACCESS_ERROR}

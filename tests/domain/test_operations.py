@@ -311,7 +311,7 @@ def test_a_wish_to_delete_is_never_given_up() -> None:
 def test_a_relapse_counts_as_a_failed_start() -> None:
     before = with_home(phase=Phase.RUNNING, phase_changed_at=NOW, desired_state=Desired.RUNNING)
     seen = judge(before, facts(VOLUME, container=container(running=False, answered=False, detail="exit 1")), LATER)
-    row = operations.relapsed(before, seen, POLICY, 0.0, LATER)
+    row = operations.crashed_after_start(before, seen, POLICY, 0.0, LATER)
     assert (row.error_count, row.operation, row.retry_at) == (1, Operation.NONE, LATER + timedelta(seconds=1))
     assert row.error_info is not None
     assert "exit 1" in row.error_info.message
@@ -319,7 +319,7 @@ def test_a_relapse_counts_as_a_failed_start() -> None:
 
 
 def test_forgiveness_clears_all_of_the_error() -> None:
-    row = operations.forgiven(operations.abandon(fail(busy(with_home(), Operation.STARTING))))
+    row = operations.failures_reset(operations.abandon(fail(busy(with_home(), Operation.STARTING))))
     assert (row.error_count, row.error_reason, row.error_info, row.retry_at) == (0, None, None, None)
 
 
@@ -343,7 +343,7 @@ def test_a_half_restored_volume_does_not_become_whole_by_choosing_another_archiv
 @pytest.mark.parametrize("newest", [None, OTHER_KEY])
 def test_repointing_makes_the_volume_the_home_again(newest: str | None) -> None:
     leaving = with_home(archive_key=KEY, archive_op_id=OP_ID, home=HomeContext(incarnation=1, deleting_volume=True))
-    row = operations.repoint(busy(leaving, Operation.ARCHIVING), newest)
+    row = operations.lost_archive_replaced(busy(leaving, Operation.ARCHIVING), newest)
     assert (row.operation, row.archive_key, row.archive_op_id) == (Operation.NONE, newest, None)
     seen = judge(row, facts(VOLUME), NOW)
     assert (seen.phase, seen.home.live) == (Phase.STANDBY, True)
@@ -357,7 +357,7 @@ def test_repointing_does_not_undo_a_restore_that_has_succeeded(newest: str | Non
     lost = facts(VOLUME, archive=ArchiveState.NOT_FOUND)
     judged = judge(before, lost, NOW)
     decision = plan(before, judged, lost, POLICY, NOW)
-    row = operations.complete(judged) if decision == Complete() else operations.repoint(judged, newest)
+    row = operations.complete(judged) if decision == Complete() else operations.lost_archive_replaced(judged, newest)
     look = facts(VOLUME)
     after = judge(row, look, NOW)
     ended = after.operation is Operation.NONE or plan(row, after, look, POLICY, NOW) == Complete()

@@ -18,12 +18,12 @@ from codehub.domain.plan import (
     Begin,
     Complete,
     Continue,
+    CrashedAfterStart,
     Decision,
-    Forgive,
     Policy,
     Recover,
-    Relapse,
-    Repoint,
+    ReplaceLostArchive,
+    ResetFailures,
     Settled,
     TakeRestorePoint,
     TimedOut,
@@ -361,8 +361,8 @@ def ran_for(seconds: int, **changes: object) -> Workspace:
 
 
 def test_a_container_that_dies_right_after_its_start_is_a_failed_try() -> None:
-    assert decide(ran_for(59), facts(VOLUME, container=EXITED)) == Relapse()
-    assert decide(ran_for(59), facts(VOLUME)) == Relapse()
+    assert decide(ran_for(59), facts(VOLUME, container=EXITED)) == CrashedAfterStart()
+    assert decide(ran_for(59), facts(VOLUME)) == CrashedAfterStart()
 
 
 def test_one_that_dies_later_is_started_again() -> None:
@@ -381,8 +381,8 @@ def test_a_container_that_dies_each_time_ends_in_error() -> None:
         now += timedelta(minutes=1)
         row = replace(row, phase=Phase.RUNNING, phase_changed_at=now - SECOND, retry_at=None)
         judged = judge(row, facts(VOLUME, container=EXITED), now)
-        assert plan(row, judged, facts(VOLUME, container=EXITED), POLICY, now) == Relapse()
-        row = operations.relapsed(row, judged, POLICY, 0.0, now)
+        assert plan(row, judged, facts(VOLUME, container=EXITED), POLICY, now) == CrashedAfterStart()
+        row = operations.crashed_after_start(row, judged, POLICY, 0.0, now)
     assert (row.phase, row.error_reason, row.error_count) == (Phase.ERROR, ErrorReason.RETRY_EXCEEDED, 3)
 
 
@@ -390,7 +390,7 @@ def test_failures_are_forgiven_once_the_phase_has_held() -> None:
     look = facts(VOLUME, container=container())
     young, old = ran_for(59, error_count=2), ran_for(60, error_count=2)
     assert decide(young, look) == Settled()
-    assert decide(old, look) == Forgive()
+    assert decide(old, look) == ResetFailures()
     assert decide(replace(old, error_count=0), look) == Settled()
 
 
@@ -428,13 +428,13 @@ def test_deletion_wins_over_a_restore() -> None:
 
 def test_an_archive_lost_beside_a_living_volume_is_repointed_and_runs_on() -> None:
     row = with_home(archive_key=KEY, desired_state=Desired.STANDBY)
-    assert decide(row, facts(VOLUME, archive=ArchiveState.NOT_FOUND)) == Repoint()
+    assert decide(row, facts(VOLUME, archive=ArchiveState.NOT_FOUND)) == ReplaceLostArchive()
 
 
 def test_an_archive_lost_before_the_volume_is_deleted_stops_the_delete() -> None:
     home = HomeContext(incarnation=1, deleting_volume=True)
     row = with_home(archive_key=KEY, archive_op_id=OP_ID, home=home, desired_state=Desired.ARCHIVED)
-    assert decide(busy(row, Operation.ARCHIVING), facts(VOLUME, archive=ArchiveState.NOT_FOUND)) == Repoint()
+    assert decide(busy(row, Operation.ARCHIVING), facts(VOLUME, archive=ArchiveState.NOT_FOUND)) == ReplaceLostArchive()
 
 
 def asked(row: Workspace, action: RecoverAction) -> Workspace:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from codehub.domain import naming
 from codehub.domain.gc_rules import (
+    BackendResource,
+    GarbageReason,
+    ResourceKind,
     RestorePoint,
     Retention,
-    Thing,
-    ThingKind,
-    Why,
     garbage,
     protected_keys,
     protected_volumes,
@@ -150,8 +150,8 @@ def test_what_a_person_gave_up_is_kept_for_a_week_and_what_nobody_can_want_for_t
         until = undo_until(deleted, ordinary.undo)
         assert until is not None
         assert (until > NOW) is is_kept
-    upload = Thing(ThingKind.OBJECT, naming.archive_key("", WORKSPACE_ID, UUID(int=9)), WORKSPACE_ID)
-    assert garbage(upload, ordinary, workspace(), [], NOW) is Why.UNFINISHED
+    upload = BackendResource(ResourceKind.OBJECT, naming.archive_key("", WORKSPACE_ID, UUID(int=9)), WORKSPACE_ID)
+    assert garbage(upload, ordinary, workspace(), [], NOW) is GarbageReason.UNFINISHED
 
 
 def test_what_lives_or_is_gone_for_good_has_no_deadline() -> None:

@@ -17,12 +17,12 @@ from codehub.domain.plan import (
     Begin,
     Complete,
     Continue,
+    CrashedAfterStart,
     Decision,
-    Forgive,
     Policy,
     Recover,
-    Relapse,
-    Repoint,
+    ReplaceLostArchive,
+    ResetFailures,
     TakeRestorePoint,
     TimedOut,
     plan,
@@ -78,16 +78,16 @@ def record(world: World, row: Workspace, decision: Decision) -> World:  # noqa: 
             return replace(world, row=operations.abandon(row))
         case TimedOut(elapsed, limit):
             return replace(world, row=operations.timed_out(row, elapsed, limit, world.now))
-        case Relapse():
-            return replace(world, row=operations.relapsed(world.row, row, POLICY, 0.0, world.now))
-        case Forgive():
-            return replace(world, row=operations.forgiven(row))
+        case CrashedAfterStart():
+            return replace(world, row=operations.crashed_after_start(world.row, row, POLICY, 0.0, world.now))
+        case ResetFailures():
+            return replace(world, row=operations.failures_reset(row))
         case Recover():
             return replace(world, row=operations.recovered(row, _newest_readable(world, None), world.now))
         case TakeRestorePoint():
             return replace(world, row=operations.take_restore_point(row))
-        case Repoint():
-            return replace(world, row=operations.repoint(row, _newest_readable(world, row.archive_key)))
+        case ReplaceLostArchive():
+            return replace(world, row=operations.lost_archive_replaced(row, _newest_readable(world, row.archive_key)))
         case _:
             return replace(world, row=row)
 

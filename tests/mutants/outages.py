@@ -41,7 +41,7 @@ DAMAGE = (
         "recover takes the damaged archive again",
         (
             Patch(RECONCILER, " and point.key not in ws.home.corrupted\n", "\n"),
-            Patch(RECONCILER, "besides=_just_failed(ws))", "besides=None)"),
+            Patch(RECONCILER, "besides=_failed_restore_key(ws))", "besides=None)"),
         ),
         test="tests/coordinator/test_outages.py::test_recovering_from_a_damaged_archive_takes_another",
     ),

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from codehub.domain.access import doorway
+from codehub.domain.access import access_to
 from codehub.domain.addresses import local_path, platform_path
 from codehub.domain.workspace import Desired, Operation, Phase, Progress, Workspace
 from codehub.proxy.access.verdicts import Respond
@@ -53,7 +53,7 @@ async def here(browser: Browser, front: Front) -> AsyncIterator[Tab]:
 
 
 def of(row: Workspace, *, wakes: bool = False) -> Tell:
-    return lambda language: view_of(row, doorway(row), language, wakes=wakes, public_url="")
+    return lambda language: view_of(row, access_to(row), language, wakes=wakes, public_url="")
 
 
 def started(front: Front, _instead: str | None = None) -> tuple[int, Tell]:

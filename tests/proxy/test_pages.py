@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from codehub.domain.access import doorway
+from codehub.domain.access import access_to
 from codehub.domain.workspace import Desired, Operation, Phase, Progress, Workspace
 from codehub.proxy.access.verdicts import Respond, UpstreamFailure
 from codehub.proxy.pages.models import (
@@ -52,7 +52,7 @@ def row(**changes: object) -> Workspace:
 
 
 def shown(workspace: Workspace) -> PageModel:
-    return view_of(workspace, doorway(workspace), Language.ENGLISH, wakes=False, public_url="https://hub.example")
+    return view_of(workspace, access_to(workspace), Language.ENGLISH, wakes=False, public_url="https://hub.example")
 
 
 def header(answered: Respond, name: bytes) -> bytes | None:

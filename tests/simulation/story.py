@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from codehub.coordinator.tuning import Tuning
 from codehub.domain.admission import RunningLimits
 from codehub.domain.gc_rules import Retention
-from codehub.domain.gc_safety import GcSafety
+from codehub.domain.gc_safety import GcLimits
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.plan import Policy
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
@@ -195,5 +195,5 @@ def _tuning(temper: Temper) -> Tuning:
         limits=RunningLimits(temper.limit, 100),
         idle=IdlePolicy(standby_ttl=temper.standby_ttl, archive_ttl=temper.archive_ttl, flush_seconds=5),
         retention=Retention(restore_points=2, undo_seconds=temper.undo, grace_seconds=temper.grace),
-        envelope=GcSafety(most_count=1000),
+        gc_limits=GcLimits(most_count=1000),
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from codehub.domain.backend_identity import Backend, stranger
+from codehub.domain.backend_identity import Backend, wrong_backend_message
 from codehub.domain.errors import BackendError, WrongBackend
 from codehub.ports.runtime import Runtime
 from codehub.ports.signals import Clock
@@ -77,7 +77,7 @@ class BackendIdentityCheck:
             log.info("backend adopted", backend=backend.value, identity=expected)
         if found != expected:
             known.sure, known.refused_at = False, self.clock.monotonic()
-            known.why = stranger(backend, expected, found)
+            known.why = wrong_backend_message(backend, expected, found)
             log.error("another world", backend=backend.value, why=known.why)
             raise WrongBackend(known.why)
         known.identity = expected
@@ -107,4 +107,4 @@ async def _refuse_another_world(worlds: BackendIdentities, runtime: Runtime) -> 
     except (BackendError, TimeoutError):
         return
     if found != remembered.identity:
-        raise WrongBackend(stranger(Backend.RUNTIME, remembered.identity, found))
+        raise WrongBackend(wrong_backend_message(Backend.RUNTIME, remembered.identity, found))

@@ -1,6 +1,6 @@
 """The garbage collector (contract 9): mark → grace → sweep, by the leader alone.
 
-A thing goes only if it was garbage for the whole grace, the envelope finds nothing alarming, and it is judged garbage
+A resource goes only if it was garbage for the whole grace, the limits finds nothing alarming, and it is judged garbage
 once more under its row's lock right before the delete. Meanwhile no worker acts on that workspace. Whatever does not
 answer, or is refused, sweeps nothing.
 """
@@ -17,8 +17,8 @@ from codehub.coordinator.backends import Backends
 from codehub.coordinator.gc_report import Candidate, CollectorReport, Survey
 from codehub.coordinator.queue import WorkQueue
 from codehub.domain.errors import BackendError, Unreachable, VolumeInUse
-from codehub.domain.gc_rules import Retention, Thing, ThingKind, may_sweep, undo_is_over
-from codehub.domain.gc_safety import GcSafety, Refusal, doubts_the_database
+from codehub.domain.gc_rules import BackendResource, ResourceKind, Retention, may_sweep, undo_is_over
+from codehub.domain.gc_safety import GcLimits, Refusal, database_is_doubtful
 from codehub.domain.judge import ArchiveState
 from codehub.domain.workspace import Workspace
 from codehub.ports.collector import CollectorMarks
@@ -30,7 +30,7 @@ from codehub.usecases.workspace_commands import WorkspaceCommands
 log = structlog.get_logger()
 
 SILENT = "backend-silent"
-_ORDER = {kind: number for number, kind in enumerate(ThingKind)}
+_ORDER = {kind: number for number, kind in enumerate(ResourceKind)}
 
 
 class GcRunner:
@@ -45,7 +45,7 @@ class GcRunner:
         notifier: Notifier,
         metrics: Metrics,
         retention: Retention,
-        envelope: GcSafety,
+        limits: GcLimits,
     ) -> None:
         self._survey = survey
         self._marks = marks
@@ -56,7 +56,7 @@ class GcRunner:
         self._notifier = notifier
         self._metrics = metrics
         self._retention = retention
-        self._envelope = envelope
+        self._limits = limits
         self._told: set[str] = set()
 
     async def run(self, waived: Collection[str] = ()) -> CollectorReport:
@@ -68,11 +68,11 @@ class GcRunner:
             self._metrics.add(GC_RUNS, outcome="unreachable")
             await self._tell({SILENT: f"nothing is collected: {error}"})
             raise
-        if not doubts_the_database(report.refusals):
-            marks = await self._marks.remark({c.thing: c.why for c in report.candidates})
+        if not database_is_doubtful(report.refusals):
+            marks = await self._marks.remark({c.resource: c.why for c in report.candidates})
             report = report.marked(marks, self._retention)
-        for kind in ThingKind:
-            self._metrics.set(GC_GARBAGE, sum(c.thing.kind is kind for c in report.candidates), kind=kind.value)
+        for kind in ResourceKind:
+            self._metrics.set(GC_GARBAGE, sum(c.resource.kind is kind for c in report.candidates), kind=kind.value)
         if report.refusals:
             return await self._refused(report)
         report = await self._sweep(report)
@@ -110,12 +110,12 @@ class GcRunner:
         self._told = set(reasons)
 
     async def _sweep(self, report: CollectorReport) -> CollectorReport:
-        due = sorted(report.due(), key=lambda c: (c.thing.workspace_id, _ORDER[c.thing.kind], c.thing.name))
-        cap = self._envelope.per_run
+        due = sorted(report.due(), key=lambda c: (c.resource.workspace_id, _ORDER[c.resource.kind], c.resource.name))
+        cap = self._limits.per_run
         swept: list[Candidate] = []
         left: dict[str, str] = {}
         silent: dict[str, str] = {}
-        for workspace_id, mine in groupby(due[:cap], key=lambda c: c.thing.workspace_id):
+        for workspace_id, mine in groupby(due[:cap], key=lambda c: c.resource.workspace_id):
             try:
                 async with self._queue.holding(workspace_id):
                     left |= await self._sweep_workspace(report, workspace_id, list(mine), swept)
@@ -125,7 +125,7 @@ class GcRunner:
                 break
         await self._tell(silent)
         for candidate in swept:
-            self._metrics.add(GC_SWEPT, kind=candidate.thing.kind.value)
+            self._metrics.add(GC_SWEPT, kind=candidate.resource.kind.value)
         return replace(report, swept=tuple(swept), left=left | silent, cap_reached=len(due) > cap)
 
     async def _sweep_workspace(
@@ -135,29 +135,29 @@ class GcRunner:
         ws, left = report.rows.get(workspace_id), {}
         if ws is not None and undo_is_over(ws, self._retention.undo, report.now):
             if not await self._wishes.purge(ws.id, self._retention.undo, self._robot):
-                return {candidate.thing.name: "wanted back" for candidate in mine}
+                return {candidate.resource.name: "wanted back" for candidate in mine}
             ws = None
         for candidate in mine:
             why_not = await self._take(candidate, ws)
             if why_not is None:
                 swept.append(candidate)
-                log.info("swept", kind=candidate.thing.kind.value, name=candidate.thing.name, why=candidate.why)
+                log.info("swept", kind=candidate.resource.kind.value, name=candidate.resource.name, why=candidate.why)
             else:
-                left[candidate.thing.name] = why_not
+                left[candidate.resource.name] = why_not
         return left
 
     async def _take(self, candidate: Candidate, ws: Workspace | None) -> str | None:
         """Why it stays after all. `ws` is None if the workspace is gone for good."""
-        thing = candidate.thing
-        if ws is not None and not await self._archive_vouches(ws, thing):
+        resource = candidate.resource
+        if ws is not None and not await self._archive_vouches(ws, resource):
             return "its archive cannot be read"
-        if not await self._marks.give_up(thing, partial(may_sweep, thing, self._retention)):
+        if not await self._marks.give_up(resource, partial(may_sweep, resource, self._retention)):
             return "protected again"
         try:
-            await self._delete(thing)
+            await self._delete(resource)
         except VolumeInUse:
             if ws is None:
-                await self._backends.clear_job(thing.workspace_id)
+                await self._backends.clear_job(resource.workspace_id)
             return "in use"
         except Unreachable:
             raise
@@ -165,20 +165,20 @@ class GcRunner:
             return str(error)
         return None
 
-    async def _archive_vouches(self, ws: Workspace, thing: Thing) -> bool:
+    async def _archive_vouches(self, ws: Workspace, resource: BackendResource) -> bool:
         """A volume that was past the safe point holds the home should the archive be lost: the archive is looked at."""
-        if thing.name != ws.home_store_key or not ws.home.deleting_volume or ws.archive_key is None:
+        if resource.name != ws.home_store_key or not ws.home.deleting_volume or ws.archive_key is None:
             return True
         return await self._backends.look(ws.archive_key) is ArchiveState.READABLE
 
-    async def _delete(self, thing: Thing) -> None:
-        match thing.kind:
-            case ThingKind.CONTAINER:
-                await self._backends.remove_container(thing.workspace_id)
-            case ThingKind.VOLUME:
-                await self._backends.delete_volume(thing.workspace_id, thing.name)
-            case ThingKind.OBJECT:
-                await self._backends.delete_archive(thing.workspace_id, thing.name)
+    async def _delete(self, resource: BackendResource) -> None:
+        match resource.kind:
+            case ResourceKind.CONTAINER:
+                await self._backends.remove_container(resource.workspace_id)
+            case ResourceKind.VOLUME:
+                await self._backends.delete_volume(resource.workspace_id, resource.name)
+            case ResourceKind.OBJECT:
+                await self._backends.delete_archive(resource.workspace_id, resource.name)
 
 
 def _by_check(found: Collection[Refusal]) -> dict[str, str]:

@@ -241,7 +241,7 @@ class LeaderTerm:
             outside.notifier,
             outside.metrics,
             tuning.retention,
-            tuning.envelope,
+            tuning.gc_limits,
         )
         sender = f"coordinator {term.epoch}"
         self._events = EventListener(
@@ -425,8 +425,8 @@ def _first(interval: float) -> float:
 
 def survey(outside: Dependencies, tuning: Tuning) -> Survey:
     reach = timedelta(seconds=tuning.ages.ledger) if tuning.ages.ledger else None
-    envelope = replace(tuning.envelope, ledger_reach=reach)
-    return Survey(outside.collector, outside.archives, outside.runtime, tuning.retention, envelope, outside.install)
+    gc_limits = replace(tuning.gc_limits, ledger_reach=reach)
+    return Survey(outside.collector, outside.archives, outside.runtime, tuning.retention, gc_limits, outside.install)
 
 
 def _log_collection(report: CollectorReport | None) -> None:

@@ -23,13 +23,13 @@ from codehub.domain.plan import (
     Begin,
     Complete,
     Continue,
+    CrashedAfterStart,
     Decision,
-    Forgive,
     Policy,
     Recover,
-    Relapse,
     RemoveLeftovers,
-    Repoint,
+    ReplaceLostArchive,
+    ResetFailures,
     Settled,
     TakeRestorePoint,
     TimedOut,
@@ -158,16 +158,16 @@ class Reconciler:
                 return operations.timed_out(ws, elapsed, limit, now), "timeout"
             case Abandon():
                 return operations.abandon(ws), "wish_changed"
-            case Relapse():
-                return operations.relapsed(it.loaded, ws, self._policy, self._ids.jitter(), now), "relapsed"
-            case Forgive():
-                return operations.forgiven(ws), "held"
+            case CrashedAfterStart():
+                return operations.crashed_after_start(it.loaded, ws, self._policy, self._ids.jitter(), now), "relapsed"
+            case ResetFailures():
+                return operations.failures_reset(ws), "held"
             case Recover():
                 return await self._recovered(it)
             case TakeRestorePoint():
                 return await self._restore_point_taken(ws)
-            case Repoint():
-                return await self._repointed(it)
+            case ReplaceLostArchive():
+                return await self._lost_archive_replaced(it)
             case RemoveLeftovers():
                 return operations.without_leftovers(ws, it.facts.volumes or ()), "leftovers_gone"
             case Undelete():
@@ -248,7 +248,7 @@ class Reconciler:
                 facts = await self._observer.look(ws)
         newest = None
         if ws.recover_action is RecoverAction.USE_ARCHIVE and not ws.restore_pending:
-            newest = await self._newest_readable(ws, besides=_just_failed(ws))
+            newest = await self._newest_readable(ws, besides=_failed_restore_key(ws))
         row = operations.recovered(ws, newest, it.now)
         if row.archive_key != ws.archive_key:
             state = await self._backends.look(row.archive_key) if row.archive_key else ArchiveState.UNKNOWN
@@ -261,11 +261,11 @@ class Reconciler:
             return replace(ws, restore_handled_at=ws.restore_requested_at), "restore_point_unreadable"
         return operations.take_restore_point(ws), "restore_point"
 
-    async def _repointed(self, it: Situation) -> tuple[Workspace, str]:
+    async def _lost_archive_replaced(self, it: Situation) -> tuple[Workspace, str]:
         """Judged again by the same sight, so that no phase in between is ever written."""
         ws = it.judged
         newest = await self._newest_readable(ws, besides=ws.archive_key)
-        moved = operations.repoint(ws, newest)
+        moved = operations.lost_archive_replaced(ws, newest)
         state = ArchiveState.READABLE if newest else ArchiveState.UNKNOWN
         await self._notifier.notify(
             "archive lost beside a living volume",
@@ -311,7 +311,7 @@ class Reconciler:
         )
 
 
-def _just_failed(ws: Workspace) -> str | None:
+def _failed_restore_key(ws: Workspace) -> str | None:
     """The archive whose restore has just ended in ERROR: who asks for an archive now means another."""
     error = ws.error_info
     return ws.archive_key if error is not None and error.operation == Operation.RESTORING.value else None
@@ -326,4 +326,4 @@ def _rests_on_absence(it: Situation) -> bool:
     """ERROR, RESTORING, PROVISIONING and a lost archive need more than a thing missing from a list."""
     enters_error = it.judged.phase is Phase.ERROR and it.loaded.phase is not Phase.ERROR
     creates = isinstance(it.decision, Begin) and it.decision.operation in (Operation.RESTORING, Operation.PROVISIONING)
-    return enters_error or creates or isinstance(it.decision, Repoint)
+    return enters_error or creates or isinstance(it.decision, ReplaceLostArchive)

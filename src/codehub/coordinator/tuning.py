@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from codehub.coordinator.retention_runner import RecordAges
 from codehub.domain.admission import RunningLimits
 from codehub.domain.gc_rules import Retention
-from codehub.domain.gc_safety import GcSafety
+from codehub.domain.gc_safety import GcLimits
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.plan import Policy
 
@@ -31,4 +31,4 @@ class Tuning:
     limits: RunningLimits = field(default_factory=RunningLimits)
     retention: Retention = field(default_factory=Retention)
     ages: RecordAges = field(default_factory=RecordAges)
-    envelope: GcSafety = field(default_factory=GcSafety)
+    gc_limits: GcLimits = field(default_factory=GcLimits)

@@ -18,7 +18,7 @@ STEP = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, slots=True)
-class Minute:
+class TrafficMinute:
     """What passed all the front doors in the minute that begins at `at`. `socket_seconds`: how long WebSockets were
     open, all of them together."""
 
@@ -28,7 +28,7 @@ class Minute:
 
 
 @dataclass(frozen=True, slots=True)
-class Day:
+class HistoryData:
     """`happenings`: RUNNING entered and left, STARTING begun and ended, oldest first. `archived`: when and how many
     bytes. `running`: how many run now."""
 
@@ -36,7 +36,7 @@ class Day:
     running: int
     happenings: Sequence[LedgerEntry]
     archived: Sequence[tuple[datetime, int]]
-    traffic: Sequence[Minute] = ()
+    traffic: Sequence[TrafficMinute] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class HistoryPoint:
     sockets: float
 
 
-def history(day: Day) -> tuple[HistoryPoint, ...]:
+def history(day: HistoryData) -> tuple[HistoryPoint, ...]:
     count = SPAN // STEP
     ends = [day.now - STEP * (count - 1 - place) for place in range(count)]
     starts: list[list[float]] = [[] for _ in ends]
@@ -66,7 +66,7 @@ def history(day: Day) -> tuple[HistoryPoint, ...]:
     for at, size in day.archived:
         if (place := _place(ends, at)) is not None:
             stored[place].append(size)
-    passed: list[list[Minute]] = [[] for _ in ends]
+    passed: list[list[TrafficMinute]] = [[] for _ in ends]
     for minute in day.traffic:
         if (place := _place(ends, minute.at)) is not None:
             passed[place].append(minute)
@@ -106,7 +106,7 @@ def _starts(happenings: Sequence[LedgerEntry]) -> list[tuple[datetime, float]]:
     return found
 
 
-def _running(day: Day, ends: Sequence[datetime]) -> Mapping[int, int]:
+def _running(day: HistoryData, ends: Sequence[datetime]) -> Mapping[int, int]:
     """Backwards from what runs now: whoever came up later did not run yet."""
     changes = [entry for entry in day.happenings if entry.kind is LedgerKind.PHASE]
     counted, running = {}, day.running

@@ -276,7 +276,7 @@ def _policy_context(ws: Workspace, reason: ErrorReason) -> dict[str, Any]:
     return volume
 
 
-def repoint(ws: Workspace, archive_key: str | None) -> Workspace:
+def lost_archive_replaced(ws: Workspace, archive_key: str | None) -> Workspace:
     """The volume lives and its archive is lost: the volume is the home again, whatever ARCHIVING was about to do."""
     home = replace(ws.home, deleting_volume=False, live=True)
     row = replace(ws, archive_key=archive_key, archive_op_id=None, home=home)
@@ -338,11 +338,11 @@ def _out_of_error(ws: Workspace, now: datetime) -> Workspace:
     )
 
 
-def forgiven(ws: Workspace) -> Workspace:
+def failures_reset(ws: Workspace) -> Workspace:
     return replace(ws, error_count=0, error_reason=None, error_info=None, retry_at=None)
 
 
-def relapsed(before: Workspace, ws: Workspace, policy: Policy, jitter: float, now: datetime) -> Workspace:
+def crashed_after_start(before: Workspace, ws: Workspace, policy: Policy, jitter: float, now: datetime) -> Workspace:
     lived = (now - before.phase_changed_at).total_seconds()
     detail = ws.conditions.container_ready.message
     message = f"the container ended {lived:.0f} s after its start" + (f": {detail}" if detail else "")

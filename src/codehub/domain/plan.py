@@ -73,12 +73,12 @@ class Abandon:
 
 
 @dataclass(frozen=True, slots=True)
-class Relapse:
+class CrashedAfterStart:
     """The phase was reached and fell back at once: a failed attempt, not a fresh start."""
 
 
 @dataclass(frozen=True, slots=True)
-class Forgive:
+class ResetFailures:
     """The phase has held: the failures before it no longer count."""
 
 
@@ -93,7 +93,7 @@ class TakeRestorePoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Repoint:
+class ReplaceLostArchive:
     """The archive is lost but the volume lives: point at the newest readable restore point, or at none."""
 
 
@@ -118,11 +118,11 @@ Decision = (
     | Complete
     | TimedOut
     | Abandon
-    | Relapse
-    | Forgive
+    | CrashedAfterStart
+    | ResetFailures
     | Recover
     | TakeRestorePoint
-    | Repoint
+    | ReplaceLostArchive
     | RemoveLeftovers
     | Undelete
 )
@@ -141,13 +141,13 @@ def plan(before: Workspace, ws: Workspace, facts: Facts, policy: Policy, now: da
     if ws.operation is not Operation.NONE and OPERATIONS[ws.operation].done(ws):
         return Complete()
     if _archive_lost_beside_volume(ws):
-        return Repoint()
+        return ReplaceLostArchive()
     if ws.operation is not Operation.NONE:
         return _plan_running(ws, facts, policy, now)
-    if _relapsed(before, ws, now):
-        return Relapse()
-    if _forgivable(ws, now):
-        return Forgive()
+    if _crashed_after_start(before, ws, now):
+        return CrashedAfterStart()
+    if _failures_expired(ws, now):
+        return ResetFailures()
     return _plan_idle(ws, facts, now)
 
 
@@ -300,14 +300,14 @@ def _archive_lost_beside_volume(ws: Workspace) -> bool:
     return lost and volume_lives(ws.conditions.volume_ready)
 
 
-def _relapsed(before: Workspace, ws: Workspace, now: datetime) -> bool:
+def _crashed_after_start(before: Workspace, ws: Workspace, now: datetime) -> bool:
     """A container that dies right after its start is a failed attempt."""
     fell = before.phase is Phase.RUNNING and ws.phase is Phase.STANDBY
     soon = now - before.phase_changed_at < timedelta(seconds=HOLD_SECONDS)
     return fell and soon and ws.desired_state is Desired.RUNNING
 
 
-def _forgivable(ws: Workspace, now: datetime) -> bool:
+def _failures_expired(ws: Workspace, now: datetime) -> bool:
     held = now - ws.phase_changed_at >= timedelta(seconds=HOLD_SECONDS)
     return ws.error_count > 0 and held and ws.phase.value == ws.desired_state.value
 

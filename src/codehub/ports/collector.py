@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
-from codehub.domain.gc_rules import RestorePoint, Thing
+from codehub.domain.gc_rules import BackendResource, RestorePoint
 from codehub.domain.workspace import Workspace
 
 REQUEST_LIVES_SECONDS = 600
@@ -20,7 +20,7 @@ REQUEST_LIVES_SECONDS = 600
 class Mark:
     """Garbage since `marked_at` (the database's clock), without interruption as far as the runs have seen."""
 
-    thing: Thing
+    resource: BackendResource
     reason: str
     marked_at: datetime
 
@@ -82,11 +82,11 @@ class CollectorView(Protocol):
 class CollectorMarks(Protocol):
     """One term's: every write reads its epoch in the same transaction and raises Stale if the term is over."""
 
-    async def remark(self, found: Mapping[Thing, str]) -> Sequence[Mark]:
+    async def remark(self, found: Mapping[BackendResource, str]) -> Sequence[Mark]:
         """The marks are now those of `found`: one that was marked before keeps its time, whoever marked it."""
         ...
 
-    async def give_up(self, thing: Thing, decide: GivenUp) -> bool:
+    async def give_up(self, resource: BackendResource, decide: GivenUp) -> bool:
         """Under the lock of the workspace's row: if `decide` says so, the mark is taken off and, for an archive, the
         restore point is forgotten, so that nobody can choose it any more. True: it may be deleted now."""
         ...

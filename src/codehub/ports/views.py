@@ -10,7 +10,7 @@ from typing import Protocol
 from uuid import UUID
 
 from codehub.domain.gc_rules import RestorePoint
-from codehub.domain.history import Day
+from codehub.domain.history import HistoryData
 from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.workspace import Phase, Workspace
 
@@ -89,7 +89,7 @@ class WorkspaceViews(Protocol):
         """The latest end of the leases that still hold."""
         ...
 
-    async def day(self) -> Day:
+    async def day(self) -> HistoryData:
         """What the last day's history is made from, seen at one moment."""
         ...
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from codehub.domain.access import Door, doorway
+from codehub.domain.access import AccessAction, access_to
 from codehub.domain.audit import AuditAction
 from codehub.domain.errors import NotFound, Unauthenticated
 from codehub.domain.identity import ALL_SCOPES, Caller, Scope, User, session_credential, token_credential
@@ -146,7 +146,7 @@ class WorkspaceAccess:
     async def wake(self, visitor: Visitor, workspace_id: UUID) -> Workspace:
         """However many ask, it is one start. In ERROR nothing is wished: that takes a recovery. LimitReached."""
         workspace = await self._own(visitor, workspace_id)
-        broken = doorway(workspace).door is Door.EXPLAIN_ERROR
+        broken = access_to(workspace).action is AccessAction.EXPLAIN_ERROR
         if broken or workspace.desired_state is Desired.RUNNING:
             return workspace
         return await self.wishes.want(workspace_id, Desired.RUNNING, actor_of(visitor.caller), reason="opened")
@@ -167,6 +167,10 @@ class WorkspaceAccess:
 
     async def _own(self, visitor: Visitor, workspace_id: UUID) -> Workspace:
         owned = await self.views.get(workspace_id)
-        if owned is None or not visitor.owns(owned.workspace) or doorway(owned.workspace).door is Door.NOT_FOUND:
+        if (
+            owned is None
+            or not visitor.owns(owned.workspace)
+            or access_to(owned.workspace).action is AccessAction.NOT_FOUND
+        ):
             raise NotFound("There is no such workspace, or it is not yours.")
         return owned.workspace

@@ -22,7 +22,7 @@ from codehub.domain.admission import Slots, holds_slot, overtaken
 from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import Conflict, NotFound, Stale
 from codehub.domain.gc_rules import RestorePoint
-from codehub.domain.history import Minute
+from codehub.domain.history import TrafficMinute
 from codehub.domain.ledger import LedgerEntry, entries
 from codehub.domain.plan import wants_volume_gone
 from codehub.domain.workspace import SPEC_FIELDS, STATUS_FIELDS, Desired, Operation, Phase, Workspace
@@ -63,7 +63,7 @@ class DatabaseState:
     ledger: list[LedgerEntry] = field(default_factory=list)
     points: dict[UUID, list[RestorePoint]] = field(default_factory=dict)
     leases: dict[UUID, dict[str, datetime]] = field(default_factory=dict)
-    traffic: dict[datetime, Minute] = field(default_factory=dict)
+    traffic: dict[datetime, TrafficMinute] = field(default_factory=dict)
     worlds: dict[Backend, BackendRecord] = field(default_factory=dict)
     people: AccountTables = field(default_factory=AccountTables)
     leadership: LeadershipState = field(default_factory=LeadershipState)

@@ -16,8 +16,8 @@ from uuid import UUID
 from codehub.adapters.memory.account_tables import AccountTables, StoredKey
 from codehub.adapters.memory.fault_injection import Network
 from codehub.domain.errors import Conflict
-from codehub.domain.gc_rules import Thing, ThingKind
-from codehub.domain.history import SPAN, Minute
+from codehub.domain.gc_rules import BackendResource, ResourceKind
+from codehub.domain.history import SPAN, TrafficMinute
 from codehub.domain.template import Template
 from codehub.ports.accounts import AuditEntry, Claim
 from codehub.ports.collector import REQUEST_LIVES_SECONDS, CollectionRequest, CollectorData, GivenUp, Mark, Restored
@@ -142,7 +142,7 @@ class MemoryAudit:
 
 
 class MemoryTraffic:
-    def __init__(self, minutes: dict[datetime, Minute], now: Callable[[], datetime], wire: Network) -> None:
+    def __init__(self, minutes: dict[datetime, TrafficMinute], now: Callable[[], datetime], wire: Network) -> None:
         self._minutes = minutes
         self._now = now
         self._wire = wire
@@ -151,8 +151,8 @@ class MemoryTraffic:
         def write() -> None:
             now = self._now()
             at = now.replace(second=0, microsecond=0)
-            known = self._minutes.get(at, Minute(at, 0, 0.0))
-            self._minutes[at] = Minute(at, known.requests + requests, known.socket_seconds + socket_seconds)
+            known = self._minutes.get(at, TrafficMinute(at, 0, 0.0))
+            self._minutes[at] = TrafficMinute(at, known.requests + requests, known.socket_seconds + socket_seconds)
             for old in [minute for minute in self._minutes if minute <= now - SPAN]:
                 del self._minutes[old]
 
@@ -221,27 +221,28 @@ class MemoryCollectorMarks:
         with self._world.leadership.shared(self.epoch) as transaction:
             return await self._wire.call(name, lambda: transaction.commit(work))
 
-    async def remark(self, found: Mapping[Thing, str]) -> Sequence[Mark]:
+    async def remark(self, found: Mapping[BackendResource, str]) -> Sequence[Mark]:
         def write() -> list[Mark]:
             before, now = self._world.collector.marks, self._world.now()
             after = {
-                (thing.kind.value, thing.name): before.get((thing.kind.value, thing.name)) or Mark(thing, reason, now)
-                for thing, reason in found.items()
+                (resource.kind.value, resource.name): before.get((resource.kind.value, resource.name))
+                or Mark(resource, reason, now)
+                for resource, reason in found.items()
             }
             self._world.collector.marks = after
             return [after[name] for name in sorted(after)]
 
         return await self._write("db.remark", write)
 
-    async def give_up(self, thing: Thing, decide: GivenUp) -> bool:
+    async def give_up(self, resource: BackendResource, decide: GivenUp) -> bool:
         def write() -> bool:
-            world, owner = self._world, thing.workspace_id
+            world, owner = self._world, resource.workspace_id
             points = world.points.get(owner, [])
             if not decide(world.rows.get(owner), list(points), world.now()):
                 return False
-            world.collector.marks.pop((thing.kind.value, thing.name), None)
-            if thing.kind is ThingKind.OBJECT and any(p.key == thing.name for p in points):
-                world.points[owner] = [p for p in points if p.key != thing.name]
+            world.collector.marks.pop((resource.kind.value, resource.name), None)
+            if resource.kind is ResourceKind.OBJECT and any(p.key == resource.name for p in points):
+                world.points[owner] = [p for p in points if p.key != resource.name]
             return True
 
         return await self._write("db.give_up", write)

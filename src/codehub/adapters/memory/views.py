@@ -9,7 +9,7 @@ from uuid import UUID
 from codehub.adapters.memory.fault_injection import Network
 from codehub.domain.admission import holds_slot
 from codehub.domain.gc_rules import RestorePoint
-from codehub.domain.history import SPAN, Day
+from codehub.domain.history import SPAN, HistoryData
 from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.workspace import Operation, Phase, Workspace
 from codehub.ports.stores import KEPT_ENTRIES
@@ -87,11 +87,11 @@ class MemoryViews:
 
         return await self._wire.call("views.lease_until", read)
 
-    async def day(self) -> Day:
-        def read() -> Day:
+    async def day(self) -> HistoryData:
+        def read() -> HistoryData:
             now = self._world.now()
             points = (point for some in self._world.points.values() for point in some)
-            return Day(
+            return HistoryData(
                 now,
                 sum(row.phase is Phase.RUNNING and row.deleted_at is None for row in self._world.rows.values()),
                 [entry for entry in self._world.ledger if entry.at > now - SPAN and _tells_of_running(entry)],

@@ -16,7 +16,7 @@ from codehub.adapters.postgres.connections import Sessions
 from codehub.adapters.postgres.rows import readable
 from codehub.domain.admission import holds_slot
 from codehub.domain.gc_rules import RestorePoint
-from codehub.domain.history import SPAN, Day, Minute
+from codehub.domain.history import SPAN, HistoryData, TrafficMinute
 from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.naming import is_slug
 from codehub.domain.workspace import Workspace
@@ -78,14 +78,14 @@ class PostgresViews:
             until: datetime | None = await connection.fetchval(views.LEASE_UNTIL, workspace_id)
         return until
 
-    async def day(self) -> Day:
+    async def day(self) -> HistoryData:
         async with self._sessions.snapshot() as connection:
             now: datetime = await connection.fetchval(sql.NOW)
             running: int = await connection.fetchval(views.RUNNING)
             happenings = [rows.entry(record) for record in await connection.fetch(views.HAPPENINGS, now - SPAN)]
             archived = [(at, size) for at, size in await connection.fetch(views.ARCHIVED, now - SPAN)]
-            traffic = [Minute(*record) for record in await connection.fetch(views.TRAFFIC, now - SPAN)]
-        return Day(now, running, happenings, archived, traffic)
+            traffic = [TrafficMinute(*record) for record in await connection.fetch(views.TRAFFIC, now - SPAN)]
+        return HistoryData(now, running, happenings, archived, traffic)
 
     async def now(self) -> datetime:
         async with self._sessions.reading() as connection:

@@ -17,7 +17,7 @@ from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
 
-from codehub.domain.access import Door, doorway
+from codehub.domain.access import AccessAction, access_to
 from codehub.domain.addresses import BY_PATH
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import CodeHubError
@@ -208,7 +208,7 @@ class Authorizer:
         visitor, entry = self._visitors.known(credential, self.now), self._directory.known(call.name)
         if visitor is None or entry is None or call.port is not None or self._is_unnoted(visitor, entry):
             return Pending(self._look(call, credential), proven=visitor is not None)
-        if doorway(entry.workspace).door is not Door.FORWARD:
+        if access_to(entry.workspace).action is not AccessAction.FORWARD:
             return Pending(self._look(call, credential), proven=True)
         return self._known(call, credential, visitor, entry) or self._admit(call, credential, visitor, entry)
 
@@ -253,7 +253,7 @@ class Authorizer:
             refused = self._refusal(call, visitor, entry)
             if refused is not None or entry is None:
                 return refused or self._missing(call)
-            if doorway(entry.workspace).door is not Door.FORWARD:
+            if access_to(entry.workspace).action is not AccessAction.FORWARD:
                 return await self._explained(call, visitor, entry)
             if call.port is not None:
                 return await self._admit_to_port(call, credential, visitor, entry, call.port)
@@ -369,7 +369,7 @@ class Authorizer:
         sent = self._sent_here(call, entry)
         if sent is not None:
             return sent
-        return self._missing(call) if doorway(entry.workspace).door is Door.NOT_FOUND else None
+        return self._missing(call) if access_to(entry.workspace).action is AccessAction.NOT_FOUND else None
 
     def _sent_here(self, call: WorkspaceRequest, entry: CachedWorkspace) -> Respond | None:
         """By another site. None: by nobody, or by a link to a host where it does no harm."""
@@ -395,7 +395,7 @@ class Authorizer:
             return problem(503, "The workspace does not run.", "not_running")
         arrived = cookie_value(call.head.fields, ARRIVED_COOKIE) is not None
         came_with_ticket = arrived and call.is_navigation
-        wakes = doorway(entry.workspace).may_wake and (call.is_deliberate or came_with_ticket)
+        wakes = access_to(entry.workspace).may_wake and (call.is_deliberate or came_with_ticket)
         view = await self._reception.no_room(call, entry.workspace, visitor) if wakes else None
         if view is None:
             view = self._reception.view_of(call, entry.workspace, wakes=wakes)

@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
 
-from codehub.domain.access import Door, doorway
+from codehub.domain.access import AccessAction, access_to
 from codehub.domain.addresses import BY_PATH, ENTRANCE, RESERVED, local_path
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import CodeHubError, LimitReached, NotFound
@@ -166,7 +166,7 @@ class ReservedEndpoints:
 
     def view_of(self, call: WorkspaceRequest, workspace: Workspace, *, wakes: bool = False) -> PageModel:
         site = self.addresses.platform_origin()
-        return view_of(workspace, doorway(workspace), call.language, wakes=wakes, public_url=site)
+        return view_of(workspace, access_to(workspace), call.language, wakes=wakes, public_url=site)
 
     def signed_out(self, call: WorkspaceRequest) -> PageModel:
         to = way_in(call.target.decode("latin-1"))
@@ -187,7 +187,7 @@ class ReservedEndpoints:
             return self._once_more(call, to)
         ticket, secret = entered
         cookies = [_cookie(VISIT_COOKIE, secret, int(self.entrance.identity.rules.absolute_seconds))]
-        if ticket.wakes and doorway(entry.workspace).door is not Door.FORWARD:
+        if ticket.wakes and access_to(entry.workspace).action is not AccessAction.FORWARD:
             cookies.append(_cookie(ARRIVED_COOKIE, "1", ARRIVED_SECONDS))
         return redirect(f"{RESERVED_PATH}arrived?{urlencode({'to': to})}", tuple(cookies))
 

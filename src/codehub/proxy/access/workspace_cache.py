@@ -18,7 +18,7 @@ from uuid import UUID
 
 import structlog
 
-from codehub.domain.access import Door, doorway
+from codehub.domain.access import AccessAction, access_to
 from codehub.domain.errors import CodeHubError, Unreachable
 from codehub.domain.workspace import Workspace
 from codehub.ports.runtime import Endpoint, Runtime
@@ -167,7 +167,7 @@ class WorkspaceCache:
         self._by_slug.pop(entry.workspace.slug, None)
 
     async def _endpoint(self, workspace: Workspace) -> Endpoint | None:
-        if doorway(workspace).door is not Door.FORWARD:
+        if access_to(workspace).action is not AccessAction.FORWARD:
             return None
         return await self._runtime.endpoint(workspace.id)
 
