@@ -29,7 +29,7 @@ from tests.rows import NOW, OP_ID, error_info
 SSE, WAKE, DELETED = Channel.SSE, Channel.WAKE, Channel.DELETED
 
 
-class Heard:
+class RecordedProgress:
     """Listens in the background. A write nobody else makes marks how far the feed has come."""
 
     def __init__(self, database: Database) -> None:
@@ -52,8 +52,8 @@ class Heard:
 
 
 @asynccontextmanager
-async def hearing(database: Database) -> AsyncIterator[Heard]:
-    heard = Heard(database)
+async def hearing(database: Database) -> AsyncIterator[RecordedProgress]:
+    heard = RecordedProgress(database)
     listening = asyncio.ensure_future(heard.listen())
     async with asyncio.timeout(10):
         while not heard.changes:  # until the feed is up, nothing is promised

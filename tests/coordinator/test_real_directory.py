@@ -39,16 +39,16 @@ async def test_of_an_unmounted_directory_nothing_is_believed_and_nothing_is_put_
     archives: ObjectArchives, tmp_path: Path
 ) -> None:
     mount, disk, key = tmp_path / "mnt", tmp_path / "disk", PREFIX + KEY
-    outside = await backends(archives)
-    await outside.create_empty_archive(WORKSPACE_ID, key)
+    dependencies = await backends(archives)
+    await dependencies.create_empty_archive(WORKSPACE_ID, key)
     assert (mount / PREFIX / "codehub-owner").read_text() == "this"
     mount.rename(disk)
     mount.mkdir()
     for ask in (
-        outside.look(key),
-        outside.inventory(),
-        outside.create_empty_archive(WORKSPACE_ID, PREFIX + OTHER_KEY),
-        outside.recognise_all(),
+        dependencies.look(key),
+        dependencies.inventory(),
+        dependencies.create_empty_archive(WORKSPACE_ID, PREFIX + OTHER_KEY),
+        dependencies.recognise_all(),
     ):
         with pytest.raises(WrongBackend, match="Is its disk mounted"):
             await ask
@@ -58,7 +58,7 @@ async def test_of_an_unmounted_directory_nothing_is_believed_and_nothing_is_put_
     async with asyncio.timeout(30):
         while True:
             try:
-                assert await outside.look(key) is ArchiveState.READABLE
+                assert await dependencies.look(key) is ArchiveState.READABLE
                 break
             except WrongBackend:
                 await asyncio.sleep(0.2)

@@ -3,10 +3,10 @@
 The texts are chosen to be short and whole within a line where they can be, so that a change of layout leaves them be.
 """
 
+from tests.mutants.backend_identity import WORLDS
 from tests.mutants.collector import COLLECTOR
 from tests.mutants.outages import OUTAGES
-from tests.mutants.planting import Mutant, Patch
-from tests.mutants.worlds import WORLDS
+from tests.mutants.patches import Mutant, Patch
 
 EXECUTOR = "coordinator/executor.py"
 EXECUTOR_TESTS = "tests/coordinator/test_executor.py::"

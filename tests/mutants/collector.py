@@ -1,7 +1,7 @@
 """Bugs planted in the collector and in what proves an archive. Where the simulation does not run the code (real
 storage) or never meets the disaster (an empty database), the mutant names the test that must catch it."""
 
-from tests.mutants.planting import Mutant, Patch
+from tests.mutants.patches import Mutant, Patch
 
 RUNNER = "coordinator/gc_runner.py"
 REPORT = "coordinator/gc_report.py"

@@ -1,7 +1,7 @@
 """Planted bugs in what counts as a failure: tries, outages, and answers that are believed too soon. The search runs the
 coordinator's half of it; the storage job and the adapters are caught by the tests they name."""
 
-from tests.mutants.planting import Mutant, Patch
+from tests.mutants.patches import Mutant, Patch
 
 OPERATIONS = "domain/operations.py"
 JUDGE = "domain/judge.py"

@@ -1,6 +1,6 @@
 """Running the job in a test: in this process for speed, or as the real program.
 
-`Desk` is one home, one archive directory and one key.
+`JobHarness` is one home, one archive directory and one key.
 """
 
 import json
@@ -27,7 +27,7 @@ def operation(number: int) -> str:
     return str(UUID(int=number))
 
 
-class Heard(Progress):
+class RecordedProgress(Progress):
     def __init__(self) -> None:
         super().__init__()
         self.events: list[Event] = []
@@ -51,7 +51,7 @@ class Outcome:
         return [event["message"] for event in self.events if event["event"] == "warning"]
 
 
-class Desk:
+class JobHarness:
     def __init__(self, directory: Path) -> None:
         self.home = directory / "home"
         self.archives = directory / "archives"
@@ -74,7 +74,7 @@ class Desk:
         return open_store(self.store_url, self.key)
 
     def archive(self) -> Outcome:
-        heard = Heard()
+        heard = RecordedProgress()
         try:
             archive(ArchiveRequest(self.home, self.store_url, self.key, backoff_seconds=0.01), heard)
         except JobFailed as failure:
@@ -82,7 +82,7 @@ class Desk:
         return Outcome(ExitCode.DONE, heard.events)
 
     def restore(self, *, max_bytes: int | None = 0) -> Outcome:
-        heard = Heard()
+        heard = RecordedProgress()
         request = RestoreRequest(
             self.restored, self.store_url, self.key, self.op_id, max_bytes=max_bytes, backoff_seconds=0.01
         )

@@ -1,4 +1,4 @@
-"""A coordinator's connections, cut at one chosen call: the machine dies there, or that one call goes wrong."""
+"""A coordinator's connections, interruption at one chosen call: the machine dies there, or that one call goes wrong."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from uuid import UUID
 from codehub.adapters.memory import Fault
 from codehub.adapters.memory.fault_injection import Mishap
 from codehub.domain.errors import Unreachable
-from tests.simulation.faults import Killed, MachineWire, Weather
+from tests.simulation.faults import FaultState, Killed, MachineNetwork
 from tests.simulation.oracle import Oracle
 from tests.simulation.virtual_time import VirtualClock
 
@@ -22,7 +22,7 @@ SILENCE = 8.0
 """When the adapters of the database and of Redis give a hung call up. Other backends are given up by the caller."""
 
 
-class Cut(StrEnum):
+class Interruption(StrEnum):
     KILLED_BEFORE = "killed before the effect"
     KILLED_AFTER = "killed after the effect"
     REFUSED = "an error, not done"
@@ -31,23 +31,29 @@ class Cut(StrEnum):
     HANGS_AFTER = "no answer, yet done"
 
 
-KILLS = (Cut.KILLED_BEFORE, Cut.KILLED_AFTER)
-MISHAPS = {Cut.REFUSED: Mishap.FAIL, Cut.ANSWER_LOST: Mishap.LOSE_ANSWER, Cut.HANGS_AFTER: Mishap.HANG}
+KILLS = (Interruption.KILLED_BEFORE, Interruption.KILLED_AFTER)
+MISHAPS = {
+    Interruption.REFUSED: Mishap.FAIL,
+    Interruption.ANSWER_LOST: Mishap.LOSE_ANSWER,
+    Interruption.HANGS_AFTER: Mishap.HANG,
+}
 
 
-class CutWire(MachineWire):
-    """Counts calls while `recording`; the one of number `at` meets `cut`. Once dead, every call raises Killed, so that
-    not even a `finally` can act."""
+class InterruptedNetwork(MachineNetwork):
+    """Counts calls while `recording`; the one of number `at` is interrupted. Once dead, every call raises Killed, so
+    that not even a `finally` can act."""
 
-    def __init__(self, holder: str, oracle: Oracle, clock: VirtualClock, cut: Cut | None, at: int) -> None:
-        super().__init__(holder, 0, Weather(0.0), oracle, clock)
+    def __init__(
+        self, holder: str, oracle: Oracle, clock: VirtualClock, interruption: Interruption | None, at: int
+    ) -> None:
+        super().__init__(holder, 0, FaultState(0.0), oracle, clock)
         self._timeout = SILENCE
         self.calls: list[str] = []
         self.recording = True
-        self.has_cut = False
-        self._cut = cut
+        self.was_interrupted = False
+        self._interruption = interruption
         self._at = at
-        self._meets: Cut | None = None
+        self._meets: Interruption | None = None
 
     async def call(self, name: str, effect: Callable[[], T], about: UUID | None = None) -> T:
         if self.dead:
@@ -59,14 +65,14 @@ class CutWire(MachineWire):
 
     def _count(self, name: str) -> None:
         if len(self.calls) == self._at:
-            self._meets = self._cut
-            self.has_cut = True
-            self.dead = self._cut is Cut.KILLED_BEFORE
+            self._meets = self._interruption
+            self.was_interrupted = True
+            self.dead = self._interruption is Interruption.KILLED_BEFORE
         self.calls.append(name)
 
     def _choose_fault(self, name: str) -> Fault | None:
         met, self._meets = self._meets, None
-        if met is Cut.HANGS_BEFORE:
+        if met is Interruption.HANGS_BEFORE:
             return Fault(Mishap.SLOW, SILENCE)
         mishap = MISHAPS.get(met) if met else None
         return Fault(mishap) if mishap else None
@@ -75,11 +81,11 @@ class CutWire(MachineWire):
         """Built just before the fault is chosen, so `_meets` is still this call's."""
         watched, met = super()._watched(name, effect, about), self._meets
 
-        def cut() -> T:
-            if met is Cut.HANGS_BEFORE:
+        def interruption() -> T:
+            if met is Interruption.HANGS_BEFORE:
                 raise Unreachable(f"{name}: no answer in {SILENCE:.0f} s")
             answer = watched()
-            self.dead = self.dead or met is Cut.KILLED_AFTER
+            self.dead = self.dead or met is Interruption.KILLED_AFTER
             return answer
 
-        return cut
+        return interruption

@@ -18,7 +18,7 @@ from codehub.job.tar_format import (
     encode,
     padded,
 )
-from tests.job.jobs import Desk
+from tests.job.harness import JobHarness
 
 
 def directory(path: bytes) -> bytes:
@@ -58,11 +58,13 @@ def sparse(path: bytes, sparse_map: bytes, data: bytes, real_size: int) -> bytes
     return encode(Member(path, REGULAR, 0o644, 0, 0, 0, size=len(content), real_size=real_size)) + padded(content)
 
 
-def publish(desk: Desk, parts: Iterable[bytes], *, end: bytes = END_OF_ARCHIVE, content_bytes: int = 0) -> None:
+def publish(
+    harness: JobHarness, parts: Iterable[bytes], *, end: bytes = END_OF_ARCHIVE, content_bytes: int = 0
+) -> None:
     """Believed like any proven archive: hostile content with a right checksum."""
     compressor = zstandard.ZstdCompressor().compressobj()
     data = b"".join([*(compressor.compress(part) for part in [*parts, end]), compressor.flush()])
-    desk.object.parent.mkdir(parents=True, exist_ok=True)
-    desk.object.write_bytes(data)
+    harness.object.parent.mkdir(parents=True, exist_ok=True)
+    harness.object.write_bytes(data)
     sha256 = hashlib.sha256(data).hexdigest()
-    desk.meta.write_bytes(encode_meta(Meta(sha256, len(data), 0, content_bytes, datetime.now(UTC).isoformat())))
+    harness.meta.write_bytes(encode_meta(Meta(sha256, len(data), 0, content_bytes, datetime.now(UTC).isoformat())))

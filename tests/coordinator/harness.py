@@ -1,6 +1,6 @@
-"""One term's rooms on memory twins, not running by themselves: a test turns each of them by hand.
+"""One leader's components on memory backends, not running by themselves: a test calls each of them.
 
-The wire can be told what goes wrong, and what happens in the world just before a call.
+The network can be told which calls fail, and what else happens just before a call.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from codehub.ports.stores import Actor, Term
 from codehub.telemetry import Metrics
 from codehub.usecases.workspace_commands import WorkspaceCommands
 from tests.rows import LONG_AGO, NOW, VOLUME, WORKSPACE_ID
-from tests.simulation.stage import SeededIds, Worlds
+from tests.simulation.harness import BackendStates, SeededIds
 from tests.simulation.virtual_time import VirtualClock, run
 
 P = ParamSpec("P")
@@ -63,7 +63,7 @@ def now() -> datetime:
     return NOW + timedelta(seconds=asyncio.get_running_loop().time())
 
 
-class ScriptedWire(FaultyNetwork):
+class ScriptedNetwork(FaultyNetwork):
     """`faults` holds by a call's name or its backend's; `meanwhile` happens once, just before that call."""
 
     def __init__(self, clock: VirtualClock) -> None:
@@ -89,9 +89,9 @@ def began(key: str) -> LedgerEntry:
     )
 
 
-class Workshop:
+class CoordinatorHarness:
     term: Term
-    reign: LeaderTerm
+    term_runner: LeaderTerm
     queue: WorkQueue
     observer: Observer
     reconciler: Reconciler
@@ -100,35 +100,35 @@ class Workshop:
     def __init__(self, tuning: Tuning | None = None) -> None:
         self.tuning = tuning or Tuning()
         self.clock = VirtualClock()
-        self.wire = ScriptedWire(self.clock)
-        self.worlds = Worlds.fresh()
-        self.worlds.database.now = self.worlds.archives.now = now
+        self.network = ScriptedNetwork(self.clock)
+        self.states = BackendStates.fresh()
+        self.states.database.now = self.states.archives.now = now
         self.notifier = MemoryNotifier()
         self.metrics = Metrics()
-        self.outside = self._outside()
-        self.wishes = WorkspaceCommands(MemoryDatabase(self.worlds.database).specs(), self.tuning.limits)
+        self.dependencies = self._dependencies()
+        self.wishes = WorkspaceCommands(MemoryDatabase(self.states.database).specs(), self.tuning.limits)
 
     @classmethod
-    async def open(cls, tuning: Tuning | None = None) -> "Workshop":
+    async def open(cls, tuning: Tuning | None = None) -> "CoordinatorHarness":
         """In office, its backends recognised, and nothing called yet."""
-        shop = cls(tuning)
-        await shop.take_office()
-        await shop.backends.recognise_all()
-        shop.wire.calls.clear()
-        return shop
+        harness = cls(tuning)
+        await harness.become_leader()
+        await harness.backends.recognise_all()
+        harness.network.calls.clear()
+        return harness
 
-    async def take_office(self) -> None:
-        self.term = await self.outside.leadership.campaign("me")
-        self.reign = LeaderTerm(self.term, self.outside, self.tuning)
-        self.queue, self.observer = self.reign.queue, self.reign.observer
-        self.reconciler = self.reign._reconciler
+    async def become_leader(self) -> None:
+        self.term = await self.dependencies.leadership.campaign("me")
+        self.term_runner = LeaderTerm(self.term, self.dependencies, self.tuning)
+        self.queue, self.observer = self.term_runner.queue, self.term_runner.observer
+        self.reconciler = self.term_runner._reconciler
         self.backends = self.reconciler._backends
-        self.wire.calls.clear()
+        self.network.calls.clear()
 
-    def _outside(self) -> Dependencies:
-        worlds, wire = self.worlds, self.wire
-        database, runtime = MemoryDatabase(worlds.database, wire), MemoryRuntime(worlds.runtime, wire)
-        archives = MemoryArchives(worlds.archives, wire)
+    def _dependencies(self) -> Dependencies:
+        states, network = self.states, self.network
+        database, runtime = MemoryDatabase(states.database, network), MemoryRuntime(states.runtime, network)
+        archives = MemoryArchives(states.archives, network)
         return Dependencies(
             leadership=database.leadership(self.clock),
             statuses=database.statuses,
@@ -138,10 +138,10 @@ class Workshop:
             worlds=database.worlds(),
             install="this",
             feed=database.changes(),
-            bus=MemoryBus(worlds.signals, wire),
-            activity=MemoryActivity(worlds.signals, wire),
+            bus=MemoryBus(states.signals, network),
+            activity=MemoryActivity(states.signals, network),
             runtime=runtime,
-            jobs=MemoryJobs(runtime, archives, worlds.jobs, wire),
+            jobs=MemoryJobs(runtime, archives, states.jobs, network),
             archives=archives,
             notifier=self.notifier,
             clock=self.clock,
@@ -149,7 +149,7 @@ class Workshop:
             metrics=self.metrics,
         )
 
-    # ── the world ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the backends ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def place(
         self,
@@ -161,48 +161,48 @@ class Workshop:
     ) -> Workspace:
         """The row, and around it what it should find; its conditions are those of that sight, long ago."""
         if volume is not None:
-            self.worlds.runtime.volumes[row.home_store_key or VOLUME] = Volume(row.id, volume)
+            self.states.runtime.volumes[row.home_store_key or VOLUME] = Volume(row.id, volume)
         if container:
-            self.worlds.runtime.containers[row.id] = Container("instance-0", row.home_store_key or VOLUME)
+            self.states.runtime.containers[row.id] = Container("instance-0", row.home_store_key or VOLUME)
         for key, content in (archives or {}).items():
             self.keep(row.id, key, content)
         seen = judge(row, self.truth(row), LONG_AGO)
-        return self.worlds.database.put(None, replace(seen, phase=row.phase), "test", "placed")
+        return self.states.database.put(None, replace(seen, phase=row.phase), "test", "placed")
 
     def keep(self, workspace_id: UUID, key: str, content: tuple[int, ...], age: float = 0.0) -> None:
         """A proven archive and its restore point; the newest has the smallest age."""
-        self.worlds.archives.objects[key] = StoredArchive(content, now(), committed=True)
+        self.states.archives.objects[key] = StoredArchive(content, now(), committed=True)
         at = LONG_AGO - timedelta(seconds=age)
         point = RestorePoint(workspace_id, UUID(key.split("/")[-2]), key, len(content), len(content), "sha", at, at)
-        points = self.worlds.database.points.setdefault(workspace_id, [])
+        points = self.states.database.points.setdefault(workspace_id, [])
         points.append(point)
         points.sort(key=lambda p: p.created_at, reverse=True)
 
     def lose_archive(self, key: str, state: ArchiveState = ArchiveState.NOT_FOUND) -> None:
-        self.worlds.archives.objects[key].state = state
+        self.states.archives.objects[key].state = state
 
     def truth(self, row: Workspace) -> Facts:
-        runtime = self.worlds.runtime
+        runtime = self.states.runtime
         seen = runtime.containers.get(row.id)
         container = ContainerSeen(seen.instance, seen.running, seen.volume, answered=True) if seen else None
         names = {name: v.instance for name, v in runtime.volumes.items() if v.workspace_id == row.id}
-        archive = self.worlds.archives.objects.get(row.archive_key or "")
+        archive = self.states.archives.objects.get(row.archive_key or "")
         state = archive.state if archive else ArchiveState.NOT_FOUND
         return Facts(container, volumes=names, archive=state)
 
     @property
     def row(self) -> Workspace:
-        return self.worlds.database.rows[WORKSPACE_ID]
+        return self.states.database.rows[WORKSPACE_ID]
 
     def change(self, **fields: Any) -> Callable[[], object]:
         """Somebody else's write, to happen later."""
-        return lambda: self.worlds.database.put(self.row, replace(self.row, **fields), "somebody", "meanwhile")
+        return lambda: self.states.database.put(self.row, replace(self.row, **fields), "somebody", "meanwhile")
 
     def reasons(self) -> list[str]:
         """Why each ledger entry since the placing was written."""
-        return [entry.reason for entry in self.worlds.database.ledger if entry.reason != "placed"]
+        return [entry.reason for entry in self.states.database.ledger if entry.reason != "placed"]
 
-    # ── the rooms ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the components ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def reconcile(self, times: int = 1) -> float | None:
         after = None
@@ -216,14 +216,14 @@ class Workshop:
             after = await self.reconcile()
             row = self.row
             if after is None and row.operation == "NONE" and not row.wish_pending:
-                assert self.wire.meanwhile == {}, "something was to happen, and did not"
+                assert self.network.meanwhile == {}, "something was to happen, and did not"
                 return
             await asyncio.sleep(1.0 if after is None else after)
         raise AssertionError(f"no rest: {self.row.phase}/{self.row.desired_state} {self.row.operation}")
 
     def effects(self) -> list[str]:
-        """The calls so far that touch the outside."""
-        return [name for name in self.wire.calls if name.split(".", 1)[1] in EFFECTS]
+        """The calls so far that touch the dependencies."""
+        return [name for name in self.network.calls if name.split(".", 1)[1] in EFFECTS]
 
 
 EFFECTS = {

@@ -1,6 +1,6 @@
-"""The space of situations a controller can meet, as independent axes; `test_exhaustive` walks all of it.
+"""The space of cases a controller can meet, as independent axes; `test_exhaustive` walks all of it.
 
-A situation is a row as loaded and what one look at the world says. The wish and the moment are kept apart, because
+A case is a row as loaded and what one look at the state says. The wish and the moment are kept apart, because
 the judge must not depend on them (checked), so one judgement serves all of them.
 """
 
@@ -78,15 +78,15 @@ _CONTAINERS = {"exited": container(running=False, answered=False), "ready": cont
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
-    """`worlds`: every definite world that the unanswered questions leave possible."""
+class Case:
+    """`completions`: every definite state that the unanswered questions leave possible."""
 
     row: Workspace
     facts: Facts
-    worlds: tuple[Facts, ...]
+    completions: tuple[Facts, ...]
 
 
-def situations() -> Iterator[Situation]:
+def cases() -> Iterator[Case]:
     seen = tuple(product(VOLUMES, CONTAINERS))
     looks = {
         state: [(facts, tuple(_completions(facts))) for facts in (_facts(v, c, state) for v, c in seen)]
@@ -95,7 +95,7 @@ def situations() -> Iterator[Situation]:
     for (phase, operation), home, (key, archive), error in product(STANDINGS, HOMES, ARCHIVES, ERRORS):
         row = _row(phase, operation, home, key, error)
         for facts, possible in looks[archive]:
-            yield Situation(row, facts, possible)
+            yield Case(row, facts, possible)
 
 
 def _row(phase: Phase, operation: Operation, home: str, key: str | None, error: str) -> Workspace:

@@ -1,11 +1,11 @@
 """Planted bugs in how a backend is recognised. The search has one world of each, so tests must catch these."""
 
-from tests.mutants.planting import Mutant, Patch
+from tests.mutants.patches import Mutant, Patch
 
 BACKENDS = "coordinator/backends.py"
 RECOGNITION = "coordinator/backend_identity.py"
 JOB = "job/store.py"
-TESTS = "tests/coordinator/test_recognition.py::"
+TESTS = "tests/coordinator/test_backend_identity.py::"
 
 WORLDS = (
     Mutant(

@@ -7,8 +7,8 @@ import pytest
 
 from codehub.job.errors import ExitCode
 from codehub.job.tar_format import REGULAR, Member, encode
-from tests.job.hostile import directory, extended, file, hard_link, of_kind, publish, record, sparse, symlink
-from tests.job.jobs import Desk, operation
+from tests.job.harness import JobHarness, operation
+from tests.job.malicious_archives import directory, extended, file, hard_link, of_kind, publish, record, sparse, symlink
 from tests.job.trees import snapshot
 
 HOSTILE: dict[str, tuple[list[bytes], str]] = {
@@ -89,73 +89,73 @@ HOSTILE: dict[str, tuple[list[bytes], str]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_archives_are_refused(desk: Desk, name: str) -> None:
-    secret = desk.restored.parent / "secret"
+def test_hostile_archives_are_refused(harness: JobHarness, name: str) -> None:
+    secret = harness.restored.parent / "secret"
     secret.write_text("not yours")
-    outside = _outside(desk)
+    outside = _outside(harness)
     parts, why = HOSTILE[name]
-    publish(desk, parts)
-    restored = desk.restore()
+    publish(harness, parts)
+    restored = harness.restore()
     assert restored.code == ExitCode.REFUSED_MEMBER, restored
     assert restored.message.startswith("archive refused: ")
     assert why in restored.message
-    assert _outside(desk) == outside
-    assert os.listdir(desk.restored) == [], "nothing of it stays"
+    assert _outside(harness) == outside
+    assert os.listdir(harness.restored) == [], "nothing of it stays"
     assert secret.stat().st_nlink == 1
 
 
-def _outside(desk: Desk) -> list[str]:
-    near = [str(path) for path in desk.restored.parent.rglob("*") if "archives" not in path.parts]
+def _outside(harness: JobHarness) -> list[str]:
+    near = [str(path) for path in harness.restored.parent.rglob("*") if "archives" not in path.parts]
     return sorted(near + [str(path) for path in Path("/tmp").glob("codehub-pwned*")])
 
 
-def test_symlinks_may_point_anywhere(desk: Desk) -> None:
-    publish(desk, [symlink(b"a", b"/etc/passwd"), symlink(b"b", b"../../.."), symlink(b"c", b"a")])
-    assert desk.restore().code == ExitCode.DONE
-    assert {path: entry.content for path, entry in snapshot(desk.restored).items() if path} == {
+def test_symlinks_may_point_anywhere(harness: JobHarness) -> None:
+    publish(harness, [symlink(b"a", b"/etc/passwd"), symlink(b"b", b"../../.."), symlink(b"c", b"a")])
+    assert harness.restore().code == ExitCode.DONE
+    assert {path: entry.content for path, entry in snapshot(harness.restored).items() if path} == {
         b"a": "/etc/passwd",
         b"b": "../../..",
         b"c": "a",
     }
 
 
-def test_a_bomb_is_stopped_at_the_limit(desk: Desk) -> None:
+def test_a_bomb_is_stopped_at_the_limit(harness: JobHarness) -> None:
     """7 GB of zeros in a few hundred kilobytes, from a `.meta` that claims it is small."""
     header = encode(Member(b"bomb", REGULAR, 0o644, 0, 0, 0, size=7 << 30))
     zeros = bytes(1 << 20)
-    publish(desk, [file(b"small"), header, *(zeros for _ in range(64))], content_bytes=1)
-    restored = desk.restore(max_bytes=8 << 20)
+    publish(harness, [file(b"small"), header, *(zeros for _ in range(64))], content_bytes=1)
+    restored = harness.restore(max_bytes=8 << 20)
     assert restored.code == ExitCode.REFUSED_MEMBER
     assert "8388608" in restored.message
-    assert os.listdir(desk.restored) == []
+    assert os.listdir(harness.restored) == []
 
 
-def test_a_bomb_of_members_is_stopped_too(desk: Desk) -> None:
-    publish(desk, (file(b"%d" % number, b"") for number in range(3000)))
-    assert desk.restore(max_bytes=1 << 20).code == ExitCode.REFUSED_MEMBER
-    assert os.listdir(desk.restored) == []
+def test_a_bomb_of_members_is_stopped_too(harness: JobHarness) -> None:
+    publish(harness, (file(b"%d" % number, b"") for number in range(3000)))
+    assert harness.restore(max_bytes=1 << 20).code == ExitCode.REFUSED_MEMBER
+    assert os.listdir(harness.restored) == []
 
 
-def test_an_archive_known_to_be_too_large_is_not_even_read(desk: Desk) -> None:
-    publish(desk, [file(b"a")], content_bytes=1 << 40)
-    restored = desk.restore(max_bytes=1 << 20)
+def test_an_archive_known_to_be_too_large_is_not_even_read(harness: JobHarness) -> None:
+    publish(harness, [file(b"a")], content_bytes=1 << 40)
+    restored = harness.restore(max_bytes=1 << 20)
     assert (restored.code, restored.events) == (ExitCode.REFUSED_MEMBER, [])
 
 
-def test_holes_do_not_count_against_the_limit(desk: Desk) -> None:
-    with (desk.home / "sparse").open("wb") as sparse_file:
+def test_holes_do_not_count_against_the_limit(harness: JobHarness) -> None:
+    with (harness.home / "sparse").open("wb") as sparse_file:
         sparse_file.truncate(1 << 30)
-    desk.archive()
-    assert desk.restore(max_bytes=1 << 20).code == ExitCode.DONE
+    harness.archive()
+    assert harness.restore(max_bytes=1 << 20).code == ExitCode.DONE
 
 
-def test_an_archive_that_goes_on_after_its_end_is_refused(desk: Desk) -> None:
-    publish(desk, [file(b"a")], end=bytes(1024) + file(b"b"))
-    assert desk.restore().code == ExitCode.REFUSED_MEMBER
+def test_an_archive_that_goes_on_after_its_end_is_refused(harness: JobHarness) -> None:
+    publish(harness, [file(b"a")], end=bytes(1024) + file(b"b"))
+    assert harness.restore().code == ExitCode.REFUSED_MEMBER
 
 
-def test_an_archive_without_an_end_is_not_believed(desk: Desk) -> None:
+def test_an_archive_without_an_end_is_not_believed(harness: JobHarness) -> None:
     """Its checksum is right, so reading it again cannot help."""
-    publish(desk, [file(b"a")], end=b"")
-    assert desk.restore().code == ExitCode.REFUSED_MEMBER
-    assert os.listdir(desk.restored) == []
+    publish(harness, [file(b"a")], end=b"")
+    assert harness.restore().code == ExitCode.REFUSED_MEMBER
+    assert os.listdir(harness.restored) == []

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 DELETES_A_VOLUME = ("ARCHIVING", "DELETING")
 
 
-class Kept:
-    def __init__(self, worlds: "Watched", retention: Retention, oracle: "Oracle") -> None:
-        self._worlds = worlds
+class GcOracle:
+    def __init__(self, states: "Watched", retention: Retention, oracle: "Oracle") -> None:
+        self._states = states
         self._newest = retention.restore_points
         self._undo = timedelta(seconds=retention.undo_seconds)
         self._grace = retention.grace_seconds
@@ -82,32 +82,32 @@ class Kept:
                 yield
                 self._marked(holder)
             case "db.give_up":
-                before = set(self._worlds.database.collector.marks)
+                before = set(self._states.database.collector.marks)
                 yield
-                for kind, thing in sorted(before - set(self._worlds.database.collector.marks)):
+                for kind, thing in sorted(before - set(self._states.database.collector.marks)):
                     self._given_up(kind, thing)
             case "archives.delete":
-                objects = set(self._worlds.archives.objects)
+                objects = set(self._states.archives.objects)
                 yield
-                for key in sorted(objects - set(self._worlds.archives.objects)):
+                for key in sorted(objects - set(self._states.archives.objects)):
                     self._swept(key)
             case "runtime.delete_volume":
-                volumes = dict(self._worlds.runtime.volumes)
+                volumes = dict(self._states.runtime.volumes)
                 yield
-                for volume in sorted(volumes.keys() - self._worlds.runtime.volumes.keys()):
+                for volume in sorted(volumes.keys() - self._states.runtime.volumes.keys()):
                     self._volume_deleted(volume, volumes[volume].workspace_id)
             case _:
                 yield
 
     def _protected(self) -> set[str]:
-        rows = [row for row in self._worlds.database.rows.values() if not self._undo_is_over(row)]
+        rows = [row for row in self._states.database.rows.values() if not self._undo_is_over(row)]
         return set().union(*map(self.expected, rows))
 
     def _undo_is_over(self, row: Workspace) -> bool:
         return row.deleted_at is not None and not row.undelete_pending and self._now() >= row.deleted_at + self._undo
 
     def _marked(self, holder: str) -> None:
-        marks, now = self._worlds.database.collector.marks, self._time()
+        marks, now = self._states.database.collector.marks, self._time()
         self._marked_since = {mark: self._marked_since.get(mark, now) for mark in marks}
         wanted = self._wanted_at_the_look.get(holder, set()) & self._protected()
         for name in sorted(wanted & {name for _, name in marks}):
@@ -118,21 +118,21 @@ class Kept:
             self._oracle.break_("9: something was given up without grace", name)
         if kind != "object":
             return
-        row = self._worlds.database.rows.get(UUID(name.split("/", 1)[0]))
+        row = self._states.database.rows.get(UUID(name.split("/", 1)[0]))
         if row is not None and name in self.expected(row):
             self._oracle.break_("9: a restore point that is kept was given up", f"{name} in {row.phase}")
-        archive = self._worlds.archives.objects.get(name)
+        archive = self._states.archives.objects.get(name)
         if row is not None:
             self._points[row.id] = [key for key in self._points.get(row.id, []) if key != name]
             self.let_go |= {(row.id, archive.content)} if archive else set()
 
     def _swept(self, key: str) -> None:
-        row = self._worlds.database.rows.get(UUID(key.split("/", 1)[0]))
+        row = self._states.database.rows.get(UUID(key.split("/", 1)[0]))
         if row is not None and key in self.expected(row):
             self._oracle.break_("9: a restore point that is kept was swept", f"{key} in {row.phase}")
 
     def _volume_deleted(self, name: str, workspace_id: UUID) -> None:
-        row = self._worlds.database.rows.get(workspace_id)
+        row = self._states.database.rows.get(workspace_id)
         if row is None or row.purged_at is not None or row.home_store_key != name:
             return
         self._oracle.excuse_delete(workspace_id)
@@ -158,28 +158,28 @@ class Kept:
 
     def _garbage(self) -> Iterator[tuple[str, UUID]]:
         """And whose it is."""
-        worlds = self._worlds
-        rows = {key: row for key, row in worlds.database.rows.items() if row.purged_at is None}
-        yield from ((f"container of {key}", key) for key in sorted(worlds.runtime.containers.keys() - rows.keys()))
-        for name, volume in sorted(worlds.runtime.volumes.items()):
+        states = self._states
+        rows = {key: row for key, row in states.database.rows.items() if row.purged_at is None}
+        yield from ((f"container of {key}", key) for key in sorted(states.runtime.containers.keys() - rows.keys()))
+        for name, volume in sorted(states.runtime.volumes.items()):
             row = rows.get(volume.workspace_id)
             if row is None or (name != row.home_store_key and row.phase != "ERROR"):
                 yield name, volume.workspace_id
-        for key in sorted(worlds.archives.objects):
+        for key in sorted(states.archives.objects):
             owner = UUID(key.split("/", 1)[0])
             row = rows.get(owner)
             if row is None or (key not in self.expected(row) and row.phase != "ERROR"):
                 yield key, owner
 
     def all_kept_is_there(self) -> None:
-        worlds = self._worlds
-        for row in worlds.database.rows.values():
-            for key in sorted(self.expected(row) - worlds.archives.objects.keys()):
+        states = self._states
+        for row in states.database.rows.values():
+            for key in sorted(self.expected(row) - states.archives.objects.keys()):
                 if key in self._points.get(row.id, []):
                     self._oracle.break_("9: a restore point is not there", key)
 
     def _now(self) -> datetime:
-        return self._worlds.database.now()
+        return self._states.database.now()
 
     def _time(self) -> float:
         return asyncio.get_running_loop().time()

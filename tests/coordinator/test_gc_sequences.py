@@ -22,7 +22,7 @@ from codehub.domain.gc_rules import RestorePoint, Retention
 from codehub.domain.gc_safety import GcLimits
 from codehub.domain.workspace import Desired, HomeContext, Phase, Workspace
 from codehub.ports.archives import StoredObject
-from tests.coordinator.workshop import PERSON, Workshop, began, in_virtual_time, now
+from tests.coordinator.harness import PERSON, CoordinatorHarness, began, in_virtual_time, now
 from tests.rows import broken, workspace
 
 GRACE, UNDO, NEWEST = timedelta(seconds=30), timedelta(seconds=50), 2
@@ -76,9 +76,9 @@ class Life:
 
 
 class History:
-    def __init__(self, shop: Workshop) -> None:
-        self._shop = shop
-        self._worlds = shop.worlds
+    def __init__(self, harness: CoordinatorHarness) -> None:
+        self._shop = harness
+        self._worlds = harness.states
         self._number = 100
         self.lives: dict[UUID, Life] = {}
         self._since: dict[Seen, datetime] = {}
@@ -195,10 +195,10 @@ class History:
     # ── the collector ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _there(self) -> dict[Seen, UUID]:
-        worlds = self._worlds
-        found = {("volume", name): volume.workspace_id for name, volume in worlds.runtime.volumes.items()}
-        found |= {("container", naming.container_name(key)): key for key in worlds.runtime.containers}
-        stored = [*worlds.archives.objects, *worlds.archives.unfinished]
+        states = self._worlds
+        found = {("volume", name): volume.workspace_id for name, volume in states.runtime.volumes.items()}
+        found |= {("container", naming.container_name(key)): key for key in states.runtime.containers}
+        stored = [*states.archives.objects, *states.archives.unfinished]
         return found | {("object", name): UUID(name.split("/")[0]) for name in stored}
 
     def _garbage_from(self, seen: Seen, owner: UUID) -> datetime:
@@ -215,7 +215,7 @@ class History:
         unwanted = {s for s, owner in before.items() if owner not in self.lives or not self.lives[owner].keeps(*s)}
         self._since = {seen: self._since.get(seen, now()) for seen in unwanted}
         due = {seen for seen in unwanted if now() - self._garbage_from(seen, before[seen]) >= GRACE}
-        report = await self._shop.reign._gc.run()
+        report = await self._shop.term_runner._gc.run()
         assert report.refusals == ()
         gone = before.keys() - self._there().keys()
         assert gone == due
@@ -246,8 +246,8 @@ steps = st.one_of(
 @given(st.lists(steps, min_size=10, max_size=60))
 @in_virtual_time
 async def test_exactly_the_garbage_of_a_whole_grace_goes(story: Sequence[tuple[str, object]]) -> None:
-    shop = await Workshop.open(TUNING)
-    history = History(shop)
+    harness = await CoordinatorHarness.open(TUNING)
+    history = History(harness)
     for key in MINE:
         history.create(key)
     for event, about in story:

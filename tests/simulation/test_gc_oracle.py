@@ -6,30 +6,30 @@ from uuid import UUID
 from codehub.adapters.memory.archives import StoredArchive
 from codehub.domain import naming
 from codehub.domain.idle import IdlePolicy
+from tests.simulation.harness import BackendStates, virtual_now
 from tests.simulation.oracle import Oracle, Watched
-from tests.simulation.stage import Worlds, world_now
 from tests.simulation.virtual_time import run
 
 LONGEST = 26.0
 
 
-def leave(worlds: Worlds, number: int) -> str:
+def leave(states: BackendStates, number: int) -> str:
     key = naming.archive_key("", UUID(int=number), UUID(int=number))
-    worlds.archives.objects[key] = StoredArchive((number,), world_now())
+    states.archives.objects[key] = StoredArchive((number,), virtual_now())
     return key
 
 
 async def left_after(seconds: float, *, swept: bool) -> tuple[str, bool]:
     """One piece at once, another 20 s later. The violation, and whether any garbage is still waited for."""
-    worlds = Worlds.fresh()
-    oracle = Oracle(Watched(worlds.database, worlds.runtime, worlds.archives, worlds.jobs), 2, IdlePolicy())
-    first, waits = leave(worlds, 1), False
+    states = BackendStates.fresh()
+    oracle = Oracle(Watched(states.database, states.runtime, states.archives, states.jobs), 2, IdlePolicy())
+    first, waits = leave(states, 1), False
     for second in range(int(seconds) + 1):
         if second == 20:
-            leave(worlds, 2)
+            leave(states, 2)
             if swept:
-                del worlds.archives.objects[first]
-        waits = oracle.kept.garbage_waits(LONGEST)
+                del states.archives.objects[first]
+        waits = oracle.gc.garbage_waits(LONGEST)
         await asyncio.sleep(1.0)
     return str(oracle.first or ""), waits
 

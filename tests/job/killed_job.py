@@ -21,10 +21,10 @@ EFFECTS = (
 OBJECT_EFFECTS = ("put", "get", "get_range", "head", "delete", "open_writer")
 
 forks = multiprocessing.get_context("forkserver")
-forks.set_forkserver_preload(["tests.job.dying"])
+forks.set_forkserver_preload(["tests.job.killed_job"])
 
 
-class Death:
+class KillPoint:
     """Kills this process at call number `at` of those it wraps; before the call, or after half of it."""
 
     def __init__(self, at: int, *, half: bool) -> None:
@@ -50,7 +50,7 @@ class Death:
 def _run(arguments: list[str], at: int | None, half: bool) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     if at is not None:
-        death = Death(at, half=half)
+        death = KillPoint(at, half=half)
         for name in EFFECTS:
             death.wrap(os, name)
         for name in OBJECT_EFFECTS:

@@ -1,4 +1,4 @@
-"""One seed's story: people, timers and operators act, machines and networks fail; then all is quiet and must settle."""
+"""One seed's scenario: users, timers and operators act, machines and networks fail; then all is quiet and settles."""
 
 import asyncio
 import random
@@ -12,11 +12,11 @@ from codehub.domain.gc_safety import GcLimits
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.plan import Policy
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
-from tests.simulation.faults import FrontWire, Weather
-from tests.simulation.mischief import Mischief
+from tests.simulation.fault_schedule import FaultSchedule
+from tests.simulation.faults import FaultState, UserNetwork
+from tests.simulation.harness import BackendStates, SimulationHarness
 from tests.simulation.oracle import Oracle, Violation, Watched
-from tests.simulation.people import TEMPERS, People, Temper
-from tests.simulation.stage import Stage, Worlds
+from tests.simulation.users import USER_PROFILES, SimulatedUsers, UserProfile
 from tests.simulation.virtual_time import Deadlock, Livelock, VirtualClock, run
 
 RATES = (0.0, 0.01, 0.03, 0.05)
@@ -49,36 +49,36 @@ class Outcome:
 
 def play(seed: int, *, show: bool = False) -> Outcome:
     try:
-        return run(Story(seed, show=show).tell())
+        return run(Scenario(seed, show=show).run())
     except (Livelock, Deadlock) as stuck:
         return Outcome(seed, 0, "", Counter(), f"7: {type(stuck).__name__}")
 
 
-class Story:
+class Scenario:
     def __init__(self, seed: int, *, show: bool = False) -> None:
         self.seed = seed
         self._show = show
         self._random = random.Random(seed)
 
-    async def tell(self) -> Outcome:
+    async def run(self) -> Outcome:
         rng = self._random
-        temper = rng.choice(TEMPERS)
-        worlds = Worlds.fresh(boot_seconds=rng.choice((0.0, 1.0, 4.0)), job_seconds=rng.choice((0.1, 1.0, 3.0)))
-        self._stage = Stage(worlds, _tuning(temper), self.seed)
-        watched = Watched(worlds.database, worlds.runtime, worlds.archives, worlds.jobs)
-        self._temper = temper
-        self._oracle = Oracle(watched, temper.limit, self._stage.tuning.idle, self._stage.tuning.retention)
+        profile = rng.choice(USER_PROFILES)
+        states = BackendStates.fresh(boot_seconds=rng.choice((0.0, 1.0, 4.0)), job_seconds=rng.choice((0.1, 1.0, 3.0)))
+        self._harness = SimulationHarness(states, _tuning(profile), self.seed)
+        watched = Watched(states.database, states.runtime, states.archives, states.jobs)
+        self._profile = profile
+        self._oracle = Oracle(watched, profile.limit, self._harness.tuning.idle, self._harness.tuning.retention)
         self._oracle.show = self._show
-        self._weather = Weather(rng.choice(RATES))
-        self._stage.front = FrontWire(rng.getrandbits(32), self._weather, VirtualClock())
-        self._people = People(self._stage, self._oracle, self._weather, rng, temper)
-        self._mischief = Mischief(self._stage, self._oracle, self._weather, rng, self._people)
+        self._fault_state = FaultState(rng.choice(RATES))
+        self._harness.front = UserNetwork(rng.getrandbits(32), self._fault_state, VirtualClock())
+        self._users = SimulatedUsers(self._harness, self._oracle, self._fault_state, rng, profile)
+        self._fault_schedule = FaultSchedule(self._harness, self._oracle, self._fault_state, rng, self._users)
         violation = await self._chaos_then_quiet()
         return Outcome(
             self.seed,
             self._oracle.steps,
             self._oracle.trace.hexdigest(),
-            self._weather.counts,
+            self._fault_state.counts,
             violation,
             self._oracle.happened,
         )
@@ -86,16 +86,16 @@ class Story:
     async def _chaos_then_quiet(self) -> str | None:
         try:
             await self._chaos()
-            self._mischief.calm_down()
-            await self._people.flush()
+            self._fault_schedule.stop()
+            await self._users.flush()
             await self._settle()
         except Violation as violation:
             self._oracle.first = self._oracle.first or violation
         return str(self._oracle.first) if self._oracle.first else None
 
     async def _chaos(self) -> None:
-        people = self._people
-        acts = (people.work(), people.wish(), people.heed_warnings(), self._mischief.go_on())
+        users = self._users
+        acts = (users.work(), users.wish(), users.heed_warnings(), self._fault_schedule.run())
         tasks = [asyncio.create_task(act) for act in acts]
         try:
             end = asyncio.get_running_loop().time() + CHAOS_SECONDS
@@ -105,18 +105,18 @@ class Story:
                     if task.done():
                         task.result()
         finally:
-            # the mischief under way ends first; people work, and their activity arrives, until then
+            # the faults under way end first; users work, and their activity arrives, until then
             for task in reversed(tasks):
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
 
     async def _settle(self) -> None:
-        """(7) Once faults stop, everything converges in bounded time; people mend what is in ERROR."""
+        """(7) Once faults stop, everything converges in bounded time; users mend what is in ERROR."""
         end = asyncio.get_running_loop().time() + QUIET_SECONDS
         while True:
             if self._oracle.first is not None:
                 return
-            unsettled = [ws for ws in map(self._stage.row, self._stage.ids()) if not _at_rest(ws)]
+            unsettled = [ws for ws in map(self._harness.row, self._harness.ids()) if not _at_rest(ws)]
             if not unsettled:
                 break
             if asyncio.get_running_loop().time() > end:
@@ -129,11 +129,11 @@ class Story:
                 return
             for ws in unsettled:
                 if _waits_for_a_person(ws):
-                    await self._people.mend(ws)
+                    await self._users.mend(ws)
             await asyncio.sleep(5.0)
         await asyncio.sleep(30.0)
-        if self._temper.collects < COLLECTS_SELDOM:
-            await self._all_garbage_goes(self._temper.grace + 2 * self._temper.collects)
+        if self._profile.gc_interval < COLLECTS_SELDOM:
+            await self._all_garbage_goes(self._profile.grace + 2 * self._profile.gc_interval)
         self._last_look()
 
     async def _all_garbage_goes(self, longest: float) -> None:
@@ -141,23 +141,23 @@ class Story:
         older restore point garbage: that one has its own time."""
         end = asyncio.get_running_loop().time() + longest
         while self._oracle.first is None:
-            waits = self._oracle.kept.garbage_waits(longest)
+            waits = self._oracle.gc.garbage_waits(longest)
             if not waits and asyncio.get_running_loop().time() >= end:
                 return
             await asyncio.sleep(1.0)
 
     def _last_look(self) -> None:
-        self._oracle.kept.all_kept_is_there()
-        for ws in map(self._stage.row, self._stage.ids()):
+        self._oracle.gc.all_kept_is_there()
+        for ws in map(self._harness.row, self._harness.ids()):
             self._oracle.check_homes(ws)
-            self._people.look_into(ws)
-        for ws in map(self._stage.row, self._stage.ids()):
+            self._users.look_into(ws)
+        for ws in map(self._harness.row, self._harness.ids()):
             self._explained(ws)
 
     def _explained(self, ws: Workspace) -> None:
         """(6) Folding the ledger gives the row."""
         phase, operation, desired = "PENDING", "NONE", None
-        for entry in self._stage.worlds.database.ledger:
+        for entry in self._harness.states.database.ledger:
             if entry.workspace_id != ws.id:
                 continue
             if entry.kind == "phase":
@@ -181,19 +181,19 @@ def _waits_for_a_person(ws: Workspace) -> bool:
     return ws.phase is Phase.ERROR and idle and ws.desired_state is not Desired.DELETED
 
 
-def _tuning(temper: Temper) -> Tuning:
+def _tuning(profile: UserProfile) -> Tuning:
     return Tuning(
         idle_interval=15,
         active_interval=1,
         ttl_interval=5,
-        gc_interval=temper.collects,
+        gc_interval=profile.gc_interval,
         gc_request_interval=100_000,
         inventory_interval=20,
         call_seconds=20,
         workers=3,
         policy=Policy(deadlines=DEADLINES),
-        limits=RunningLimits(temper.limit, 100),
-        idle=IdlePolicy(standby_ttl=temper.standby_ttl, archive_ttl=temper.archive_ttl, flush_seconds=5),
-        retention=Retention(restore_points=2, undo_seconds=temper.undo, grace_seconds=temper.grace),
+        limits=RunningLimits(profile.limit, 100),
+        idle=IdlePolicy(standby_ttl=profile.standby_ttl, archive_ttl=profile.archive_ttl, flush_seconds=5),
+        retention=Retention(restore_points=2, undo_seconds=profile.undo, grace_seconds=profile.grace),
         gc_limits=GcLimits(most_count=1000),
     )

@@ -1,4 +1,4 @@
-"""One world (database, runtime, object store, Redis) and the coordinators and people who act in it."""
+"""One deployment in memory (database, runtime, object store, Redis), its coordinators and the users who act in it."""
 
 import asyncio
 import random
@@ -35,7 +35,7 @@ PERSON = Actor("person")
 OWNER = "ann"
 
 
-def world_now() -> datetime:
+def virtual_now() -> datetime:
     return START + timedelta(seconds=asyncio.get_running_loop().time())
 
 
@@ -51,7 +51,7 @@ class SeededIds:
 
 
 @dataclass
-class Worlds:
+class BackendStates:
     database: DatabaseState
     runtime: RuntimeState
     archives: ArchivesState
@@ -59,16 +59,16 @@ class Worlds:
     signals: SignalsState
 
     @classmethod
-    def fresh(cls, *, boot_seconds: float = 0.0, job_seconds: float = 0.0) -> "Worlds":
-        database = DatabaseState(now=world_now)
+    def fresh(cls, *, boot_seconds: float = 0.0, job_seconds: float = 0.0) -> "BackendStates":
+        database = DatabaseState(now=virtual_now)
         runtime = RuntimeState(now=lambda: asyncio.get_running_loop().time(), boot_seconds=boot_seconds)
-        archives = ArchivesState(now=world_now)
+        archives = ArchivesState(now=virtual_now)
         jobs = JobsState(runtime, archives, VirtualClock(), step_seconds=job_seconds)
         return cls(database, runtime, archives, jobs, SignalsState())
 
 
 @dataclass
-class Cast:
+class RunningCoordinator:
     """A running coordinator, and how to kill it as `kill -9` would."""
 
     coordinator: Coordinator
@@ -77,26 +77,28 @@ class Cast:
 
 
 @dataclass
-class Stage:
-    worlds: Worlds
+class SimulationHarness:
+    states: BackendStates
     tuning: Tuning
     seed: int = 0
     front: Network | None = None
     starts: int = 0
-    casts: dict[str, Cast] = field(default_factory=dict)
-    bygone: set[UUID] = field(default_factory=set)
+    running: dict[str, RunningCoordinator] = field(default_factory=dict)
+    purged_ids: set[UUID] = field(default_factory=set)
 
     def wishes(self) -> WorkspaceCommands:
-        return WorkspaceCommands(MemoryDatabase(self.worlds.database, self.front).specs(), self.tuning.limits)
+        return WorkspaceCommands(MemoryDatabase(self.states.database, self.front).specs(), self.tuning.limits)
 
-    def start(self, holder: str, wire: Network | None = None, clock: VirtualClock | None = None) -> Cast:
+    def start(
+        self, holder: str, network: Network | None = None, clock: VirtualClock | None = None
+    ) -> RunningCoordinator:
         self.starts += 1
-        worlds, wire, clock = self.worlds, wire or Network(), clock or VirtualClock()
-        database = MemoryDatabase(worlds.database, wire)
-        runtime = MemoryRuntime(worlds.runtime, wire)
-        archives = MemoryArchives(worlds.archives, wire)
+        states, network, clock = self.states, network or Network(), clock or VirtualClock()
+        database = MemoryDatabase(states.database, network)
+        runtime = MemoryRuntime(states.runtime, network)
+        archives = MemoryArchives(states.archives, network)
         notifier = MemoryNotifier()
-        outside = Dependencies(
+        dependencies = Dependencies(
             leadership=database.leadership(clock),
             statuses=database.statuses,
             specs=database.specs(),
@@ -105,35 +107,35 @@ class Stage:
             worlds=database.worlds(),
             install="this",
             feed=database.changes(),
-            bus=MemoryBus(worlds.signals, wire),
-            activity=MemoryActivity(worlds.signals, wire),
+            bus=MemoryBus(states.signals, network),
+            activity=MemoryActivity(states.signals, network),
             runtime=runtime,
-            jobs=MemoryJobs(runtime, archives, worlds.jobs, wire),
+            jobs=MemoryJobs(runtime, archives, states.jobs, network),
             archives=archives,
             notifier=notifier,
             clock=clock,
             ids=SeededIds(self.seed * 1000 + self.starts),
             metrics=Metrics(),
         )
-        coordinator = Coordinator(holder, outside, self.tuning)
-        cast = Cast(coordinator, asyncio.get_running_loop().create_task(coordinator.run()), notifier)
-        self.casts[holder] = cast
-        return cast
+        coordinator = Coordinator(holder, dependencies, self.tuning)
+        running = RunningCoordinator(coordinator, asyncio.get_running_loop().create_task(coordinator.run()), notifier)
+        self.running[holder] = running
+        return running
 
     async def kill(self, holder: str) -> None:
-        """Its session ends with it, so the lock is free; its wire must already refuse every further call."""
-        cast = self.casts.pop(holder)
-        cast.task.cancel()
-        await asyncio.gather(cast.task, return_exceptions=True)
+        """Its session ends with it, so the lock is free; its network must already refuse every further call."""
+        running = self.running.pop(holder)
+        running.task.cancel()
+        await asyncio.gather(running.task, return_exceptions=True)
 
     async def create(self, desired: Desired, number: int = 1, owner: str = OWNER) -> Workspace:
         new = NewWorkspace(f"workspace {number}", owner, desired, image_ref="image", runtime="memory")
-        return await self.wishes().create(new, UUID(int=number), PERSON, world_now())
+        return await self.wishes().create(new, UUID(int=number), PERSON, virtual_now())
 
     def purged_long_ago(self, workspace_id: UUID) -> None:
-        """Nobody on the stage knows it any more; its row is still there."""
-        self.bygone.add(workspace_id)
-        self.worlds.database.rows[workspace_id] = Workspace(
+        """A workspace that nobody in the simulation knows any more; its row is still there."""
+        self.purged_ids.add(workspace_id)
+        self.states.database.rows[workspace_id] = Workspace(
             id=workspace_id,
             owner_id=OWNER,
             name="gone",
@@ -148,10 +150,10 @@ class Stage:
         )
 
     def ids(self) -> list[UUID]:
-        return sorted(self.worlds.database.rows.keys() - self.bygone)
+        return sorted(self.states.database.rows.keys() - self.purged_ids)
 
     def row(self, workspace_id: UUID) -> Workspace:
-        return self.worlds.database.rows[workspace_id]
+        return self.states.database.rows[workspace_id]
 
     async def until(self, done: Callable[[], bool], seconds: float, step: float = 0.5) -> bool:
         """Whether it came to be within that (virtual) time."""
