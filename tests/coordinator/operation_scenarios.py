@@ -17,11 +17,11 @@ from codehub.adapters.memory import MemoryActivity
 from codehub.adapters.memory.archives import StoredArchive
 from codehub.adapters.memory.runtime import Container, Volume
 from codehub.coordinator.tuning import Tuning
+from codehub.domain.failures import Policy
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.judge import ArchiveState, ContainerSeen, Facts, judge
 from codehub.domain.ledger import LedgerEntry, LedgerKind
-from codehub.domain.plan import Policy
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction, Workspace
 from codehub.ports.jobs import JobState
 from tests.coordinator.interrupted_network import KILLS, InterruptedNetwork, Interruption

@@ -10,8 +10,8 @@ import pytest
 from codehub.adapters.memory.runtime import Container
 from codehub.coordinator.tuning import Tuning
 from codehub.domain.errors import ErrorReason, Stale, Unreachable
+from codehub.domain.failures import Policy
 from codehub.domain.judge import ArchiveState
-from codehub.domain.plan import Policy
 from codehub.domain.workspace import Desired, HomeContext, Operation, Phase, Workspace
 from codehub.ports.jobs import JobKind, JobSpec
 from tests.coordinator.harness import ANSWER_LOST, FAILS, PERSON, CoordinatorHarness, in_virtual_time

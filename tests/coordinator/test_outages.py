@@ -13,7 +13,7 @@ from codehub.adapters.memory.fault_injection import BREAKS, Mishap
 from codehub.coordinator.tuning import Tuning
 from codehub.domain import naming
 from codehub.domain.errors import ErrorReason
-from codehub.domain.plan import Policy
+from codehub.domain.failures import Policy
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction, Workspace
 from tests.coordinator.harness import PERSON, REFUSES, CoordinatorHarness, in_virtual_time
 from tests.rows import KEY, OTHER_KEY, VOLUME, WORKSPACE_ID, archived, with_home, workspace

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from codehub.domain import naming, operations
+from codehub.domain import failures, naming, operations
+from codehub.domain.failures import Policy
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.judge import ArchiveState, ContainerSeen, Facts, judge
 from codehub.domain.plan import (
@@ -19,7 +20,6 @@ from codehub.domain.plan import (
     Continue,
     CrashedAfterStart,
     Decision,
-    Policy,
     Recover,
     ReplaceLostArchive,
     ResetFailures,
@@ -61,7 +61,7 @@ class ModelState:
 def decide(state: ModelState, facts: Facts | None = None) -> tuple[Workspace, Decision]:
     """Judge and plan, as the reconciler does; the row is judged but nothing is decided on it yet."""
     seen = facts or state.facts()
-    row = operations.settle_health(state.row, judge(state.row, seen, state.now), state.now)
+    row = failures.settle_health(state.row, judge(state.row, seen, state.now), state.now)
     return row, plan(state.row, row, seen, POLICY, state.now)
 
 
@@ -77,13 +77,13 @@ def record(state: ModelState, row: Workspace, decision: Decision) -> ModelState:
         case Abandon():
             return replace(state, row=operations.abandon(row))
         case TimedOut(elapsed, limit):
-            return replace(state, row=operations.timed_out(row, elapsed, limit, state.now))
+            return replace(state, row=failures.timed_out(row, elapsed, limit, state.now))
         case CrashedAfterStart():
-            return replace(state, row=operations.crashed_after_start(state.row, row, POLICY, 0.0, state.now))
+            return replace(state, row=failures.crashed_after_start(state.row, row, POLICY, 0.0, state.now))
         case ResetFailures():
-            return replace(state, row=operations.failures_reset(row))
+            return replace(state, row=failures.failures_reset(row))
         case Recover():
-            return replace(state, row=operations.recovered(row, _newest_readable(state, None), state.now))
+            return replace(state, row=failures.recovered(row, _newest_readable(state, None), state.now))
         case TakeRestorePoint():
             return replace(state, row=operations.take_restore_point(row))
         case ReplaceLostArchive():

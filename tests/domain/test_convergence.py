@@ -10,11 +10,11 @@ from random import Random
 
 import pytest
 
-from codehub.domain import operations
+from codehub.domain import failures
 from codehub.domain.errors import ErrorReason
+from codehub.domain.failures import Failure
 from codehub.domain.gc_rules import Retention, protected_keys, protected_volumes
 from codehub.domain.judge import NOTHING_KNOWN, ContainerSeen, judge
-from codehub.domain.operations import Failure
 from codehub.domain.plan import Begin, Continue
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction
 from tests.domain.conftest import Tally
@@ -160,9 +160,7 @@ class Walk:
         self.interrupted()
         if self.state.row.operation is not Operation.NONE:
             failure = Failure(ErrorReason.ACTION_FAILED, "no luck")
-            self.state = replace(
-                self.state, row=operations.failed(self.state.row, failure, POLICY, 0.0, self.state.now)
-            )
+            self.state = replace(self.state, row=failures.failed(self.state.row, failure, POLICY, 0.0, self.state.now))
 
     def outage(self) -> None:
         row, decision = decide(self.state, NOTHING_KNOWN)
@@ -191,7 +189,7 @@ class Walk:
 
     def _look(self) -> None:
         """A pass that only observes."""
-        row = operations.settle_health(
+        row = failures.settle_health(
             self.state.row, judge(self.state.row, self.state.facts(), self.state.now), self.state.now
         )
         self.state = replace(self.state, row=row)

@@ -10,8 +10,8 @@ from itertools import islice
 from typing import Any, get_args
 
 from codehub.domain.errors import ErrorReason
+from codehub.domain.failures import Policy, settle_health
 from codehub.domain.judge import ArchiveState, Facts, judge
-from codehub.domain.operations import settle_health
 from codehub.domain.plan import (
     Abandon,
     Begin,
@@ -19,7 +19,6 @@ from codehub.domain.plan import (
     Continue,
     CrashedAfterStart,
     Decision,
-    Policy,
     Recover,
     Settled,
     TakeRestorePoint,

@@ -17,6 +17,7 @@ BACKENDS = "coordinator/backends.py"
 TIMER = "coordinator/ttl_runner.py"
 JUDGE = "domain/judge.py"
 PLAN = "domain/plan.py"
+FAILURES = "domain/failures.py"
 OPERATIONS = "domain/operations.py"
 TRANSITIONS = "domain/transitions.py"
 NAMING = "domain/naming.py"
@@ -264,7 +265,7 @@ HOME = (
     Mutant("a hand-removed volume silently replaced", (Patch(JUDGE, "if home.live and gone:", "if False:"),)),
     Mutant(
         "recover drops a living volume",
-        (Patch(OPERATIONS, "only_copy = volume_lives(ws.conditions.volume_ready) and", "only_copy = False and"),),
+        (Patch(FAILURES, "only_copy = volume_lives(ws.conditions.volume_ready) and", "only_copy = False and"),),
     ),
     Mutant(
         "a restore point taken over a living home",
@@ -314,11 +315,11 @@ PEOPLE = (
     ),
     Mutant(
         "an error that needs a person gives way to one that clears itself",
-        (Patch(OPERATIONS, "return present.reason is found or (", "return present.reason is found or False and ("),),
+        (Patch(FAILURES, "return present.reason is found or (", "return present.reason is found or False and ("),),
     ),
     Mutant(
         "the next try comes at once",
-        (Patch(PLAN, "timedelta(seconds=seconds * (1 + 0.1 * jitter))", "timedelta(seconds=0 * seconds * jitter)"),),
+        (Patch(FAILURES, "timedelta(seconds=seconds * (1 +", "timedelta(seconds=0 * seconds * (1 +"),),
     ),
     Mutant(
         "an outage counts against the deadline",

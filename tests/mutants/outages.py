@@ -3,6 +3,7 @@ coordinator's half of it; the storage job and the adapters are caught by the tes
 
 from tests.mutants.patches import Mutant, Patch
 
+FAILURES = "domain/failures.py"
 OPERATIONS = "domain/operations.py"
 JUDGE = "domain/judge.py"
 RECONCILER = "coordinator/reconciler.py"
@@ -35,7 +36,7 @@ TRIES = (
 DAMAGE = (
     Mutant(
         "an archive found damaged is called ready",
-        (Patch(OPERATIONS, "        ws = _found_corrupted(ws, now)\n", "        pass\n"),),
+        (Patch(FAILURES, "        ws = _with_corruption_mark(ws, now)\n", "        pass\n"),),
     ),
     Mutant(
         "recover takes the damaged archive again",
@@ -50,7 +51,7 @@ DAMAGE = (
 SILENCE = (
     Mutant(
         "an outage uses up a try",
-        (Patch(OPERATIONS, "    if REASONS[failure.reason].is_outage:\n", "    if False:\n"),),
+        (Patch(FAILURES, "    if REASONS[failure.reason].is_outage:\n", "    if False:\n"),),
     ),
     Mutant(
         "a storage job that cannot reach the store has failed",
@@ -81,7 +82,7 @@ SILENCE = (
     ),
     Mutant(
         "the deadline of a storage job runs on while the store is out",
-        (Patch(RECONCILER, "            row = operations.begun_anew(row, now)\n", "            pass\n"),),
+        (Patch(RECONCILER, "            row = operations.restarted(row, now)\n", "            pass\n"),),
         test="tests/coordinator/test_outages.py::test_the_deadline_of_a_storage_job_stands_still_while_the_store_is_out",
     ),
 )

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from codehub.coordinator.tuning import Tuning
 from codehub.domain.admission import RunningLimits
+from codehub.domain.failures import Policy
 from codehub.domain.gc_rules import Retention
 from codehub.domain.gc_safety import GcLimits
 from codehub.domain.idle import IdlePolicy
-from codehub.domain.plan import Policy
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from tests.simulation.fault_schedule import FaultSchedule
 from tests.simulation.faults import FaultState, UserNetwork

@@ -12,9 +12,10 @@ from uuid import UUID, uuid5
 from codehub.coordinator.backends import Backends
 from codehub.domain import naming, operations
 from codehub.domain.errors import BackendError, ErrorReason, HeldBack, JobInterrupted, VolumeInUse
+from codehub.domain.failures import Policy
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.judge import ArchiveState, Facts
-from codehub.domain.plan import Policy, next_operation, wants_volume_gone
+from codehub.domain.plan import next_operation, wants_volume_gone
 from codehub.domain.template import Template
 from codehub.domain.workspace import NO_VOLUME, Operation, Progress, Workspace
 from codehub.ports.accounts import Templates

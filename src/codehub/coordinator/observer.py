@@ -14,9 +14,9 @@ from uuid import UUID
 from codehub.coordinator.backends import Backends
 from codehub.coordinator.queue import WorkQueue
 from codehub.domain.errors import Unreachable
+from codehub.domain.failures import Policy, settle_health
 from codehub.domain.judge import ArchiveState, ContainerSeen, Facts, judge
-from codehub.domain.operations import settle_health
-from codehub.domain.plan import Policy, Settled, plan
+from codehub.domain.plan import Settled, plan
 from codehub.domain.workspace import Workspace
 from codehub.ports.signals import Clock
 from codehub.ports.stores import WorkspaceStatuses

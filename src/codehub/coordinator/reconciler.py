@@ -14,10 +14,10 @@ from uuid import UUID
 from codehub.coordinator.backends import Backends
 from codehub.coordinator.executor import Executor, Step
 from codehub.coordinator.observer import Observer
-from codehub.domain import naming, operations
+from codehub.domain import failures, naming, operations
 from codehub.domain.errors import REASONS, BackendError, JobInterrupted, Unreachable
+from codehub.domain.failures import Failure, Policy, settle_health
 from codehub.domain.judge import ArchiveState, Facts, judge
-from codehub.domain.operations import Failure, settle_health
 from codehub.domain.plan import (
     Abandon,
     Begin,
@@ -25,7 +25,6 @@ from codehub.domain.plan import (
     Continue,
     CrashedAfterStart,
     Decision,
-    Policy,
     Recover,
     RemoveLeftovers,
     ReplaceLostArchive,
@@ -155,13 +154,13 @@ class Reconciler:
             case Complete():
                 return operations.complete(ws), "observed"
             case TimedOut(elapsed, limit):
-                return operations.timed_out(ws, elapsed, limit, now), "timeout"
+                return failures.timed_out(ws, elapsed, limit, now), "timeout"
             case Abandon():
                 return operations.abandon(ws), "wish_changed"
             case CrashedAfterStart():
-                return operations.crashed_after_start(it.loaded, ws, self._policy, self._ids.jitter(), now), "relapsed"
+                return failures.crashed_after_start(it.loaded, ws, self._policy, self._ids.jitter(), now), "relapsed"
             case ResetFailures():
-                return operations.failures_reset(ws), "held"
+                return failures.failures_reset(ws), "held"
             case Recover():
                 return await self._recovered(it)
             case TakeRestorePoint():
@@ -216,10 +215,10 @@ class Reconciler:
         """`silent`: how long the backend has been so, if it is an outage; that time counts against no deadline."""
         failure, row = Failure(error.reason, str(error), error.context), step.row
         if isinstance(error, JobInterrupted):
-            row = operations.begun_anew(row, now)
+            row = operations.restarted(row, now)
         elif REASONS[error.reason].is_outage:
             row = operations.excused(row, silent)
-        after = operations.failed(row, failure, self._policy, self._ids.jitter(), now)
+        after = failures.failed(row, failure, self._policy, self._ids.jitter(), now)
         row = await self._statuses.record(step.row, after, reason=error.reason.value)
         count_change(self._metrics, step.row, row, now)
         if row.phase is Phase.ERROR:
@@ -249,7 +248,7 @@ class Reconciler:
         newest = None
         if ws.recover_action is RecoverAction.USE_ARCHIVE and not ws.restore_pending:
             newest = await self._newest_readable(ws, besides=_failed_restore_key(ws))
-        row = operations.recovered(ws, newest, it.now)
+        row = failures.recovered(ws, newest, it.now)
         if row.archive_key != ws.archive_key:
             state = await self._backends.look(row.archive_key) if row.archive_key else ArchiveState.UNKNOWN
             facts = replace(facts, archive=state)

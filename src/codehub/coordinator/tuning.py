@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 from codehub.coordinator.retention_runner import RecordAges
 from codehub.domain.admission import RunningLimits
+from codehub.domain.failures import Policy
 from codehub.domain.gc_rules import Retention
 from codehub.domain.gc_safety import GcLimits
 from codehub.domain.idle import IdlePolicy
-from codehub.domain.plan import Policy
 
 
 @dataclass(frozen=True, slots=True)
