@@ -33,9 +33,9 @@ from codehub.adapters.postgres.connections import plain_address
 from codehub.adapters.postgres.migration import migrate
 from codehub.adapters.redis import RedisConnection
 from codehub.adapters.system import RandomIds, SystemClock
+from codehub.coordinator.context import Dependencies, Tuning
 from codehub.coordinator.observer import PassReport
-from codehub.coordinator.process import Coordinator, Dependencies, LeaderTerm
-from codehub.coordinator.tuning import Tuning
+from codehub.coordinator.process import Coordinator, TermRunner
 from codehub.telemetry import Metrics, configure_logging
 
 T = TypeVar("T")
@@ -146,7 +146,7 @@ class Servers:
                 specs=database.specs(),
                 collector=database.collector(),
                 marks=database.marks,
-                worlds=database.worlds(),
+                backend_identities=database.worlds(),
                 install="bench",
                 feed=database.changes(),
                 bus=redis.bus(),
@@ -197,11 +197,11 @@ async def pass_rows(dependencies: Dependencies, size: int, rounds: int) -> tuple
     term = await dependencies.leadership.campaign("bench")
     try:
         last: PassReport | None = None
-        term_runner = LeaderTerm(term, dependencies, Tuning())
+        term_runner = TermRunner(term, dependencies, Tuning())
 
         async def first_pass() -> None:
             nonlocal last, term_runner
-            term_runner = LeaderTerm(term, dependencies, Tuning())
+            term_runner = TermRunner(term, dependencies, Tuning())
             last = await term_runner.observer.full_pass()
 
         async def steady_pass() -> None:

@@ -25,7 +25,7 @@ from codehub.adapters.memory import (
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.app import create_app
 from codehub.api.dependencies import ApiParts, ReadinessCheck, SiteInfo
-from codehub.coordinator.gc_report import Survey
+from codehub.coordinator.gc_report import GcScanner
 from codehub.domain.admission import RunningLimits
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.gc_rules import Retention
@@ -65,7 +65,7 @@ class Worlds:
         )
 
 
-async def reported(survey: Survey) -> dict[str, Any]:
+async def reported(survey: GcScanner) -> dict[str, Any]:
     return (await survey.report()).to_json()
 
 
@@ -75,7 +75,7 @@ def parts_on(worlds: Worlds, limits: RunningLimits | None = None, site: SiteInfo
     accounts, passwords, announcements = people.accounts(), MemoryPasswords(), Revocations(bus)
     limits = limits or RunningLimits()
     wishes, views = WorkspaceCommands(database.specs(), limits), database.views()
-    survey = Survey(database.collector(), worlds.archives, worlds.runtime, Retention(), GcLimits(), "test")
+    survey = GcScanner(database.collector(), worlds.archives, worlds.runtime, Retention(), GcLimits(), "test")
     return ApiParts(
         identity=Identity(accounts, people.sign_in_tries(), people.audit(), passwords, announcements, ids),
         people=Users(accounts, passwords, announcements, ids),

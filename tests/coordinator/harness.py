@@ -26,11 +26,11 @@ from codehub.adapters.memory.archives import StoredArchive
 from codehub.adapters.memory.fault_injection import Mishap
 from codehub.adapters.memory.runtime import Container, Volume
 from codehub.coordinator.backends import Backends
+from codehub.coordinator.context import Dependencies, Tuning
 from codehub.coordinator.observer import Observer
-from codehub.coordinator.process import Dependencies, LeaderTerm
+from codehub.coordinator.process import TermRunner
 from codehub.coordinator.queue import WorkQueue
 from codehub.coordinator.reconciler import Reconciler
-from codehub.coordinator.tuning import Tuning
 from codehub.domain import naming
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.judge import ArchiveState, ContainerSeen, Facts, judge
@@ -91,7 +91,7 @@ def began(key: str) -> LedgerEntry:
 
 class CoordinatorHarness:
     term: Term
-    term_runner: LeaderTerm
+    term_runner: TermRunner
     queue: WorkQueue
     observer: Observer
     reconciler: Reconciler
@@ -113,16 +113,16 @@ class CoordinatorHarness:
         """In office, its backends recognised, and nothing called yet."""
         harness = cls(tuning)
         await harness.become_leader()
-        await harness.backends.recognise_all()
+        await harness.backends.check_all_identities()
         harness.network.calls.clear()
         return harness
 
     async def become_leader(self) -> None:
         self.term = await self.dependencies.leadership.campaign("me")
-        self.term_runner = LeaderTerm(self.term, self.dependencies, self.tuning)
+        self.term_runner = TermRunner(self.term, self.dependencies, self.tuning)
         self.queue, self.observer = self.term_runner.queue, self.term_runner.observer
-        self.reconciler = self.term_runner._reconciler
-        self.backends = self.reconciler._backends
+        self.reconciler = self.term_runner.reconciler
+        self.backends = self.term_runner.backends
         self.network.calls.clear()
 
     def _dependencies(self) -> Dependencies:
@@ -135,7 +135,7 @@ class CoordinatorHarness:
             specs=database.specs(),
             collector=database.collector(),
             marks=database.marks,
-            worlds=database.worlds(),
+            backend_identities=database.worlds(),
             install="this",
             feed=database.changes(),
             bus=MemoryBus(states.signals, network),

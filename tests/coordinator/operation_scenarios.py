@@ -16,7 +16,7 @@ from uuid import UUID
 from codehub.adapters.memory import MemoryActivity
 from codehub.adapters.memory.archives import StoredArchive
 from codehub.adapters.memory.runtime import Container, Volume
-from codehub.coordinator.tuning import Tuning
+from codehub.coordinator.context import Tuning
 from codehub.domain.failures import Policy
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.idle import IdlePolicy

@@ -8,7 +8,7 @@ import pytest
 
 from codehub.adapters.memory import MemoryDatabase
 from codehub.adapters.memory.runtime import RuntimeState
-from codehub.coordinator.tuning import Tuning
+from codehub.coordinator.context import Tuning
 from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import CircuitOpen, Unreachable, WrongBackend
 from codehub.domain.workspace import Desired, Phase
@@ -150,7 +150,7 @@ async def test_the_first_leader_claims_the_store_and_the_next_ones_only_look() -
     harness.states.archives.owner = None
     await harness.become_leader()
     with pytest.raises(WrongBackend):
-        await harness.backends.recognise_all()
+        await harness.backends.check_all_identities()
     assert "archives.claim" not in harness.network.calls
     assert harness.states.archives.owner is None
 
@@ -255,9 +255,9 @@ async def test_an_adoption_whose_answer_is_lost_is_made_once() -> None:
     await harness.become_leader()
     harness.network.faults["db.adopt_world"] = ANSWER_LOST
     with pytest.raises(Unreachable):
-        await harness.backends.recognise_all()
+        await harness.backends.check_all_identities()
     harness.network.faults.clear()
-    await harness.backends.recognise_all()
+    await harness.backends.check_all_identities()
     assert harness.states.database.worlds[Backend.RUNTIME].identity == harness.states.runtime.identity
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from codehub.adapters.memory import Fault
 from codehub.coordinator.backends import Backends
-from codehub.coordinator.tuning import Tuning
+from codehub.coordinator.context import Tuning
 from codehub.domain.errors import BackendError, CircuitOpen, Stale, Unreachable
 from codehub.ports.jobs import JobKind, JobSpec
 from codehub.ports.runtime import ContainerSpec

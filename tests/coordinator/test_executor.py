@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from codehub.adapters.memory.runtime import Container
-from codehub.coordinator.tuning import Tuning
+from codehub.coordinator.context import Tuning
 from codehub.domain.errors import ErrorReason, Stale, Unreachable
 from codehub.domain.failures import Policy
 from codehub.domain.judge import ArchiveState

@@ -12,9 +12,9 @@ import pytest
 
 from codehub.adapters.memory.archives import StoredArchive
 from codehub.adapters.memory.runtime import Container, Volume
-from codehub.coordinator.gc_report import CollectorReport
+from codehub.coordinator.context import Tuning
+from codehub.coordinator.gc_report import CollectionReport
 from codehub.coordinator.gc_runner import GcRunner
-from codehub.coordinator.tuning import Tuning
 from codehub.domain import naming
 from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import Conflict, Stale, Unreachable
@@ -53,11 +53,11 @@ def deleted(ago: timedelta, **changes: Any) -> Workspace:
     return archived(desired_state=Desired.DELETED, phase=Phase.DELETED, deleted_at=NOW - ago, **changes)
 
 
-def names(report: CollectorReport, kind: str) -> set[str]:
+def names(report: CollectionReport, kind: str) -> set[str]:
     return {candidate.resource.name for candidate in report.candidates if candidate.resource.kind == kind}
 
 
-def checks(report: CollectorReport) -> list[str]:
+def checks(report: CollectionReport) -> list[str]:
     return [refusal.check.value for refusal in report.refusals]
 
 
@@ -74,14 +74,14 @@ def purged(harness: CoordinatorHarness, workspace_id: UUID = NOBODY) -> None:
 
 
 def collector(harness: CoordinatorHarness) -> GcRunner:
-    return harness.term_runner._gc
+    return harness.term_runner.gc
 
 
-async def survey(harness: CoordinatorHarness) -> CollectorReport:
-    return await collector(harness)._survey.report()
+async def scan(harness: CoordinatorHarness) -> CollectionReport:
+    return await collector(harness)._scanner.report()
 
 
-async def collect(harness: CoordinatorHarness) -> CollectorReport:
+async def collect(harness: CoordinatorHarness) -> CollectionReport:
     """Mark, wait for the grace, sweep."""
     await collector(harness).run()
     await asyncio.sleep(GRACE)
@@ -119,7 +119,7 @@ async def test_which_archives_could_go(row: Workspace, objects: list[str], could
             stray(harness)
         else:
             harness.keep(WORKSPACE_ID, key, (1,), age=float(age))
-    report = await survey(harness)
+    report = await scan(harness)
     assert names(report, "object") == could_go
     assert (report.existing[ResourceKind.OBJECT], report.refusals) == (len(objects), ())
     assert set(harness.states.archives.objects) == set(objects)
@@ -151,7 +151,7 @@ async def test_which_volumes_could_go(row: Workspace, could_go: bool) -> None:
     harness = await CoordinatorHarness.open(TUNING)
     harness.place(row)
     harness.states.runtime.volumes[VOLUME] = Volume(WORKSPACE_ID)
-    report = await survey(harness)
+    report = await scan(harness)
     assert names(report, "volume") == ({VOLUME} if could_go else set())
     assert report.existing[ResourceKind.VOLUME] == 1
     assert all(candidate.why for candidate in report.candidates)
@@ -164,7 +164,7 @@ async def test_the_outside_is_listed_before_the_database_is_read() -> None:
     harness = await CoordinatorHarness.open(TUNING)
     harness.place(with_home(), volume=(1,))
     harness.network.meanwhile["db.collector"] = lambda: harness.keep(WORKSPACE_ID, KEY, (1,))
-    report = await survey(harness)
+    report = await scan(harness)
     assert report.candidates == ()
     assert harness.network.calls[-1] == "db.collector"
 
@@ -176,7 +176,7 @@ async def test_a_stranger_s_object_is_neither_counted_nor_touched() -> None:
     for name in ("notes.txt", f"backup/{STRAY}", f"{NOBODY}/{OP_ID}/other.tar"):
         stray(harness, name)
     report = await collect(harness)
-    assert (report.strangers, report.existing[ResourceKind.OBJECT], report.candidates) == (6, 1, ())
+    assert (report.unrecognised, report.existing[ResourceKind.OBJECT], report.candidates) == (6, 1, ())
     assert len(harness.states.archives.objects) == 4
 
 
@@ -478,7 +478,7 @@ async def test_an_upload_that_was_under_way_at_the_delete_is_never_taken_up_agai
         volume=(1,),
     )
     stray(harness, KEY)
-    assert names(await survey(harness), "object") == {KEY}
+    assert names(await scan(harness), "object") == {KEY}
     await harness.wishes.undelete(WORKSPACE_ID, PERSON)
     await harness.converge()
     assert (harness.row.deleted_at, harness.row.archive_op_id) == (None, None)
@@ -561,7 +561,7 @@ async def test_it_refuses_to_be_catastrophic(check: str) -> None:
     harness = await CoordinatorHarness.open(TUNING)
     ALARMS[check](harness)
     before = contents(harness)
-    assert checks(await survey(harness)) == [check]
+    assert checks(await scan(harness)) == [check]
     for _ in range(3):
         assert checks(await collector(harness).run()) == [check]
         await asyncio.sleep(GRACE)
@@ -594,10 +594,10 @@ async def test_after_a_restore_what_is_known_to_be_older_or_later_still_goes() -
         stray(harness, key)
         harness.states.archives.objects[key].modified_at = at
     harness.states.database.rows[WORKSPACE_ID] = replace(harness.row, created_at=NOW - timedelta(days=9))
-    assert checks(await survey(harness)) == []
+    assert checks(await scan(harness)) == []
     in_between = naming.archive_key("", WORKSPACE_ID, UUID(int=4))
     harness.states.archives.objects[in_between] = StoredArchive((1,), before + timedelta(hours=1), committed=True)
-    assert checks(await survey(harness)) == ["restored"]
+    assert checks(await scan(harness)) == ["restored"]
 
 
 @in_virtual_time
@@ -617,9 +617,9 @@ async def test_an_archive_that_is_being_written_does_not_alarm() -> None:
     harness.place(busy(with_home(archive_op_id=OP_ID), Operation.ARCHIVING), volume=(1,))
     await asyncio.sleep(3700)
     harness.states.archives.unfinished[f"{KEY}#1"] = StoredObject(f"{KEY}#1", 5, now())
-    assert checks(await survey(harness)) == []
+    assert checks(await scan(harness)) == []
     stray(harness, OTHER_KEY)
-    assert checks(await survey(harness)) == ["ledger-behind"]
+    assert checks(await scan(harness)) == ["ledger-behind"]
 
 
 @in_virtual_time

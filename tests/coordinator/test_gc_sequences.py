@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from codehub.adapters.memory.archives import StoredArchive
 from codehub.adapters.memory.runtime import Container, Volume
-from codehub.coordinator.tuning import Tuning
+from codehub.coordinator.context import Tuning
 from codehub.domain import naming
 from codehub.domain.errors import Conflict
 from codehub.domain.gc_rules import RestorePoint, Retention
@@ -77,7 +77,7 @@ class Life:
 
 class History:
     def __init__(self, harness: CoordinatorHarness) -> None:
-        self._shop = harness
+        self._harness = harness
         self._worlds = harness.states
         self._number = 100
         self.lives: dict[UUID, Life] = {}
@@ -173,10 +173,10 @@ class History:
         life = self.lives[key]
         if life.purged:
             with pytest.raises(Conflict, match="purged"):
-                await self._shop.wishes.undelete(key, PERSON)
+                await self._harness.wishes.undelete(key, PERSON)
             return
-        await self._shop.wishes.undelete(key, PERSON)
-        await self._shop.reconciler.reconcile(key)
+        await self._harness.wishes.undelete(key, PERSON)
+        await self._harness.reconciler.reconcile(key)
         assert (self._row(key).deleted_at, self._row(key).undelete_pending) == (None, False)
         life.deleted_at, life.uploading = None, None
         life.broken = self._row(key).phase is Phase.ERROR
@@ -215,7 +215,7 @@ class History:
         unwanted = {s for s, owner in before.items() if owner not in self.lives or not self.lives[owner].keeps(*s)}
         self._since = {seen: self._since.get(seen, now()) for seen in unwanted}
         due = {seen for seen in unwanted if now() - self._garbage_from(seen, before[seen]) >= GRACE}
-        report = await self._shop.term_runner._gc.run()
+        report = await self._harness.term_runner.gc.run()
         assert report.refusals == ()
         gone = before.keys() - self._there().keys()
         assert gone == due

@@ -6,7 +6,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from codehub.adapters.memory.runtime import MemoryRuntime, Volume
-from codehub.coordinator.tuning import Tuning
+from codehub.coordinator.context import Tuning
 from codehub.domain import naming
 from codehub.domain.judge import ContainerSeen
 from codehub.domain.workspace import Desired, Operation, Phase

@@ -11,9 +11,9 @@ import pytest
 
 from codehub.adapters.memory.archives import StoredArchive
 from codehub.adapters.memory.runtime import Container, Volume
-from codehub.coordinator.gc_report import CollectorReport
+from codehub.coordinator.context import Tuning
+from codehub.coordinator.gc_report import CollectionReport
 from codehub.coordinator.retention_runner import RecordAges
-from codehub.coordinator.tuning import Tuning
 from codehub.domain import naming
 from codehub.domain.gc_rules import Retention
 from codehub.domain.workspace import Desired, HomeContext, Phase, Workspace
@@ -46,11 +46,11 @@ def newer_home(harness: CoordinatorHarness) -> None:
     )
 
 
-async def run(harness: CoordinatorHarness, *waived: str) -> CollectorReport:
-    return await harness.term_runner._gc.run(waived)
+async def run(harness: CoordinatorHarness, *waived: str) -> CollectionReport:
+    return await harness.term_runner.gc.run(waived)
 
 
-def checks(report: CollectorReport) -> list[str]:
+def checks(report: CollectionReport) -> list[str]:
     return [refusal.check.value for refusal in report.refusals]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from codehub.adapters.memory import Fault, FaultyNetwork
 from codehub.adapters.memory.fault_injection import BREAKS, Mishap
-from codehub.coordinator.tuning import Tuning
+from codehub.coordinator.context import Tuning
 from codehub.domain import naming
 from codehub.domain.errors import ErrorReason
 from codehub.domain.failures import Policy

@@ -9,8 +9,8 @@ import pytest
 
 from codehub.adapters.memory import MemoryBus
 from codehub.adapters.memory.fault_injection import Network
+from codehub.coordinator.context import Tuning
 from codehub.coordinator.process import Coordinator
-from codehub.coordinator.tuning import Tuning
 from codehub.domain.workspace import Desired, Operation, Phase
 from codehub.telemetry import LAST_GOOD_PASS
 from tests.coordinator.harness import FAILS, HANGS, CoordinatorHarness, ScriptedNetwork, in_virtual_time

@@ -8,8 +8,8 @@ import pytest
 
 from codehub.adapters.memory import MemoryArchives, MemoryDatabase, MemoryJobs, MemoryRuntime
 from codehub.adapters.object_store.archives import ObjectArchives
-from codehub.coordinator.backend_identity import BackendIdentityCheck
 from codehub.coordinator.backends import Backends, Breaker
+from codehub.coordinator.identity_check import IdentityCheck
 from codehub.domain.errors import WrongBackend
 from codehub.domain.judge import ArchiveState
 from codehub.telemetry import Metrics
@@ -30,9 +30,9 @@ async def backends(archives: ObjectArchives) -> Backends:
     clock, metrics, runtime, database = RealClock(), Metrics(), MemoryRuntime(), MemoryDatabase()
     term = await database.leadership(clock).campaign("me")
     breakers = {name: Breaker(name, clock, metrics) for name in ("runtime", "jobs", "archives")}
-    recognition = BackendIdentityCheck(database.worlds(), term.epoch, clock, "this", PREFIX)
+    identities = IdentityCheck(database.worlds(), term.epoch, clock, "this", PREFIX)
     jobs = MemoryJobs(runtime, MemoryArchives())
-    return Backends(runtime, jobs, archives, term, clock, breakers, recognition)
+    return Backends(runtime, jobs, archives, term, clock, breakers, identities)
 
 
 async def test_of_an_unmounted_directory_nothing_is_believed_and_nothing_is_put_there(
@@ -48,7 +48,7 @@ async def test_of_an_unmounted_directory_nothing_is_believed_and_nothing_is_put_
         dependencies.look(key),
         dependencies.inventory(),
         dependencies.create_empty_archive(WORKSPACE_ID, PREFIX + OTHER_KEY),
-        dependencies.recognise_all(),
+        dependencies.check_all_identities(),
     ):
         with pytest.raises(WrongBackend, match="Is its disk mounted"):
             await ask

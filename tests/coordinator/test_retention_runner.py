@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from codehub.adapters.memory import MemoryDatabase, MemoryDirectory
-from codehub.coordinator.process import LeaderTerm
+from codehub.coordinator.context import Tuning
+from codehub.coordinator.process import TermRunner
 from codehub.coordinator.retention_runner import RecordAges, Records, RetentionRunner
-from codehub.coordinator.tuning import Tuning
 from codehub.domain.errors import Stale
 from codehub.ports.stores import KEPT_ENTRIES, Actor
 from codehub.telemetry import ROWS_FORGOTTEN
@@ -87,7 +87,7 @@ async def test_a_term_that_is_over_forgets_nothing() -> None:
 async def test_a_reign_sweeps_by_itself_however_short_it_is(interval: float) -> None:
     harness = await shop_with_old_records()
     tuning = Tuning(retention_interval=interval, ages=RecordAges(ledger=HOUR))
-    term_runner = LeaderTerm(harness.term, replace(harness.dependencies, records=records(harness)), tuning)
+    term_runner = TermRunner(harness.term, replace(harness.dependencies, records=records(harness)), tuning)
     harness.states.database.people.now = lambda: now() + timedelta(days=1)
     running = asyncio.create_task(term_runner.run())
     await asyncio.sleep(15.0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from codehub.coordinator.tuning import Tuning
+from codehub.coordinator.context import Tuning
 from codehub.domain.errors import Unreachable
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
@@ -37,7 +37,7 @@ async def opened(row: Workspace, policy: IdlePolicy = POLICY) -> CoordinatorHarn
 
 async def tick_until(harness: CoordinatorHarness, seconds: float) -> float | None:
     """A tick a minute; when the wish was lowered, or None."""
-    ttl, before = harness.term_runner._ttl, harness.row.desired_state
+    ttl, before = harness.term_runner.ttl, harness.row.desired_state
     while asyncio.get_running_loop().time() < seconds:
         await asyncio.sleep(60)
         await ttl.tick()
@@ -119,7 +119,7 @@ async def test_nobody_is_stopped_while_activity_cannot_be_read() -> None:
     for _ in range(60):
         await asyncio.sleep(60)
         with pytest.raises(Unreachable):
-            await harness.term_runner._ttl.tick()
+            await harness.term_runner.ttl.tick()
     assert harness.row.desired_state is Desired.RUNNING
     assert "db.idle_candidates" not in harness.network.calls
 
@@ -132,10 +132,10 @@ async def test_activity_is_drained_into_the_row_and_newer_activity_stays() -> No
     seen = now()
     activity[WORKSPACE_ID] = seen
     harness.network.meanwhile["activity.forget"] = lambda: activity.update({WORKSPACE_ID: seen + timedelta(seconds=1)})
-    await harness.term_runner._ttl.tick()
+    await harness.term_runner.ttl.tick()
     assert harness.row.last_access_at == seen
     assert activity == {WORKSPACE_ID: seen + timedelta(seconds=1)}
-    await harness.term_runner._ttl.tick()
+    await harness.term_runner.ttl.tick()
     assert activity == {}
     slept = await tick_until(harness, 3600)
     assert slept is not None

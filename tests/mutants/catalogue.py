@@ -57,7 +57,7 @@ ORDER = (
                 RECONCILER,
                 "        row = await self._statuses.record(it.loaded, after, reason=reason)\n",
                 "        if isinstance(it.decision, Begin):\n"
-                "            await self._executor.step(after, it.facts, it.now).take()\n"
+                "            await Executor(self._context, after, it.facts, it.now).step()\n"
                 "        row = await self._statuses.record(it.loaded, after, reason=reason)\n",
             ),
         ),
@@ -67,9 +67,10 @@ ORDER = (
         (
             Patch(
                 RECONCILER,
-                "or step.row is not row:\n",
-                "or step.row is not row:\n"
-                "            await self._statuses.record(step.row, operations.complete(step.row), reason='observed')\n",
+                "or executor.row is not row:\n",
+                "or executor.row is not row:\n"
+                "            done = operations.complete(executor.row)\n"
+                "            await self._statuses.record(executor.row, done, reason='observed')\n",
             ),
         ),
     ),
@@ -78,9 +79,9 @@ ORDER = (
         (
             Patch(
                 RECONCILER,
-                "        row = await self._statuses.record(step.row, after, reason=error.reason.value)\n",
+                "        row = await self._statuses.record(before, after, reason=error.reason.value)\n",
                 "        after = replace(after, op_id=self._ids.new())\n"
-                "        row = await self._statuses.record(step.row, after, reason=error.reason.value)\n",
+                "        row = await self._statuses.record(before, after, reason=error.reason.value)\n",
             ),
         ),
     ),
@@ -140,7 +141,7 @@ SIGHT = (
     Mutant(
         "a stale snapshot believed",
         (
-            Patch(OBSERVER, "fresh and sight.begun > since and ", ""),
+            Patch(OBSERVER, "fresh and snapshot.begun > since and ", ""),
             Patch(RECONCILER, "return enters_error or creates or", "return"),
         ),
     ),

@@ -22,8 +22,8 @@ from codehub.adapters.memory.database import DatabaseState
 from codehub.adapters.memory.jobs import JobsState
 from codehub.adapters.memory.runtime import RuntimeState
 from codehub.adapters.memory.signals import SignalsState
-from codehub.coordinator.process import Coordinator, Dependencies
-from codehub.coordinator.tuning import Tuning
+from codehub.coordinator.context import Dependencies, Tuning
+from codehub.coordinator.process import Coordinator
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.stores import Actor
 from codehub.telemetry import Metrics
@@ -104,7 +104,7 @@ class SimulationHarness:
             specs=database.specs(),
             collector=database.collector(),
             marks=database.marks,
-            worlds=database.worlds(),
+            backend_identities=database.worlds(),
             install="this",
             feed=database.changes(),
             bus=MemoryBus(states.signals, network),

@@ -5,7 +5,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
-from codehub.coordinator.tuning import Tuning
+from codehub.coordinator.context import Tuning
 from codehub.domain.admission import RunningLimits
 from codehub.domain.failures import Policy
 from codehub.domain.gc_rules import Retention

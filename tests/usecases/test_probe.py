@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from codehub.adapters.memory import MemoryArchives, MemoryDatabase, MemoryRuntime
-from codehub.coordinator.tuning import Tuning
+from codehub.coordinator.context import Tuning
 from codehub.domain.workspace import Workspace
 from codehub.usecases.findings import Finding, Verdict, failed
 from codehub.usecases.probe import (

@@ -1,7 +1,7 @@
 """The settings as the rules that the domain, the sessions and the controller go by."""
 
+from codehub.coordinator.context import Tuning
 from codehub.coordinator.retention_runner import RecordAges
-from codehub.coordinator.tuning import Tuning
 from codehub.domain.admission import RunningLimits
 from codehub.domain.failures import Policy
 from codehub.domain.gc_rules import Retention

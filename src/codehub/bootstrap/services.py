@@ -18,8 +18,9 @@ from codehub.bootstrap.ide import ide
 from codehub.bootstrap.paths import archive_url, open_archives, private_data_dir
 from codehub.bootstrap.policies import limits, session_rules, tuning
 from codehub.bootstrap.runtimes import Housing, docker_runtime, jobs, processes
-from codehub.coordinator.gc_report import Survey
-from codehub.coordinator.process import Coordinator, Dependencies, survey
+from codehub.coordinator.context import Dependencies
+from codehub.coordinator.gc_report import GcScanner
+from codehub.coordinator.process import Coordinator, gc_scanner
 from codehub.coordinator.retention_runner import Records
 from codehub.job.store_address import parse_store
 from codehub.ports.collector import CollectorView
@@ -56,11 +57,11 @@ class Services:
         return self.database.collector()
 
     @property
-    def survey(self) -> Survey:
-        return survey(self._outside(), tuning(self.settings))
+    def gc_scanner(self) -> GcScanner:
+        return gc_scanner(self._dependencies(), tuning(self.settings))
 
     async def garbage(self) -> dict[str, Any]:
-        return (await self.survey.report()).to_json()
+        return (await self.gc_scanner.report()).to_json()
 
     async def ensure_admin(self, username: str) -> str | None:
         """The password of the first admin, if there was nobody yet."""
@@ -70,9 +71,11 @@ class Services:
         return await leader_of(self.database)
 
     def coordinator(self, holder: str | None = None) -> Coordinator:
-        return Coordinator(holder or f"{socket.gethostname()}:{os.getpid()}", self._outside(), tuning(self.settings))
+        return Coordinator(
+            holder or f"{socket.gethostname()}:{os.getpid()}", self._dependencies(), tuning(self.settings)
+        )
 
-    def _outside(self) -> Dependencies:
+    def _dependencies(self) -> Dependencies:
         settings, clock = self.settings, SystemClock()
         webhook = settings.webhook_url
         admins = WebhookNotifier(webhook.get_secret_value(), self.metrics) if webhook else LogNotifier()
@@ -82,7 +85,7 @@ class Services:
             specs=self.database.specs(),
             collector=self.database.collector(),
             marks=self.database.marks,
-            worlds=self.database.worlds(),
+            backend_identities=self.database.worlds(),
             install=self.install,
             feed=self.database.changes(),
             bus=self.redis.bus(),

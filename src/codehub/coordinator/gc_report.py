@@ -1,6 +1,6 @@
-"""The collector's survey: what exists, what is garbage and why, since when, and why a sweep would be refused.
+"""The garbage collector's report: what exists, what is garbage, why and since when, and why a sweep would be refused.
 
-It changes nothing, so anyone may take one (`codehub admin gc --dry-run`); the leader's sweep starts from the same.
+Making one changes nothing, so anyone may (`codehub admin gc --dry-run`); the leader's sweep starts from the same.
 """
 
 from collections import Counter
@@ -28,8 +28,8 @@ from codehub.ports.runtime import Runtime
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """Garbage. `changed_at`: before that it cannot have been, for it was written to, or an undo window was open.
+class GarbageCandidate:
+    """A resource that is garbage. It was none before `changed_at`, for it was written to or an undo window was open.
     `may_go_at` is None while it is not marked."""
 
     resource: BackendResource
@@ -53,24 +53,24 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class CollectorReport:
-    """`swept` and `left` (name → why) are of a run in earnest; `strangers` are objects under our prefix with names that
-    we do not give: they are never touched."""
+class CollectionReport:
+    """`swept` and `left` (name → why) are of a run that really swept; `unrecognised` counts objects under our prefix
+    with names that we do not give: they are never touched."""
 
     now: datetime
     existing: Mapping[ResourceKind, int]
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[GarbageCandidate, ...]
     refusals: tuple[Refusal, ...] = ()
-    strangers: int = 0
-    swept: tuple[Candidate, ...] = ()
+    unrecognised: int = 0
+    swept: tuple[GarbageCandidate, ...] = ()
     left: Mapping[str, str] = field(default_factory=dict)
     cap_reached: bool = False
     rows: Mapping[UUID, Workspace] = field(default_factory=dict)
 
-    def due(self) -> list[Candidate]:
+    def due(self) -> list[GarbageCandidate]:
         return [c for c in self.candidates if c.may_go_at is not None and c.may_go_at <= self.now]
 
-    def marked(self, marks: Iterable[Mark], retention: Retention) -> "CollectorReport":
+    def marked(self, marks: Iterable[Mark], retention: Retention) -> "CollectionReport":
         times = {mark.resource: mark.marked_at for mark in marks}
         return replace(
             self,
@@ -83,7 +83,7 @@ class CollectorReport:
         return {
             "now": self.now.isoformat(),
             "existing": {kind.value: number for kind, number in self.existing.items()},
-            "strangers": self.strangers,
+            "strangers": self.unrecognised,
             "candidates": [candidate.to_json() for candidate in self.candidates],
             "refusals": [{"check": refusal.check.value, "sentence": refusal.sentence} for refusal in self.refusals],
             "swept": [candidate.to_json() for candidate in self.swept],
@@ -92,14 +92,14 @@ class CollectorReport:
         }
 
 
-def _since(candidate: Candidate, marked_at: datetime, retention: Retention) -> Candidate:
+def _since(candidate: GarbageCandidate, marked_at: datetime, retention: Retention) -> GarbageCandidate:
     """An object that somebody still writes to is waited for: the grace counts from its last change."""
     changed = candidate.changed_at
     begins = max(marked_at, changed) if changed else marked_at
     return replace(candidate, marked_at=marked_at, may_go_at=begins + retention.grace)
 
 
-class Survey:
+class GcScanner:
     def __init__(
         self,
         view: CollectorView,
@@ -116,8 +116,8 @@ class Survey:
         self._limits = replace(limits, skew=retention.grace)
         self._install = install
 
-    async def report(self, waived: Collection[str] = ()) -> CollectorReport:
-        """The outside is listed before the database is read: what is made meanwhile is then known to the database."""
+    async def report(self, waived: Collection[str] = ()) -> CollectionReport:
+        """The backends are listed before the database is read: what is made meanwhile is then known to the database."""
         owner = await self._archives.owner()
         objects = await self._archives.objects()
         volumes = await self._runtime.volumes()
@@ -141,19 +141,22 @@ class Survey:
             newer_than_backup=len(newer),
             lost_records=await self._lost_records({t: s for t, s in resources.items() if t not in newer}, rows, data),
         )
-        report = CollectorReport(
+        report = CollectionReport(
             now=data.now,
             existing={kind: existing[kind] for kind in ResourceKind},
             candidates=candidates,
             refusals=refusals(inventory, self._limits, waived),
-            strangers=sum(naming.stored_name(self._retention.prefix, o.key) is None for o in objects),
+            unrecognised=sum(naming.stored_name(self._retention.prefix, o.key) is None for o in objects),
             rows=rows,
         )
         return report.marked(data.marks, self._retention)
 
     def _candidates(
-        self, resources: "Mapping[BackendResource, Stored | None]", rows: Mapping[UUID, Workspace], data: CollectorData
-    ) -> Iterable[Candidate]:
+        self,
+        resources: "Mapping[BackendResource, ArchiveObject | None]",
+        rows: Mapping[UUID, Workspace],
+        data: CollectorData,
+    ) -> Iterable[GarbageCandidate]:
         for resource, stored in resources.items():
             ws, points = rows.get(resource.workspace_id), data.points.get(resource.workspace_id, ())
             if resource.workspace_id in data.purged:
@@ -164,20 +167,24 @@ class Survey:
                 changes = [stored.newest_at] if stored else []
                 if ws is not None and ws.deleted_at and undo_is_over(ws, self._retention.undo, data.now):
                     changes.append(ws.deleted_at + self._retention.undo)
-                yield Candidate(resource, stored.bytes if stored else 0, why, max(changes, default=None))
+                yield GarbageCandidate(resource, stored.bytes if stored else 0, why, max(changes, default=None))
 
-    def _may_be_newer(self, found: Candidate, stored: "Stored | None", restored: Restored | None) -> bool:
-        """Than the backup, and not made since the restore. Only objects tell their age; what is of an unknown workspace
-        is a doubt of its own."""
+    def _may_be_newer(self, found: GarbageCandidate, stored: "ArchiveObject | None", restored: Restored | None) -> bool:
+        """Whether it may be newer than the backup, and not made since the restore. Only objects tell their age; what is
+        of an unknown workspace is refused by another check."""
         if restored is None or stored is None or found.why is GarbageReason.UNKNOWN:
             return False
         skew = self._limits.skew
         return restored.backup_at - skew < stored.newest_at <= restored.restored_at + skew
 
     async def _lost_records(
-        self, resources: "Mapping[BackendResource, Stored | None]", rows: Mapping[UUID, Workspace], data: CollectorData
+        self,
+        resources: "Mapping[BackendResource, ArchiveObject | None]",
+        rows: Mapping[UUID, Workspace],
+        data: CollectorData,
     ) -> LostRecords:
-        """Of workspaces in ERROR too: all they have is kept, and it tells of the database all the same."""
+        """What the database must have lost. Workspaces in ERROR count too: their resources are kept, and tell of the
+        database all the same."""
         known = {resource: rows[resource.workspace_id] for resource in resources if resource.workspace_id in rows}
         operations = {
             resource: stored.op_id
@@ -191,8 +198,9 @@ class Survey:
             unrecorded=tuple(resource.name for resource, op_id in operations.items() if op_id not in recorded),
         )
 
-    def _must_be_recorded(self, stored: "Stored", ws: Workspace, data: CollectorData) -> bool:
-        """By the ledger, since neither the row nor a restore point knows it; and the ledger goes back so far."""
+    def _must_be_recorded(self, stored: "ArchiveObject", ws: Workspace, data: CollectorData) -> bool:
+        """Whether the ledger must know this archive, as neither the row nor a restore point does and it reaches so far
+        back."""
         if stored.op_id == ws.archive_op_id or stored.key in (ws.archive_key, ws.restore_from):
             return False
         if any(point.key == stored.key for point in data.points.get(ws.id, ())):
@@ -201,7 +209,10 @@ class Survey:
         return reach is None or stored.newest_at > data.now - reach + self._limits.skew
 
     def _inventory(
-        self, resources: "Mapping[BackendResource, Stored | None]", rows: Mapping[UUID, Workspace], data: CollectorData
+        self,
+        resources: "Mapping[BackendResource, ArchiveObject | None]",
+        rows: Mapping[UUID, Workspace],
+        data: CollectorData,
     ) -> SafetyFacts:
         """An archive that is being written has no ledger entry yet: it says nothing about the ledger's age."""
         making = {_being_written(ws, self._retention.prefix) for ws in rows.values()}
@@ -216,8 +227,8 @@ class Survey:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """An archive's object and `.meta` together."""
+class ArchiveObject:
+    """An archive in the store: the object and its `.meta` together."""
 
     key: str
     op_id: UUID
@@ -226,8 +237,8 @@ class Stored:
     newest_at: datetime
 
 
-def _archives(objects: Collection[StoredObject], prefix: str) -> "dict[BackendResource, Stored | None]":
-    found: dict[BackendResource, Stored | None] = {}
+def _archives(objects: Collection[StoredObject], prefix: str) -> "dict[BackendResource, ArchiveObject | None]":
+    found: dict[BackendResource, ArchiveObject | None] = {}
     for stored in sorted(objects, key=lambda o: o.key):
         name = naming.stored_name(prefix, stored.key)
         if name is None:
@@ -235,7 +246,7 @@ def _archives(objects: Collection[StoredObject], prefix: str) -> "dict[BackendRe
         resource = BackendResource(ResourceKind.OBJECT, stored.key if name.unfinished else name.key, name.workspace_id)
         at, other = stored.modified_at, found.get(resource)
         if other is None:
-            found[resource] = Stored(name.key, name.op_id, stored.bytes, at, at)
+            found[resource] = ArchiveObject(name.key, name.op_id, stored.bytes, at, at)
         else:
             oldest, newest = min(other.oldest_at, at), max(other.newest_at, at)
             found[resource] = replace(other, bytes=other.bytes + stored.bytes, oldest_at=oldest, newest_at=newest)
@@ -260,6 +271,8 @@ def _being_written(ws: Workspace, prefix: str) -> str | None:
     return naming.archive_key(prefix, ws.id, ws.archive_op_id)
 
 
-def _counts(existing: Mapping[ResourceKind, int], candidates: Iterable[Candidate]) -> dict[ResourceKind, ResourceCount]:
+def _counts(
+    existing: Mapping[ResourceKind, int], candidates: Iterable[GarbageCandidate]
+) -> dict[ResourceKind, ResourceCount]:
     unwanted = Counter(candidate.resource.kind for candidate in candidates)
     return {kind: ResourceCount(existing.get(kind, 0), unwanted[kind]) for kind in ResourceKind}

@@ -1,6 +1,6 @@
 """The garbage collector (contract 9): mark → grace → sweep, by the leader alone.
 
-A resource goes only if it was garbage for the whole grace, the limits finds nothing alarming, and it is judged garbage
+A resource goes only if it was garbage for the whole grace, no safety check refuses, and it is judged garbage
 once more under its row's lock right before the delete. Meanwhile no worker acts on that workspace. Whatever does not
 answer, or is refused, sweeps nothing.
 """
@@ -13,19 +13,15 @@ from uuid import UUID
 
 import structlog
 
-from codehub.coordinator.backends import Backends
-from codehub.coordinator.gc_report import Candidate, CollectorReport, Survey
-from codehub.coordinator.queue import WorkQueue
+from codehub.coordinator.context import TermContext
+from codehub.coordinator.gc_report import CollectionReport, GarbageCandidate, GcScanner
 from codehub.domain.errors import BackendError, Unreachable, VolumeInUse
-from codehub.domain.gc_rules import BackendResource, ResourceKind, Retention, may_sweep, undo_is_over
-from codehub.domain.gc_safety import GcLimits, Refusal, database_is_doubtful
+from codehub.domain.gc_rules import BackendResource, ResourceKind, may_sweep, undo_is_over
+from codehub.domain.gc_safety import Refusal, database_is_doubtful
 from codehub.domain.judge import ArchiveState
 from codehub.domain.workspace import Workspace
 from codehub.ports.collector import CollectorMarks
-from codehub.ports.signals import Notifier
-from codehub.ports.stores import Actor
-from codehub.telemetry import GC_GARBAGE, GC_REFUSALS, GC_RUNS, GC_SWEPT, Metrics
-from codehub.usecases.workspace_commands import WorkspaceCommands
+from codehub.telemetry import GC_GARBAGE, GC_REFUSALS, GC_RUNS, GC_SWEPT
 
 log = structlog.get_logger()
 
@@ -34,36 +30,24 @@ _ORDER = {kind: number for number, kind in enumerate(ResourceKind)}
 
 
 class GcRunner:
-    def __init__(  # noqa: PLR0913, PLR0917 - the composition of one term
-        self,
-        survey: Survey,
-        marks: CollectorMarks,
-        backends: Backends,
-        queue: WorkQueue,
-        wishes: WorkspaceCommands,
-        robot: Actor,
-        notifier: Notifier,
-        metrics: Metrics,
-        retention: Retention,
-        limits: GcLimits,
-    ) -> None:
-        self._survey = survey
+    def __init__(self, context: TermContext, scanner: GcScanner, marks: CollectorMarks) -> None:
+        self._scanner = scanner
         self._marks = marks
-        self._backends = backends
-        self._queue = queue
-        self._wishes = wishes
-        self._robot = robot
-        self._notifier = notifier
-        self._metrics = metrics
-        self._retention = retention
-        self._limits = limits
+        self._backends = context.backends
+        self._queue = context.queue
+        self._commands = context.commands
+        self._robot = context.actor("collector")
+        self._notifier = context.notifier
+        self._metrics = context.metrics
+        self._retention = context.tuning.retention
+        self._limits = context.tuning.gc_limits
         self._told: set[str] = set()
 
-    async def run(self, waived: Collection[str] = ()) -> CollectorReport:
+    async def run(self, waived: Collection[str] = ()) -> CollectionReport:
         """Raises BackendError, having swept nothing, if it could not look; Stale when the term is over."""
         try:
-            await self._backends.recognise_all()
-            report = await self._survey.report(waived)
+            await self._backends.check_all_identities()
+            report = await self._scanner.report(waived)
         except BackendError as error:
             self._metrics.add(GC_RUNS, outcome="unreachable")
             await self._tell({SILENT: f"nothing is collected: {error}"})
@@ -80,8 +64,8 @@ class GcRunner:
         self._metrics.add(GC_RUNS, outcome=outcome)
         return report
 
-    async def serve_request(self) -> CollectorReport | None:
-        """What an admin asked for, if anything."""
+    async def serve_request(self) -> CollectionReport | None:
+        """Run the collection that an admin asked for, if one did."""
         request = await self._marks.pending()
         if request is None:
             return None
@@ -94,7 +78,7 @@ class GcRunner:
         await self._marks.finish(request.id, report.to_json())
         return report
 
-    async def _refused(self, report: CollectorReport) -> CollectorReport:
+    async def _refused(self, report: CollectionReport) -> CollectionReport:
         self._metrics.add(GC_RUNS, outcome="refused")
         for refusal in report.refusals:
             self._metrics.add(GC_REFUSALS, check=refusal.check.value)
@@ -109,10 +93,10 @@ class GcRunner:
                 await self._notifier.notify("garbage collection stopped", {"reason": reason, "message": message})
         self._told = set(reasons)
 
-    async def _sweep(self, report: CollectorReport) -> CollectorReport:
+    async def _sweep(self, report: CollectionReport) -> CollectionReport:
         due = sorted(report.due(), key=lambda c: (c.resource.workspace_id, _ORDER[c.resource.kind], c.resource.name))
         cap = self._limits.per_run
-        swept: list[Candidate] = []
+        swept: list[GarbageCandidate] = []
         left: dict[str, str] = {}
         silent: dict[str, str] = {}
         for workspace_id, mine in groupby(due[:cap], key=lambda c: c.resource.workspace_id):
@@ -129,12 +113,12 @@ class GcRunner:
         return replace(report, swept=tuple(swept), left=left | silent, cap_reached=len(due) > cap)
 
     async def _sweep_workspace(
-        self, report: CollectorReport, workspace_id: UUID, mine: list[Candidate], swept: list[Candidate]
+        self, report: CollectionReport, workspace_id: UUID, mine: list[GarbageCandidate], swept: list[GarbageCandidate]
     ) -> dict[str, str]:
-        """What stays after all, and why."""
+        """Sweep one workspace's garbage; returns what stays after all, and why."""
         ws, left = report.rows.get(workspace_id), {}
         if ws is not None and undo_is_over(ws, self._retention.undo, report.now):
-            if not await self._wishes.purge(ws.id, self._retention.undo, self._robot):
+            if not await self._commands.purge(ws.id, self._retention.undo, self._robot):
                 return {candidate.resource.name: "wanted back" for candidate in mine}
             ws = None
         for candidate in mine:
@@ -146,8 +130,9 @@ class GcRunner:
                 left[candidate.resource.name] = why_not
         return left
 
-    async def _take(self, candidate: Candidate, ws: Workspace | None) -> str | None:
-        """Why it stays after all. `ws` is None if the workspace is gone for good."""
+    async def _take(self, candidate: GarbageCandidate, ws: Workspace | None) -> str | None:
+        """Delete one candidate; returns why it stays after all, or None. `ws` is None if the workspace is gone for
+        good."""
         resource = candidate.resource
         if ws is not None and not await self._archive_vouches(ws, resource):
             return "its archive cannot be read"

@@ -20,7 +20,7 @@ A_DAY = 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What grows with time alone."""
+    """The stores whose rows only grow with time."""
 
     accounts: Accounts
     audit: Audit

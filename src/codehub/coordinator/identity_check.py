@@ -1,7 +1,7 @@
-"""Is this backend the one that the database remembers? Of another, nothing is believed and nothing is done there.
+"""Whether a backend is the one that the database remembers. Another one is not believed, and nothing is done there.
 
-The first leader adopts what it finds. Of one that is not recognised nobody asks again for a while; then the database
-is read anew, so that an operator who forgets the old one is heard within the term.
+The first leader adopts the identities it finds. A backend with a wrong one is not asked again for a while; then the
+database is read anew, so that an operator who forgets the old identity is heard within the term.
 """
 
 import asyncio
@@ -23,8 +23,9 @@ ANSWER_SECONDS = 3.0
 
 
 @dataclass(slots=True)
-class Acquaintance:
-    """`sure`: recognised, and not silent since. `refused_at`: when it was last seen to be another."""
+class KnownIdentity:
+    """What one term knows of a backend's identity. `sure`: it was checked, and the backend not silent since.
+    `refused_at`: when it was last seen to be another one."""
 
     identity: str | None = None
     sure: bool = False
@@ -33,15 +34,17 @@ class Acquaintance:
 
 
 @dataclass(slots=True)
-class BackendIdentityCheck:
-    """One term's. `install` is what a store is marked with that nobody has claimed yet, under `prefix`."""
+class IdentityCheck:
+    """One term's check of both backends. A store that nobody has claimed is marked with `install`, under `prefix`."""
 
-    worlds: BackendIdentities
+    recorded: BackendIdentities
     epoch: int
     clock: Clock
     install: str
     prefix: str = ""
-    known: dict[Backend, Acquaintance] = field(default_factory=lambda: {backend: Acquaintance() for backend in Backend})
+    known: dict[Backend, KnownIdentity] = field(
+        default_factory=lambda: {backend: KnownIdentity() for backend in Backend}
+    )
 
     def is_sure(self, backend: Backend) -> bool:
         return self.known[backend].sure
@@ -49,13 +52,13 @@ class BackendIdentityCheck:
     def doubt(self, backend: Backend) -> None:
         self.known[backend].sure = False
 
-    async def recognise(
+    async def check(
         self,
         backend: Backend,
         identify: Callable[[], Awaitable[str | None]],
         claim: Callable[[], Awaitable[str]],
     ) -> str:
-        """Its identity; WrongBackend if it is not ours. `claim` gives one to a backend that has none."""
+        """The backend's identity; WrongBackend if it is not ours. `claim` gives one to a backend that has none."""
         known = self.known[backend]
         if self.clock.monotonic() - known.refused_at < AGAIN_SECONDS:
             raise WrongBackend(known.why)
@@ -66,39 +69,41 @@ class BackendIdentityCheck:
         return known.identity or ""
 
     async def _compare(
-        self, backend: Backend, known: Acquaintance, found: str | None, claim: Callable[[], Awaitable[str]]
+        self, backend: Backend, known: KnownIdentity, found: str | None, claim: Callable[[], Awaitable[str]]
     ) -> None:
-        remembered = (await self.worlds.remembered()).get(backend)
+        remembered = (await self.recorded.remembered()).get(backend)
         if remembered is not None:
             expected = remembered.identity
         else:
             found = await claim() if found is None else found
-            expected = await self.worlds.adopt(backend, found, self.epoch)
+            expected = await self.recorded.adopt(backend, found, self.epoch)
             log.info("backend adopted", backend=backend.value, identity=expected)
         if found != expected:
             known.sure, known.refused_at = False, self.clock.monotonic()
             known.why = wrong_backend_message(backend, expected, found)
-            log.error("another world", backend=backend.value, why=known.why)
+            log.error("wrong backend", backend=backend.value, why=known.why)
             raise WrongBackend(known.why)
         known.identity = expected
 
 
-async def campaign(leadership: Leadership, holder: str, worlds: BackendIdentities, runtime: Runtime) -> Term:
-    """WrongBackend if the runtime is not the remembered one, so that somebody leads who has it. Looked at again when
-    the turn comes: that may be weeks later."""
-    await _refuse_another_world(worlds, runtime)
+async def acquire_leadership(
+    leadership: Leadership, holder: str, recorded: BackendIdentities, runtime: Runtime
+) -> Term:
+    """Wait until we lead; WrongBackend if our runtime is not the remembered one, so that somebody leads who has it. It
+    is checked again when our turn comes, which may be weeks later."""
+    await _refuse_wrong_runtime(recorded, runtime)
     term = await leadership.campaign(holder)
     try:
-        await _refuse_another_world(worlds, runtime)
+        await _refuse_wrong_runtime(recorded, runtime)
     except BaseException:
         await term.resign()
         raise
     return term
 
 
-async def _refuse_another_world(worlds: BackendIdentities, runtime: Runtime) -> None:
-    """One that does not answer may be the right one."""
-    remembered = (await worlds.remembered()).get(Backend.RUNTIME)
+async def _refuse_wrong_runtime(recorded: BackendIdentities, runtime: Runtime) -> None:
+    """A runtime that does not answer may be the right one, and is not refused."""
+    remembered = (await recorded.remembered()).get(Backend.RUNTIME)
     if remembered is None:
         return
     try:
