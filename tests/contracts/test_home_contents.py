@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 
 from codehub.adapters.object_store.contents import ObjectContents
 from codehub.job.errors import ExitCode
-from codehub.job.volume import opened, remove_tree
+from codehub.job.filesystem import opened, remove_tree
 from codehub.ports.archives import ArchiveContents, ArchiveEntry, EntryKind, to_bytes, to_name
 from tests.contracts.s3 import BUCKET, credentials, rclone
 from tests.job.harness import JobHarness

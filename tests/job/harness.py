@@ -14,7 +14,7 @@ from uuid import UUID
 
 from codehub.job.archive import ArchiveRequest, archive
 from codehub.job.errors import ExitCode, JobFailed
-from codehub.job.progress import Progress
+from codehub.job.progress import ProgressReporter
 from codehub.job.restore import RestoreRequest, restore
 from codehub.job.store import ArchiveStore, open_store
 from tests.job.trees import Snapshot, snapshot
@@ -27,12 +27,12 @@ def operation(number: int) -> str:
     return str(UUID(int=number))
 
 
-class RecordedProgress(Progress):
+class RecordedProgress(ProgressReporter):
     def __init__(self) -> None:
         super().__init__()
         self.events: list[Event] = []
 
-    def _say(self, line: Event, patience: float) -> None:
+    def _write_line(self, line: Event, wait_seconds: float) -> None:
         self.events.append(line)
 
 

@@ -11,7 +11,7 @@ import pytest
 from codehub.job import archive as archive_module
 from codehub.job.errors import ExitCode
 from codehub.job.pack import Totals
-from codehub.job.progress import Progress
+from codehub.job.progress import ProgressReporter
 from codehub.job.store import ArchiveStore, Meta, part_size
 from codehub.job.verify import verify
 from tests.job.harness import JobHarness
@@ -77,7 +77,7 @@ def test_what_was_stored_wrong_is_never_believed(harness: JobHarness, monkeypatc
     def spoil(store: ArchiveStore) -> None:
         harness.object.write_bytes(harness.object.read_bytes()[:-1] + b"!")
 
-    monkeypatch.setattr(ArchiveStore, "settle", spoil)
+    monkeypatch.setattr(ArchiveStore, "sync", spoil)
     (harness.home / "a").write_text("x")
     archived = harness.archive()
     what = "the object store does not give back what was sent"
@@ -119,7 +119,7 @@ def test_meta_is_written_after_the_proof(harness: JobHarness, monkeypatch: pytes
     seen: list[bool] = []
     prove = archive_module._prove
 
-    def watched(store: ArchiveStore, sha256: str, size: int, progress: Progress) -> None:
+    def watched(store: ArchiveStore, sha256: str, size: int, progress: ProgressReporter) -> None:
         seen.append(harness.meta.exists())
         prove(store, sha256, size, progress)
 
@@ -147,7 +147,7 @@ def test_a_proven_archive_is_never_written_over(harness: JobHarness, monkeypatch
     (harness.home / "a").write_bytes(os.urandom(100_000))
     upload = archive_module._upload
 
-    def stalled(volume: int, store: ArchiveStore, progress: Progress, number: int) -> tuple[str, int, Totals]:
+    def stalled(volume: int, store: ArchiveStore, progress: ProgressReporter, number: int) -> tuple[str, int, Totals]:
         monkeypatch.undo()
         assert harness.archive().code == ExitCode.DONE
         written = harness.object.stat()

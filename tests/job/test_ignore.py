@@ -72,7 +72,7 @@ def test_what_is_no_file_is_named(harness: JobHarness, kind: str) -> None:
 @pytest.mark.parametrize("line", ["!", "a\\", "[a", "[[:vowel:]]", "[[::]]", "[[:alpha:]", "[[:alpha", "[a\\"])
 def test_a_line_that_is_no_pattern_is_named_and_the_others_hold(line: str) -> None:
     ignore = parse_ignore(f"{line}\n*.o\n".encode())
-    assert ignore.oddities == [f"not a pattern: {line}"]
+    assert ignore.warnings == [f"not a pattern: {line}"]
     assert ignore.matches(b"x.o", is_directory=False)
     assert not ignore.matches(b"a", is_directory=False)
 

@@ -12,7 +12,7 @@ import pytest
 from codehub.adapters.process.volumes import Volumes
 from codehub.domain.errors import VolumeInUse
 from codehub.job.errors import ExitCode
-from codehub.job.volume import mounts_below, opened, remove_tree
+from codehub.job.filesystem import mounts_below, opened, remove_tree
 from tests.job.harness import JobHarness
 from tests.job.trees import ROOT
 

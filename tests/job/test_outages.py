@@ -82,7 +82,7 @@ def test_a_store_that_breaks_off_at_random_is_worked_with_in_the_end(
 
 def test_an_upload_that_the_store_forgets_is_an_outage(harness: JobHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     (harness.home / "a").write_text("x")
-    monkeypatch.setattr(ArchiveStore, "settle", lambda _store: harness.object.unlink())
+    monkeypatch.setattr(ArchiveStore, "sync", lambda _store: harness.object.unlink())
     archived = harness.archive()
     what = "the object store does not give back what was sent"
     assert (archived.code, archived.message) == (ExitCode.UNREACHABLE, what)

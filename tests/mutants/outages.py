@@ -100,7 +100,7 @@ ANSWERS = (
     ),
     Mutant(
         "an archive that is not there once is lost",
-        (Patch(VERIFY, "        return _looked_at_again(store.reopened(), failure)\n", "        raise\n"),),
+        (Patch(VERIFY, "        return _confirmed(store.reopened(), failure)\n", "        raise\n"),),
         test=f"{JOB_TESTS}test_a_wrong_answer_is_not_a_wrong_object",
     ),
     Mutant(

@@ -16,21 +16,18 @@ from pathlib import Path
 
 from codehub.job.attributes import clear_xattrs
 from codehub.job.errors import ExitCode, JobFailed, show
+from codehub.job.filesystem import listed, opened_inside, remove_tree, sync_filesystem
 from codehub.job.volume import (
     Stamp,
     apply_home,
     begun,
     begun_name,
     home_entries,
-    listed,
     mark_begun,
-    opened_inside,
     read_stamp,
-    remove_tree,
     staging_name,
     stamp_name,
     stamps,
-    sync_filesystem,
     write_stamp,
 )
 
@@ -54,7 +51,7 @@ def refuse_foreign_content(volume: int) -> None:
         raise JobFailed(ExitCode.CONFLICT, "the volume holds files that no restore put there")
 
 
-def let_owner_in(path: Path) -> None:
+def grant_owner_access(path: Path) -> None:
     """A home may be closed to its own owner; they must open it to work in it."""
     status = path.stat()
     if os.geteuid() == status.st_uid and status.st_mode & 0o700 != 0o700:

@@ -3,11 +3,8 @@
 Only the subset a home needs is written, and the same tree always gives the same bytes (no access times, no clock),
 so that two uploads of one archive operation cannot disagree. Extended attributes, POSIX ACLs among them, are
 `SCHILY.xattr.*` records and sparse files use the GNU 1.0 map, both as GNU tar writes them.
-
-Holes in files: found when archiving, made again when restoring.
-
-The map (offset, length of each piece of data) is held as packed integers and bounded: a file with more pieces than
-that has its smallest holes stored as zeros, which costs space but never data.
+The map of a sparse file (offset and length of each piece of data) is held as packed integers and bounded: a file with
+more pieces than that has its smallest holes stored as zeros, which costs space but never data.
 """
 
 import errno

@@ -9,7 +9,7 @@ import os
 import stat
 from pathlib import Path
 
-from codehub.job.volume import mounts_below
+from codehub.job.filesystem import mounts_below
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
