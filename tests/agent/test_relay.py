@@ -11,7 +11,7 @@ import pytest
 from codehub.agent.dial import NotAllowed, NothingListens
 from tests.agent.agents import a_server, an_agent
 from tests.api.real_site import free_port
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 
 MIB = 1 << 20
 

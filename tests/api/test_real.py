@@ -18,7 +18,7 @@ from codehub.adapters.embedded import EmbeddedServer, embedded_postgres, embedde
 from codehub.adapters.postgres.migration import migrate
 from codehub.domain.identity import Role
 from tests.api.real_site import Events, RealSite, real_site
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.real_services import plain_dsn
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]

@@ -16,7 +16,7 @@ from codehub.domain.identity import Role, Scope, User, changed_role, disabled
 from codehub.ports.accounts import SEEN_EVERY_SECONDS, Ended, NewToken, NewUser, SessionRules, UserDecision
 from codehub.ports.stores import Actor
 from tests.contracts.directories import ROOT, Directory, Later, person
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.real_services import plain_dsn
 
 RULES = SessionRules(idle_seconds=3600, absolute_seconds=24 * 3600)

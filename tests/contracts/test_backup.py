@@ -35,7 +35,7 @@ from codehub.domain.workspace import Desired, Workspace
 from codehub.ports.accounts import NewToken, SessionRules, Ticket
 from tests.contracts.databases import ANN, new_term, restore_point, setting, stored
 from tests.contracts.directories import ROOT, person
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.real_services import ServiceLoop, plain_dsn, temporary_database
 
 pytestmark = pytest.mark.system

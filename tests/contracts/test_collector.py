@@ -20,8 +20,8 @@ from codehub.ports.collector import REQUEST_LIVES_SECONDS
 from codehub.ports.stores import Actor
 from codehub.usecases.workspace_commands import WorkspaceCommands
 from tests.contracts.databases import ANN, Database, epoch_of, new_term, restore_point, setting, stored
-from tests.contracts.patience import eventually
 from tests.contracts.test_schema import ask
+from tests.eventually import eventually
 from tests.real_services import plain_dsn
 from tests.rows import LONG_AGO
 

@@ -28,8 +28,8 @@ from codehub.domain.naming import archive_key, volume_name
 from codehub.job import filesystem
 from codehub.ports.jobs import JobKind, JobSpec, JobState
 from codehub.ports.runtime import ContainerSpec
-from tests.contracts.patience import eventually
 from tests.contracts.places import ProcessPlace, names
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.system
 

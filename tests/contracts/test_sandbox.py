@@ -14,7 +14,7 @@ from codehub.adapters.process.sandbox import HOME_INSIDE, Confinement, Insides, 
 from codehub.domain.errors import BackendError
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 
 
 def insides(root: Path, **more: Sequence[Path]) -> Insides:

@@ -20,7 +20,7 @@ from codehub.proxy.pages.render import answer, asset, sign_in_page, state
 from codehub.proxy.pages.texts import Language, language
 from codehub.proxy.server import ProxyServer
 from tests import rows
-from tests.proxy.doors import eventually
+from tests.eventually import eventually
 from tests.proxy.workspaces import Seen, Workspace
 
 Tell = Callable[[Language], PageModel]

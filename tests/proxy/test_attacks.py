@@ -12,7 +12,7 @@ from codehub.ports.stores import Actor
 from codehub.proxy.access.session_cache import VISIT_COOKIE
 from codehub.proxy.http import parser
 from codehub.usecases.revocations import AUTH_CHANNEL
-from tests.proxy.doors import eventually
+from tests.eventually import eventually
 from tests.proxy.hub import (
     BASE,
     DIRECT,

@@ -17,8 +17,8 @@ from codehub.proxy.http.responses import problem
 from codehub.proxy.pages.models import limit_view, making_room, no_listener, not_found, view_of
 from codehub.proxy.pages.texts import Language
 from tests import rows
+from tests.eventually import eventually
 from tests.proxy.browser import Tab, chromium, tab
-from tests.proxy.doors import eventually
 from tests.proxy.front import RUNNING, Front, Tell
 
 pytestmark = pytest.mark.system

@@ -21,7 +21,8 @@ from codehub.proxy.http.parser import RequestHead
 from codehub.proxy.http.trusted_proxies import networks
 from codehub.proxy.server import ProxyServer
 from codehub.proxy.workers import census
-from tests.proxy.doors import LIMITS, Door, Raw, ToldGate, eventually, get, patient, status
+from tests.eventually import eventually
+from tests.proxy.doors import LIMITS, Door, Raw, ToldGate, get, patient, status
 from tests.proxy.hub import Hub, Somebody, handshake_and_echo, hub_on
 from tests.proxy.test_websocket import OFFER, SWITCH, raw_end, upgraded
 from tests.proxy.workspaces import OK, Workspace

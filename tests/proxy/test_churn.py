@@ -16,7 +16,8 @@ from bench._proxy_doors import running
 from bench._proxy_load import SITES
 from codehub.proxy.http.downstream import Downstream
 from codehub.proxy.websocket.relay import RelayEnd, WebSocketRelay
-from tests.proxy.doors import Door, eventually, get, patient
+from tests.eventually import eventually
+from tests.proxy.doors import Door, get, patient
 from tests.proxy.test_websocket import OFFER, SWITCH, echo, upgraded
 from tests.proxy.workspaces import OK, Workspace
 

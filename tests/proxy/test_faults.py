@@ -14,7 +14,8 @@ from codehub.ports.runtime import Endpoint
 from codehub.proxy.access.verdicts import Forward, Pending, Respond, UpstreamFailure
 from codehub.proxy.http.limits import ProxyLimits
 from codehub.proxy.http.parser import RequestHead
-from tests.proxy.doors import LIMITS, Door, Raw, ToldGate, eventually, get, patient, status
+from tests.eventually import eventually
+from tests.proxy.doors import LIMITS, Door, Raw, ToldGate, get, patient, status
 from tests.proxy.workspaces import OK, Workspace
 
 

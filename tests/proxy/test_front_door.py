@@ -14,8 +14,7 @@ from codehub.ports.runtime import Endpoint
 from codehub.ports.stores import Actor
 from codehub.proxy.access.session_cache import VISIT_COOKIE
 from codehub.usecases.identity import digest
-from tests.contracts.patience import eventually as comes_true
-from tests.proxy.doors import eventually
+from tests.eventually import eventually
 from tests.proxy.hub import BASE, DIRECT, HTML, PLATFORM, Hub, Somebody, hub_on, problem, session_of
 
 
@@ -59,7 +58,7 @@ async def test_an_admin_stands_where_the_owner_stands_until_no_longer_one(hub: H
         root.user.id, lambda u, n, _: changed_role(u, Role.USER, n), Actor("test"), "change_role"
     )
     await hub.entrance.identity.announcements.role_changed(root.user.id)
-    await comes_true(lambda: _status_is(hub, demo, root, 404), 30)
+    await eventually(lambda: _status_is(hub, demo, root, 404), 30)
 
 
 READER, CHANGER = frozenset({Scope.READ}), frozenset({Scope.READ, Scope.WRITE})
@@ -371,7 +370,7 @@ async def test_a_deleted_one_is_gone(hub: Hub) -> None:
     demo = await hub.workspace(ann)
     assert (await hub.get(demo, "/", ann)).status_code == 200
     await hub.becomes(demo.id, phase=Phase.DELETED, desired_state=Desired.DELETED, deleted_at=demo.updated_at)
-    await comes_true(lambda: _status_is(hub, demo, ann, 404), 30)
+    await eventually(lambda: _status_is(hub, demo, ann, 404), 30)
 
 
 # ── what is remembered ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -409,9 +408,9 @@ async def test_one_that_cannot_be_looked_at_keeps_nobody_from_the_others(
     await hub.becomes(odd.id, name="odder")
     await eventually(lambda: looks.count(odd.id) > 1)
     await hub.becomes(demo.id, phase=Phase.STANDBY, desired_state=Desired.STANDBY)
-    await comes_true(lambda: _status_is(hub, demo, ann, 503), 30)
+    await eventually(lambda: _status_is(hub, demo, ann, 503), 30)
     monkeypatch.undo()
-    await comes_true(lambda: _status_is(hub, odd, ann, 200), 30)
+    await eventually(lambda: _status_is(hub, odd, ann, 200), 30)
 
 
 async def test_a_stop_is_noticed_and_so_is_the_next_start(hub: Hub) -> None:
@@ -419,9 +418,9 @@ async def test_a_stop_is_noticed_and_so_is_the_next_start(hub: Hub) -> None:
     demo = await hub.workspace(ann)
     assert (await hub.get(demo, "/", ann)).status_code == 200
     await hub.becomes(demo.id, phase=Phase.STANDBY, desired_state=Desired.STANDBY)
-    await comes_true(lambda: _status_is(hub, demo, ann, 503), 30)
+    await eventually(lambda: _status_is(hub, demo, ann, 503), 30)
     await hub.becomes(demo.id, phase=Phase.RUNNING, desired_state=Desired.RUNNING)
-    await comes_true(lambda: _status_is(hub, demo, ann, 200), 30)
+    await eventually(lambda: _status_is(hub, demo, ann, 200), 30)
 
 
 async def test_whoever_cannot_hear_asks_again(hub: Hub) -> None:
@@ -432,7 +431,7 @@ async def test_whoever_cannot_hear_asks_again(hub: Hub) -> None:
     hub.outages.away = ("bus.",)
     hub.bus.world.sever()
     await hub.entrance.identity.accounts.end_session(ann.user.id, session_of(ann), Actor("test"))
-    await comes_true(lambda: _status_is(hub, demo, ann, 401), 30)
+    await eventually(lambda: _status_is(hub, demo, ann, 401), 30)
 
 
 async def test_a_database_that_is_away_is_said_so(hub: Hub) -> None:
@@ -452,4 +451,4 @@ async def test_somebody_disabled_is_out(hub: Hub) -> None:
     accounts = hub.entrance.identity.accounts
     await accounts.change_user(ann.user.id, lambda u, _n, now: disabled(u, now, 1), Actor("test"), "disable_user")
     await hub.entrance.identity.announcements.user_disabled(ann.user.id)
-    await comes_true(lambda: _status_is(hub, demo, ann, 401), 30)
+    await eventually(lambda: _status_is(hub, demo, ann, 401), 30)

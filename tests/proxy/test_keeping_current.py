@@ -14,7 +14,8 @@ from codehub.proxy import app
 from codehub.proxy.workers import WorkerMetrics
 from codehub.telemetry import Metrics
 from codehub.usecases.identity import digest
-from tests.proxy.doors import Raw, eventually, get, patient, status
+from tests.eventually import eventually
+from tests.proxy.doors import Raw, get, patient, status
 from tests.proxy.test_websocket import OFFER, SWITCH
 from tests.proxy.workspaces import OK, Workspace
 

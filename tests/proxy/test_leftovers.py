@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from codehub.proxy.presence.tap import AppPresence, IdePresence
-from tests.proxy.doors import LIMITS, Raw, eventually, get, patient
+from tests.eventually import eventually
+from tests.proxy.doors import LIMITS, Raw, get, patient
 from tests.proxy.hub import Hub, Somebody, hub_on
 from tests.proxy.test_caps import reset
 from tests.proxy.test_live_sockets import masked

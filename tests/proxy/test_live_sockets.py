@@ -10,8 +10,7 @@ from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.stores import Actor
 from codehub.proxy.access.session_cache import VISIT_COOKIE
 from codehub.usecases.identity import digest
-from tests.contracts.patience import eventually as comes_true
-from tests.proxy.doors import eventually
+from tests.eventually import eventually
 from tests.proxy.hub import Hub, Somebody, handshake_and_echo, hub_on, session_of
 
 KEY = b"\x01\x02\x03\x04"
@@ -227,6 +226,6 @@ async def test_work_reaches_the_store_and_an_idle_socket_does_not(hub: Hub) -> N
         await hub.door.activities.flush()
         return demo.id in await hub.activity.read()
 
-    await comes_true(it_is_known, 30)
+    await eventually(it_is_known, 30)
     assert idle.id not in await hub.activity.read()
     assert hub.row(demo.id).phase is Phase.RUNNING

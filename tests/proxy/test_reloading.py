@@ -11,8 +11,8 @@ from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.accounts import Ticket
 from codehub.usecases.identity import digest, new_session_token
 from tests.api.real_site import free_port
+from tests.eventually import eventually
 from tests.proxy.browser import chromium
-from tests.proxy.doors import eventually
 from tests.proxy.hub import Hub, hub_on, session_of
 from tests.proxy.workspaces import Workspace as Server
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from codehub.proxy.access.verdicts import Forward, Pending, Respond
-from tests.proxy.doors import LIMITS, Door, eventually, get, patient, status
+from tests.eventually import eventually
+from tests.proxy.doors import LIMITS, Door, get, patient, status
 from tests.proxy.workspaces import OK, Seen, Workspace
 
 

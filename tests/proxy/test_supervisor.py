@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from codehub.proxy.workers import WorkerSupervisor
-from tests.proxy.doors import Raw, eventually, get
+from tests.eventually import eventually
+from tests.proxy.doors import Raw, get
 
 pytestmark = pytest.mark.system
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.proxy.doors import eventually
+from tests.eventually import eventually
 from tests.proxy.hub import Hub, handshake_and_echo, hub_on
 
 

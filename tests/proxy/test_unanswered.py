@@ -10,7 +10,8 @@ import pytest
 from codehub.api.server import KEEP_ALIVE_SECONDS
 from codehub.proxy.access.verdicts import Pending, UpstreamFailure
 from codehub.proxy.http.limits import ProxyLimits
-from tests.proxy.doors import LIMITS, Door, eventually, get, patient, status
+from tests.eventually import eventually
+from tests.proxy.doors import LIMITS, Door, get, patient, status
 from tests.proxy.test_faults import one_answer_then_close_on_the_next
 from tests.proxy.workspaces import Workspace
 

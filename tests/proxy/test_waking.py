@@ -12,7 +12,8 @@ from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.accounts import Ticket
 from codehub.proxy.access.session_cache import VISIT_COOKIE
 from codehub.usecases.identity import digest
-from tests.proxy.doors import eventually, patient
+from tests.eventually import eventually
+from tests.proxy.doors import patient
 from tests.proxy.hub import DIRECT, FROM_ELSEWHERE, HTML, Hub, Somebody, hub_on, problem, session_of
 
 WAKES = "&quot;wakes&quot;: true"

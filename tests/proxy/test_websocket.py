@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from codehub.proxy.access.verdicts import Forward, UpstreamFailure
-from tests.proxy.doors import LIMITS, Door, Raw, eventually, get, patient, status
+from tests.eventually import eventually
+from tests.proxy.doors import LIMITS, Door, Raw, get, patient, status
 from tests.proxy.workspaces import Workspace
 
 SWITCH = (

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from codehub.proxy.access.addresses import Addresses
-from tests.proxy.doors import LIMITS, Door, eventually, get, patient, status
+from tests.eventually import eventually
+from tests.proxy.doors import LIMITS, Door, get, patient, status
 from tests.proxy.hub import BASE, PLATFORM, Hub, hub_on
 from tests.proxy.workspaces import OK, Seen, Workspace
 

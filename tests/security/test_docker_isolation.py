@@ -21,8 +21,8 @@ from codehub.domain.errors import HeldBack
 from codehub.domain.naming import INSTALL_LABEL, volume_name
 from codehub.domain.workspace import Desired, Phase
 from codehub.ports.runtime import ContainerSpec, Resources
-from tests.contracts.patience import eventually
 from tests.docker_engine import TOY_IMAGE, WORKSPACE_IMAGE, DockerHouse, sweep
+from tests.eventually import eventually
 from tests.system.conftest import witnessed_database, witnessed_template
 from tests.system.docker_site import DockerDeployment, docker_deployed, has_tools, own_engine
 

@@ -15,7 +15,8 @@ from codehub.domain.credentials import SESSION_COOKIE
 from codehub.proxy.access.verdicts import Forward, Pending
 from codehub.proxy.http.limits import ProxyLimits
 from codehub.proxy.http.trusted_proxies import networks
-from tests.proxy.doors import LIMITS, Door, Raw, eventually, get, status
+from tests.eventually import eventually
+from tests.proxy.doors import LIMITS, Door, Raw, get, status
 from tests.proxy.hub import PLATFORM, Hub, hub_on
 from tests.proxy.workspaces import OK, Workspace
 

@@ -20,8 +20,8 @@ from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec, Endpoint, Inside, Resources
 from codehub.proxy.access.verdicts import Forward
 from tests.agent.agents import a_server, an_agent
-from tests.contracts.patience import eventually
 from tests.docker_engine import DockerHouse, engine_here, sweep
+from tests.eventually import eventually
 from tests.proxy.doors import Door
 from tests.proxy.hub import hub_on
 

@@ -32,7 +32,7 @@ from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.stores import Actor
 from codehub.settings import load_settings
 from codehub.usecases.workspace_commands import NewWorkspace, WorkspaceCommands
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.job.trees import Snapshot, snapshot
 from tests.system import gated_ide, witness
 

@@ -24,7 +24,7 @@ from codehub.usecases.identity import Tokens
 from codehub.usecases.users import Users
 from codehub.usecases.workspace_commands import NewWorkspace
 from tests.api.real_site import Process, RealSite, free_port, real_site
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.system import talking_ide
 from tests.system.websockets import PATIENCE, Answer, Browser, Cut, Network, WebSocket, hang_up
 

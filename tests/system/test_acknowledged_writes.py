@@ -22,8 +22,8 @@ from codehub.domain.errors import Unreachable
 from codehub.domain.naming import container_name
 from codehub.domain.workspace import Desired, Operation, Phase
 from tests.conftest import Tell
-from tests.contracts.patience import eventually
 from tests.docker_engine import TOY_IMAGE, DockerHouse
+from tests.eventually import eventually
 from tests.system import acknowledged_writer
 from tests.system.deployment import Coordinator
 from tests.system.docker_site import DockerDeployment, docker_deployed

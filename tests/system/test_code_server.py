@@ -28,7 +28,7 @@ from codehub.domain.naming import volume_name
 from codehub.domain.workspace import Desired, Phase
 from codehub.ports.runtime import ContainerSpec
 from codehub.settings import Settings, load_settings
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.system.deployment import CODEHUB, deployed
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]

@@ -29,7 +29,7 @@ from codehub.domain.backend_identity import Backend
 from codehub.domain.workspace import Desired, Operation, Phase
 from codehub.usecases.workspace_commands import NewWorkspace, WorkspaceCommands
 from tests.api.real_site import free_port
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.system import gated_ide
 from tests.system.deployment import ANN, CODEHUB
 from tests.system.one_machine import Up, temporary_data_dir, those_of, up

@@ -17,8 +17,8 @@ import pytest
 
 from codehub.domain.workspace import Desired, Operation, Phase
 from tests.conftest import Tell
-from tests.contracts.patience import eventually
 from tests.contracts.test_leadership import network_to_postgres
+from tests.eventually import eventually
 from tests.job.trees import Snapshot, assert_same
 from tests.system import witness
 from tests.system.deployment import ANN, PATIENCE, Coordinator, Deployment, deployed

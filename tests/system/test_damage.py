@@ -13,7 +13,7 @@ import pytest
 from codehub.domain.errors import ErrorReason
 from codehub.domain.naming import meta_key
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.job.s3_server import S3Server
 from tests.job.trees import Snapshot, assert_same
 from tests.system.deployment import ANN, PATIENCE, Deployment, deployed

@@ -11,8 +11,8 @@ import pytest
 from codehub.domain.ledger import LedgerKind
 from codehub.domain.workspace import Desired, Phase
 from tests.conftest import Tell
-from tests.contracts.patience import eventually
 from tests.docker_engine import DockerHouse
+from tests.eventually import eventually
 from tests.system.deployment import PATIENCE
 from tests.system.docker_site import DockerDeployment, OwnEngine, docker_deployed, has_tools, own_engine
 

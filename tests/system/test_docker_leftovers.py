@@ -10,8 +10,8 @@ import pytest
 
 from codehub.domain.naming import INSTALL_LABEL, job_name
 from codehub.domain.workspace import Desired, Operation, Phase
-from tests.contracts.patience import eventually
 from tests.docker_engine import DockerHouse
+from tests.eventually import eventually
 from tests.system.docker_site import DockerDeployment, docker_deployed
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]

@@ -18,8 +18,8 @@ from codehub.domain.workspace import Desired, Phase, RecoverAction
 from codehub.usecases.findings import Verdict
 from tests.conftest import Tell
 from tests.contracts import s3
-from tests.contracts.patience import eventually
 from tests.docker_engine import DockerHouse
+from tests.eventually import eventually
 from tests.real_services import ServiceLoop, temporary_database
 from tests.system.deployment import ANN, PATIENCE
 from tests.system.docker_site import DockerDeployment, docker_deployed, seconds_until

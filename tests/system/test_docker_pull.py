@@ -21,8 +21,8 @@ from codehub.domain.errors import BackendError, ErrorReason
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec, Pulling
 from tests.api.real_site import free_port
-from tests.contracts.patience import eventually
 from tests.docker_engine import DockerHouse, sweep
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.system
 

@@ -18,7 +18,7 @@ from codehub.domain.workspace import Phase
 from codehub.proxy.app import ProxyApp
 from codehub.proxy.http.limits import ProxyLimits
 from tests.api.real_site import free_port
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.real_services import ServiceLoop, temporary_database
 from tests.system.front_doors import Door, FrontDoors, Visit, front_doors
 from tests.system.websockets import PATIENCE, Browser, Cut, Network, NotUpgraded, WebSocket

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from codehub.adapters.postgres.migration import migrate
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.system import talking_ide
 from tests.system.front_doors import Door, Visit, front_doors
 from tests.system.websockets import PATIENCE, Cut, Network, NotUpgraded, WebSocket, hang_up

@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from codehub.adapters.embedded import embedded_redis
 from tests.api.real_site import CODEHUB
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.real_services import ServiceLoop, temporary_database
 from tests.system.remote import PATIENCE, Json, Outside, Remote, outside
 

@@ -8,7 +8,7 @@ import pytest
 
 from codehub.domain.errors import ErrorReason
 from codehub.domain.workspace import Desired, Phase
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.job.trees import assert_same
 from tests.system.deployment import PATIENCE, Coordinator, Deployment, deployed
 

@@ -19,7 +19,7 @@ from codehub.adapters.embedded import EmbeddedServer, embedded_postgres, embedde
 from codehub.adapters.postgres.migration import migrate
 from codehub.domain.ledger import LedgerKind
 from codehub.domain.workspace import Desired, Operation, Phase
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.job.trees import Snapshot, assert_same
 from tests.system import witness
 from tests.system.deployment import PATIENCE, Deployment, deployed

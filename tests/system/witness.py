@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import asyncpg
 
 from codehub.domain.workspace import Operation
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.real_services import plain_dsn
 
 COORDINATORS = ("alpha", "beta", "gamma")
