@@ -343,7 +343,9 @@ def wish_row(
 
 async def wish(url: str, rate: float) -> None:
     environment = {**os.environ, "BENCH_DATABASE_URL": url}
-    child = await asyncio.create_subprocess_exec(sys.executable, "-m", "bench._wisher", str(rate), env=environment)
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bench._start_commands", str(rate), env=environment
+    )
     assert await child.wait() == 0
 
 

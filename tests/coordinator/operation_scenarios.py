@@ -176,14 +176,14 @@ async def _set(scenario: OperationScenario) -> SavedState:
         for value in BYTES:
             oracle.person_works(MINE, value)
     if scenario.mishap:
-        await _befall(simulation, oracle, scenario.mishap)
+        await _inject(simulation, oracle, scenario.mishap)
         assert await simulation.reaches(MINE, "ERROR")
     await simulation.kill("first")
     assert oracle.first is None, oracle.first
     return SavedState.of(simulation.states, oracle)
 
 
-async def _befall(simulation: SimulationHarness, oracle: Oracle, mishap: str) -> None:
+async def _inject(simulation: SimulationHarness, oracle: Oracle, mishap: str) -> None:
     runtime = simulation.states.runtime
     if mishap == BAD_IMAGE:
         runtime.bad_images.add("image")
@@ -217,7 +217,7 @@ class ScenarioRun:
         self._simulation.start("a", self._network)
         await self._until_interrupted()
         await self._converges(self._scenario.ends)
-        self._world_is_as_it_should()
+        self._state_is_as_it_should()
         await self._back_to_work()
         return tuple(self._network.calls)
 
@@ -294,7 +294,7 @@ class ScenarioRun:
 
     # ── what must be true once the wish is fulfilled ─────────────────────────────────────────────────────────────────
 
-    def _world_is_as_it_should(self) -> None:
+    def _state_is_as_it_should(self) -> None:
         row, states = self._simulation.row(MINE), self._simulation.states
         volumes = {name for name, v in states.runtime.volumes.items() if v.workspace_id == MINE}
         assert volumes == ({row.home_store_key} if self._scenario.keeps_volume else set()), (

@@ -3,18 +3,25 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from codehub.adapters.memory import MemoryDatabase
+from codehub.adapters.memory import MemoryArchives, MemoryDatabase, MemoryJobs, MemoryRuntime
 from codehub.adapters.memory.runtime import RuntimeState
+from codehub.adapters.object_store.archives import ObjectArchives
+from codehub.coordinator.backends import Backends, Breaker
 from codehub.coordinator.context import Tuning
+from codehub.coordinator.identity_check import IdentityCheck
 from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import CircuitOpen, Unreachable, WrongBackend
+from codehub.domain.judge import ArchiveState
 from codehub.domain.workspace import Desired, Phase
+from codehub.telemetry import Metrics
+from tests.contracts.databases import RealClock
 from tests.coordinator.harness import ANSWER_LOST, FAILS, PERSON, CoordinatorHarness, ScriptedNetwork, in_virtual_time
 from tests.coordinator.test_gc_runner import collector
-from tests.rows import KEY, VOLUME, WORKSPACE_ID, archived, with_home
+from tests.rows import KEY, OTHER_KEY, VOLUME, WORKSPACE_ID, archived, with_home
 from tests.simulation.harness import BackendStates, SimulationHarness
 from tests.simulation.virtual_time import VirtualClock
 
@@ -25,29 +32,29 @@ WAIT = 6.0
 @contextmanager
 def unmounted(harness: CoordinatorHarness) -> Iterator[None]:
     """The archives' directory is there, empty and without its mark."""
-    world = harness.states.archives
-    kept, owner = dict(world.objects), world.owner
-    world.objects.clear()
-    world.owner = None
+    state = harness.states.archives
+    kept, owner = dict(state.objects), state.owner
+    state.objects.clear()
+    state.owner = None
     yield
-    world.objects.clear()
-    world.objects.update(kept)
-    world.owner = owner
+    state.objects.clear()
+    state.objects.update(kept)
+    state.owner = owner
 
 
 @contextmanager
 def elsewhere(harness: CoordinatorHarness) -> Iterator[None]:
     """Another engine, or an empty data directory: nothing is there, definitely."""
-    world = harness.states.runtime
-    volumes, containers, identity = dict(world.volumes), dict(world.containers), world.identity
-    world.volumes.clear()
-    world.containers.clear()
-    world.identity = "another"
+    state = harness.states.runtime
+    volumes, containers, identity = dict(state.volumes), dict(state.containers), state.identity
+    state.volumes.clear()
+    state.containers.clear()
+    state.identity = "another"
     yield
-    world.volumes.clear()
-    world.volumes.update(volumes)
-    world.containers.update(containers)
-    world.identity = identity
+    state.volumes.clear()
+    state.volumes.update(volumes)
+    state.containers.update(containers)
+    state.identity = identity
 
 
 async def passes(harness: CoordinatorHarness, seconds: int = 30) -> None:
@@ -321,3 +328,51 @@ async def test_a_runtime_that_does_not_answer_keeps_nobody_from_leading() -> Non
     await it.kill("a")
     start(it, "b").faults["runtime"] = FAILS
     assert await it.until(lambda: leads(it, "b"), 10)
+
+
+PREFIX = "homes/"
+
+
+@pytest.fixture
+def archives(tmp_path: Path) -> Iterator[ObjectArchives]:
+    archives = ObjectArchives((tmp_path / "mnt").as_uri(), PREFIX, make_directory=True)
+    yield archives
+    archives.close()
+
+
+async def backends(archives: ObjectArchives) -> Backends:
+    clock, metrics, runtime, database = RealClock(), Metrics(), MemoryRuntime(), MemoryDatabase()
+    term = await database.leadership(clock).campaign("me")
+    breakers = {name: Breaker(name, clock, metrics) for name in ("runtime", "jobs", "archives")}
+    identities = IdentityCheck(database.worlds(), term.epoch, clock, "this", PREFIX)
+    jobs = MemoryJobs(runtime, MemoryArchives())
+    return Backends(runtime, jobs, archives, term, clock, breakers, identities)
+
+
+async def test_of_an_unmounted_directory_nothing_is_believed_and_nothing_is_put_there(
+    archives: ObjectArchives, tmp_path: Path
+) -> None:
+    mount, disk, key = tmp_path / "mnt", tmp_path / "disk", PREFIX + KEY
+    dependencies = await backends(archives)
+    await dependencies.create_empty_archive(WORKSPACE_ID, key)
+    assert (mount / PREFIX / "codehub-owner").read_text() == "this"
+    mount.rename(disk)
+    mount.mkdir()
+    for ask in (
+        dependencies.look(key),
+        dependencies.inventory(),
+        dependencies.create_empty_archive(WORKSPACE_ID, PREFIX + OTHER_KEY),
+        dependencies.check_all_identities(),
+    ):
+        with pytest.raises(WrongBackend, match="Is its disk mounted"):
+            await ask
+    assert list(mount.iterdir()) == []
+    mount.rmdir()
+    disk.rename(mount)
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                assert await dependencies.look(key) is ArchiveState.READABLE
+                break
+            except WrongBackend:
+                await asyncio.sleep(0.2)

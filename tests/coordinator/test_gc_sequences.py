@@ -78,7 +78,7 @@ class Life:
 class History:
     def __init__(self, harness: CoordinatorHarness) -> None:
         self._harness = harness
-        self._worlds = harness.states
+        self._states = harness.states
         self._number = 100
         self.lives: dict[UUID, Life] = {}
         self._since: dict[Seen, datetime] = {}
@@ -90,25 +90,25 @@ class History:
         return UUID(int=self._number)
 
     def _row(self, key: UUID) -> Workspace:
-        return self._worlds.database.rows[key]
+        return self._states.database.rows[key]
 
     def _write(self, key: UUID, **changes: object) -> None:
         row = self._row(key)
-        self._worlds.database.put(row, replace(row, **changes), "history", "")  # type: ignore[arg-type]
+        self._states.database.put(row, replace(row, **changes), "history", "")  # type: ignore[arg-type]
 
     # ── what happens ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def create(self, key: UUID) -> None:
         self.lives[key] = Life()
-        self._worlds.database.put(None, workspace(id=key, name=str(key), slug=f"ws-{key.int}"), "history", "")
+        self._states.database.put(None, workspace(id=key, name=str(key), slug=f"ws-{key.int}"), "history", "")
 
     def archive(self, key: UUID) -> None:
         life, op_id = self.lives[key], self._uuid()
         name = naming.archive_key("", key, op_id)
-        self._worlds.archives.objects[name] = StoredArchive((1,), now(), committed=True)
-        self._worlds.database.ledger.append(began(name))
+        self._states.archives.objects[name] = StoredArchive((1,), now(), committed=True)
+        self._states.database.ledger.append(began(name))
         point = RestorePoint(key, op_id, name, 1, 1, "sha", now(), now())
-        self._worlds.database.points.setdefault(key, []).insert(0, point)
+        self._states.database.points.setdefault(key, []).insert(0, point)
         life.points.append(name)
         life.proven.add(name)
         life.archive, life.home, life.uploading = name, None, name
@@ -119,16 +119,16 @@ class History:
         """Begun, and cut off; a directory keeps what came."""
         op_id = self._uuid()
         name = naming.archive_key("", key, op_id)
-        self._worlds.archives.objects[name] = StoredArchive((1,), now())
-        self._worlds.database.ledger.append(began(name))
-        self._worlds.archives.unfinished[f"{name}#1"] = StoredObject(f"{name}#1", 5, now())
+        self._states.archives.objects[name] = StoredArchive((1,), now())
+        self._states.database.ledger.append(began(name))
+        self._states.archives.unfinished[f"{name}#1"] = StoredObject(f"{name}#1", 5, now())
         self.lives[key].uploading = name
         self._write(key, archive_op_id=op_id)
 
     def cut_off_beside(self, key: UUID) -> None:
         for name in self.lives[key].points[-1:]:
             left = f"{name}.meta#2"
-            self._worlds.archives.unfinished[left] = StoredObject(left, 5, now())
+            self._states.archives.unfinished[left] = StoredObject(left, 5, now())
 
     def restore(self, key: UUID) -> None:
         life = self.lives[key]
@@ -136,12 +136,12 @@ class History:
         life.home = naming.volume_name(key, incarnation)
         life.uploading = None
         self._number += 1
-        self._worlds.runtime.volumes[life.home] = Volume(key)
+        self._states.runtime.volumes[life.home] = Volume(key)
         home = HomeContext(incarnation=incarnation, live=True)
         self._write(key, home_store_key=life.home, home=home, archive_op_id=None, phase=Phase.STANDBY)
 
     def discard(self, key: UUID) -> None:
-        life, points = self.lives[key], self._worlds.database.points
+        life, points = self.lives[key], self._states.database.points
         life.released |= {name: now() for name in life.points}
         life.points, life.archive, life.uploading = [], None, None
         points[key] = [p if p.released_at else replace(p, released_at=now()) for p in points.get(key, [])]
@@ -163,7 +163,7 @@ class History:
     def fail(self, key: UUID) -> None:
         self.lives[key].broken = True
         row = self._row(key)
-        self._worlds.database.put(row, broken(row), "history", "")
+        self._states.database.put(row, broken(row), "history", "")
 
     def delete(self, key: UUID) -> None:
         self.lives[key].deleted_at = now()
@@ -185,17 +185,17 @@ class History:
         """What comes late to a workspace that was purged: its row is still there."""
         nobody = self._uuid()
         gone = workspace(id=nobody, name=str(nobody), slug=f"ws-{nobody.int}", phase=Phase.DELETED)
-        self._worlds.database.put(None, replace(gone, deleted_at=now(), purged_at=now()), "history", "")
+        self._states.database.put(None, replace(gone, deleted_at=now(), purged_at=now()), "history", "")
         volume = naming.volume_name(nobody, 1)
-        self._worlds.runtime.volumes[volume] = Volume(nobody)
-        self._worlds.runtime.containers[nobody] = Container("c", volume)
+        self._states.runtime.volumes[volume] = Volume(nobody)
+        self._states.runtime.containers[nobody] = Container("c", volume)
         stray = naming.archive_key("", nobody, self._uuid())
-        self._worlds.archives.objects[stray] = StoredArchive((1,), now(), committed=True)
+        self._states.archives.objects[stray] = StoredArchive((1,), now(), committed=True)
 
     # ── the collector ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _there(self) -> dict[Seen, UUID]:
-        states = self._worlds
+        states = self._states
         found = {("volume", name): volume.workspace_id for name, volume in states.runtime.volumes.items()}
         found |= {("container", naming.container_name(key)): key for key in states.runtime.containers}
         stored = [*states.archives.objects, *states.archives.unfinished]
@@ -207,7 +207,7 @@ class History:
         moments = [self._since[seen]]
         if life and life.deleted_at and life.gone() and not life.purged:
             moments.append(life.deleted_at + UNDO)
-        stored = self._worlds.archives.objects.get(name) or self._worlds.archives.unfinished.get(name)
+        stored = self._states.archives.objects.get(name) or self._states.archives.unfinished.get(name)
         return max([*moments, *([stored.modified_at] if stored else [])])
 
     async def tick(self) -> None:
@@ -229,7 +229,7 @@ class History:
             if life.purged:
                 continue
             present = {name for kind, name in self._there() if kind == "object"}
-            assert {point.key for point in self._worlds.database.points.get(key, [])} <= present
+            assert {point.key for point in self._states.database.points.get(key, [])} <= present
 
 
 EVENTS = ("archive", "archive", "upload", "cut_off_beside", "restore", "discard", "choose", "settle", "fail", "delete")

@@ -11,12 +11,12 @@ async def test_each_disorder_is_told_and_one_that_lasts_only_once() -> None:
     harness = await CoordinatorHarness.open()
     leading = asyncio.create_task(harness.term_runner.run())
     await asyncio.sleep(1)
-    world = harness.states.runtime
-    world.disturb_isolation("missing: -A INPUT", holds=True)
+    state = harness.states.runtime
+    state.disturb_isolation("missing: -A INPUT", holds=True)
     for _ in range(3):
-        world.disturb_isolation("iptables does not work", holds=False)
-    world.disturb_isolation("missing: -A INPUT", holds=True)
-    world.disturb_isolation("iptables does not work", holds=False)
+        state.disturb_isolation("iptables does not work", holds=False)
+    state.disturb_isolation("missing: -A INPUT", holds=True)
+    state.disturb_isolation("iptables does not work", holds=False)
     await asyncio.sleep(1)
     told = [(subject, details["details"]) for subject, details in harness.notifier.notices]
     assert told == [

@@ -257,3 +257,21 @@ async def test_a_strangers_volume_is_not_the_home() -> None:
     await harness.observer.full_pass()
     await harness.reconcile()
     assert harness.row.phase is Phase.ARCHIVED
+
+
+@in_virtual_time
+async def test_after_a_hint_an_older_look_says_nothing() -> None:
+    harness = await CoordinatorHarness.open()
+    harness.place(with_home(desired_state=Desired.RUNNING), volume=())
+    await harness.converge()
+    assert harness.row.phase is Phase.RUNNING
+    await harness.clock.sleep(0.01)
+    await harness.observer.active_pass([WORKSPACE_ID])
+    harness.states.runtime.kill(WORKSPACE_ID)
+    before = await harness.observer.facts(harness.row)
+    assert before.container is not None
+    assert before.container.running, "the last look is fresh enough"
+    harness.observer.distrust(WORKSPACE_ID)
+    after = await harness.observer.facts(harness.row)
+    assert after.container is not None
+    assert not after.container.running

@@ -21,10 +21,10 @@ HOUR = 3600.0
 
 
 def records(harness: CoordinatorHarness) -> Records:
-    world = harness.states.database
-    world.people.now = now
-    people = MemoryDirectory(world.people, harness.network)
-    ledger = MemoryDatabase(world, harness.network).ledger()
+    state = harness.states.database
+    state.people.now = now
+    people = MemoryDirectory(state.people, harness.network)
+    ledger = MemoryDatabase(state, harness.network).ledger()
     return Records(people.accounts(), people.audit(), people.idempotency_keys(), ledger)
 
 

@@ -187,15 +187,15 @@ class Oracle:
         """Late effects of a stalled leader can undo it in the same instant; else what was completed is true."""
         if self._recently_late(row.id) or self._time() - self.home(row.id).touched_at < 30:
             return
-        world = self._states
-        container = world.runtime.containers.get(row.id)
+        state = self._states
+        container = state.runtime.containers.get(row.id)
         true = {
-            "PROVISIONING": row.home_store_key in world.runtime.volumes,
+            "PROVISIONING": row.home_store_key in state.runtime.volumes,
             "RESTORING": self._holds_its_archive(row),
             "STARTING": row.home.ready_instance is not None,
             "STOPPING": container is None,
             "ARCHIVING": self.volume(before) is None
-            and (world.archives.is_complete(row.archive_key or "") or self.home(row.id).damaged),
+            and (state.archives.is_complete(row.archive_key or "") or self.home(row.id).damaged),
         }.get(before.operation, True)
         if not true:
             self.break_("1: an operation was called complete before its effect", f"{before.operation}")
@@ -333,16 +333,16 @@ class Oracle:
         home = self.homes.get(row.id)
         if home is None or home.hand_removed or home.damaged or not home.content or row.purged_at is not None:
             return
-        world = self._states
+        state = self._states
         volume = self.volume(row)
         if volume is not None and volume.content == home.content:
             return
         if home.choices and (row.id, home.content) in self.gc.let_go:
             return
-        points = world.database.points.get(row.id, ())
+        points = state.database.points.get(row.id, ())
         known = {row.archive_key or "", *(point.key for point in points)}
         if any(
-            world.archives.is_complete(key) and world.archives.objects[key].content == home.content for key in known
+            state.archives.is_complete(key) and state.archives.objects[key].content == home.content for key in known
         ):
             return
         self.break_("1: the newest write is nowhere", f"{home.content}")

@@ -23,7 +23,7 @@ from tests.docker_engine import CODEHUB_IMAGE, WORKSPACE_IMAGE, engine_here, swe
 from tests.job.trees import Snapshot, snapshot
 from tests.proxy.recording.workbench import SETTINGS, SETTINGS_FILE
 from tests.real_services import plain_dsn
-from tests.system.one_machine import temporary_data_dir, up
+from tests.system.local_instance import temporary_data_dir, up
 
 TTL = 62
 """Seconds: the least that these intervals allow."""

@@ -25,8 +25,8 @@ from codehub.usecases.users import Users
 from codehub.usecases.workspace_commands import NewWorkspace
 from tests.api.real_site import Process, RealSite, free_port, real_site
 from tests.eventually import eventually
-from tests.system import talking_ide
-from tests.system.websockets import PATIENCE, Answer, Browser, Cut, Network, WebSocket, hang_up
+from tests.system import websocket_ide
+from tests.system.websockets import PATIENCE, Answer, Browser, Connection, Cut, WebSocket, hang_up
 
 MANY = 1000
 
@@ -60,7 +60,7 @@ class Door:
 
     async def ask(self, host: str, path: str, **headers: str) -> Answer:
         """On a connection of its own."""
-        wire = await Network.open(self.port)
+        wire = await Connection.open(self.port)
         try:
             wire.send(host, path, {name.replace("_", "-"): value for name, value in headers.items()})
             return await wire.answer()
@@ -68,7 +68,7 @@ class Door:
             wire.close()
 
     async def metrics(self) -> dict[str, float]:
-        wire = await Network.open(self.status_port)
+        wire = await Connection.open(self.status_port)
         wire.send("status", "/metrics", {"Connection": "close"})
         _, headers = await wire.head()
         body = await wire.reader.read()
@@ -197,7 +197,7 @@ class FrontDoors:
 @asynccontextmanager
 async def front_doors(database_url: str, redis_url: str, **settings: str) -> AsyncIterator[FrontDoors]:
     """On a database that is migrated, with a coordinator and no front door yet."""
-    command = shlex.join([sys.executable, talking_ide.__file__, "{socket}"])
+    command = shlex.join([sys.executable, websocket_ide.__file__, "{socket}"])
     given = {"CODEHUB_IDE_COMMAND": command, "MAX_RUNNING_PER_USER": str(MANY)} | settings
     async with real_site(database_url, redis_url, **given) as site:
         await site.start_coordinator()

@@ -1,7 +1,7 @@
 """An installation seen from outside: `codehub api` and `codehub coordinator` as processes, asked over HTTP alone.
 
-Beside it stands the world that rules are about: homes, archives, and time, which only the database keeps and which can
-therefore be let pass. Each IDE obeys the files in its own home (gated_ide.py), so that one workspace may fail alone.
+Beside it stands what the rules are about: homes, archives, and time, which only the database keeps and which can
+therefore be let pass. Each IDE obeys the files in its own home (controlled_ide.py), so that one may fail alone.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from codehub.domain.identity import Role
 from codehub.domain.naming import meta_key
 from tests.api.real_site import Events, RealSite, real_site
 from tests.real_services import plain_dsn
-from tests.system import gated_ide
+from tests.system import controlled_ide
 
 PATIENCE = 60.0
 Json = dict[str, Any]
@@ -106,7 +106,7 @@ class Remote:
 
 
 @dataclass
-class Outside:
+class RemoteInstallation:
     site: RealSite
     url: str
     ide: Path
@@ -199,13 +199,13 @@ class Outside:
 
 
 @asynccontextmanager
-async def outside(database_url: str, redis_url: str, **settings: str) -> AsyncIterator[Outside]:
+async def remote_installation(database_url: str, redis_url: str, **settings: str) -> AsyncIterator[RemoteInstallation]:
     """On an empty database."""
     await migrate(database_url)
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="codehub-test-")))
         ide = directory / "ide"
-        ide.write_text(f'#!/bin/sh\nexec {sys.executable} {gated_ide.__file__} "$@"\n')
+        ide.write_text(f'#!/bin/sh\nexec {sys.executable} {controlled_ide.__file__} "$@"\n')
         ide.chmod(0o755)
         command = f"{ide} {{socket}} {{home}}"
         given = {"MAX_RUNNING_PER_USER": "100", "CODEHUB_IDE_COMMAND": command, **settings}
@@ -223,4 +223,4 @@ async def outside(database_url: str, redis_url: str, **settings: str) -> AsyncIt
         stack.push_async_callback(events.close)
         pool = asyncpg.create_pool(plain_dsn(database_url), min_size=1, max_size=4)
         database = await stack.enter_async_context(pool)
-        yield Outside(site, url, ide, ann, root, eve, events, database)
+        yield RemoteInstallation(site, url, ide, ann, root, eve, events, database)

@@ -143,10 +143,10 @@ async def find_in(site: DockerDeployment, home: Home) -> dict[str, int | None]:
 
 @pytest.mark.parametrize("rounds", [5, pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(7200)])])
 async def test_what_was_acknowledged_inside_is_there(
-    rounds: int, docker_house: DockerHouse, witnessed_database: str, fresh_redis: str, tell: Tell
+    rounds: int, docker_house: DockerHouse, logged_database: str, fresh_redis: str, tell: Tell
 ) -> None:
     chance = random.Random(44)
-    async with docker_deployed(witnessed_database, fresh_redis, workspace_image=TOY_IMAGE) as site:
+    async with docker_deployed(logged_database, fresh_redis, workspace_image=TOY_IMAGE) as site:
         leadership = Leadership(site, *await site.start_two())
         homes = [Home(await site.create(Desired.RUNNING)) for _ in range(WORKSPACES)]
         for home in homes:

@@ -32,9 +32,9 @@ def fragile_engine(docker_house: DockerHouse) -> Iterator[OwnEngine]:
 
 @pytest.fixture
 async def fragile(
-    fragile_engine: OwnEngine, witnessed_database: str, fresh_redis: str
+    fragile_engine: OwnEngine, logged_database: str, fresh_redis: str
 ) -> AsyncIterator[tuple[DockerDeployment, OwnEngine]]:
-    async with docker_deployed(witnessed_database, fresh_redis, engine=fragile_engine) as site:
+    async with docker_deployed(logged_database, fresh_redis, engine=fragile_engine) as site:
         site.start()
         yield site, fragile_engine
 

@@ -15,8 +15,8 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
-async def site(docker_house: DockerHouse, witnessed_database: str, fresh_redis: str) -> AsyncIterator[DockerDeployment]:
-    async with docker_deployed(witnessed_database, fresh_redis) as site:
+async def site(docker_house: DockerHouse, logged_database: str, fresh_redis: str) -> AsyncIterator[DockerDeployment]:
+    async with docker_deployed(logged_database, fresh_redis) as site:
         yield site
 
 

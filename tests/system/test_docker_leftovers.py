@@ -22,8 +22,8 @@ SWEPT_SECONDS = 150
 
 
 @pytest.fixture
-async def site(docker_house: DockerHouse, witnessed_database: str, fresh_redis: str) -> AsyncIterator[DockerDeployment]:
-    async with docker_deployed(witnessed_database, fresh_redis) as site:
+async def site(docker_house: DockerHouse, logged_database: str, fresh_redis: str) -> AsyncIterator[DockerDeployment]:
+    async with docker_deployed(logged_database, fresh_redis) as site:
         yield site
 
 

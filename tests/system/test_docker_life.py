@@ -32,12 +32,12 @@ async def site(
     docker_house: DockerHouse,
     postgres_url: str,
     redis_url: str,
-    witnessed_template: str,
+    logged_template: str,
     service_loop: ServiceLoop,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[DockerDeployment]:
     with (
-        temporary_database(postgres_url, service_loop, template=witnessed_template) as database_url,
+        temporary_database(postgres_url, service_loop, template=logged_template) as database_url,
         s3.rclone(tmp_path_factory.mktemp("store") / "s3") as endpoint,
         s3.credentials(endpoint),
     ):

@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
 
 @pytest.fixture
-async def site(witnessed_database: str, fresh_redis: str) -> AsyncIterator[Deployment]:
-    async with deployed(witnessed_database, fresh_redis) as site:
+async def site(logged_database: str, fresh_redis: str) -> AsyncIterator[Deployment]:
+    async with deployed(logged_database, fresh_redis) as site:
         yield site
 
 

@@ -1,4 +1,4 @@
-"""A witness inside PostgreSQL: who wrote what in which term, and a gate at which a write can be made to wait.
+"""A log of writes inside PostgreSQL: who wrote what in which term, and a gate at which a write can be made to wait.
 
 Each coordinator logs in under a name of its own, so the database itself can say whether a write came from the one who
 led. The epoch that a trigger reads is exact: a fenced write holds it until it commits.
@@ -26,8 +26,8 @@ DO $$ BEGIN
 END $$
 """
 
-WITNESS = f"""
-CREATE TABLE witness (
+WRITE_LOG = f"""
+CREATE TABLE write_log (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
     who text NOT NULL DEFAULT session_user,
@@ -36,15 +36,15 @@ CREATE TABLE witness (
     silent_seconds float8
 );
 
-CREATE FUNCTION testify() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION log_write() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO witness (epoch, what) SELECT epoch, TG_TABLE_NAME || ' ' || TG_OP FROM leadership;
+    INSERT INTO write_log (epoch, what) SELECT epoch, TG_TABLE_NAME || ' ' || TG_OP FROM leadership;
     RETURN NULL;
 END $$;
 
-CREATE FUNCTION testify_lead() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION log_lead() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO witness (at, epoch, what, silent_seconds)
+    INSERT INTO write_log (at, epoch, what, silent_seconds)
     VALUES (NEW.acquired_at, NEW.epoch, 'lead', extract(epoch FROM NEW.acquired_at - OLD.renewed_at));
     RETURN NULL;
 END $$;
@@ -55,11 +55,11 @@ BEGIN
     RETURN NEW;
 END $$;
 
-CREATE TRIGGER witness AFTER INSERT OR UPDATE OR DELETE ON workspaces FOR EACH ROW EXECUTE FUNCTION testify();
-CREATE TRIGGER witness AFTER INSERT OR UPDATE OR DELETE ON workspace_events FOR EACH ROW EXECUTE FUNCTION testify();
-CREATE TRIGGER witness AFTER INSERT OR UPDATE OR DELETE ON archives FOR EACH ROW EXECUTE FUNCTION testify();
-CREATE TRIGGER witness AFTER UPDATE ON leadership FOR EACH ROW WHEN (NEW.epoch <> OLD.epoch)
-    EXECUTE FUNCTION testify_lead();
+CREATE TRIGGER write_log AFTER INSERT OR UPDATE OR DELETE ON workspaces FOR EACH ROW EXECUTE FUNCTION log_write();
+CREATE TRIGGER write_log AFTER INSERT OR UPDATE OR DELETE ON workspace_events FOR EACH ROW EXECUTE FUNCTION log_write();
+CREATE TRIGGER write_log AFTER INSERT OR UPDATE OR DELETE ON archives FOR EACH ROW EXECUTE FUNCTION log_write();
+CREATE TRIGGER write_log AFTER UPDATE ON leadership FOR EACH ROW WHEN (NEW.epoch <> OLD.epoch)
+    EXECUTE FUNCTION log_lead();
 """
 
 HELD = """
@@ -69,13 +69,13 @@ WHEN (OLD.operation = '{operation}' AND session_user <> '{owner}') EXECUTE FUNCT
 
 WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = $1"
 
-LEADS = "SELECT epoch, who, at, silent_seconds FROM witness WHERE what = 'lead' ORDER BY epoch"
+LEADS = "SELECT epoch, who, at, silent_seconds FROM write_log WHERE what = 'lead' ORDER BY epoch"
 
 # Of everything that was written, only what came neither from us nor from the leader of that moment.
 USURPED = """
-SELECT w.who, w.epoch, w.what FROM witness w
+SELECT w.who, w.epoch, w.what FROM write_log w
 WHERE w.what <> 'lead' AND w.who <> $1
-    AND NOT EXISTS (SELECT FROM witness l WHERE l.what = 'lead' AND l.epoch = w.epoch AND l.who = w.who)
+    AND NOT EXISTS (SELECT FROM write_log l WHERE l.what = 'lead' AND l.epoch = w.epoch AND l.who = w.who)
 """
 
 
@@ -92,7 +92,7 @@ async def install(url: str, password: str) -> None:
     async with connected(url) as connection:
         for name in COORDINATORS:
             await connection.execute(ROLES.format(name=name, password=password))
-        await connection.execute(WITNESS)
+        await connection.execute(WRITE_LOG)
 
 
 @dataclass(frozen=True, slots=True)

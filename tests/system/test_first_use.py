@@ -24,7 +24,7 @@ from codehub.bootstrap.services import Services, open_services
 from codehub.cli.exits import FAILED
 from codehub.settings import load_settings
 from tests.api.real_site import free_port
-from tests.system.one_machine import Up, codehub, temporary_data_dir, those_of, up
+from tests.system.local_instance import Up, codehub, temporary_data_dir, those_of, up
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
