@@ -47,7 +47,7 @@ class Failure:
 
 
 def terminal_reason(reason: ErrorReason, error_count: int, policy: Policy) -> ErrorReason | None:
-    """The reason under which the workspace enters ERROR, or None while tries are left. An outage is none."""
+    """The reason under which the workspace enters ERROR, or None while tries are left. An outage uses up none."""
     if REASONS[reason].terminal_at_once:
         return reason
     if REASONS[reason].is_outage:
@@ -56,13 +56,13 @@ def terminal_reason(reason: ErrorReason, error_count: int, policy: Policy) -> Er
 
 
 def backoff(error_count: int, policy: Policy, jitter: float) -> timedelta:
-    """min(2^(k−1) s, 5 min) ± 10 %; `jitter` is in [−1, 1]."""
+    """The pause after the k-th failure: min(2^(k−1) s, 5 min) ± 10 %; `jitter` is in [−1, 1]."""
     seconds = min(2.0 ** min(error_count - 1, 60), policy.backoff_cap_seconds)
     return timedelta(seconds=seconds * (1 + 0.1 * jitter))
 
 
 def outage_pause(lasted: timedelta, jitter: float) -> timedelta:
-    """Until a backend that broke off is tried again: the longer it has been so, the more rarely; ± 10 %."""
+    """How long until a backend that is out is tried again: the longer the outage, the longer the pause; ± 10 %."""
     pause = min(max(lasted.total_seconds() / 2, SHORTEST_PAUSE), LONGEST_PAUSE)
     return timedelta(seconds=pause * (1 + 0.1 * jitter))
 
@@ -202,7 +202,7 @@ def settle_health(before: Workspace, ws: Workspace, now: datetime) -> Workspace:
 
 
 def _stands(present: ErrorInfo | None, found: ErrorReason) -> bool:
-    """An error that needs a person is never replaced by one that may clear itself: it would clear with it."""
+    """Whether the present error stays. One that needs a person is never replaced by one that may clear itself."""
     if present is None or not present.is_terminal:
         return False
     return present.reason is found or (REASONS[found].clears_itself and not REASONS[present.reason].clears_itself)
@@ -287,7 +287,8 @@ _ACTIONS = {
 
 
 def _context(ws: Workspace, failure: Failure) -> dict[str, Any]:
-    """Every field of the reason is there; what the failure itself does not say is taken from the row or is null."""
+    """The error's context with every field of its reason; what the failure does not say is taken from the row or
+    null."""
     known = {
         "action": _ACTIONS.get(ws.operation),
         "error": failure.message,

@@ -32,7 +32,7 @@ class RestorePoint:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long things are kept. `undo_seconds` is for what a person gave up and may want back: a deleted workspace,
+    """How long resources are kept. `undo_seconds` is for what a person gave up and may want back: a deleted workspace,
     a discarded home. `grace_seconds` is for what nobody can want back, such as unfinished uploads and restore points
     beyond the newest: it lies between the mark and the sweep."""
 
@@ -173,7 +173,7 @@ def protected_keys(
 
 
 def protected_volumes(ws: Workspace, retention: Retention, now: datetime) -> frozenset[str]:
-    """A volume stays while it is the live home, or while any operation may be about to use it."""
+    """The volumes of this workspace that must stay: the live home, and one that an operation may be about to use."""
     if ws.home_store_key is None or ws.purged_at is not None or undo_is_over(ws, retention.undo, now):
         return frozenset()
     in_use = ws.volume_may_be_only_copy or ws.phase is Phase.ERROR or ws.operation is not Operation.NONE

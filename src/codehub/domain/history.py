@@ -1,4 +1,4 @@
-"""The last day, in steps: what ran, how often and how fast workspaces started, how much was archived,
+"""The last day in steps of 15 minutes: what ran, how often and how fast workspaces started, how much was archived,
 what passed the front doors. Pure.
 
 It is read from the ledger, the restore points and the minutes that front doors add to, which outlive every process, so
@@ -29,8 +29,8 @@ class TrafficMinute:
 
 @dataclass(frozen=True, slots=True)
 class HistoryData:
-    """`happenings`: RUNNING entered and left, STARTING begun and ended, oldest first. `archived`: when and how many
-    bytes. `running`: how many run now."""
+    """What the history of the last day is made from. `happenings`: RUNNING entered and left, STARTING begun and ended,
+    oldest first. `archived`: when and how many bytes. `running`: how many run now."""
 
     now: datetime
     running: int
@@ -41,8 +41,8 @@ class HistoryData:
 
 @dataclass(frozen=True, slots=True)
 class HistoryPoint:
-    """`at`: where it ends. `running`: then. The rest: within it; seconds are None without a start, `sockets`
-    were open on average."""
+    """One step of the history, which ends at `at`. `running`: how many ran then. The rest is within the step: seconds
+    are None without a start, `sockets` is how many were open on average."""
 
     at: datetime
     running: int
@@ -88,13 +88,13 @@ def history(day: HistoryData) -> tuple[HistoryPoint, ...]:
 
 
 def _place(ends: Sequence[datetime], at: datetime) -> int | None:
-    """Which step holds it; None: it is too old. What is newer than now belongs to the last."""
+    """The step that holds this time; None if it is too old. What is newer than now belongs to the last step."""
     begin = ends[0] - STEP
     return min(-((begin - at) // STEP) - 1, len(ends) - 1) if at > begin else None
 
 
 def _starts(happenings: Sequence[LedgerEntry]) -> list[tuple[datetime, float]]:
-    """When each start ended, and how long it took. One whose container did not come up ends otherwise."""
+    """When each successful start ended, and how many seconds it took."""
     begun: dict[UUID, LedgerEntry] = {}
     found = []
     for entry in happenings:
@@ -107,7 +107,7 @@ def _starts(happenings: Sequence[LedgerEntry]) -> list[tuple[datetime, float]]:
 
 
 def _running(day: HistoryData, ends: Sequence[datetime]) -> Mapping[int, int]:
-    """Backwards from what runs now: whoever came up later did not run yet."""
+    """How many ran at the end of each step, counted back from what runs now."""
     changes = [entry for entry in day.happenings if entry.kind is LedgerKind.PHASE]
     counted, running = {}, day.running
     for place in reversed(range(len(ends))):

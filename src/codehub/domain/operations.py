@@ -18,7 +18,8 @@ from codehub.domain.workspace import HomeContext, Operation, Phase, Progress, Wo
 def begin(
     ws: Workspace, operation: Operation, op_id: UUID, now: datetime, volumes: Collection[str] | None
 ) -> Workspace:
-    """`volumes`: the names of those that this workspace was just seen to have; None if they were not seen."""
+    """The row with a new operation. `volumes`: the names of the workspace's volumes as just observed; None if they were
+    not."""
     row = replace(
         ws,
         operation=operation,

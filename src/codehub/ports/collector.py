@@ -18,7 +18,8 @@ REQUEST_LIVES_SECONDS = 600
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Garbage since `marked_at` (the database's clock), without interruption as far as the runs have seen."""
+    """A resource marked as garbage since `marked_at` (the database's clock), without interruption as far as the runs
+    have seen."""
 
     resource: BackendResource
     reason: str
@@ -27,7 +28,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """Out of a backup came this database. What was made between the two it cannot know."""
+    """That the database was restored from a backup: it cannot know what was made between the two times."""
 
     backup_at: datetime
     restored_at: datetime
@@ -51,7 +52,7 @@ class CollectorData:
 
 @dataclass(frozen=True, slots=True)
 class CollectionRequest:
-    """`report` is there once the leader has done it."""
+    """An admin's request for a collection. `report` is there once the leader has done it."""
 
     id: int
     asked_by: str
@@ -60,30 +61,33 @@ class CollectionRequest:
 
 
 GivenUp = Callable[[Workspace | None, Sequence[RestorePoint], datetime], bool]
-"""Pure: (the row, its restore points, now) → may it go? The row is None if there is none; a purged one is given."""
+"""A pure function: (the row, its restore points, now) → may it go? The row is None if there is none; a purged row is
+given."""
 
 
 class CollectorView(Protocol):
     async def read(self) -> CollectorData:
-        """A row that cannot be read is an error here: left out, it would protect nothing."""
+        """All that the collector must know. A row that cannot be read is an error: left out, it would protect
+        nothing."""
         ...
 
     async def recorded(self, operations: Collection[UUID]) -> Collection[UUID]:
-        """Those of them that the ledger has an entry of."""
+        """Those of the operations that the ledger has an entry of."""
         ...
 
     async def ask(self, asked_by: str, waived: Collection[str]) -> int:
-        """Ask the leader for a run; the request's id."""
+        """Ask the leader for a run; returns the request's id."""
         ...
 
     async def request(self, request_id: int) -> CollectionRequest | None: ...
 
 
 class CollectorMarks(Protocol):
-    """One term's: every write reads its epoch in the same transaction and raises Stale if the term is over."""
+    """The leader's marks, in one term: every write reads its epoch in the same transaction and raises Stale if the term
+    is over."""
 
     async def remark(self, found: Mapping[BackendResource, str]) -> Sequence[Mark]:
-        """The marks are now those of `found`: one that was marked before keeps its time, whoever marked it."""
+        """Replace the marks by those of `found`: one that was marked before keeps its time, whoever marked it."""
         ...
 
     async def give_up(self, resource: BackendResource, decide: GivenUp) -> bool:
