@@ -25,7 +25,7 @@ async def aged(database: Database, hours: float) -> None:
 
 async def kept(database: Database) -> list[TrafficMinute]:
     assert isinstance(database, MemoryDatabase | PostgresDatabase)
-    return list((await database.views().day()).traffic)
+    return list((await database.views().history_data()).traffic)
 
 
 async def test_doors_add_to_one_sum(database: Database) -> None:

@@ -23,7 +23,7 @@ from codehub.domain.gc_safety import GcLimits
 from codehub.domain.judge import ArchiveState
 from codehub.domain.workspace import Desired, HomeContext, Operation, Phase, Workspace
 from codehub.ports.archives import StoredObject
-from codehub.ports.collector import Restored
+from codehub.ports.collector import RestoredDatabase
 from codehub.ports.stores import BackendRecord
 from tests.coordinator.harness import ANSWER_LOST, FAILS, PERSON, CoordinatorHarness, began, in_virtual_time, now
 from tests.rows import (
@@ -529,7 +529,7 @@ def all_volumes(harness: CoordinatorHarness) -> None:
 def restored_database(harness: CoordinatorHarness) -> None:
     """The ledger has gone on since; an archive that was made after the backup is known to nobody."""
     harness.place(archived(), archives={KEY: (1,)})
-    harness.states.database.collector.restored = Restored(NOW - timedelta(days=1), NOW)
+    harness.states.database.collector.restored = RestoredDatabase(NOW - timedelta(days=1), NOW)
     stray(harness)
 
 
@@ -589,7 +589,7 @@ async def test_after_a_restore_what_is_known_to_be_older_or_later_still_goes() -
     harness = await CoordinatorHarness.open(TUNING)
     harness.place(archived(), archives={KEY: (1,)})
     before, after = NOW - timedelta(days=2), NOW - timedelta(days=1)
-    harness.states.database.collector.restored = Restored(before, after)
+    harness.states.database.collector.restored = RestoredDatabase(before, after)
     for key, at in ((STRAY, before - timedelta(hours=3)), (OLDEST, NOW)):
         stray(harness, key)
         harness.states.archives.objects[key].modified_at = at

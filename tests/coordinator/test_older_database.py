@@ -17,7 +17,7 @@ from codehub.coordinator.retention_runner import RecordAges
 from codehub.domain import naming
 from codehub.domain.gc_rules import Retention
 from codehub.domain.workspace import Desired, HomeContext, Phase, Workspace
-from codehub.ports.collector import Restored
+from codehub.ports.collector import RestoredDatabase
 from tests.coordinator.harness import CoordinatorHarness, began, in_virtual_time
 from tests.rows import (
     KEY,
@@ -218,7 +218,7 @@ async def test_each_doubt_has_one_name() -> None:
     """What an unknown workspace has is not counted among what is newer than the backup: it is waived once."""
     harness = await CoordinatorHarness.open(TUNING)
     harness.place(archived(), archives={KEY: (1, 2)})
-    harness.states.database.collector.restored = Restored(NOW - timedelta(days=1), NOW)
+    harness.states.database.collector.restored = RestoredDatabase(NOW - timedelta(days=1), NOW)
     MADE_SINCE["an archive"](harness)
     assert checks(await run(harness)) == ["database-older"]
     archive_made_since(harness)

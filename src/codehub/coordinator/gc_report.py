@@ -23,7 +23,7 @@ from codehub.domain.gc_rules import (
 from codehub.domain.gc_safety import GcLimits, LostRecords, Refusal, ResourceCount, SafetyFacts, refusals
 from codehub.domain.workspace import Operation, Workspace
 from codehub.ports.archives import Archives, StoredObject
-from codehub.ports.collector import CollectorData, CollectorView, Mark, Restored
+from codehub.ports.collector import CollectorData, CollectorView, Mark, RestoredDatabase
 from codehub.ports.runtime import Runtime
 
 
@@ -169,7 +169,9 @@ class GcScanner:
                     changes.append(ws.deleted_at + self._retention.undo)
                 yield GarbageCandidate(resource, stored.bytes if stored else 0, why, max(changes, default=None))
 
-    def _may_be_newer(self, found: GarbageCandidate, stored: "ArchiveObject | None", restored: Restored | None) -> bool:
+    def _may_be_newer(
+        self, found: GarbageCandidate, stored: "ArchiveObject | None", restored: RestoredDatabase | None
+    ) -> bool:
         """Whether it may be newer than the backup, and not made since the restore. Only objects tell their age; what is
         of an unknown workspace is refused by another check."""
         if restored is None or stored is None or found.why is GarbageReason.UNKNOWN:

@@ -57,7 +57,7 @@ class NewToken:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedCredentials:
     """The ids of the sessions and tokens that a new password has ended."""
 
     sessions: Sequence[str] = ()
@@ -107,7 +107,7 @@ class Accounts(Protocol):
         keep_session: str | None = None,
         replacing: str | None = None,
         revoke_tokens: bool = False,
-    ) -> Ended:
+    ) -> EndedCredentials:
         """Also ends all sessions but `keep_session`, and with `revoke_tokens` all tokens. NotFound. With `replacing`,
         Conflict `password_changed` if that is no longer the stored hash."""
         ...
@@ -309,7 +309,7 @@ class Templates(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class IdempotencyClaim:
     """What an idempotency key stands for. `first`: this very call made it."""
 
     workspace_id: UUID
@@ -321,7 +321,7 @@ class IdempotencyKeys(Protocol):
     """So that a create sent twice creates once. The workspace's id is chosen before it is created, and kept here, so a
     second request after a crash goes on with the same one."""
 
-    async def claim(self, user_id: UUID, key: str, request_hash: bytes, workspace_id: UUID) -> Claim:
+    async def claim(self, user_id: UUID, key: str, request_hash: bytes, workspace_id: UUID) -> IdempotencyClaim:
         """The first claim of the key stays. Conflict `idempotency_key_reused` if that was for another request."""
         ...
 
@@ -339,7 +339,7 @@ class IdempotencyKeys(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Identified:
+class ProviderIdentity:
     """Whom the provider has identified, by `issuer` and `subject`; the rest helps to name a new user, and a verified
     email to say whether they may come in at all."""
 
@@ -360,7 +360,7 @@ class OpenIdProvider(Protocol):
         asks who they are even if it has just been told."""
         ...
 
-    async def identify(self, *, code: str, verifier: str, nonce: str) -> Identified:
+    async def identify(self, *, code: str, verifier: str, nonce: str) -> ProviderIdentity:
         """Unauthenticated if the provider refuses the code, or if its signed answer is not meant for us, for this
         sign-in (`nonce`) and for now."""
         ...

@@ -27,7 +27,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredDatabase:
     """That the database was restored from a backup: it cannot know what was made between the two times."""
 
     backup_at: datetime
@@ -47,7 +47,7 @@ class CollectorData:
     oldest_workspace_at: datetime | None
     now: datetime
     purged: Collection[UUID] = frozenset()
-    restored: Restored | None = None
+    restored: RestoredDatabase | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class CollectionRequest:
     report: Mapping[str, Any] | None = None
 
 
-GivenUp = Callable[[Workspace | None, Sequence[RestorePoint], datetime], bool]
+SweepDecision = Callable[[Workspace | None, Sequence[RestorePoint], datetime], bool]
 """A pure function: (the row, its restore points, now) → may it go? The row is None if there is none; a purged row is
 given."""
 
@@ -90,7 +90,7 @@ class CollectorMarks(Protocol):
         """Replace the marks by those of `found`: one that was marked before keeps its time, whoever marked it."""
         ...
 
-    async def give_up(self, resource: BackendResource, decide: GivenUp) -> bool:
+    async def give_up(self, resource: BackendResource, decide: SweepDecision) -> bool:
         """Under the lock of the workspace's row: if `decide` says so, the mark is taken off and, for an archive, the
         restore point is forgotten, so that nobody can choose it any more. True: it may be deleted now."""
         ...

@@ -60,7 +60,7 @@ class IsolationReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class AgentPort:
     """A port inside a workspace, behind the agent that runs there. `key`: of this very start, by which the agent proves
     whose it is and we prove who we are; it is shown nowhere."""
 
@@ -77,7 +77,7 @@ class Endpoint(NamedTuple):
     host: str | None = None
     port: int | None = None
     network: str | None = None
-    inside: Inside | None = None
+    inside: AgentPort | None = None
     instance: str | None = None
     """Of a container without an agent: whoever has connected looks once more whether it is still this one's address."""
 

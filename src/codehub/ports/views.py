@@ -16,7 +16,7 @@ from codehub.domain.workspace import Phase, Workspace
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class OwnedWorkspace:
     """A workspace with its owner's name. `owner`: the user's name, or the bare owner id if there is no such user.
     `template_image`: what its template names now; None if there is no such template."""
 
@@ -39,7 +39,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class WorkspaceFilter:
     """A search for workspaces: every condition that is given must hold. `text` is found in name or description,
     whatever its case. Deleted ones are left out unless `deleted`; with it, those alone."""
 
@@ -51,23 +51,25 @@ class Sought:
 
 
 class WorkspaceViews(Protocol):
-    async def get(self, workspace_id: UUID) -> Owned | None:
+    async def get(self, workspace_id: UUID) -> OwnedWorkspace | None:
         """The workspace of that id, also a deleted one."""
         ...
 
-    async def by_slug(self, slug: str) -> Owned | None:
+    async def by_slug(self, slug: str) -> OwnedWorkspace | None:
         """The workspace of that slug; deleted ones are not found."""
         ...
 
-    async def some(self, ids: Collection[UUID]) -> Mapping[UUID, Owned]:
+    async def some(self, ids: Collection[UUID]) -> Mapping[UUID, OwnedWorkspace]:
         """Those of the ids that exist, deleted ones too, in one call."""
         ...
 
-    async def page(self, sought: Sought, limit: int, after: Position | None = None) -> Sequence[Owned]:
+    async def page(
+        self, sought: WorkspaceFilter, limit: int, after: Position | None = None
+    ) -> Sequence[OwnedWorkspace]:
         """A page of workspaces, newest first."""
         ...
 
-    async def everything(self, owner_id: str | None = None) -> Sequence[Owned]:
+    async def everything(self, owner_id: str | None = None) -> Sequence[OwnedWorkspace]:
         """All workspaces of one owner or of everybody; not the deleted ones."""
         ...
 
@@ -89,7 +91,7 @@ class WorkspaceViews(Protocol):
         """The latest end of the workspace's leases that still hold."""
         ...
 
-    async def day(self) -> HistoryData:
+    async def history_data(self) -> HistoryData:
         """What the last day's history is made from, seen at one moment."""
         ...
 

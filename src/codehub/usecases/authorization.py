@@ -19,7 +19,7 @@ from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import Caller, Scope
 from codehub.ports.accounts import Audit
 from codehub.ports.signals import Clock
-from codehub.ports.views import Owned, WorkspaceViews
+from codehub.ports.views import OwnedWorkspace, WorkspaceViews
 from codehub.usecases.identity import actor_of
 
 
@@ -29,7 +29,7 @@ class Reading:
 
     async def one(
         self, caller: Caller, workspace_id: UUID, scope: Scope = Scope.READ, *, deleted: bool = False
-    ) -> Owned:
+    ) -> OwnedWorkspace:
         """NotFound unless it is the caller's to see. Forbidden if it is, but this token may not do that. With
         `deleted`, a deleted one too."""
         found = await self.views.get(workspace_id)
@@ -40,7 +40,7 @@ class Reading:
         caller.must(scope)
         return found
 
-    async def restore_point(self, owned: Owned, op_id: UUID) -> RestorePoint:
+    async def restore_point(self, owned: OwnedWorkspace, op_id: UUID) -> RestorePoint:
         """Of this workspace, whatever id is asked for."""
         points = await self.views.restore_points(owned.workspace.id)
         found = next((point for point in points if point.op_id == op_id), None)
@@ -49,7 +49,7 @@ class Reading:
         return found
 
 
-def may_see(caller: Caller, owned: Owned) -> bool:
+def may_see(caller: Caller, owned: OwnedWorkspace) -> bool:
     return owned.workspace.owner_id == caller.user.owner_id or caller.may(Scope.ADMIN)
 
 
@@ -71,7 +71,7 @@ class AccessAudit:
     """Until when a look is not told again, the oldest first."""
 
     async def noted(
-        self, caller: Caller, owned: Owned, action: AuditAction, details: Mapping[str, str] | None = None
+        self, caller: Caller, owned: OwnedWorkspace, action: AuditAction, details: Mapping[str, str] | None = None
     ) -> None:
         """A look at somebody else's workspace. The owner's own looks are nobody's business."""
         if owned.workspace.owner_id == caller.user.owner_id:
@@ -86,10 +86,14 @@ class AccessAudit:
         while len(self._told) > MOST_REMEMBERED:
             self._told.popitem(last=False)
 
-    async def downloaded(self, caller: Caller, owned: Owned, action: AuditAction, details: Mapping[str, str]) -> None:
+    async def downloaded(
+        self, caller: Caller, owned: OwnedWorkspace, action: AuditAction, details: Mapping[str, str]
+    ) -> None:
         """Told each time and of everybody: what leaves the house may have been taken with a stolen token."""
         await self._tell(caller, owned, action, details)
 
-    async def _tell(self, caller: Caller, owned: Owned, action: AuditAction, details: Mapping[str, str] | None) -> None:
+    async def _tell(
+        self, caller: Caller, owned: OwnedWorkspace, action: AuditAction, details: Mapping[str, str] | None
+    ) -> None:
         said = {"owner": owned.owner, "workspace": owned.workspace.name, **(details or {})}
         await self.audit.append(actor_of(caller), action, f"workspace:{owned.workspace.id}", said)

@@ -14,7 +14,7 @@ from codehub.domain.errors import NotFound
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import Caller
 from codehub.ports.archives import ArchiveContents, Content, Listing
-from codehub.ports.views import Owned, WorkspaceViews
+from codehub.ports.views import OwnedWorkspace, WorkspaceViews
 from codehub.usecases.authorization import Reading
 
 
@@ -62,7 +62,7 @@ class BrowseRestorePoints:
         async with self.contents.original(key) as content:
             yield content
 
-    async def _owned(self, workspace_id: UUID, caller: Caller) -> Owned:
+    async def _owned(self, workspace_id: UUID, caller: Caller) -> OwnedWorkspace:
         owned = await Reading(self.views).one(caller, workspace_id, deleted=True)
         if owned.workspace.purged_at is not None:
             raise NotFound(f"The data of workspace {workspace_id} has been purged; nothing of it is left.")

@@ -18,7 +18,7 @@ from codehub.domain.errors import NotFound, Unauthenticated
 from codehub.domain.identity import ALL_SCOPES, Caller, Scope, User, session_credential, token_credential
 from codehub.domain.workspace import Desired, Workspace
 from codehub.ports.accounts import Audit, Ticket, Tickets, Visits
-from codehub.ports.views import Owned, WorkspaceViews
+from codehub.ports.views import OwnedWorkspace, WorkspaceViews
 from codehub.usecases.identity import Identity, actor_of, digest, new_session_token
 from codehub.usecases.workspace_commands import RunningSlots, SlotUsage, WorkspaceCommands
 
@@ -26,7 +26,7 @@ TICKET_SECONDS: Final = 60
 
 
 async def hand_over(
-    tickets: Tickets, audit: Audit, caller: Caller, owned: Owned, port: int | None, secret: str, *, wakes: bool
+    tickets: Tickets, audit: Audit, caller: Caller, owned: OwnedWorkspace, port: int | None, secret: str, *, wakes: bool
 ) -> None:
     """From now on `secret` opens that host, once. NotFound: what the caller signed in with has just ended."""
     ticket = Ticket(caller.user.id, owned.workspace.id, caller.session_id, port, caller.token_id, wakes=wakes)
@@ -34,7 +34,7 @@ async def hand_over(
     await note_admin(audit, caller, owned, AuditAction.ISSUE_TICKET)
 
 
-async def note_admin(audit: Audit, caller: Caller, owned: Owned, action: AuditAction) -> None:
+async def note_admin(audit: Audit, caller: Caller, owned: OwnedWorkspace, action: AuditAction) -> None:
     """An admin who goes into somebody else's workspace leaves a trace."""
     if owned.workspace.owner_id != caller.user.owner_id:
         said = {"owner": owned.owner, "workspace": owned.workspace.name}

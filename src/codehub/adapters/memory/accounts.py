@@ -13,7 +13,7 @@ from codehub.adapters.memory.sign_in import MemoryProviderSignIns, MemorySignInT
 from codehub.domain.credentials import FAILURES_FADE_SECONDS
 from codehub.domain.errors import Conflict, LimitReached, NotFound
 from codehub.domain.identity import ApiToken, Role, Session, User, account_changes
-from codehub.ports.accounts import Ended, NewToken, NewUser, SessionRules, UserDecision
+from codehub.ports.accounts import EndedCredentials, NewToken, NewUser, SessionRules, UserDecision
 from codehub.ports.stores import Actor
 
 T = TypeVar("T")
@@ -144,8 +144,8 @@ class MemoryAccounts:
         keep_session: str | None = None,
         replacing: str | None = None,
         revoke_tokens: bool = False,
-    ) -> Ended:
-        def write() -> Ended:
+    ) -> EndedCredentials:
+        def write() -> EndedCredentials:
             user = self._world.user(user_id)
             if replacing is not None and self._world.password_hashes.get(user_id) != replacing:
                 raise Conflict("The password was changed meanwhile. Sign in again.", "password_changed")
@@ -155,7 +155,7 @@ class MemoryAccounts:
             revoked = self._revoke_tokens(user_id) if revoke_tokens else []
             details = {"ended_sessions": len(ended), "revoked_tokens": len(revoked)}
             self._world.told(actor, action, f"user:{user.username}", details)
-            return Ended(sorted(ended), sorted(revoked))
+            return EndedCredentials(sorted(ended), sorted(revoked))
 
         return await self._call("set_password", write)
 

@@ -19,8 +19,15 @@ from codehub.domain.errors import Conflict
 from codehub.domain.gc_rules import BackendResource, ResourceKind
 from codehub.domain.history import SPAN, TrafficMinute
 from codehub.domain.template import Template
-from codehub.ports.accounts import AuditEntry, Claim
-from codehub.ports.collector import REQUEST_LIVES_SECONDS, CollectionRequest, CollectorData, GivenUp, Mark, Restored
+from codehub.ports.accounts import AuditEntry, IdempotencyClaim
+from codehub.ports.collector import (
+    REQUEST_LIVES_SECONDS,
+    CollectionRequest,
+    CollectorData,
+    Mark,
+    RestoredDatabase,
+    SweepDecision,
+)
 from codehub.ports.stores import Actor
 
 if TYPE_CHECKING:
@@ -64,19 +71,19 @@ class MemoryIdempotencyKeys:
         self._world = world
         self._wire = wire
 
-    async def claim(self, user_id: UUID, key: str, request_hash: bytes, workspace_id: UUID) -> Claim:
-        def take() -> Claim:
+    async def claim(self, user_id: UUID, key: str, request_hash: bytes, workspace_id: UUID) -> IdempotencyClaim:
+        def take() -> IdempotencyClaim:
             self._world.user(user_id)
             known = self._world.keys.get((user_id, key))
             if known is None:
                 self._world.keys[user_id, key] = StoredKey(request_hash, workspace_id, self._world.now())
-                return Claim(workspace_id, None, first=True)
+                return IdempotencyClaim(workspace_id, None, first=True)
             if known.request_hash != request_hash:
                 raise Conflict(
                     "This Idempotency-Key was used for another request. Send a new key with a new request.",
                     "idempotency_key_reused",
                 )
-            return Claim(known.workspace_id, known.response, first=False)
+            return IdempotencyClaim(known.workspace_id, known.response, first=False)
 
         return await self._wire.call("idempotency_keys.claim", take)
 
@@ -166,7 +173,7 @@ T = TypeVar("T")
 class CollectorState:
     marks: dict[tuple[str, str], Mark] = field(default_factory=dict)
     requests: list[tuple[datetime, CollectionRequest]] = field(default_factory=list)
-    restored: Restored | None = None
+    restored: RestoredDatabase | None = None
 
 
 class MemoryCollectorView:
@@ -234,7 +241,7 @@ class MemoryCollectorMarks:
 
         return await self._write("db.remark", write)
 
-    async def give_up(self, resource: BackendResource, decide: GivenUp) -> bool:
+    async def give_up(self, resource: BackendResource, decide: SweepDecision) -> bool:
         def write() -> bool:
             world, owner = self._world, resource.workspace_id
             points = world.points.get(owner, [])

@@ -13,7 +13,7 @@ from codehub.domain.history import SPAN, HistoryData
 from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.workspace import Operation, Phase, Workspace
 from codehub.ports.stores import KEPT_ENTRIES
-from codehub.ports.views import Owned, Position, Sought
+from codehub.ports.views import OwnedWorkspace, Position, WorkspaceFilter
 
 if TYPE_CHECKING:
     from codehub.adapters.memory.database import DatabaseState
@@ -24,23 +24,25 @@ class MemoryViews:
         self._world = world
         self._wire = wire
 
-    async def get(self, workspace_id: UUID) -> Owned | None:
+    async def get(self, workspace_id: UUID) -> OwnedWorkspace | None:
         return (await self.some([workspace_id])).get(workspace_id)
 
-    async def by_slug(self, slug: str) -> Owned | None:
-        def find() -> Owned | None:
+    async def by_slug(self, slug: str) -> OwnedWorkspace | None:
+        def find() -> OwnedWorkspace | None:
             rows = self._world.rows.values()
             return next((self._owned(row) for row in rows if row.slug == slug and row.deleted_at is None), None)
 
         return await self._wire.call("views.by_slug", find)
 
-    async def some(self, ids: Collection[UUID]) -> Mapping[UUID, Owned]:
+    async def some(self, ids: Collection[UUID]) -> Mapping[UUID, OwnedWorkspace]:
         return await self._wire.call(
             "views.some", lambda: {key: self._owned(row) for key, row in self._world.rows.items() if key in ids}
         )
 
-    async def page(self, sought: Sought, limit: int, after: Position | None = None) -> Sequence[Owned]:
-        def read() -> list[Owned]:
+    async def page(
+        self, sought: WorkspaceFilter, limit: int, after: Position | None = None
+    ) -> Sequence[OwnedWorkspace]:
+        def read() -> list[OwnedWorkspace]:
             found = [row for row in self._newest_first() if _fits(row, sought)]
             if after is not None:
                 found = [row for row in found if (row.created_at, row.id) < (after.created_at, after.id)]
@@ -48,8 +50,8 @@ class MemoryViews:
 
         return await self._wire.call("views.page", read)
 
-    async def everything(self, owner_id: str | None = None) -> Sequence[Owned]:
-        sought = Sought(owner_id)
+    async def everything(self, owner_id: str | None = None) -> Sequence[OwnedWorkspace]:
+        sought = WorkspaceFilter(owner_id)
         return await self._wire.call(
             "views.everything", lambda: [self._owned(row) for row in self._newest_first() if _fits(row, sought)]
         )
@@ -87,7 +89,7 @@ class MemoryViews:
 
         return await self._wire.call("views.lease_until", read)
 
-    async def day(self) -> HistoryData:
+    async def history_data(self) -> HistoryData:
         def read() -> HistoryData:
             now = self._world.now()
             points = (point for some in self._world.points.values() for point in some)
@@ -107,12 +109,12 @@ class MemoryViews:
     def _newest_first(self) -> list[Workspace]:
         return sorted(self._world.rows.values(), key=lambda row: (row.created_at, row.id), reverse=True)
 
-    def _owned(self, row: Workspace) -> Owned:
+    def _owned(self, row: Workspace) -> OwnedWorkspace:
         template = self._world.people.templates.get(row.template)
-        return Owned(row, self._world.people.name_of(row.owner_id), template.image_ref if template else None)
+        return OwnedWorkspace(row, self._world.people.name_of(row.owner_id), template.image_ref if template else None)
 
 
-def _fits(row: Workspace, sought: Sought) -> bool:
+def _fits(row: Workspace, sought: WorkspaceFilter) -> bool:
     text = sought.text.lower()
     return (
         (row.deleted_at is not None) == sought.deleted

@@ -21,7 +21,14 @@ from codehub.adapters.postgres.rows import BREATH
 from codehub.domain.errors import BackendError
 from codehub.domain.gc_rules import BackendResource, ResourceKind, RestorePoint
 from codehub.domain.workspace import Workspace
-from codehub.ports.collector import REQUEST_LIVES_SECONDS, CollectionRequest, CollectorData, GivenUp, Mark, Restored
+from codehub.ports.collector import (
+    REQUEST_LIVES_SECONDS,
+    CollectionRequest,
+    CollectorData,
+    Mark,
+    RestoredDatabase,
+    SweepDecision,
+)
 
 
 class PostgresCollectorView:
@@ -54,7 +61,7 @@ class PostgresCollectorView:
             oldest_workspace_at=oldest,
             now=now,
             purged=frozenset(record["id"] for record in purged),
-            restored=Restored(**restored) if restored else None,
+            restored=RestoredDatabase(**restored) if restored else None,
         )
 
     async def recorded(self, operations: Collection[UUID]) -> Collection[UUID]:
@@ -90,7 +97,7 @@ class PostgresCollectorMarks:
             await connection.execute(sql.MARK, *columns)
             return [_mark(record) for record in await connection.fetch(sql.MARKS)]
 
-    async def give_up(self, resource: BackendResource, decide: GivenUp) -> bool:
+    async def give_up(self, resource: BackendResource, decide: SweepDecision) -> bool:
         async with self._sessions.writing(self.epoch) as connection:
             found = await connection.fetchrow(sql.GET_LOCKED, resource.workspace_id)
             archives = await connection.fetch(sql.RESTORE_POINTS, resource.workspace_id)

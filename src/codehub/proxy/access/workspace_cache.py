@@ -23,7 +23,7 @@ from codehub.domain.errors import CodeHubError, Unreachable
 from codehub.domain.workspace import Workspace
 from codehub.ports.runtime import Endpoint, Runtime
 from codehub.ports.signals import Bus
-from codehub.ports.views import Owned, WorkspaceViews
+from codehub.ports.views import OwnedWorkspace, WorkspaceViews
 from codehub.proxy.access.session_cache import Credential
 from codehub.proxy.access.verdicts import Forward
 from codehub.proxy.presence.periodic import PeriodicTraffic
@@ -247,7 +247,7 @@ class WorkspaceCache:
                 failed.append(workspace_id)
         return failed
 
-    async def _renew(self, entry: CachedWorkspace, owned: Owned | None) -> None:
+    async def _renew(self, entry: CachedWorkspace, owned: OwnedWorkspace | None) -> None:
         if owned is None or owned.workspace.deleted_at is not None:
             self._forget(entry)
             self._shut(entry, entry.workspace if owned is None else owned.workspace, None)
