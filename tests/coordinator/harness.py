@@ -33,14 +33,14 @@ from codehub.coordinator.queue import WorkQueue
 from codehub.coordinator.reconciler import Reconciler
 from codehub.domain import naming
 from codehub.domain.gc_rules import RestorePoint
-from codehub.domain.judge import ArchiveState, ContainerSeen, Facts, judge
+from codehub.domain.judge import ArchiveState, judge
 from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.workspace import Workspace
 from codehub.ports.stores import Actor, Term
 from codehub.telemetry import Metrics
 from codehub.usecases.workspace_commands import WorkspaceCommands
 from tests.rows import LONG_AGO, NOW, VOLUME, WORKSPACE_ID
-from tests.simulation.harness import BackendStates, SeededIds
+from tests.simulation.harness import BackendStates, SeededIds, observed
 from tests.simulation.virtual_time import VirtualClock, run
 
 P = ParamSpec("P")
@@ -166,7 +166,7 @@ class CoordinatorHarness:
             self.states.runtime.containers[row.id] = Container("instance-0", row.home_store_key or VOLUME)
         for key, content in (archives or {}).items():
             self.keep(row.id, key, content)
-        seen = judge(row, self.truth(row), LONG_AGO)
+        seen = judge(row, observed(self.states, row), LONG_AGO)
         return self.states.database.put(None, replace(seen, phase=row.phase), "test", "placed")
 
     def keep(self, workspace_id: UUID, key: str, content: tuple[int, ...], age: float = 0.0) -> None:
@@ -180,15 +180,6 @@ class CoordinatorHarness:
 
     def lose_archive(self, key: str, state: ArchiveState = ArchiveState.NOT_FOUND) -> None:
         self.states.archives.objects[key].state = state
-
-    def truth(self, row: Workspace) -> Facts:
-        runtime = self.states.runtime
-        seen = runtime.containers.get(row.id)
-        container = ContainerSeen(seen.instance, seen.running, seen.volume, answered=True) if seen else None
-        names = {name: v.instance for name, v in runtime.volumes.items() if v.workspace_id == row.id}
-        archive = self.states.archives.objects.get(row.archive_key or "")
-        state = archive.state if archive else ArchiveState.NOT_FOUND
-        return Facts(container, volumes=names, archive=state)
 
     @property
     def row(self) -> Workspace:

@@ -20,13 +20,13 @@ from codehub.coordinator.context import Tuning
 from codehub.domain.failures import Policy
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.idle import IdlePolicy
-from codehub.domain.judge import ArchiveState, ContainerSeen, Facts, judge
+from codehub.domain.judge import judge
 from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction, Workspace
 from codehub.ports.jobs import JobState
 from tests.coordinator.interrupted_network import KILLS, InterruptedNetwork, Interruption
 from tests.simulation.faults import FaultState, MachineNetwork
-from tests.simulation.harness import PERSON, BackendStates, SimulationHarness, virtual_now
+from tests.simulation.harness import PERSON, BackendStates, SimulationHarness, observed, virtual_now
 from tests.simulation.oracle import Home, Oracle, Watched
 from tests.simulation.virtual_time import VirtualClock, run
 
@@ -319,13 +319,8 @@ class ScenarioRun:
 
     def _untruths(self) -> list[str]:
         """What would change in the row, were it judged by what is really there."""
-        states, row = self._simulation.states, self._simulation.row(MINE)
-        seen = states.runtime.containers.get(MINE)
-        container = ContainerSeen(seen.instance, seen.running, seen.volume, answered=True) if seen else None
-        names = {name: v.instance for name, v in states.runtime.volumes.items() if v.workspace_id == MINE}
-        archive = states.archives.objects.get(row.archive_key or "")
-        state = ArchiveState.NOT_FOUND if archive is None else archive.state
-        judged = judge(row, Facts(container, volumes=names, archive=state), virtual_now())
+        row = self._simulation.row(MINE)
+        judged = judge(row, observed(self._simulation.states, row), virtual_now())
         changes = [(f.name, getattr(row, f.name), getattr(judged, f.name)) for f in fields(row)]
         return [f"{name}: {said}, in truth {true}" for name, said, true in changes if said != true]
 

@@ -24,6 +24,7 @@ from codehub.adapters.memory.runtime import RuntimeState
 from codehub.adapters.memory.signals import SignalsState
 from codehub.coordinator.context import Dependencies, Tuning
 from codehub.coordinator.process import Coordinator
+from codehub.domain.judge import ArchiveState, ContainerSeen, Facts
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.stores import Actor
 from codehub.telemetry import Metrics
@@ -65,6 +66,15 @@ class BackendStates:
         archives = ArchivesState(now=virtual_now)
         jobs = JobsState(runtime, archives, VirtualClock(), step_seconds=job_seconds)
         return cls(database, runtime, archives, jobs, SignalsState())
+
+
+def observed(states: BackendStates, row: Workspace) -> Facts:
+    """What an observer would see of this workspace if everything answered."""
+    seen = states.runtime.containers.get(row.id)
+    container = ContainerSeen(seen.instance, seen.running, seen.volume, answered=True) if seen else None
+    names = {name: volume.instance for name, volume in states.runtime.volumes.items() if volume.workspace_id == row.id}
+    archive = states.archives.objects.get(row.archive_key or "")
+    return Facts(container, volumes=names, archive=archive.state if archive else ArchiveState.NOT_FOUND)
 
 
 @dataclass

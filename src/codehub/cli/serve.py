@@ -11,7 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from codehub.cli.status_server import Status
-    from codehub.coordinator.process import Readiness
+    from codehub.coordinator.process import CoordinatorReadiness
     from codehub.settings import Settings
 
 
@@ -142,7 +142,7 @@ async def _coordinate(settings: "Settings", ready: Callable[[], None]) -> None:
             await process.run()
 
 
-def _status(now: "Readiness") -> "Status":
+def _status(now: "CoordinatorReadiness") -> "Status":
     from codehub.cli.status_server import Status
 
     said = {"leads": now.leads, "epoch": now.epoch, "last_pass_age_seconds": now.pass_age, "queued": now.queued}

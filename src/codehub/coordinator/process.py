@@ -80,7 +80,7 @@ STALE_PASS_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Readiness:
+class CoordinatorReadiness:
     """Whether a coordinator does its job, for its status address. `pass_age`: seconds since the last pass that saw
     everything; None before the first."""
 
@@ -143,9 +143,9 @@ class Coordinator:
             await term.resign()
             log.info("no longer leading", epoch=term.epoch, holder=self._holder)
 
-    def readiness(self) -> Readiness:
+    def readiness(self) -> CoordinatorReadiness:
         if self._term_runner is None:
-            return Readiness(leads=False, epoch=None, pass_age=None, queued=0)
+            return CoordinatorReadiness(leads=False, epoch=None, pass_age=None, queued=0)
         return self._term_runner.readiness()
 
 
@@ -208,10 +208,10 @@ class TermRunner:
         finally:
             await _end(tasks)
 
-    def readiness(self) -> Readiness:
+    def readiness(self) -> CoordinatorReadiness:
         seen = self.observer.last_pass_at
         age = None if seen == float("-inf") else self._clock.monotonic() - seen
-        return Readiness(self._term.held(), self._term.epoch, age, len(self.queue))
+        return CoordinatorReadiness(self._term.held(), self._term.epoch, age, len(self.queue))
 
     async def _supervise(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
         delay = 1.0
