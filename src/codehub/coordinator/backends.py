@@ -35,8 +35,8 @@ OPEN_SECONDS = 5.0
 
 
 class Breaker:
-    """Closed → open after `failures` unanswered calls in a row → one trial call after `seconds`. `changed` hears the
-    backend's name and, when it opens, the error; when it closes, None."""
+    """A circuit breaker: closed → open after `failures` unanswered calls in a row → one trial call after `seconds`.
+    `changed` hears the backend's name and, when it opens, the error; when it closes, None."""
 
     def __init__(
         self,

@@ -165,7 +165,7 @@ class Executor:
             await self._backends.clear_job(self.row.id)
 
     async def _yield(self, job: JobSeen | None) -> None:
-        """The wish wants the volume: end the job, keep the volume, plan anew."""
+        """Give ARCHIVING up, as the wish wants the volume: end the job, keep the volume, plan anew."""
         if job is not None:
             await self._backends.clear_job(self.row.id)
         await self._record(operations.abandon(self.row), "yielded")

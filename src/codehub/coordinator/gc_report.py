@@ -54,8 +54,8 @@ class GarbageCandidate:
 
 @dataclass(frozen=True, slots=True)
 class CollectionReport:
-    """`swept` and `left` (name → why) are of a run that really swept; `unrecognised` counts objects under our prefix
-    with names that we do not give: they are never touched."""
+    """What a collection found and did. `swept` and `left` (name → why) are of a run that really swept; `unrecognised`
+    counts objects under our prefix with names that we do not give: they are never touched."""
 
     now: datetime
     existing: Mapping[ResourceKind, int]
@@ -93,7 +93,7 @@ class CollectionReport:
 
 
 def _since(candidate: GarbageCandidate, marked_at: datetime, retention: Retention) -> GarbageCandidate:
-    """An object that somebody still writes to is waited for: the grace counts from its last change."""
+    """The candidate with its mark. The grace of an object that somebody still writes to counts from its last change."""
     changed = candidate.changed_at
     begins = max(marked_at, changed) if changed else marked_at
     return replace(candidate, marked_at=marked_at, may_go_at=begins + retention.grace)
@@ -216,7 +216,8 @@ class GcScanner:
         rows: Mapping[UUID, Workspace],
         data: CollectorData,
     ) -> SafetyFacts:
-        """An archive that is being written has no ledger entry yet: it says nothing about the ledger's age."""
+        """The ages of objects, ledger and workspaces. An archive that is being written has no ledger entry yet, so it
+        says nothing about the ledger's age."""
         making = {_being_written(ws, self._retention.prefix) for ws in rows.values()}
         stored = {resource: times for resource, times in resources.items() if times is not None}
         settled = [times.newest_at for times in stored.values() if times.key not in making]

@@ -44,7 +44,8 @@ class GcRunner:
         self._told: set[str] = set()
 
     async def run(self, waived: Collection[str] = ()) -> CollectionReport:
-        """Raises BackendError, having swept nothing, if it could not look; Stale when the term is over."""
+        """Mark garbage and sweep what is due. Raises BackendError, having swept nothing, if a backend could not be
+        listed; Stale when the term is over."""
         try:
             await self._backends.check_all_identities()
             report = await self._scanner.report(waived)
@@ -87,7 +88,7 @@ class GcRunner:
         return report
 
     async def _tell(self, reasons: dict[str, str]) -> None:
-        """Admins hear of each reason once, until it is gone."""
+        """Notify the admins of each reason once, until it is gone."""
         for reason, message in reasons.items():
             if reason not in self._told:
                 await self._notifier.notify("garbage collection stopped", {"reason": reason, "message": message})
@@ -151,7 +152,7 @@ class GcRunner:
         return None
 
     async def _archive_vouches(self, ws: Workspace, resource: BackendResource) -> bool:
-        """A volume that was past the safe point holds the home should the archive be lost: the archive is looked at."""
+        """Whether the archive of a volume past the safe point is readable: else that volume holds the home."""
         if resource.name != ws.home_store_key or not ws.home.deleting_volume or ws.archive_key is None:
             return True
         return await self._backends.look(ws.archive_key) is ArchiveState.READABLE

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One look at the runtime, at those `asked` for (all, if empty). None = it did not answer."""
+    """What the runtime has of the workspaces `asked` for (of all, if empty). None = it did not answer."""
 
     begun: float
     asked: frozenset[UUID]
@@ -45,7 +45,7 @@ class Snapshot:
         return self.containers.get(workspace_id), self.volumes.get(workspace_id)
 
     def moved_since(self, earlier: "Snapshot | None") -> Sequence[UUID] | None:
-        """Whose container or volumes differ between two looks at all. None = it may be anybody's."""
+        """The workspaces whose container or volumes differ between two snapshots of all. None = any may differ."""
         containers = _differing(earlier.containers, self.containers) if earlier else None
         volumes = _differing(earlier.volumes, self.volumes) if earlier else None
         return None if containers is None or volumes is None else [*containers, *volumes]
@@ -126,7 +126,7 @@ class Observer:
         return len(active) + len(changed)
 
     async def facts(self, ws: Workspace) -> Facts:
-        """The freshest usable snapshot of one workspace: the active pass's, or a look of its own."""
+        """The freshest usable facts of one workspace: from the active pass, or by a call of its own."""
         snapshot = self._active
         if snapshot is None or not self._usable(snapshot, ws.id):
             return await self.look(ws)
@@ -135,11 +135,11 @@ class Observer:
         return await self._facts(ws, snapshot)
 
     async def look(self, ws: Workspace) -> Facts:
-        """A direct look, for what must be certain."""
+        """The facts of one workspace by calls of its own, for what must be certain."""
         return await self._facts(ws, await self._look([ws.id]))
 
     def distrust(self, workspace_id: UUID) -> None:
-        """Something may have changed just now: a look that was begun before says nothing of it."""
+        """Believe no snapshot of this workspace that was begun before now: something may have changed."""
         now = self._clock.monotonic()
         self._hinted = {key: at for key, at in self._hinted.items() if now - at < FRESH_SECONDS}
         self._hinted[workspace_id] = now
@@ -234,14 +234,15 @@ class Observer:
         return pairs, busy
 
     def _listed_state(self, ws: Workspace) -> ArchiveState:
-        """By the inventory. Not listed is only a suspicion: it makes the phase differ, and that asks for a look."""
+        """The archive's state by the inventory. Not listed is only a suspicion: the phase differs, and that is
+        confirmed."""
         if ws.archive_key is None or self._inventory is None:
             return ArchiveState.UNKNOWN
         return ArchiveState.READABLE if ws.archive_key in self._inventory else ArchiveState.NOT_FOUND
 
 
 def _needs_a_closer_look(ws: Workspace, judged: Workspace) -> bool:
-    """What would change the phase, or call an archive lost, is first confirmed by a look at that workspace alone."""
+    """Whether the change must first be confirmed for this workspace alone: of the phase, or that an archive is lost."""
     old, new = ws.conditions.archive_ready.status, judged.conditions.archive_ready.status
     return judged.phase is not ws.phase or judged.error_info != ws.error_info or (new is False and old is not False)
 

@@ -185,7 +185,7 @@ class TermRunner:
         self._look_at_all = asyncio.Event()
 
     async def run(self) -> None:
-        """Until the term is over. The components never end by themselves."""
+        """Run all components until the term is over. They never end by themselves."""
         components: dict[str, Callable[[], Awaitable[None]]] = {
             "event listener": self._events.run,
             "wake listener": self._wakes.run,

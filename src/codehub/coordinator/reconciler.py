@@ -95,7 +95,8 @@ class Reconciler:
         self._seen_at: dict[UUID, float] = {}
 
     async def reconcile(self, workspace_id: UUID) -> float | None:
-        """Seconds until it should be looked at again, or None: the passes will see to it."""
+        """One pass over one workspace; returns the seconds until the next one, or None: the periodic passes see to
+        it."""
         rows, now = await self._statuses.load([workspace_id])
         if not rows:
             return None
@@ -197,7 +198,8 @@ class Reconciler:
         return None
 
     async def _failed(self, before: Workspace, error: BackendError, now: datetime, silent: float) -> float:
-        """`silent`: how long the backend has been so, if it is an outage; that time counts against no deadline."""
+        """Record a failed step; returns the seconds until the next. `silent`: how long the backend has not answered,
+        which in an outage counts against no deadline."""
         failure, row = Failure(error.reason, str(error), error.context), before
         if isinstance(error, JobInterrupted):
             row = operations.restarted(row, now)
@@ -307,7 +309,8 @@ def _unseen(loaded: Workspace) -> bool:
 
 
 def _rests_on_absence(it: Assessment) -> bool:
-    """ERROR, RESTORING, PROVISIONING and a lost archive need more than a thing missing from a list."""
+    """Whether the decision rests on something that is missing: ERROR, RESTORING, PROVISIONING and a lost archive need
+    more than a list without it."""
     enters_error = it.judged.phase is Phase.ERROR and it.loaded.phase is not Phase.ERROR
     creates = isinstance(it.decision, Begin) and it.decision.operation in (Operation.RESTORING, Operation.PROVISIONING)
     return enters_error or creates or isinstance(it.decision, ReplaceLostArchive)

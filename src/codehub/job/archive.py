@@ -176,7 +176,8 @@ def _prove(store: ArchiveStore, sha256: str, size: int, progress: ProgressReport
 
 
 def _accept_other(store: ArchiveStore, ours: Meta) -> Meta:
-    """Someone finished this archive meanwhile. The same tree gives the same bytes, so theirs must be ours."""
+    """The `.meta` of somebody who finished this archive meanwhile. The same tree gives the same bytes, so theirs must
+    be ours."""
     theirs = store.reopened().read_meta()
     if theirs is None:
         raise unreachable("the object store has a .meta and does not give it back")

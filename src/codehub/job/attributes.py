@@ -41,7 +41,7 @@ def read_xattrs(target: Target) -> Xattrs:
 
 
 def apply_to_descriptor(target: int, member: Member, *, own: bool) -> int:
-    """Returns how many extended attributes this user or filesystem cannot hold.
+    """Apply a file's or directory's attributes; returns how many extended ones this user or filesystem cannot hold.
 
     The order matters: a new owner drops setuid and capabilities, a read-only mode forbids its owner `user.*`
     attributes, a mode after an ACL would rewrite the ACL's mask, and everything but the last moves the time.

@@ -121,5 +121,6 @@ def _prepare_process() -> None:
 
 
 def _stop(_signal: int, _frame: FrameType | None) -> NoReturn:
-    """As process 1 of a container there is no default action; and an upload should be aborted, not abandoned."""
+    """End on SIGTERM: process 1 of a container has no default action, and an upload should be aborted, not
+    abandoned."""
     raise SystemExit(ExitCode.STOPPED)

@@ -46,7 +46,7 @@ def decompressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class _Reader:
-    """Chunks as the file object zstandard asks for."""
+    """A stream of chunks as the file object that zstandard asks for."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = iter(chunks)

@@ -69,7 +69,7 @@ class Pattern:
 
 
 def parse_pattern(line: str) -> Pattern | None:
-    """None for a line that says nothing; ValueError for one that is no pattern."""
+    """The pattern of one line; None if the line says nothing. Raises ValueError if it is no pattern."""
     text = _without_trailing_spaces(line)
     if not text or text.startswith("#"):
         return None
@@ -219,9 +219,8 @@ def read_ignore(volume: int) -> Ignore:
 
 
 def parse_ignore(content: bytes) -> Ignore:
-    """A line that is no pattern is left out and named: it must not keep a home from being archived.
-
-    Unless it would take something back, which without it would be lost."""
+    """The patterns of a file. A line that is no pattern is skipped with a warning: it must not keep a home from being
+    archived. But if it begins with `!`, no pattern counts, for without it something would be lost."""
     if len(content) > LARGEST_FILE:
         return _nothing(f"it is longer than {LARGEST_FILE} bytes")
     try:

@@ -125,7 +125,7 @@ class Packer:
         return _DirectoryBeingRead(descriptor, path, status, iter(listed(descriptor)))
 
     def _link(self, path: bytes, status: os.stat_result) -> bool:
-        """True when an earlier name of the same file is in the archive already."""
+        """Add a hard link, and return True, if an earlier name of the same file is in the archive already."""
         key = (status.st_dev, status.st_ino)
         first, names_left = self._links.pop(key, (path, status.st_nlink))
         if names_left > 1:

@@ -83,7 +83,8 @@ def _unpack(volume: int, request: RestoreRequest, progress: ProgressReporter) ->
 
 
 def _free_bytes(tree: int, meta: Meta) -> int:
-    """Not found out by filling the disk, which others have their homes on."""
+    """How much the disk has free; raises DISK_FULL if the home needs more. It is not found out by filling the disk,
+    which others have their homes on."""
     disk = os.fstatvfs(tree)
     free = disk.f_bavail * disk.f_frsize
     if free < meta.content_bytes:
@@ -93,8 +94,8 @@ def _free_bytes(tree: int, meta: Meta) -> int:
 
 
 def _stream_into(unpacker: Unpacker, store: ArchiveStore, meta: Meta) -> None:
-    """A member that looks hostile in an archive with a wrong checksum is damage, or an answer that came wrong; it is
-    not malice."""
+    """Unpack the archive and check its hash. A member that looks hostile in an archive with a wrong checksum is damage,
+    or an answer that came wrong; it is not malice."""
     cause: JobFailed | None = None
     with store.read() as chunks:
         hashed = HashingReader(chunks)

@@ -138,7 +138,7 @@ class ArchiveStore:
                 yield obstore.get_range(self.store, self.key, start=start, end=min(start + CHUNK, size)).to_bytes()
 
     def writer(self, most_bytes: int) -> "AbstractContextManager[WritableFile]":
-        """Complete when the block ends well, aborted when it does not; never half there."""
+        """An upload: complete when the block ends well, aborted when it does not; never half there."""
         self._make_directories()
         self.remove_leftovers()
         size = part_size(most_bytes)
@@ -187,13 +187,13 @@ class ArchiveStore:
                 os.chown(place, owner.st_uid, owner.st_gid)
 
     def remove_leftovers(self) -> None:
-        """A killed upload into a directory leaves its file, which only the collector would remove."""
+        """Remove the files that killed uploads into a directory have left; else only the collector would."""
         for key in (self.key, self.key + SUFFIX):
             for leftover in self._unfinished(key):
                 leftover.unlink(missing_ok=True)
 
     def _unfinished(self, key: str) -> list[Path]:
-        """Obstore uploads into a directory as `name#1`, and puts it in its place when it is whole."""
+        """The files of unfinished uploads: obstore writes `name#1` in a directory, and renames it when it is whole."""
         if self.directory is None:
             return []
         path = self.directory / key
@@ -231,7 +231,7 @@ def open_store(url: str, key: str, timeouts: StoreTimeouts = TIMEOUTS) -> Archiv
 
 @dataclass(frozen=True)
 class Owner:
-    """`key`: the object that names the owner."""
+    """Whose the store must be. `key`: the object that names the owner."""
 
     key: str
     name: str

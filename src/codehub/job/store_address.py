@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StoreTimeouts:
-    """`request`: for a whole answer, however large; `silence`: while nothing comes; None sets no limit of its own."""
+    """How long to wait for the store. `request`: for a whole answer, however large; `silence`: while nothing comes;
+    None sets no limit of its own."""
 
     request: timedelta
     silence: timedelta | None
@@ -49,7 +50,8 @@ def parse_store(url: str) -> tuple[Path | None, str]:
 
 
 def with_read_timeout(store: S3Store, silence: timedelta) -> S3Store:
-    """For uploads: a store answers when it has all of a part, so it may be silent while the part is sent."""
+    """The same store with another limit for silence. For uploads: a store answers when it has all of a part, so it may
+    be silent while the part is sent."""
     waiting: ClientConfig = {**(store.client_options or {}), "read_timeout": silence}
     return S3Store(config=store.config, client_options=waiting, retry_config=store.retry_config)
 

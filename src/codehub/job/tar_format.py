@@ -31,7 +31,8 @@ Xattrs = tuple[tuple[str, bytes], ...]
 
 
 class Member(NamedTuple):
-    """`path` is relative without a trailing slash, empty for the home itself. `size` is what follows in the stream."""
+    """One entry of an archive. `path` is relative without a trailing slash, empty for the home itself. `size` is what
+    follows in the stream."""
 
     path: bytes
     kind: bytes
@@ -56,7 +57,7 @@ def encode(member: Member) -> bytes:
 
 
 def byte_sum(block: bytes) -> int:
-    """Most of a header is zeros; leaving them out makes this several times faster."""
+    """The sum of a header's bytes, without its zeros, which makes it several times faster."""
     return sum(block.translate(None, b"\x00"))
 
 
@@ -103,7 +104,7 @@ def _pax_records(member: Member, name: bytes) -> bytes:
 
 
 def _record(key: bytes, value: bytes) -> bytes:
-    """The length at its front counts its own digits."""
+    """One pax record; the length at its front counts its own digits."""
     rest = len(key) + len(value) + 3
     length = rest + len(str(rest))
     length = rest + len(str(length))
@@ -223,7 +224,7 @@ def _data_ranges(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def encode_map(pieces: Pieces, size: int) -> bytes:
-    """GNU sparse format 1.0. An empty piece at the end tells other tars how long the file is."""
+    """The map of a sparse file in GNU format 1.0. An empty piece at the end tells other tars how long the file is."""
     lines = [b"%d" % (len(pieces) + 1)]
     lines += [b"%d\n%d" % piece for piece in pieces]
     lines.append(b"%d\n0\n" % size)

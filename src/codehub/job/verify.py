@@ -96,8 +96,8 @@ def verify(store: ArchiveStore) -> Meta:
 
 
 def diagnose_hash_mismatch(store: ArchiveStore, meta: Meta, advance: Advance = lambda _: None) -> JobFailed:
-    """What to say of an archive that was read and had another hash than `.meta` says. Damage is the end of the road
-    for its user, so `.meta` and bytes are read twice more, and only what they say alike is believed."""
+    """The error for an archive that was read and had another hash than `.meta` says. Damage cannot be mended by its
+    user, so `.meta` and bytes are read twice more, and only what they say alike is believed."""
     first = _reading(store.reopened(), advance)
     if first == (meta, meta.sha256):
         return unreachable("the archive was not read right; another reading was")
