@@ -18,8 +18,9 @@ from codehub.adapters.memory.archives import StoredArchive
 from codehub.adapters.memory.runtime import Container, Volume
 from codehub.adapters.postgres import rows, statements
 from codehub.domain import naming
+from codehub.domain.failures import Policy
 from codehub.domain.judge import ArchiveState, ContainerSeen, Facts, judge
-from codehub.domain.plan import Policy, Settled, plan
+from codehub.domain.plan import Settled, plan
 from codehub.domain.workspace import Desired, HomeContext, Workspace
 
 RESTING = (*[Desired.RUNNING] * 2, *[Desired.STANDBY] * 3, *[Desired.ARCHIVED] * 5)

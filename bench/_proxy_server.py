@@ -25,7 +25,7 @@ from codehub.adapters.system import RandomIds, SystemClock
 from codehub.domain.admission import RunningLimits
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.accounts import NewUser
-from codehub.ports.runtime import Endpoint, Inside
+from codehub.ports.runtime import AgentPort, Endpoint
 from codehub.ports.stores import Actor
 from codehub.proxy.access.addresses import Addresses
 from codehub.proxy.access.session_cache import VISIT_COOKIE
@@ -122,5 +122,5 @@ async def serve(upstream: int, ide: Endpoint | None) -> None:
 if __name__ == "__main__":
     behind = int(sys.argv[1])
     agent = sys.argv[2:]
-    inside = Inside(behind, bytes.fromhex(agent[1])) if agent else None
+    inside = AgentPort(behind, bytes.fromhex(agent[1])) if agent else None
     uvloop.run(serve(behind, Endpoint(host="127.0.0.1", port=int(agent[0]), inside=inside) if agent else None))

@@ -10,7 +10,7 @@ import pytest
 
 from codehub.agent.dial import NotAllowed, NothingListens
 from tests.agent.running_agent import a_server, an_agent
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.real_services import free_port
 
 MIB = 1 << 20

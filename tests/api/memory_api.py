@@ -25,11 +25,11 @@ from codehub.adapters.memory import (
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.app import create_app
 from codehub.api.dependencies import ApiParts, ApiSite, ReadinessCheck
-from codehub.coordinator.gc_report import Survey
+from codehub.coordinator.gc_report import GcScanner
 from codehub.domain.admission import RunningLimits
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.gc_rules import Retention
-from codehub.domain.gc_safety import GcSafety
+from codehub.domain.gc_safety import GcLimits
 from codehub.domain.identity import ALL_SCOPES, Caller, Role, Scope
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.workspace import Workspace
@@ -69,7 +69,7 @@ class Backends:
         )
 
 
-async def reported(survey: Survey) -> dict[str, Any]:
+async def reported(survey: GcScanner) -> dict[str, Any]:
     return (await survey.report()).to_json()
 
 
@@ -79,7 +79,7 @@ def memory_parts(backends: Backends, limits: RunningLimits | None = None, site: 
     accounts, passwords, revocations = people.accounts(), MemoryPasswords(), Revocations(bus)
     limits = limits or RunningLimits()
     wishes, views = WorkspaceCommands(database.specs(), limits), database.views()
-    survey = Survey(database.collector(), backends.archives, backends.runtime, Retention(), GcSafety(), "test")
+    survey = GcScanner(database.collector(), backends.archives, backends.runtime, Retention(), GcLimits(), "test")
     return ApiParts(
         identity=Identity(accounts, people.sign_in_tries(), people.audit(), passwords, revocations, ids),
         users=Users(accounts, passwords, revocations, ids),

@@ -18,7 +18,7 @@ from codehub.adapters.embedded import EmbeddedServer, embedded_postgres, embedde
 from codehub.adapters.postgres.schema import migrate
 from codehub.domain.identity import Role
 from tests.api.real_api import Events, RealApi, real_api
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 

@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 from playwright.async_api import Page
 
 from codehub.domain.errors import ErrorReason
-from codehub.domain.history import Minute
+from codehub.domain.history import TrafficMinute
 from codehub.domain.identity import Role
 from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.naming import archive_key
@@ -138,7 +138,9 @@ def _busy_day(harness: DashboardHarness) -> None:
         busy = max(0.04, 1 - abs(minute / 60 - 8) / 6)
         swing = swing if minute % 15 else random.uniform(0.8, 1.15)
         sockets = 60 * 14 * busy * swing
-        harness.backends.database.state.traffic[at] = Minute(at, int(900 * busy * random.uniform(0.6, 1.3)), sockets)
+        harness.backends.database.state.traffic[at] = TrafficMinute(
+            at, int(900 * busy * random.uniform(0.6, 1.3)), sockets
+        )
     other = harness.put("chris", "paper", Phase.ARCHIVED, created_at=harness.ago(days=60))
     for hours in (3, 4.5, 6, 7, 7.5, 9, 11, 14):
         harness.point(other, hours / 24, int(random.uniform(2e8, 3e9)), 4_000)

@@ -17,8 +17,8 @@ from codehub.adapters.memory.archives import StoredArchive, StoredEntry
 from codehub.adapters.memory.jobs import JobsState
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.server import listen_on, serve
-from codehub.coordinator.process import Coordinator, Dependencies
-from codehub.coordinator.tuning import Tuning
+from codehub.coordinator.context import Dependencies, Tuning
+from codehub.coordinator.process import Coordinator
 from codehub.domain.admission import RunningLimits
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import Role
@@ -93,7 +93,7 @@ class ApiServer:
             specs=database.specs(),
             collector=database.collector(),
             marks=database.marks,
-            worlds=database.backend_identities(),
+            backend_identities=database.backend_identities(),
             install="test",
             feed=database.changes(),
             bus=backends.bus,

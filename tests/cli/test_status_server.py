@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from codehub.cli import status_server
 from codehub.cli.status_server import ProcessStatus, serving_status
-from codehub.coordinator.process import Readiness
+from codehub.coordinator.process import CoordinatorReadiness
 
 ANYWHERE = "127.0.0.1:0"
 PATIENCE = 20
@@ -99,4 +99,4 @@ async def test_without_an_address_nothing_is_served() -> None:
     [(False, None, True), (True, None, False), (True, 59.0, True), (True, 61.0, False)],
 )
 def test_a_leader_is_ready_while_it_sees(leads: bool, age: float | None, ready: bool) -> None:
-    assert Readiness(leads, 1, age, 0).is_ready is ready
+    assert CoordinatorReadiness(leads, 1, age, 0).is_ready is ready

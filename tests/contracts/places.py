@@ -31,8 +31,8 @@ from codehub.agent.dial import dial
 from codehub.ports.archives import Archives
 from codehub.ports.jobs import Jobs
 from codehub.ports.runtime import Endpoint, Runtime
-from tests.contracts.patience import eventually
 from tests.docker_engine import DockerTestbed, engine_here, sweep
+from tests.eventually import eventually
 
 HERE = Path(__file__).parent
 FAKE_IDE = [sys.executable, str(HERE / "fake_ide.py"), "{socket}"]

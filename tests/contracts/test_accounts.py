@@ -13,10 +13,10 @@ import pytest
 from codehub.adapters.postgres import PostgresDatabase
 from codehub.domain.errors import Conflict, LimitReached, NotFound, Refused
 from codehub.domain.identity import Role, Scope, User, changed_role, disabled
-from codehub.ports.accounts import SEEN_EVERY_SECONDS, Ended, NewToken, NewUser, SessionRules, UserDecision
+from codehub.ports.accounts import SEEN_EVERY_SECONDS, EndedCredentials, NewToken, NewUser, SessionRules, UserDecision
 from codehub.ports.stores import Actor
 from tests.contracts.account_stores import ROOT, AccountStores, Later, person
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 
 RULES = SessionRules(idle_seconds=3600, absolute_seconds=24 * 3600)
 READ = frozenset({Scope.READ})
@@ -164,10 +164,10 @@ async def test_a_new_password_ends_the_other_sessions(stores: AccountStores) -> 
     kept, *ended = [await opened(stores, ann) for _ in range(3)]
     of_bob = await opened(stores, bob)
     told = await accounts.set_password(ann.id, "new", ROOT, "change_password", keep_session=kept)
-    assert told == Ended(sorted(ended), [])
+    assert told == EndedCredentials(sorted(ended), [])
     assert [session.id for session in await accounts.sessions(ann.id, RULES)] == [kept]
     assert await accounts.session(of_bob, RULES)
-    assert await accounts.set_password(ann.id, "newer", ROOT, "reset_password") == Ended([kept], [])
+    assert await accounts.set_password(ann.id, "newer", ROOT, "reset_password") == EndedCredentials([kept], [])
     found = await accounts.with_password("ann")
     assert found == (ann, "newer")
 

@@ -25,17 +25,17 @@ from codehub.adapters.memory.archives import ArchivesState, StoredArchive
 from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch
 from codehub.adapters.postgres.backup import LEFT_OUT, Copying, Sink, Table
 from codehub.adapters.postgres.schema import migrate
-from codehub.coordinator.gc_report import Survey
+from codehub.coordinator.gc_report import GcScanner
 from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import Refused, Stale
 from codehub.domain.gc_rules import Retention
-from codehub.domain.gc_safety import GcSafety
+from codehub.domain.gc_safety import GcLimits
 from codehub.domain.identity import Scope
 from codehub.domain.workspace import Desired, Workspace
 from codehub.ports.accounts import NewToken, SessionRules, Ticket
 from tests.contracts.account_stores import ROOT, person
 from tests.contracts.databases import ANN, new_term, restore_point, setting, stored
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.real_services import ServiceLoop, temporary_database
 
 pytestmark = pytest.mark.system
@@ -392,7 +392,7 @@ async def test_what_is_newer_than_the_backup_is_not_swept(
         later = datetime.now(UTC) + timedelta(hours=1.5)
         known = (await other.collector().read()).workspaces[0].id
         state.objects[f"{known}/{uuid4()}/home.tar.zst"] = StoredArchive((1,), later, committed=True)
-        survey = Survey(other.collector(), MemoryArchives(state), MemoryRuntime(), Retention(), GcSafety(), "test")
+        survey = GcScanner(other.collector(), MemoryArchives(state), MemoryRuntime(), Retention(), GcLimits(), "test")
         report = await survey.report()
         assert len(report.candidates) == 1
         assert {"ledger-behind", "restored"} <= {refusal.check for refusal in report.refusals}

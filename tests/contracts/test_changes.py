@@ -78,7 +78,7 @@ AFTER: dict[str, Any] = dict.fromkeys(
 """For each field, a value that a row from `stored(**BEFORE)` does not have."""
 
 
-class Heard:
+class RecordedProgress:
     """Listens in the background. A write nobody else makes marks how far the feed has come."""
 
     def __init__(self, database: Database) -> None:
@@ -101,8 +101,8 @@ class Heard:
 
 
 @asynccontextmanager
-async def hearing(database: Database) -> AsyncIterator[Heard]:
-    heard = Heard(database)
+async def hearing(database: Database) -> AsyncIterator[RecordedProgress]:
+    heard = RecordedProgress(database)
     listening = asyncio.ensure_future(heard.listen())
     async with asyncio.timeout(10):
         while not heard.changes:  # until the feed is up, nothing is promised

@@ -22,7 +22,7 @@ from codehub.domain.errors import BackendError, ErrorReason, Invalid, NotFound
 from codehub.domain.judge import ArchiveState
 from codehub.domain.naming import archive_key
 from codehub.job.archive import ArchiveRequest, archive
-from codehub.job.progress import Progress
+from codehub.job.progress import ProgressReporter
 from codehub.job.store import open_store
 from codehub.ports.archives import ArchiveContents, ArchiveEntry, Content, EntryKind, to_bytes, to_name
 from tests.contracts.s3 import BUCKET, credentials, rclone
@@ -114,7 +114,7 @@ class RealStore:
         volume = self._scratch / uuid4().hex
         volume.mkdir()
         make_home(volume, home)
-        archive(ArchiveRequest(volume, self._url, key), Progress())
+        archive(ArchiveRequest(volume, self._url, key), ProgressReporter())
 
     async def put_empty(self, key: str) -> None:
         with closing(ObjectArchives(self._url, PREFIX)) as archives:

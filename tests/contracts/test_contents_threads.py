@@ -19,7 +19,7 @@ from codehub.job.errors import JobFailed
 from codehub.job.tar_format import DIRECTORY, HARD_LINK, REGULAR, Member
 from tests.contracts.s3 import BUCKET, credentials, rclone
 from tests.contracts.shared_threads import no_shared_thread
-from tests.job.jobs import Desk
+from tests.job.harness import JobHarness
 
 
 class Producer:
@@ -104,19 +104,19 @@ def named_threads(*prefixes: str) -> list[str]:
 
 
 @pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.system)])
-def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
-    desk = Desk(tmp_path)
+def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JobHarness]:
+    harness = JobHarness(tmp_path)
     # It cannot be compressed, so much is left to read when the reader leaves.
-    (desk.home / "large").write_bytes(os.urandom(48 << 20))
-    (desk.home / "last").write_bytes(b"the end")
+    (harness.home / "large").write_bytes(os.urandom(48 << 20))
+    (harness.home / "last").write_bytes(b"the end")
     if request.param == "directory":
-        assert desk.archive().code == 0
-        yield desk
+        assert harness.archive().code == 0
+        yield harness
         return
     with rclone(tmp_path / "s3") as endpoint, credentials(endpoint):
-        desk.store_url = f"s3://{BUCKET}"
-        assert desk.archive().code == 0
-        yield desk
+        harness.store_url = f"s3://{BUCKET}"
+        assert harness.archive().code == 0
+        yield harness
 
 
 def connections() -> int:
@@ -126,22 +126,22 @@ def connections() -> int:
 
 @pytest.mark.timeout(60)  # an idle connection that nobody wants would be closed after 90 s
 @pytest.mark.parametrize("what", ["file", "folder", "original"])
-async def test_a_reader_that_leaves_takes_threads_and_connections_along(desk: Desk, what: str) -> None:
-    with closing(ObjectContents(desk.store_url)) as contents:
-        await contents.tree(desk.key, "")
+async def test_a_reader_that_leaves_takes_threads_and_connections_along(harness: JobHarness, what: str) -> None:
+    with closing(ObjectContents(harness.store_url)) as contents:
+        await contents.tree(harness.key, "")
         before = connections()
         for _ in range(5):
-            asked = contents.original(desk.key) if what == "original" else None
-            async with asked or contents.content(desk.key, "large" if what == "file" else "") as content:
+            asked = contents.original(harness.key) if what == "original" else None
+            async with asked or contents.content(harness.key, "large" if what == "file" else "") as content:
                 assert await anext(content.chunks)
             assert named_threads("contents-file", "contents-original", "lookahead") == []
         while connections() > before:
             await asyncio.sleep(0.01)
 
 
-async def test_a_listing_that_nobody_waits_for_is_given_up(desk: Desk) -> None:
-    with closing(ObjectContents(desk.store_url)) as contents:
-        reader = asyncio.create_task(contents.tree(desk.key, ""))
+async def test_a_listing_that_nobody_waits_for_is_given_up(harness: JobHarness) -> None:
+    with closing(ObjectContents(harness.store_url)) as contents:
+        reader = asyncio.create_task(contents.tree(harness.key, ""))
         while not named_threads("contents-index"):
             assert not reader.done()
             await asyncio.sleep(0)
@@ -151,12 +151,12 @@ async def test_a_listing_that_nobody_waits_for_is_given_up(desk: Desk) -> None:
         while named_threads("contents-index", "lookahead"):
             await asyncio.sleep(0.01)
         assert contents.indexes.entries == 0
-        assert [entry.name for entry in (await contents.tree(desk.key, "")).entries] == ["large", "last"]
+        assert [entry.name for entry in (await contents.tree(harness.key, "")).entries] == ["large", "last"]
 
 
-async def test_many_who_ask_at_once_cause_one_pass(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_who_ask_at_once_cause_one_pass(harness: JobHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     passes: list[str] = []
-    with closing(ObjectContents(desk.store_url)) as contents:
+    with closing(ObjectContents(harness.store_url)) as contents:
         make = contents.indexes._make
 
         async def counted(key: str, reservation: MemoryReservation) -> ArchiveIndex:
@@ -164,22 +164,22 @@ async def test_many_who_ask_at_once_cause_one_pass(desk: Desk, monkeypatch: pyte
             return await make(key, reservation)
 
         monkeypatch.setattr(contents.indexes, "_make", counted)
-        listings = await asyncio.gather(*(contents.tree(desk.key, "") for _ in range(20)))
-        async with contents.content(desk.key, "last") as content:
+        listings = await asyncio.gather(*(contents.tree(harness.key, "") for _ in range(20)))
+        async with contents.content(harness.key, "last") as content:
             assert [chunk async for chunk in content.chunks] == [b"the end"]
         assert len({listing.entries for listing in listings}) == 1
-        assert passes == [desk.key]
+        assert passes == [harness.key]
 
 
 async def test_a_page_of_a_large_folder_looks_at_its_own_entries_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = Desk(tmp_path)
+    harness = JobHarness(tmp_path)
     for number in range(300):
-        (desk.home / f"{number:03}").touch()
+        (harness.home / f"{number:03}").touch()
     for number in (7, 200):
-        (desk.home / f"folder {number:03}").mkdir()
-    assert desk.archive().code == 0
+        (harness.home / f"folder {number:03}").mkdir()
+    assert harness.archive().code == 0
     looks: list[int] = []
     look = ArchiveIndex.kind
 
@@ -187,22 +187,22 @@ async def test_a_page_of_a_large_folder_looks_at_its_own_entries_alone(
         looks.append(number)
         return look(index, number)
 
-    with closing(ObjectContents(desk.store_url)) as contents:
-        await contents.tree(desk.key, "")
+    with closing(ObjectContents(harness.store_url)) as contents:
+        await contents.tree(harness.key, "")
         monkeypatch.setattr(ArchiveIndex, "kind", counted)
-        page = await contents.tree(desk.key, "", 1, 2)
+        page = await contents.tree(harness.key, "", 1, 2)
     assert [entry.name for entry in page.entries] == ["folder 200", "000"]
     assert page.has_more
     assert len(set(looks)) <= 3, "the folder itself and what the page holds"
 
 
 async def test_a_listing_needs_no_thread_that_others_share(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    (desk.home / "here").touch()
-    assert desk.archive().code == 0
-    with no_shared_thread(), closing(ObjectContents(desk.store_url)) as contents:
+    harness = JobHarness(tmp_path)
+    (harness.home / "here").touch()
+    assert harness.archive().code == 0
+    with no_shared_thread(), closing(ObjectContents(harness.store_url)) as contents:
         async with asyncio.timeout(30):
-            assert [entry.name for entry in (await contents.tree(desk.key, "")).entries] == ["here"]
+            assert [entry.name for entry in (await contents.tree(harness.key, "")).entries] == ["here"]
 
 
 # ── the shelf ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -14,9 +14,9 @@ from codehub.domain.errors import BackendError, ErrorReason, Unreachable, Volume
 from codehub.domain.naming import INSTALL_LABEL, archive_key, container_name, job_name, volume_name
 from codehub.ports.jobs import JobKind, JobSpec, JobState
 from codehub.ports.runtime import ContainerSpec, Resources
-from tests.contracts.patience import eventually
 from tests.contracts.places import DockerPlace
 from tests.docker_engine import DockerTestbed
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.system
 

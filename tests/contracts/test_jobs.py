@@ -12,8 +12,8 @@ from codehub.domain.errors import ErrorReason, JobConflict, VolumeInUse
 from codehub.domain.judge import ArchiveState
 from codehub.domain.naming import archive_key, volume_name
 from codehub.ports.jobs import JobKind, Jobs, JobSeen, JobSpec, JobState, StoreOwner
-from tests.contracts.patience import eventually
 from tests.contracts.places import DockerPlace, MemoryPlace, Place, ProcessPlace
+from tests.eventually import eventually
 
 KINDS = ["memory", *(pytest.param(kind, marks=pytest.mark.system) for kind in ("process", "docker"))]
 

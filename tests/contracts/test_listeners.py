@@ -18,8 +18,8 @@ from codehub.adapters.process.sandbox import find_sandbox_tools
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec, Endpoint
 from codehub.proxy.http.upstream import connect
-from tests.contracts.patience import eventually
 from tests.contracts.places import ProcessPlace
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.system
 

@@ -17,7 +17,7 @@ from codehub.adapters.memory import MemoryProvider
 from codehub.adapters.oidc import HttpOpenIdProvider, OpenIdClient
 from codehub.adapters.system import SystemClock
 from codehub.domain.errors import Unauthenticated, Unreachable
-from codehub.ports.accounts import Identified, OpenIdProvider
+from codehub.ports.accounts import OpenIdProvider, ProviderIdentity
 from tests.contracts.real_provider import running_provider
 from tests.contracts.signing_provider import CLIENT_ID, SigningProvider, signing_provider
 from tests.usecases.accounts_harness import ADDRESS, AGENT, AccountsHarness
@@ -76,7 +76,7 @@ async def test_a_code_says_who_it_is(place: Place) -> None:
     back = await place.approve(url, "sub-1")
     assert back["state"] == "s"
     who = await place.provider.identify(code=back["code"], verifier=VERIFIER, nonce="n1")
-    known = Identified(place.issuer, "sub-1", "Ann", "a@example.com", email_verified=True)
+    known = ProviderIdentity(place.issuer, "sub-1", "Ann", "a@example.com", email_verified=True)
     assert replace(who, authenticated_at=None) == known
 
 
@@ -135,12 +135,12 @@ def client_of(hostile: SigningProvider, clock: Any = None, secret: str | None = 
     return HttpOpenIdProvider(OpenIdClient(hostile.issuer, CLIENT_ID, REDIRECT, secret), clock or SystemClock())
 
 
-async def identified(provider: HttpOpenIdProvider) -> Identified:
+async def identified(provider: HttpOpenIdProvider) -> ProviderIdentity:
     return await provider.identify(code="c", verifier=VERIFIER, nonce="n")
 
 
 async def test_a_good_token_of_this_provider_is_taken(hostile: SigningProvider) -> None:
-    assert await identified(client_of(hostile)) == Identified(hostile.issuer, "sub-1")
+    assert await identified(client_of(hostile)) == ProviderIdentity(hostile.issuer, "sub-1")
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from codehub.adapters.process.sandbox import FIRST_UID, find_sandbox_tools
 from codehub.domain.naming import archive_key, volume_name
 from codehub.ports.jobs import JobKind, JobSpec, JobState
 from codehub.ports.runtime import ContainerSpec
-from tests.contracts.patience import eventually
 from tests.contracts.places import ProcessPlace
+from tests.eventually import eventually
 
 pytestmark = [pytest.mark.system, pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")]
 

@@ -26,11 +26,11 @@ from codehub.adapters.process.table import orphans
 from codehub.adapters.process.volumes import DirectoryIdentity
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.naming import archive_key, volume_name
-from codehub.job import volume
+from codehub.job import filesystem
 from codehub.ports.jobs import JobKind, JobSpec, JobState
 from codehub.ports.runtime import ContainerSpec
-from tests.contracts.patience import eventually
 from tests.contracts.places import ProcessPlace, names
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.system
 
@@ -473,7 +473,7 @@ async def test_closing_ends_the_emptying_of_the_trash_and_leaves_the_rest_for_la
     runtime, begun = place.runtime(), threading.Event()
     for number in range(50):
         (runtime.homes.home(spec.volume) / f"{number}").mkdir()
-    really = volume.remove_tree
+    really = filesystem.remove_tree
 
     def slowly(parent: int, name: bytes, *, enough: Callable[[], bool]) -> None:
         def asked() -> bool:

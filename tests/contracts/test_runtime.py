@@ -11,8 +11,8 @@ from codehub.adapters.process.sandbox import find_sandbox_tools
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec, Runtime
-from tests.contracts.patience import eventually
 from tests.contracts.places import DockerPlace, MemoryPlace, Place, ProcessPlace, names
+from tests.eventually import eventually
 
 KINDS = ["memory", *(pytest.param(kind, marks=pytest.mark.system) for kind in ("process", "sandbox", "docker"))]
 

@@ -15,7 +15,7 @@ from codehub.adapters.process.sandbox import HOME_INSIDE, SandboxPaths, SandboxT
 from codehub.domain.errors import BackendError
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 
 
 def sandbox_paths(root: Path, **more: Any) -> SandboxPaths:

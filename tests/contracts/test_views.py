@@ -16,7 +16,7 @@ from codehub.domain.template import Template
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.accounts import Accounts, NewUser, Templates
 from codehub.ports.stores import Actor
-from codehub.ports.views import Position, Sought, WorkspaceViews
+from codehub.ports.views import Position, WorkspaceFilter, WorkspaceViews
 from tests.contracts.databases import ANN, Database, epoch_of, fresh, restore_point, setting, stored
 from tests.rows import error_info
 
@@ -47,7 +47,7 @@ async def ids(views: WorkspaceViews, size: int = 2, **sought: Any) -> list[UUID]
     """Through all pages."""
     found: list[UUID] = []
     after = None
-    while page := await views.page(Sought(**sought), size, after):
+    while page := await views.page(WorkspaceFilter(**sought), size, after):
         found += [owned.workspace.id for owned in page]
         last = page[-1].workspace
         after = Position(last.created_at, last.id)
@@ -64,11 +64,11 @@ async def test_pages_are_newest_first_and_whole(database: Database, views: Works
 
 async def test_a_page_goes_on_where_the_last_ended(database: Database, views: WorkspaceViews) -> None:
     made = [await stored(database, owner_id="ann") for _ in range(4)]
-    first = await views.page(Sought("ann"), 2)
+    first = await views.page(WorkspaceFilter("ann"), 2)
     newcomer = await stored(database, owner_id="ann")
     await database.specs().change(made[3].id, setting(deleted_at=made[3].created_at), ANN)
     last = first[-1].workspace
-    rest = await views.page(Sought("ann"), 9, Position(last.created_at, last.id))
+    rest = await views.page(WorkspaceFilter("ann"), 9, Position(last.created_at, last.id))
     assert [owned.workspace.id for owned in rest] == [made[1].id, made[0].id]
     assert newcomer.id not in {owned.workspace.id for owned in rest}
 
@@ -207,7 +207,7 @@ async def test_a_day_holds_what_its_history_is_made_from(database: Database, vie
         begun, replace(begun, operation=Operation.NONE, op_started_at=None, phase=Phase.RUNNING), reason="test"
     )
     await stored(database, owner_id="ann")
-    day = await views.day()
+    day = await views.history_data()
     assert day.running == 1
     assert [(found.kind, found.before, found.after) for found in day.happenings] == [
         (LedgerKind.OPERATION_BEGAN, "NONE", "STARTING"),

@@ -14,7 +14,7 @@ from codehub.domain.identity import ALL_SCOPES, Role, Scope, User, disabled, ena
 from codehub.ports.accounts import SEEN_EVERY_SECONDS, NewToken, SessionRules, Ticket, Visit
 from codehub.ports.stores import Actor
 from tests.contracts.account_stores import ROOT, AccountStores, Later, person
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 
 RULES = SessionRules(idle_seconds=3600, absolute_seconds=24 * 3600)
 LONG = 7 * 24 * 3600.0

@@ -9,12 +9,12 @@ import pytest
 
 from codehub.adapters.memory import MemoryBus
 from codehub.adapters.memory.fault_injection import Network
+from codehub.coordinator.context import Tuning
 from codehub.coordinator.process import Coordinator
-from codehub.coordinator.tuning import Tuning
 from codehub.domain.workspace import Desired, Operation, Phase
 from codehub.telemetry import LAST_GOOD_PASS
-from tests.coordinator.workshop import FAILS, HANGS, ScriptedWire, Workshop, in_virtual_time
-from tests.simulation.stage import PERSON, Stage, Worlds
+from tests.coordinator.harness import FAILS, HANGS, CoordinatorHarness, ScriptedNetwork, in_virtual_time
+from tests.simulation.harness import PERSON, BackendStates, SimulationHarness
 from tests.simulation.virtual_time import VirtualClock
 
 T = TypeVar("T")
@@ -24,12 +24,12 @@ TUNING = Tuning(workers=2)
 EVENTS_ONLY = Tuning(workers=2, idle_interval=1000, active_interval=1000)
 
 
-def stage(tuning: Tuning = TUNING) -> Stage:
-    return Stage(Worlds.fresh(), tuning)
+def simulation(tuning: Tuning = TUNING) -> SimulationHarness:
+    return SimulationHarness(BackendStates.fresh(), tuning)
 
 
-def start(it: Stage, name: str) -> tuple[Coordinator, ScriptedWire]:
-    network = ScriptedWire(VirtualClock())
+def start(it: SimulationHarness, name: str) -> tuple[Coordinator, ScriptedNetwork]:
+    network = ScriptedNetwork(VirtualClock())
     return it.start(name, network).coordinator, network
 
 
@@ -39,7 +39,7 @@ def leaders(*coordinators: Coordinator) -> list[bool]:
 
 @in_virtual_time
 async def test_one_leads_and_the_other_takes_over_within_five_seconds() -> None:
-    it = stage()
+    it = simulation()
     a, network = start(it, "a")
     await asyncio.sleep(1)
     b, _ = start(it, "b")
@@ -55,7 +55,7 @@ async def test_one_leads_and_the_other_takes_over_within_five_seconds() -> None:
 
 @in_virtual_time
 async def test_a_clean_stop_hands_over_at_once() -> None:
-    it = stage()
+    it = simulation()
     start(it, "a")
     await asyncio.sleep(1)
     b, _ = start(it, "b")
@@ -66,7 +66,7 @@ async def test_a_clean_stop_hands_over_at_once() -> None:
 
 @in_virtual_time
 async def test_a_lost_term_ends_its_work_and_the_next_one_is_built_anew() -> None:
-    it = stage()
+    it = simulation()
     a, network = start(it, "a")
     await it.create(Desired.RUNNING)
     assert await it.reaches(ID, "RUNNING")
@@ -86,7 +86,7 @@ async def test_a_lost_term_ends_its_work_and_the_next_one_is_built_anew() -> Non
 @in_virtual_time
 async def test_a_stalled_leader_that_wakes_up_is_refused() -> None:
     """It was deposed in its sleep: its late write changes nothing."""
-    it = stage()
+    it = simulation()
     _, network = start(it, "a")
     await it.create(Desired.STANDBY)
     network.faults.update({"leadership.renew": HANGS, "runtime.create_volume": HANGS})
@@ -101,7 +101,7 @@ async def test_a_stalled_leader_that_wakes_up_is_refused() -> None:
 
 @in_virtual_time
 async def test_the_database_may_be_away_when_it_starts() -> None:
-    it = stage()
+    it = simulation()
     a, network = start(it, "a")
     network.faults.update({"leadership": FAILS, "db": FAILS})
     await asyncio.sleep(30)
@@ -133,7 +133,7 @@ class Crashing(Network):
 @in_virtual_time
 async def test_a_component_that_crashes_is_restarted(name: str) -> None:
     """Each of these calls is made by another component."""
-    it = stage(Tuning(workers=2, ttl_interval=5, gc_interval=5))
+    it = simulation(Tuning(workers=2, ttl_interval=5, gc_interval=5))
     network = Crashing(name, 3)
     coordinator = it.start("a", network).coordinator
     await it.create(Desired.RUNNING)
@@ -150,7 +150,7 @@ async def test_a_component_that_crashes_is_restarted(name: str) -> None:
 
 @in_virtual_time
 async def test_a_collection_that_falls_due_while_the_database_is_away_waits_and_is_made_up_for() -> None:
-    it = stage(Tuning(workers=2, gc_interval=100))
+    it = simulation(Tuning(workers=2, gc_interval=100))
     _, network = start(it, "a")
     network.faults["db.collection_pending"] = FAILS
     await asyncio.sleep(160)
@@ -163,7 +163,7 @@ async def test_a_collection_that_falls_due_while_the_database_is_away_waits_and_
 
 @in_virtual_time
 async def test_a_pass_that_crashes_harms_no_other_workspace() -> None:
-    it = stage()
+    it = simulation()
     network = Crashing("runtime.create_volume", 8, about=ID)
     it.start("a", network)
     await it.create(Desired.RUNNING, 1)
@@ -176,10 +176,10 @@ async def test_a_pass_that_crashes_harms_no_other_workspace() -> None:
 
 @in_virtual_time
 async def test_a_lost_feed_is_found_again_and_wishes_made_meanwhile_are_seen() -> None:
-    it = stage(EVENTS_ONLY)
+    it = simulation(EVENTS_ONLY)
     start(it, "a")
     await asyncio.sleep(5)
-    for listener in it.worlds.database.listeners:
+    for listener in it.states.database.listeners:
         listener.put_nowait(None)
     await asyncio.sleep(0.1)
     await it.create(Desired.STANDBY)
@@ -188,20 +188,20 @@ async def test_a_lost_feed_is_found_again_and_wishes_made_meanwhile_are_seen() -
 
 @in_virtual_time
 async def test_a_wish_is_acted_on_at_once_and_a_dead_container_is_seen_by_its_hint() -> None:
-    it = stage(EVENTS_ONLY)
+    it = simulation(EVENTS_ONLY)
     start(it, "a")
     await asyncio.sleep(5)
     await it.create(Desired.RUNNING)
     assert await it.until(lambda: it.row(ID).phase is Phase.RUNNING, 0.5, step=0.01)
     await asyncio.sleep(120)
-    it.worlds.runtime.kill(ID)
-    assert await it.until(lambda: it.worlds.runtime.started == 2, 0.5, step=0.01)
+    it.states.runtime.kill(ID)
+    assert await it.until(lambda: it.states.runtime.started == 2, 0.5, step=0.01)
     assert await it.reaches(ID, "RUNNING", 1)
 
 
 @in_virtual_time
 async def test_readiness_says_whether_it_leads_and_how_fresh_its_sight_is() -> None:
-    it = stage()
+    it = simulation()
     a, network = start(it, "a")
     assert (a.readiness().leads, a.readiness().pass_age, a.readiness().epoch) == (False, None, None)
     await asyncio.sleep(1)
@@ -219,41 +219,41 @@ async def test_readiness_says_whether_it_leads_and_how_fresh_its_sight_is() -> N
 @in_virtual_time
 async def test_a_pass_that_saw_nothing_is_no_good_pass() -> None:
     """The alarm on the age of the last good pass must be able to go off."""
-    shop = await Workshop.open()
-    shop.network.faults["runtime"] = FAILS
-    reign = asyncio.create_task(shop.reign.run())
+    harness = await CoordinatorHarness.open()
+    harness.network.faults["runtime"] = FAILS
+    term_runner = asyncio.create_task(harness.term_runner.run())
 
     def last_good_pass() -> float | None:
-        return shop.metrics.registry.get_sample_value(LAST_GOOD_PASS.name)
+        return harness.metrics.registry.get_sample_value(LAST_GOOD_PASS.name)
 
     await asyncio.sleep(100)
     assert last_good_pass() == 0
-    shop.network.faults.clear()
+    harness.network.faults.clear()
     await asyncio.sleep(30)
     assert last_good_pass() != 0
-    reign.cancel()
-    await asyncio.wait([reign])
+    term_runner.cancel()
+    await asyncio.wait([term_runner])
 
 
 @pytest.mark.parametrize("message", [{"type": "wake", "id": str(ID)}, {"id": str(ID)}, {}, {"id": 7}])
 @in_virtual_time
 async def test_a_wake_from_outside_brings_a_look_at_once(message: dict[str, object]) -> None:
-    it = stage(EVENTS_ONLY)
+    it = simulation(EVENTS_ONLY)
     start(it, "a")
     await it.create(Desired.RUNNING)
     assert await it.reaches(ID, "RUNNING")
-    it.worlds.runtime.containers.clear()
+    it.states.runtime.containers.clear()
     await asyncio.sleep(60)
-    assert it.worlds.runtime.containers == {}, "nobody has looked yet"
-    await MemoryBus(it.worlds.signals).publish("codehub:wake:wc", message)
-    assert await it.until(lambda: ID in it.worlds.runtime.containers, 5, step=0.1)
+    assert it.states.runtime.containers == {}, "nobody has looked yet"
+    await MemoryBus(it.states.signals).publish("codehub:wake:wc", message)
+    assert await it.until(lambda: ID in it.states.runtime.containers, 5, step=0.1)
 
 
 @in_virtual_time
 async def test_admins_are_told_once_when_a_backend_falls_silent_and_once_when_it_is_back() -> None:
-    it = stage()
+    it = simulation()
     _, network = start(it, "a")
-    notices = it.casts["a"].notifier.notices
+    notices = it.running["a"].notifier.notices
 
     def of_backends() -> list[str]:
         return [subject for subject, _ in notices if subject.startswith("backend")]

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
-from codehub.domain.history import SPAN, STEP, Day, HistoryPoint, Minute, history
+from codehub.domain.history import SPAN, STEP, HistoryData, HistoryPoint, TrafficMinute, history
 from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.workspace import Operation, Phase
 from tests.rows import LONG_AGO
@@ -20,7 +20,7 @@ def entry(minutes: float, key: UUID, kind: LedgerKind, before: str, after: str) 
 
 
 def steps_of(**day: object) -> tuple[HistoryPoint, ...]:
-    return history(Day(**{"now": NOW, "running": 0, "happenings": [], "archived": [], **day}))  # type: ignore[arg-type]
+    return history(HistoryData(**{"now": NOW, "running": 0, "happenings": [], "archived": [], **day}))  # type: ignore[arg-type]
 
 
 def test_a_day_without_anything_is_a_day_of_nothing() -> None:
@@ -34,10 +34,10 @@ def test_a_day_without_anything_is_a_day_of_nothing() -> None:
 
 def test_what_passed_the_doors_is_summed_and_sockets_are_averaged() -> None:
     minutes = [
-        Minute(ago(20), 100, 0.0),
-        Minute(ago(14), 7, 600.0),
-        Minute(ago(1), 5, 300.0),
-        Minute(ago(1441), 9, 9.0),
+        TrafficMinute(ago(20), 100, 0.0),
+        TrafficMinute(ago(14), 7, 600.0),
+        TrafficMinute(ago(1), 5, 300.0),
+        TrafficMinute(ago(1441), 9, 9.0),
     ]
     *_, before, last = steps_of(traffic=minutes)
     assert (before.requests, before.sockets) == (100, 0.0)

@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codehub.domain import operations
+from codehub.domain import failures, operations
 from codehub.domain.errors import ErrorReason
+from codehub.domain.failures import Failure, Policy, settle_health
 from codehub.domain.judge import judge
 from codehub.domain.ledger import LedgerEntry, LedgerKind, entries
-from codehub.domain.operations import Failure, settle_health
-from codehub.domain.plan import Policy
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction, Workspace
 from tests.rows import KEY, NOW, OP_ID, OTHER_OP_ID, VOLUME, archived, broken, busy, facts, with_home, workspace
 
@@ -76,7 +75,7 @@ def test_each_failed_try_is_told_and_the_last_is_an_error() -> None:
     row = busy(with_home(), Operation.STARTING)
     kinds = []
     for _ in range(3):
-        after = operations.failed(row, Failure(ErrorReason.ACTION_FAILED, "no luck"), Policy(), 0.0, NOW)
+        after = failures.failed(row, Failure(ErrorReason.ACTION_FAILED, "no luck"), Policy(), 0.0, NOW)
         kinds.append([kind for kind, _, _ in told(row, after)])
         row = after
     assert kinds[:2] == [[LedgerKind.ATTEMPT_FAILED], [LedgerKind.ATTEMPT_FAILED]]

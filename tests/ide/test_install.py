@@ -15,7 +15,7 @@ from codehub.adapters.ide import IdeError, code_server, is_installed
 from codehub.adapters.ide.cache import WAITING
 from codehub.adapters.ide.install import CODE_SERVER, Package, unneeded
 from codehub.adapters.ide.toolchain import Toolchain, node_platform
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.ide.fake_release import DROPPED, KEPT, FakeRelease
 
 INSTALLER = """

@@ -110,13 +110,6 @@ async def in_time(waited: Awaitable[T]) -> T:
         return await waited
 
 
-async def eventually(condition: Callable[[], bool]) -> None:
-    """Comes true, sooner or later; a test's own time limit is the later."""
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 def get(path: str = "/", *lines: str, method: str = "GET", host: str = "w.localhost") -> bytes:
     return "\r\n".join((f"{method} {path} HTTP/1.1", f"Host: {host}", *lines, "", "")).encode("latin-1")
 

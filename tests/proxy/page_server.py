@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from codehub.domain.access import doorway
+from codehub.domain.access import access_to
 from codehub.domain.workspace import Desired, Phase
 from codehub.proxy.access.verdicts import Cap, Forward, Pending, Respond, UpstreamFailure, Verdict
 from codehub.proxy.http.limits import ProxyLimits
@@ -20,15 +20,15 @@ from codehub.proxy.pages.render import answer, asset, sign_in_page, state
 from codehub.proxy.pages.texts import Language, language
 from codehub.proxy.server import ProxyServer
 from tests import rows
+from tests.eventually import eventually
 from tests.proxy.fake_workspace import FakeWorkspace, Seen
-from tests.proxy.harness import eventually
 
 Tell = Callable[[Language], PageModel]
 Wake = Callable[[str | None], tuple[int, Tell]]
 """Given which workspace is to give way; says the answer's status and what it tells."""
 SignIn = Callable[[dict[str, Any]], Respond]
 _ROW = rows.with_home(phase=Phase.RUNNING, desired_state=Desired.RUNNING)
-RUNNING = workspace_page(_ROW, doorway(_ROW), Language.ENGLISH, wakes=False)
+RUNNING = workspace_page(_ROW, access_to(_ROW), Language.ENGLISH, wakes=False)
 IDE = b"<!doctype html><title>IDE</title><link rel=icon href=data:,><h1>The IDE</h1>"
 
 

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from playwright.async_api import Browser
 
-from codehub.domain.access import doorway
+from codehub.domain.access import access_to
 from codehub.domain.errors import ErrorReason
 from codehub.domain.workspace import Condition, Conditions, Desired, Operation, Phase, Progress, Workspace
 from codehub.proxy.access.verdicts import UpstreamFailure
@@ -55,7 +55,7 @@ SHEETS = (
 
 
 def of(row: Workspace, *, wakes: bool = False) -> Tell:
-    return lambda language: workspace_page(row, doorway(row), language, wakes=wakes)
+    return lambda language: workspace_page(row, access_to(row), language, wakes=wakes)
 
 
 def pages() -> Iterator[Tell | None]:
@@ -76,7 +76,7 @@ def pages() -> Iterator[Tell | None]:
     yield of(rows.archived(desired_state=Desired.ARCHIVED, name="blog"))
     yield lambda language: workspace_page(
         row := rows.busy(restoring, Operation.RESTORING, op_progress=Progress(1_240_000_000, 18_300, 3_400_000_000)),
-        doorway(row),
+        access_to(row),
         language,
         wakes=False,
     )

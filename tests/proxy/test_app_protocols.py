@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from codehub.proxy.access.addresses import Addresses
+from tests.eventually import eventually
 from tests.proxy.deployment import BASE, PLATFORM, Deployment, deployed
 from tests.proxy.fake_workspace import OK, FakeWorkspace, Seen
-from tests.proxy.harness import LIMITS, ProxyHarness, eventually, get, in_time, status
+from tests.proxy.harness import LIMITS, ProxyHarness, get, in_time, status
 
 METHODS = (
     "PROPFIND",

@@ -12,6 +12,7 @@ from codehub.ports.stores import Actor
 from codehub.proxy.access.session_cache import VISIT_COOKIE
 from codehub.proxy.http import parser
 from codehub.usecases.revocations import AUTH_CHANNEL
+from tests.eventually import eventually
 from tests.proxy.deployment import (
     BASE,
     DIRECT,
@@ -22,7 +23,6 @@ from tests.proxy.deployment import (
     handshake_and_echo,
     session_of,
 )
-from tests.proxy.harness import eventually
 
 
 @pytest.fixture

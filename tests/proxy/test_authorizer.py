@@ -19,9 +19,9 @@ from codehub.proxy.access.session_cache import VISIT_COOKIE
 from codehub.proxy.access.verdicts import Pending
 from codehub.proxy.http.parser import parse_request
 from codehub.usecases.identity import digest
-from tests.contracts.patience import eventually as comes_true
+from tests.eventually import eventually
 from tests.proxy.deployment import BASE, DIRECT, HTML, PLATFORM, Deployment, SignedInUser, deployed, problem, session_of
-from tests.proxy.harness import eventually, get
+from tests.proxy.harness import get
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ async def test_an_admin_stands_where_the_owner_stands_until_no_longer_one(deploy
         root.user.id, lambda u, n, _: changed_role(u, Role.USER, n), Actor("test"), "change_role"
     )
     await deployment.workspace_access.identity.revocations.role_changed(root.user.id)
-    await comes_true(lambda: _status_is(deployment, demo, root, 404), 30)
+    await eventually(lambda: _status_is(deployment, demo, root, 404), 30)
 
 
 READER, CHANGER = frozenset({Scope.READ}), frozenset({Scope.READ, Scope.WRITE})
@@ -382,7 +382,7 @@ async def test_a_deleted_one_is_gone(deployment: Deployment) -> None:
     demo = await deployment.workspace(ann)
     assert (await deployment.get(demo, "/", ann)).status_code == 200
     await deployment.becomes(demo.id, phase=Phase.DELETED, desired_state=Desired.DELETED, deleted_at=demo.updated_at)
-    await comes_true(lambda: _status_is(deployment, demo, ann, 404), 30)
+    await eventually(lambda: _status_is(deployment, demo, ann, 404), 30)
 
 
 # ── what is remembered ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -420,9 +420,9 @@ async def test_one_that_cannot_be_looked_at_keeps_nobody_from_the_others(
     await deployment.becomes(odd.id, name="odder")
     await eventually(lambda: looks.count(odd.id) > 1)
     await deployment.becomes(demo.id, phase=Phase.STANDBY, desired_state=Desired.STANDBY)
-    await comes_true(lambda: _status_is(deployment, demo, ann, 503), 30)
+    await eventually(lambda: _status_is(deployment, demo, ann, 503), 30)
     monkeypatch.undo()
-    await comes_true(lambda: _status_is(deployment, odd, ann, 200), 30)
+    await eventually(lambda: _status_is(deployment, odd, ann, 200), 30)
 
 
 async def test_a_stop_is_noticed_and_so_is_the_next_start(deployment: Deployment) -> None:
@@ -430,9 +430,9 @@ async def test_a_stop_is_noticed_and_so_is_the_next_start(deployment: Deployment
     demo = await deployment.workspace(ann)
     assert (await deployment.get(demo, "/", ann)).status_code == 200
     await deployment.becomes(demo.id, phase=Phase.STANDBY, desired_state=Desired.STANDBY)
-    await comes_true(lambda: _status_is(deployment, demo, ann, 503), 30)
+    await eventually(lambda: _status_is(deployment, demo, ann, 503), 30)
     await deployment.becomes(demo.id, phase=Phase.RUNNING, desired_state=Desired.RUNNING)
-    await comes_true(lambda: _status_is(deployment, demo, ann, 200), 30)
+    await eventually(lambda: _status_is(deployment, demo, ann, 200), 30)
 
 
 async def test_whoever_cannot_hear_asks_again(deployment: Deployment) -> None:
@@ -443,7 +443,7 @@ async def test_whoever_cannot_hear_asks_again(deployment: Deployment) -> None:
     deployment.outages.away = ("bus.",)
     deployment.bus.state.sever()
     await deployment.workspace_access.identity.accounts.end_session(ann.user.id, session_of(ann), Actor("test"))
-    await comes_true(lambda: _status_is(deployment, demo, ann, 401), 30)
+    await eventually(lambda: _status_is(deployment, demo, ann, 401), 30)
 
 
 async def test_a_database_that_is_away_is_said_so(deployment: Deployment) -> None:
@@ -463,7 +463,7 @@ async def test_somebody_disabled_is_out(deployment: Deployment) -> None:
     accounts = deployment.workspace_access.identity.accounts
     await accounts.change_user(ann.user.id, lambda u, _n, now: disabled(u, now, 1), Actor("test"), "disable_user")
     await deployment.workspace_access.identity.revocations.user_disabled(ann.user.id)
-    await comes_true(lambda: _status_is(deployment, demo, ann, 401), 30)
+    await eventually(lambda: _status_is(deployment, demo, ann, 401), 30)
 
 
 @pytest.mark.parametrize(("host", "target"), [(f"demo.{BASE}", "/_codehub/state"), (PLATFORM, "/open/demo")])

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from codehub.domain.access import doorway
+from codehub.domain.access import access_to
 from codehub.domain.addresses import local_path, platform_path
 from codehub.domain.workspace import Desired, Operation, Phase, Progress, Workspace
 from codehub.proxy.access.verdicts import Respond
@@ -17,8 +17,8 @@ from codehub.proxy.http.responses import problem
 from codehub.proxy.pages.models import limit_page, making_room_page, no_listener_page, not_found_page, workspace_page
 from codehub.proxy.pages.texts import Language
 from tests import rows
+from tests.eventually import eventually
 from tests.proxy.browser import Tab, chromium, tab
-from tests.proxy.harness import eventually
 from tests.proxy.page_server import RUNNING, PageServer, Tell
 
 pytestmark = pytest.mark.system
@@ -53,7 +53,7 @@ async def here(browser: Browser, page_server: PageServer) -> AsyncIterator[Tab]:
 
 
 def of(row: Workspace, *, wakes: bool = False) -> Tell:
-    return lambda language: workspace_page(row, doorway(row), language, wakes=wakes, public_url="")
+    return lambda language: workspace_page(row, access_to(row), language, wakes=wakes, public_url="")
 
 
 def started(page_server: PageServer, _instead: str | None = None) -> tuple[int, Tell]:

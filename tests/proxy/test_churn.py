@@ -16,8 +16,9 @@ from bench._proxy_load import SITES
 from bench._proxy_processes import running
 from codehub.proxy.http.downstream import Downstream
 from codehub.proxy.websocket.relay import RelayEnd, WebSocketRelay
+from tests.eventually import eventually
 from tests.proxy.fake_workspace import OK, FakeWorkspace
-from tests.proxy.harness import ProxyHarness, eventually, get, in_time
+from tests.proxy.harness import ProxyHarness, get, in_time
 from tests.proxy.test_websocket import OFFER, SWITCH, echo, upgraded
 
 

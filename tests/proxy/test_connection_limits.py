@@ -21,9 +21,10 @@ from codehub.proxy.http.parser import RequestHead
 from codehub.proxy.http.trusted_proxies import networks
 from codehub.proxy.server import ProxyServer
 from codehub.proxy.workers import worker_report
+from tests.eventually import eventually
 from tests.proxy.deployment import Deployment, SignedInUser, deployed, handshake_and_echo
 from tests.proxy.fake_workspace import OK, FakeWorkspace
-from tests.proxy.harness import LIMITS, ProxyHarness, RawConnection, StubAuthorizer, eventually, get, in_time, status
+from tests.proxy.harness import LIMITS, ProxyHarness, RawConnection, StubAuthorizer, get, in_time, status
 from tests.proxy.test_websocket import OFFER, SWITCH, raw_end, upgraded
 
 

@@ -14,8 +14,9 @@ from codehub.ports.runtime import Endpoint
 from codehub.proxy.access.verdicts import Forward, Pending, Respond, UpstreamFailure
 from codehub.proxy.http.limits import ProxyLimits
 from codehub.proxy.http.parser import RequestHead
+from tests.eventually import eventually
 from tests.proxy.fake_workspace import OK, FakeWorkspace
-from tests.proxy.harness import LIMITS, ProxyHarness, RawConnection, StubAuthorizer, eventually, get, in_time, status
+from tests.proxy.harness import LIMITS, ProxyHarness, RawConnection, StubAuthorizer, get, in_time, status
 
 
 def hurried(workspace: FakeWorkspace, **seconds: float) -> ProxyHarness:

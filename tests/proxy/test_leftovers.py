@@ -10,9 +10,10 @@ from dataclasses import replace
 import pytest
 
 from codehub.proxy.presence.tap import AppPresence, IdePresence
+from tests.eventually import eventually
 from tests.proxy.deployment import Deployment, SignedInUser, deployed
 from tests.proxy.fake_workspace import OK
-from tests.proxy.harness import LIMITS, RawConnection, eventually, get, in_time
+from tests.proxy.harness import LIMITS, RawConnection, get, in_time
 from tests.proxy.test_connection_limits import reset
 from tests.proxy.test_live_sockets import masked
 from tests.proxy.test_websocket import SWITCH

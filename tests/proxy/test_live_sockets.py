@@ -10,9 +10,8 @@ from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.stores import Actor
 from codehub.proxy.access.session_cache import VISIT_COOKIE
 from codehub.usecases.identity import digest
-from tests.contracts.patience import eventually as comes_true
+from tests.eventually import eventually
 from tests.proxy.deployment import Deployment, SignedInUser, deployed, handshake_and_echo, session_of
-from tests.proxy.harness import eventually
 
 KEY = b"\x01\x02\x03\x04"
 
@@ -229,6 +228,6 @@ async def test_work_reaches_the_store_and_an_idle_socket_does_not(deployment: De
         await deployment.proxy.activities.flush()
         return demo.id in await deployment.activity.read()
 
-    await comes_true(it_is_known, 30)
+    await eventually(it_is_known, 30)
     assert idle.id not in await deployment.activity.read()
     assert deployment.row(demo.id).phase is Phase.RUNNING

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from codehub.domain.access import Door, doorway
+from codehub.domain.access import AccessAction, access_to
 from codehub.domain.errors import REASONS, ErrorReason
 from codehub.domain.judge import CONTAINER_STARTING, container_reason
 from codehub.domain.workspace import (
@@ -48,7 +48,7 @@ UNKNOWN = Condition(None, "Unknown")
 
 
 def told(row: Workspace, language: Language = ENGLISH, *, wakes: bool = False) -> PageModel:
-    return workspace_page(row, doorway(row), language, wakes=wakes, public_url=SITE)
+    return workspace_page(row, access_to(row), language, wakes=wakes, public_url=SITE)
 
 
 def sensible(view: PageModel) -> None:
@@ -80,17 +80,17 @@ def test_every_row_has_a_view(phase: Phase) -> None:
             error_count=1 if reason else 0,
             op_progress=Progress(1_000, 3, 4_000, "pack"),
         )
-        way = doorway(row)
+        way = access_to(row)
         for language, wakes in product(Language, (False, True)):
             view = told(row, language, wakes=wakes)
             sensible(view)
             assert view.status == way.http_status
-            assert (view.name == "running") == (way.door is Door.FORWARD)
+            assert (view.name == "running") == (way.action is AccessAction.FORWARD)
             may_wake = way.may_wake and desired is not Desired.RUNNING
             assert view.wakes == (wakes and may_wake)
-            if way.door in (Door.OFFER_START, Door.OFFER_RESTORE) or (may_wake and not wakes):
+            if way.action in (AccessAction.OFFER_START, AccessAction.OFFER_RESTORE) or (may_wake and not wakes):
                 assert view.actions[0].id == "wake"
-            if way.door is Door.EXPLAIN_ERROR:
+            if way.action is AccessAction.EXPLAIN_ERROR:
                 assert f"{SITE}/workspaces/{row.id}" in [action.link for action in view.actions]
                 assert "wake" not in [action.id for action in view.actions]
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from codehub.domain.access import doorway
+from codehub.domain.access import access_to
 from codehub.domain.workspace import Desired, Operation, Phase, Progress, Workspace
 from codehub.proxy.access.verdicts import Respond, UpstreamFailure
 from codehub.proxy.pages.models import (
@@ -53,7 +53,7 @@ def row(**changes: object) -> Workspace:
 
 def shown(workspace: Workspace) -> PageModel:
     return workspace_page(
-        workspace, doorway(workspace), Language.ENGLISH, wakes=False, public_url="https://hub.example"
+        workspace, access_to(workspace), Language.ENGLISH, wakes=False, public_url="https://hub.example"
     )
 
 

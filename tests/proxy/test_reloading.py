@@ -10,10 +10,10 @@ from playwright.async_api import Browser, Page, Request, Response
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.accounts import Ticket
 from codehub.usecases.identity import digest, new_session_token
+from tests.eventually import eventually
 from tests.proxy.browser import chromium
 from tests.proxy.deployment import Deployment, deployed, session_of
 from tests.proxy.fake_workspace import FakeWorkspace
-from tests.proxy.harness import eventually
 from tests.real_services import free_port
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from codehub.proxy.access.verdicts import Forward, Pending, Respond
+from tests.eventually import eventually
 from tests.proxy.fake_workspace import OK, FakeWorkspace, Seen
-from tests.proxy.harness import LIMITS, ProxyHarness, eventually, get, in_time, status
+from tests.proxy.harness import LIMITS, ProxyHarness, get, in_time, status
 
 
 async def test_a_connection_serves_many_requests_over_one_to_the_workspace(

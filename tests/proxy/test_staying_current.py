@@ -14,8 +14,9 @@ from codehub.proxy import app
 from codehub.proxy.workers import WorkerMetrics
 from codehub.telemetry import Metrics
 from codehub.usecases.identity import digest
+from tests.eventually import eventually
 from tests.proxy.fake_workspace import OK, FakeWorkspace
-from tests.proxy.harness import RawConnection, eventually, get, in_time, status
+from tests.proxy.harness import RawConnection, get, in_time, status
 from tests.proxy.test_websocket import OFFER, SWITCH
 
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.eventually import eventually
 from tests.proxy.deployment import Deployment, deployed, handshake_and_echo
-from tests.proxy.harness import eventually
 
 
 @pytest.fixture

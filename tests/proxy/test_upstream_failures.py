@@ -10,8 +10,9 @@ import pytest
 from codehub.api.server import KEEP_ALIVE_SECONDS
 from codehub.proxy.access.verdicts import Pending, UpstreamFailure
 from codehub.proxy.http.limits import ProxyLimits
+from tests.eventually import eventually
 from tests.proxy.fake_workspace import FakeWorkspace
-from tests.proxy.harness import LIMITS, ProxyHarness, eventually, get, in_time, status
+from tests.proxy.harness import LIMITS, ProxyHarness, get, in_time, status
 from tests.proxy.test_faults import one_answer_then_close_on_the_next
 
 

@@ -12,8 +12,9 @@ from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.accounts import Ticket
 from codehub.proxy.access.session_cache import VISIT_COOKIE
 from codehub.usecases.identity import digest
+from tests.eventually import eventually
 from tests.proxy.deployment import DIRECT, FROM_ELSEWHERE, HTML, Deployment, SignedInUser, deployed, problem, session_of
-from tests.proxy.harness import eventually, in_time
+from tests.proxy.harness import in_time
 
 WAKES = "&quot;wakes&quot;: true"
 UNLESS_RELOADED = "&quot;unless_reloaded&quot;: true"

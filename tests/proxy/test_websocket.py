@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from codehub.proxy.access.verdicts import Forward, UpstreamFailure
+from tests.eventually import eventually
 from tests.proxy.fake_workspace import FakeWorkspace
-from tests.proxy.harness import LIMITS, ProxyHarness, RawConnection, eventually, get, in_time, status
+from tests.proxy.harness import LIMITS, ProxyHarness, RawConnection, get, in_time, status
 
 SWITCH = (
     b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n"

@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from codehub.proxy.workers import WorkerSupervisor
-from tests.proxy.harness import RawConnection, eventually, get
+from tests.eventually import eventually
+from tests.proxy.harness import RawConnection, get
 
 pytestmark = pytest.mark.system
 

@@ -21,14 +21,14 @@ from codehub.domain.errors import Deferred
 from codehub.domain.naming import INSTALL_LABEL, volume_name
 from codehub.domain.workspace import Desired, Phase
 from codehub.ports.runtime import ContainerSpec, Resources
-from tests.contracts.patience import eventually
 from tests.docker_engine import FAKE_IDE_IMAGE, WORKSPACE_IMAGE, DockerTestbed, sweep
-from tests.system.conftest import witnessed_database, witnessed_template
+from tests.eventually import eventually
+from tests.system.conftest import logged_database, logged_template
 from tests.system.docker_site import DockerDeployment, docker_deployed, has_tools, own_engine
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
-__all__ = ["witnessed_database", "witnessed_template"]
+__all__ = ["logged_database", "logged_template"]
 
 RESTORED = "the isolation of workspaces was broken and has been restored"
 KEEPS_TRYING = """\
@@ -86,9 +86,9 @@ def target() -> Iterator[Target]:
 
 @pytest.fixture
 async def site(
-    docker_testbed: DockerTestbed, witnessed_database: str, fresh_redis: str
+    docker_testbed: DockerTestbed, logged_database: str, fresh_redis: str
 ) -> AsyncIterator[tuple[DockerDeployment, UUID]]:
-    async with docker_deployed(witnessed_database, fresh_redis) as site:
+    async with docker_deployed(logged_database, fresh_redis) as site:
         site.start()
         key = await site.create(Desired.RUNNING)
         await site.settled(key, Phase.RUNNING)

@@ -15,9 +15,10 @@ from codehub.domain.credentials import SESSION_COOKIE
 from codehub.proxy.access.verdicts import Forward, Pending
 from codehub.proxy.http.limits import ProxyLimits
 from codehub.proxy.http.trusted_proxies import networks
+from tests.eventually import eventually
 from tests.proxy.deployment import PLATFORM, Deployment, deployed
 from tests.proxy.fake_workspace import OK, FakeWorkspace
-from tests.proxy.harness import LIMITS, ProxyHarness, RawConnection, eventually, get, status
+from tests.proxy.harness import LIMITS, ProxyHarness, RawConnection, get, status
 
 SOCKETS = 514
 """Two more than a worker keeps connections to the API."""

@@ -19,8 +19,8 @@ from codehub.bootstrap.operator import port_can_be_taken
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec
 from codehub.proxy.workers import WorkerSupervisor
-from tests.contracts.patience import eventually
 from tests.contracts.places import READABLE
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.system
 

@@ -17,11 +17,11 @@ from codehub.adapters.docker import DockerRuntime, DockerSite, Engine, payloads
 from codehub.adapters.docker.network_isolation import NetworkIsolation
 from codehub.agent.handshake import HELLO_BYTES, KEY_BYTES
 from codehub.domain.naming import volume_name
-from codehub.ports.runtime import ContainerSpec, Endpoint, Inside, Resources
+from codehub.ports.runtime import AgentPort, ContainerSpec, Endpoint, Resources
 from codehub.proxy.access.verdicts import Forward
 from tests.agent.running_agent import a_server, an_agent
-from tests.contracts.patience import eventually
 from tests.docker_engine import DockerTestbed, engine_here, sweep
+from tests.eventually import eventually
 from tests.proxy.deployment import deployed
 from tests.proxy.harness import ProxyHarness
 
@@ -142,7 +142,7 @@ async def test_fifty_starts_exchange_one_address_and_no_request_reaches_another_
                 async with named_server(seen) as port, an_agent(*address) as agent:
                     address = agent.address
                     before = crowd.stale()
-                    crowd.learn(key, Endpoint(host=address[0], port=address[1], inside=Inside(port, agent.key)))
+                    crowd.learn(key, Endpoint(host=address[0], port=address[1], inside=AgentPort(port, agent.key)))
                     await eventually(lambda: crowd.asked_enough(key, before))  # noqa: B023 - awaited here
                 anonymous_share += [name for name in seen if name != str(key)]
         finally:
@@ -176,7 +176,7 @@ async def test_whoever_has_the_address_by_then_gets_a_random_number_and_nothing_
             writer.write(bytes(64))
 
     async with a_server(takes_what_comes) as port:
-        stale = Endpoint(host="127.0.0.1", port=port, inside=Inside(8080, bytes(KEY_BYTES)))
+        stale = Endpoint(host="127.0.0.1", port=port, inside=AgentPort(8080, bytes(KEY_BYTES)))
         async with ProxyHarness(stale) as proxy:
             reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
             writer.write(b"POST /secret HTTP/1.1\r\nHost: workspace\r\nContent-Length: 8\r\n\r\npassword")
@@ -189,7 +189,7 @@ async def test_whoever_has_the_address_by_then_gets_a_random_number_and_nothing_
 
 def test_a_key_is_shown_nowhere() -> None:
     key = bytes(range(KEY_BYTES))
-    endpoint = Endpoint(host="10.0.0.2", port=1, inside=Inside(8080, key))
+    endpoint = Endpoint(host="10.0.0.2", port=1, inside=AgentPort(8080, key))
     assert repr(key) not in repr(endpoint)
     assert key.hex() not in repr(Forward(endpoint))
 

@@ -1,4 +1,4 @@
-"""What can go wrong, and when: a seeded wire for each coordinator, and outages of whole backends."""
+"""What can go wrong, and when: a seeded network for each coordinator, and outages of whole backends."""
 
 import asyncio
 import random
@@ -77,8 +77,8 @@ class Outage:
 
 
 @dataclass
-class Weather:
-    """Shared by all wires: which backends are out for everybody and how they break, and how bad single calls are."""
+class FaultState:
+    """Shared by all networks: which backends are out for everybody and how they break, and how bad single calls are."""
 
     rate: float
     out: dict[str, Outage] = field(default_factory=dict)
@@ -104,14 +104,14 @@ def any_outage(rng: random.Random) -> Outage:
     return Outage(BREAKS, rng.choice((0.5, 0.8)))
 
 
-class StoreWire(FaultyNetwork):
+class StoreNetwork(FaultyNetwork):
     """The storage jobs' own way to the object store: what breaks for the coordinators breaks for them, uploads are
     forgotten, and what is read comes back wrong now and then."""
 
-    def __init__(self, seed: int, weather: Weather, clock: VirtualClock) -> None:
+    def __init__(self, seed: int, fault_state: FaultState, clock: VirtualClock) -> None:
         super().__init__(clock, self._choose_fault, timeout=8.0)
         self._random = random.Random(seed)
-        self._weather = weather
+        self._fault_state = fault_state
         self._wrong = count(2)
 
     async def call(self, name: str, effect: Callable[[], T], about: UUID | None = None) -> T:
@@ -124,33 +124,33 @@ class StoreWire(FaultyNetwork):
         return answer
 
     def _happens(self, what: str) -> bool:
-        happens = self._random.random() < self._weather.rate * 4
+        happens = self._random.random() < self._fault_state.rate * 4
         if happens:
-            self._weather.note(what)
+            self._fault_state.note(what)
         return happens
 
     def _choose_fault(self, _name: str) -> Fault | None:
-        way = self._weather.breaks("archives", self._random)
+        way = self._fault_state.breaks("archives", self._random)
         return Fault(way) if way is not None else None
 
 
-class FrontWire(FaultyNetwork):
+class UserNetwork(FaultyNetwork):
     """The API's way to the database. It is never instant, so two wishes can meet between a check and its write."""
 
-    def __init__(self, seed: int, weather: Weather, clock: VirtualClock) -> None:
+    def __init__(self, seed: int, fault_state: FaultState, clock: VirtualClock) -> None:
         super().__init__(clock, self._choose_fault, timeout=8.0)
         self._random = random.Random(seed)
-        self._weather = weather
+        self._fault_state = fault_state
 
     async def call(self, name: str, effect: Callable[[], T], about: UUID | None = None) -> T:
         await self._clock.sleep(self._random.uniform(0.001, 0.05))
         return await super().call(name, effect, about)
 
     def _choose_fault(self, name: str) -> Fault | None:
-        if self._random.random() >= self._weather.rate * 2:
+        if self._random.random() >= self._fault_state.rate * 2:
             return None
         kind = self._random.choice(READ_MISHAPS if name in READS else WRITE_MISHAPS)
-        self._weather.note(f"wish {kind}")
+        self._fault_state.note(f"wish {kind}")
         return Fault(kind, self._random.choice((0.1, 1.0, 5.0)))
 
 
@@ -166,16 +166,16 @@ def _moment(name: str, about: UUID | None) -> BackupSnapshot:
     return BackupSnapshot.WRITE if name.startswith("db.") and name not in READS else BackupSnapshot.OTHER
 
 
-class MachineWire(FaultyNetwork):
+class MachineNetwork(FaultyNetwork):
     """One coordinator's connections: it can be stalled, cut off or dead, and the oracle hears every effect."""
 
-    def __init__(self, holder: str, seed: int, weather: Weather, oracle: Oracle, clock: VirtualClock) -> None:
+    def __init__(self, holder: str, seed: int, fault_state: FaultState, oracle: Oracle, clock: VirtualClock) -> None:
         super().__init__(clock, self._choose_fault, timeout=8.0)
         self.holder = holder
         self.cut_from_database = False
         self.dead = False
         self._random = random.Random(seed)
-        self._weather = weather
+        self._fault_state = fault_state
         self._oracle = oracle
         self._awake = asyncio.Event()
         self._awake.set()
@@ -242,12 +242,12 @@ class MachineWire(FaultyNetwork):
 
     def _choose_fault(self, name: str) -> Fault | None:
         backend = name.split(".", 1)[0]
-        way = self._weather.breaks(backend, self._random)
+        way = self._fault_state.breaks(backend, self._random)
         if way is not None:
             return Fault(way)
         acts = backend in ("runtime", "jobs", "archives") and name not in READS
         more = FAILS_MORE.get(name, EFFECTS_FAIL_MORE if acts else 1)
-        if self._random.random() >= self._weather.rate * more:
+        if self._random.random() >= self._fault_state.rate * more:
             return None
         if name in READS:
             kind = self._random.choice(READ_MISHAPS)
@@ -255,6 +255,6 @@ class MachineWire(FaultyNetwork):
             kind = FaultKind.REFUSE
         else:
             kind = self._random.choice(EFFECT_MISHAPS if acts else WRITE_MISHAPS)
-        self._weather.note(f"call {kind}")
+        self._fault_state.note(f"call {kind}")
         delays = LATE_DELAYS if kind in (FaultKind.LATE, FaultKind.REPEAT) else DELAYS
         return Fault(kind, self._random.choice(delays))

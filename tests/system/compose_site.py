@@ -24,7 +24,7 @@ import httpx
 from tests.browser.door.installation import PATIENCE, Installation
 from tests.docker_engine import CODEHUB_IMAGE, ROOT, WORKSPACE_IMAGE
 from tests.real_services import free_port
-from tests.system.one_machine import Up
+from tests.system.local_instance import Up
 
 COMPOSE = ROOT / "deploy" / "compose"
 STORES_IMAGE = "codehub-test-stores:latest"

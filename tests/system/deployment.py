@@ -32,9 +32,9 @@ from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.stores import Actor
 from codehub.settings import load_settings
 from codehub.usecases.workspace_commands import CreateWorkspace, WorkspaceCommands
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.job.trees import Snapshot, snapshot
-from tests.system import gated_ide, witness
+from tests.system import controlled_ide, write_log
 
 CODEHUB = Path(sys.executable).with_name("codehub")
 ANN = Actor("ann")
@@ -132,7 +132,7 @@ class Deployment:
         await eventually(it_does, PATIENCE)
 
     async def campaigns(self, coordinator: Coordinator) -> bool:
-        async with witness.connected(self.database_url) as connection:
+        async with write_log.connected(self.database_url) as connection:
             name = f"codehub leadership {coordinator.holder}"[:63]
             sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND usename = $2"
             return bool(await connection.fetchval(sessions, name, coordinator.name))
@@ -147,7 +147,7 @@ class Deployment:
             "CODEHUB_DATABASE_URL": database_url,
             "CODEHUB_REDIS_URL": self.redis_url,
             "CODEHUB_DATA_DIR": str(self.directory),
-            "CODEHUB_IDE_COMMAND": shlex.join([sys.executable, gated_ide.__file__, "{socket}", str(self.gates)]),
+            "CODEHUB_IDE_COMMAND": shlex.join([sys.executable, controlled_ide.__file__, "{socket}", str(self.gates)]),
             "CODEHUB_LOG_FORMAT": "json",
             "COORDINATOR_ACTIVE_INTERVAL": "0.25",
             "COORDINATOR_IDLE_INTERVAL": "2",
@@ -162,20 +162,20 @@ class Deployment:
         named = ("CODEHUB_S3_ENDPOINT", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
         return {"CODEHUB_ARCHIVE_URL": url} | {name: os.environ[name] for name in named if name in os.environ}
 
-    # ── the witness ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the write log ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def terms(self) -> list[tuple[int, str, datetime, float]]:
         """(epoch, who, since when, how long the one before had been silent)"""
-        async with witness.connected(self.database_url) as connection:
-            return [tuple(row) for row in await connection.fetch(witness.LEADS)]
+        async with write_log.connected(self.database_url) as connection:
+            return [tuple(row) for row in await connection.fetch(write_log.LEADS)]
 
     async def only_leaders_wrote(self) -> None:
-        async with witness.connected(self.database_url) as connection:
-            usurped = [tuple(row) for row in await connection.fetch(witness.USURPED, witness.OWNER)]
+        async with write_log.connected(self.database_url) as connection:
+            usurped = [tuple(row) for row in await connection.fetch(write_log.USURPED, write_log.OWNER)]
         assert usurped == [], usurped
 
     async def now(self) -> datetime:
-        async with witness.connected(self.database_url) as connection:
+        async with write_log.connected(self.database_url) as connection:
             now: datetime = await connection.fetchval("SELECT clock_timestamp()")
             return now
 
@@ -266,7 +266,8 @@ class Deployment:
         return [
             process.pid
             for process in psutil.process_iter(["cmdline", "status"])
-            if gated_ide.__file__ in (words := process.info["cmdline"] or ()) and any(key.hex in word for word in words)
+            if controlled_ide.__file__ in (words := process.info["cmdline"] or ())
+            and any(key.hex in word for word in words)
         ]
 
     async def containers(self) -> dict[UUID, tuple[str, bool]]:

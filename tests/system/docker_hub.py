@@ -22,7 +22,7 @@ from tests.docker_engine import CODEHUB_IMAGE, WORKSPACE_IMAGE, engine_here, swe
 from tests.job.trees import Snapshot, snapshot
 from tests.proxy.recording.workbench import SETTINGS, SETTINGS_FILE
 from tests.real_services import free_port
-from tests.system.one_machine import temporary_data_dir, up
+from tests.system.local_instance import temporary_data_dir, up
 
 TTL = 62
 """Seconds: the least that these intervals allow."""
@@ -31,7 +31,7 @@ _KEEP = ("--same-permissions", "--numeric-owner", "--xattrs", "--xattrs-include=
 
 
 @dataclass(frozen=True)
-class Desk(Workspace):
+class JobHarness(Workspace):
     """Its home is a volume of the engine's."""
 
     store: Path
@@ -74,15 +74,15 @@ class Desk(Workspace):
 class DockerHub(Installation):
     store: Path = Path()
 
-    async def desk(self, person: Person, name: str) -> Desk:
+    async def desk(self, person: Person, name: str) -> JobHarness:
         return await new_desk(person, name, self.data, self.store)
 
 
-async def new_desk(person: Person, name: str, data: Path, store: Path = Path()) -> Desk:
+async def new_desk(person: Person, name: str, data: Path, store: Path = Path()) -> JobHarness:
     """One that runs, with a prompt that can be waited for and no history that ends with its shell."""
     answer = person.http.post("/api/v1/workspaces", json={"name": name, "desired_state": "RUNNING"})
     assert answer.status_code == 201, answer.text
-    made = Desk(person.http, data, answer.json()["id"], name, answer.json()["url"], store)
+    made = JobHarness(person.http, data, answer.json()["id"], name, answer.json()["url"], store)
     await made.becomes("RUNNING")
     folder = SETTINGS_FILE.rpartition("/")[0]
     made.inside(f"mkdir -p {folder} && printf %s '{json.dumps(SETTINGS)}' > {SETTINGS_FILE}")

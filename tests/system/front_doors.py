@@ -24,10 +24,10 @@ from codehub.usecases.identity import Tokens
 from codehub.usecases.users import Users
 from codehub.usecases.workspace_commands import CreateWorkspace
 from tests.api.real_api import Process, RealApi, real_api
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.real_services import free_port
-from tests.system import talking_ide
-from tests.system.websockets import PATIENCE, Answer, Browser, Cut, Network, WebSocket, hang_up
+from tests.system import websocket_ide
+from tests.system.websockets import PATIENCE, Answer, Browser, Connection, Cut, WebSocket, hang_up
 
 MANY = 1000
 
@@ -61,7 +61,7 @@ class Door:
 
     async def ask(self, host: str, path: str, **headers: str) -> Answer:
         """On a connection of its own."""
-        network = await Network.open(self.port)
+        network = await Connection.open(self.port)
         try:
             network.send(host, path, {name.replace("_", "-"): value for name, value in headers.items()})
             return await network.answer()
@@ -69,7 +69,7 @@ class Door:
             network.close()
 
     async def metrics(self) -> dict[str, float]:
-        network = await Network.open(self.status_port)
+        network = await Connection.open(self.status_port)
         network.send("status", "/metrics", {"Connection": "close"})
         _, headers = await network.head()
         body = await network.reader.read()
@@ -198,7 +198,7 @@ class FrontDoors:
 @asynccontextmanager
 async def front_doors(database_url: str, redis_url: str, **settings: str) -> AsyncIterator[FrontDoors]:
     """On a database that is migrated, with a coordinator and no front door yet."""
-    command = shlex.join([sys.executable, talking_ide.__file__, "{socket}"])
+    command = shlex.join([sys.executable, websocket_ide.__file__, "{socket}"])
     given = {"CODEHUB_IDE_COMMAND": command, "MAX_RUNNING_PER_USER": str(MANY)} | settings
     async with real_api(database_url, redis_url, **given) as site:
         await site.start_coordinator()

@@ -1,7 +1,7 @@
 """An installation seen from outside: `codehub api` and `codehub coordinator` as processes, asked over HTTP alone.
 
-Beside it stands the world that rules are about: homes, archives, and time, which only the database keeps and which can
-therefore be let pass. Each IDE obeys the files in its own home (gated_ide.py), so that one workspace may fail alone.
+Beside it stands what the rules are about: homes, archives, and time, which only the database keeps and which can
+therefore be let pass. Each IDE obeys the files in its own home (controlled_ide.py), so that one may fail alone.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from codehub.adapters.postgres.schema import migrate
 from codehub.domain.identity import Role
 from codehub.domain.naming import meta_key
 from tests.api.real_api import Events, RealApi, real_api
-from tests.system import gated_ide
+from tests.system import controlled_ide
 
 PATIENCE = 60.0
 Json = dict[str, Any]
@@ -105,7 +105,7 @@ class Remote:
 
 
 @dataclass
-class Outside:
+class RemoteInstallation:
     site: RealApi
     url: str
     ide: Path
@@ -198,13 +198,13 @@ class Outside:
 
 
 @asynccontextmanager
-async def outside(database_url: str, redis_url: str, **settings: str) -> AsyncIterator[Outside]:
+async def remote_installation(database_url: str, redis_url: str, **settings: str) -> AsyncIterator[RemoteInstallation]:
     """On an empty database."""
     await migrate(database_url)
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="codehub-test-")))
         ide = directory / "ide"
-        ide.write_text(f'#!/bin/sh\nexec {sys.executable} {gated_ide.__file__} "$@"\n')
+        ide.write_text(f'#!/bin/sh\nexec {sys.executable} {controlled_ide.__file__} "$@"\n')
         ide.chmod(0o755)
         command = f"{ide} {{socket}} {{home}}"
         given = {"MAX_RUNNING_PER_USER": "100", "CODEHUB_IDE_COMMAND": command, **settings}
@@ -222,4 +222,4 @@ async def outside(database_url: str, redis_url: str, **settings: str) -> AsyncIt
         stack.push_async_callback(events.close)
         pool = asyncpg.create_pool(database_url, min_size=1, max_size=4)
         database = await stack.enter_async_context(pool)
-        yield Outside(site, url, ide, ann, root, eve, events, database)
+        yield RemoteInstallation(site, url, ide, ann, root, eve, events, database)

@@ -28,7 +28,7 @@ from codehub.domain.naming import volume_name
 from codehub.domain.workspace import Desired, Phase
 from codehub.ports.runtime import ContainerSpec
 from codehub.settings import Settings, load_settings
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.system.deployment import CODEHUB, deployed
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
@@ -219,9 +219,9 @@ def test_installing_beforehand(cache: dict[str, str], installed: InstalledIde) -
 
 
 async def test_a_coordinator_runs_it_without_being_told(
-    cache: dict[str, str], witnessed_database: str, fresh_redis: str
+    cache: dict[str, str], logged_database: str, fresh_redis: str
 ) -> None:
-    async with deployed(witnessed_database, fresh_redis) as site:
+    async with deployed(logged_database, fresh_redis) as site:
         site.start(**cache)
         key: UUID = await site.create(Desired.RUNNING)
         await site.settled(key, Phase.RUNNING)

@@ -28,12 +28,12 @@ from codehub.domain.admission import RunningLimits
 from codehub.domain.backend_identity import Backend
 from codehub.domain.workspace import Desired, Operation, Phase
 from codehub.usecases.workspace_commands import CreateWorkspace, WorkspaceCommands
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.real_services import free_port
-from tests.system import gated_ide
+from tests.system import controlled_ide
 from tests.system.deployment import ANN, CODEHUB
-from tests.system.one_machine import Up, temporary_data_dir, those_of, up
-from tests.system.witness import connected
+from tests.system.local_instance import Up, temporary_data_dir, those_of, up
+from tests.system.write_log import connected
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
@@ -330,7 +330,7 @@ def running_up(directory: Path, **environment: str) -> Iterator[Up]:
         (directory / "bin" / "bwrap").symlink_to("/bin/false")  # a sandbox would hide our interpreter
     given = {
         "PATH": f"{directory / 'bin'}:{os.environ['PATH']}",
-        "CODEHUB_IDE_COMMAND": f"{sys.executable} {gated_ide.__file__} {{socket}} {directory / 'gates'}",
+        "CODEHUB_IDE_COMMAND": f"{sys.executable} {controlled_ide.__file__} {{socket}} {directory / 'gates'}",
     }
     with up(directory, free_port(), given | environment) as running:
         yield running
@@ -375,7 +375,7 @@ async def reaches(database: PostgresDatabase, key: UUID, phase: Phase) -> None:
 
 
 def ides(directory: Path) -> list[psutil.Process]:
-    return [one for one in those_of(directory) if gated_ide.__file__ in one.cmdline()]
+    return [one for one in those_of(directory) if controlled_ide.__file__ in one.cmdline()]
 
 
 def test_a_port_that_is_taken(data_dir: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 from codehub.domain.ledger import LedgerKind
 from codehub.domain.workspace import Desired, Phase
 from tests.conftest import Tell
-from tests.contracts.patience import eventually
 from tests.docker_engine import DockerTestbed
+from tests.eventually import eventually
 from tests.system.deployment import PATIENCE
 from tests.system.docker_site import DockerDeployment, OwnEngine, docker_deployed, has_tools, own_engine
 
@@ -32,9 +32,9 @@ def fragile_engine(docker_testbed: DockerTestbed) -> Iterator[OwnEngine]:
 
 @pytest.fixture
 async def fragile(
-    fragile_engine: OwnEngine, witnessed_database: str, fresh_redis: str
+    fragile_engine: OwnEngine, logged_database: str, fresh_redis: str
 ) -> AsyncIterator[tuple[DockerDeployment, OwnEngine]]:
-    async with docker_deployed(witnessed_database, fresh_redis, engine=fragile_engine) as site:
+    async with docker_deployed(logged_database, fresh_redis, engine=fragile_engine) as site:
         site.start()
         yield site, fragile_engine
 

@@ -17,7 +17,7 @@ from tests.browser.door.chromium import launched
 from tests.browser.door.visitor import Visitor, runs, until
 from tests.docker_engine import CODEHUB_IMAGE, WORKSPACE_IMAGE, DockerTestbed, sweep
 from tests.system.compose_site import Composed, composed
-from tests.system.docker_hub import Desk, docker, new_desk
+from tests.system.docker_hub import JobHarness, docker, new_desk
 from tests.system.test_docker_isolation import listening
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
@@ -65,7 +65,7 @@ async def test_a_workspace_through_the_front_door_of_a_codehub_in_containers(sit
     assert desk.inside("cat from-the-ide") == "the answer is 42"
 
 
-def reaches_nothing_of_the_platforms(site: Composed, desk: Desk) -> None:
+def reaches_nothing_of_the_platforms(site: Composed, desk: JobHarness) -> None:
     gateway = docker("inspect", "--format", "{{range .NetworkSettings.Networks}}{{.Gateway}}{{end}}", desk.containers())
     with listening("0.0.0.0") as port_of_the_machine:
         open_ones = [*STORES, (gateway, port_of_the_machine)]

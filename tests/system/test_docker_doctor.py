@@ -16,9 +16,9 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 @pytest.fixture
 async def site(
-    docker_testbed: DockerTestbed, witnessed_database: str, fresh_redis: str
+    docker_testbed: DockerTestbed, logged_database: str, fresh_redis: str
 ) -> AsyncIterator[DockerDeployment]:
-    async with docker_deployed(witnessed_database, fresh_redis) as site:
+    async with docker_deployed(logged_database, fresh_redis) as site:
         yield site
 
 

@@ -19,8 +19,8 @@ from codehub.adapters.docker.network_isolation import NetworkIsolation
 from codehub.adapters.docker.payloads import PORT
 from codehub.domain.naming import container_name, volume_name
 from codehub.ports.runtime import ContainerSpec, Resources
-from tests.contracts.patience import eventually
 from tests.docker_engine import WORKSPACE_IMAGE, DockerTestbed, engine_here, sweep
+from tests.eventually import eventually
 from tests.proxy.harness import ProxyHarness
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]

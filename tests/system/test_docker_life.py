@@ -18,8 +18,8 @@ from codehub.domain.workspace import Desired, Phase, RecoverAction
 from codehub.usecases.findings import Verdict
 from tests.conftest import Tell
 from tests.contracts import s3
-from tests.contracts.patience import eventually
 from tests.docker_engine import DockerTestbed
+from tests.eventually import eventually
 from tests.real_services import ServiceLoop, temporary_database
 from tests.system.deployment import ANN, PATIENCE
 from tests.system.docker_site import DockerDeployment, docker_deployed, seconds_until
@@ -32,12 +32,12 @@ async def site(
     docker_testbed: DockerTestbed,
     postgres_url: str,
     redis_url: str,
-    witnessed_template: str,
+    logged_template: str,
     service_loop: ServiceLoop,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[DockerDeployment]:
     with (
-        temporary_database(postgres_url, service_loop, template=witnessed_template) as database_url,
+        temporary_database(postgres_url, service_loop, template=logged_template) as database_url,
         s3.rclone(tmp_path_factory.mktemp("store") / "s3") as endpoint,
         s3.credentials(endpoint),
     ):

@@ -10,8 +10,8 @@ import pytest
 
 from codehub.domain.naming import INSTALL_LABEL, job_name
 from codehub.domain.workspace import Desired, Operation, Phase
-from tests.contracts.patience import eventually
 from tests.docker_engine import DockerTestbed
+from tests.eventually import eventually
 from tests.system.docker_site import DockerDeployment, docker_deployed
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
@@ -23,9 +23,9 @@ SWEPT_SECONDS = 150
 
 @pytest.fixture
 async def site(
-    docker_testbed: DockerTestbed, witnessed_database: str, fresh_redis: str
+    docker_testbed: DockerTestbed, logged_database: str, fresh_redis: str
 ) -> AsyncIterator[DockerDeployment]:
-    async with docker_deployed(witnessed_database, fresh_redis) as site:
+    async with docker_deployed(logged_database, fresh_redis) as site:
         yield site
 
 

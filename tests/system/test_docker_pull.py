@@ -20,8 +20,8 @@ from codehub.adapters.docker import DockerRuntime, Engine
 from codehub.domain.errors import BackendError, ErrorReason
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec, Pulling
-from tests.contracts.patience import eventually
 from tests.docker_engine import DockerTestbed, sweep
+from tests.eventually import eventually
 from tests.real_services import free_port
 
 pytestmark = pytest.mark.system

@@ -18,8 +18,8 @@ from codehub.adapters.docker import Engine
 from codehub.adapters.docker.events import EngineEvents
 from codehub.domain.errors import Unreachable
 from codehub.domain.naming import volume_name
-from tests.contracts.patience import eventually
 from tests.docker_engine import DockerTestbed, sweep
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.system
 

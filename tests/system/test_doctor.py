@@ -111,8 +111,8 @@ async def test_an_archive_store_is_tried_and_left_clean(tmp_path: Path) -> None:
     assert not [found for found in place.rglob("*") if found.is_file()]
 
 
-async def test_limits_on_the_disk_that_nobody_enforces_are_told(witnessed_database: str) -> None:
-    given = settings(database_url=witnessed_database)
+async def test_limits_on_the_disk_that_nobody_enforces_are_told(logged_database: str) -> None:
+    given = settings(database_url=logged_database)
     assert (await doctor.disk_limits(given)).verdict is Verdict.OK
     async with open_database(given) as database:
         await database.templates().put(Template("small", disk_bytes=1 << 30), Actor("root"))
@@ -144,8 +144,8 @@ async def test_before_anything_runs_it_says_what_is_missing(tmp_path: Path) -> N
 
 
 @pytest.fixture
-async def deployment(witnessed_database: str, fresh_redis: str) -> AsyncIterator[Deployment]:
-    async with deployed(witnessed_database, fresh_redis) as running:
+async def deployment(logged_database: str, fresh_redis: str) -> AsyncIterator[Deployment]:
+    async with deployed(logged_database, fresh_redis) as running:
         yield running
 
 
@@ -172,11 +172,11 @@ async def test_a_deployment_is_examined_and_probed_to_the_end(deployment: Deploy
     assert owners == []
 
 
-async def test_in_a_sandbox_nothing_is_in_reach(witnessed_database: str, fresh_redis: str) -> None:
+async def test_in_a_sandbox_nothing_is_in_reach(logged_database: str, fresh_redis: str) -> None:
     """Although the IDE here is named by a path below the data directory."""
     if find_sandbox_tools() is None:
         pytest.skip("bubblewrap is not there or does not work")
-    async with deployed(witnessed_database, fresh_redis) as deployment:
+    async with deployed(logged_database, fresh_redis) as deployment:
         command = deployment.environment(deployment.database_url)["CODEHUB_IDE_COMMAND"]
         deployment.start(PATH=os.environ["PATH"])
         await deployment.leader()
@@ -211,8 +211,8 @@ async def test_a_deployment_gets_its_first_admin_once(deployment: Deployment) ->
     assert caller.user.role is Role.ADMIN
 
 
-async def test_the_data_directory_is_made_private(witnessed_database: str, fresh_redis: str, tmp_path: Path) -> None:
+async def test_the_data_directory_is_made_private(logged_database: str, fresh_redis: str, tmp_path: Path) -> None:
     place = tmp_path / "new" / "data"
-    given = settings(database_url=witnessed_database, redis_url=fresh_redis, data_dir=place, ide_command="ide {socket}")
+    given = settings(database_url=logged_database, redis_url=fresh_redis, data_dir=place, ide_command="ide {socket}")
     async with open_services(given):
         assert (await doctor.data_directory(given)).verdict is Verdict.OK

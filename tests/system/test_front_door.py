@@ -17,10 +17,10 @@ from codehub.domain.identity import Role
 from codehub.domain.workspace import Phase
 from codehub.proxy.app import ProxyApp
 from codehub.proxy.http.limits import ProxyLimits
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.real_services import ServiceLoop, free_port, temporary_database
 from tests.system.front_doors import Door, FrontDoors, Visit, front_doors
-from tests.system.websockets import PATIENCE, Browser, Cut, Network, NotUpgraded, WebSocket
+from tests.system.websockets import PATIENCE, Browser, Connection, Cut, NotUpgraded, WebSocket
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
@@ -74,7 +74,7 @@ async def test_workers_take_all_the_descriptors_that_they_may(door: Door) -> Non
 
 async def test_the_status_address_says_whether_anybody_serves(door: Door) -> None:
     async def asked(path: str) -> tuple[int, bytes]:
-        network = await Network.open(door.status_port)
+        network = await Connection.open(door.status_port)
         try:
             network.send("status", path, {"Connection": "close"})
             status, _ = await network.head()
@@ -178,7 +178,7 @@ async def test_one_door_ends_well_while_the_other_serves(doors: FrontDoors, door
     visit = await one_visit(doors, first)
     there = Visit(second, visit.workspace, visit.cookie)
     socket, elsewhere = await visit.socket(), await there.socket()
-    download = await Network.open(first.port)
+    download = await Connection.open(first.port)
     download.send(visit.host, "/big/30000000", visit.headers)
     status, headers = await download.head()
     assert (status, headers["content-length"]) == (200, "30000000")
@@ -187,7 +187,7 @@ async def test_one_door_ends_well_while_the_other_serves(doors: FrontDoors, door
 
     async def takes_no_more() -> bool:
         try:
-            (await Network.open(first.port)).close()
+            (await Connection.open(first.port)).close()
         except OSError:
             return True
         return False
@@ -208,7 +208,7 @@ async def test_one_door_ends_well_while_the_other_serves(doors: FrontDoors, door
 
 async def test_a_workspace_that_stops_cuts_what_is_under_way(doors: FrontDoors, door: Door) -> None:
     visit = await one_visit(doors, door)
-    counted, dripping, socket = await Network.open(door.port), await Network.open(door.port), await visit.socket()
+    counted, dripping, socket = await Connection.open(door.port), await Connection.open(door.port), await visit.socket()
     counted.send(visit.host, "/big/1000000000", visit.headers)
     dripping.send(visit.host, "/drip", visit.headers)
     assert (await counted.head())[0] == (await dripping.head())[0] == 200
@@ -227,7 +227,7 @@ async def test_a_workspace_that_stops_cuts_what_is_under_way(doors: FrontDoors, 
     assert (await doors.row(visit.workspace.id)).phase is Phase.STANDBY
 
 
-async def rest_of(network: Network, into: bytearray | None = None) -> int:
+async def rest_of(network: Connection, into: bytearray | None = None) -> int:
     size = 0
     try:
         while data := await asyncio.wait_for(network.reader.read(1 << 16), PATIENCE):
@@ -254,7 +254,7 @@ async def test_what_answers_badly_is_explained(path: str, status: int, code: str
     port = await front.server.listen("127.0.0.1", 0)
     try:
         for accept, kind in ((PAGE, "text/html"), ("application/json", "application/problem+json")):
-            network = await Network.open(port)
+            network = await Connection.open(port)
             network.send(f"{workspace.slug}.localhost", path, {"Authorization": f"Bearer {token}", "Accept": accept})
             answer = await network.answer()
             network.close()

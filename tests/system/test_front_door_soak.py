@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from codehub.adapters.postgres.schema import migrate
-from tests.contracts.patience import eventually
-from tests.system import talking_ide
+from tests.eventually import eventually
+from tests.system import websocket_ide
 from tests.system.front_doors import Door, Visit, front_doors
-from tests.system.websockets import PATIENCE, Cut, Network, NotUpgraded, WebSocket, hang_up
+from tests.system.websockets import PATIENCE, Connection, Cut, NotUpgraded, WebSocket, hang_up
 
 pytestmark = pytest.mark.system
 
@@ -131,7 +131,7 @@ class Crowd:
         socket.network.abort()
 
     async def _vanish_in_the_handshake(self, visit: Visit) -> None:
-        network = await Network.open(visit.door.port)
+        network = await Connection.open(visit.door.port)
         asked = {"Connection": "Upgrade", "Upgrade": "websocket", "Origin": f"http://{visit.host}"}
         network.send(visit.host, "/ws", visit.headers | asked)
         network.abort()
@@ -143,20 +143,20 @@ class Crowd:
         browser.leave()
 
     async def _leave_a_download(self, visit: Visit) -> None:
-        network = await Network.open(visit.door.port)
+        network = await Connection.open(visit.door.port)
         network.send(visit.host, "/big/3000000", visit.headers)
         await network.head()
         await network.reader.readexactly(10_000)
         network.abort()
 
     async def _leave_an_upload(self, visit: Visit) -> None:
-        network = await Network.open(visit.door.port)
+        network = await Connection.open(visit.door.port)
         network.send(visit.host, "/upload", {**visit.headers, "Content-Length": "100000"}, "POST")
         network.writer.write(b"x" * 5000)
         network.close()
 
     async def _say_nonsense(self, visit: Visit) -> None:
-        network = await Network.open(visit.door.port)
+        network = await Connection.open(visit.door.port)
         network.writer.write(b"nonsense\r\n\r\n")
         with suppress(Cut):
             assert (await network.answer()).status == 400
@@ -183,7 +183,7 @@ def ides(crowd: Crowd) -> list[psutil.Process]:
     return [
         process
         for process in psutil.process_iter(["cmdline"])
-        if talking_ide.__file__ in (words := process.info["cmdline"] or ())
+        if websocket_ide.__file__ in (words := process.info["cmdline"] or ())
         and any(key in word for word in words for key in homes)
     ]
 

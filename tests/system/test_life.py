@@ -26,8 +26,8 @@ def admin(site: Deployment, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-async def test_a_whole_life(witnessed_database: str, fresh_redis: str) -> None:
-    async with deployed(witnessed_database, fresh_redis) as site:
+async def test_a_whole_life(logged_database: str, fresh_redis: str) -> None:
+    async with deployed(logged_database, fresh_redis) as site:
         site.start()
         key = await site.create(Desired.RUNNING)
         await site.settled(key, Phase.RUNNING)
@@ -85,8 +85,8 @@ async def test_a_whole_life(witnessed_database: str, fresh_redis: str) -> None:
         await site.only_leaders_wrote()
 
 
-async def test_an_ide_that_is_not_there(witnessed_database: str, fresh_redis: str) -> None:
-    async with deployed(witnessed_database, fresh_redis) as site:
+async def test_an_ide_that_is_not_there(logged_database: str, fresh_redis: str) -> None:
+    async with deployed(logged_database, fresh_redis) as site:
         coordinator = site.start(CODEHUB_IDE_COMMAND="/nowhere/ide {socket}")
         key = await site.create(Desired.RUNNING)
         row = await site.settled(key, Phase.ERROR)
@@ -107,9 +107,9 @@ async def test_an_ide_that_is_not_there(witnessed_database: str, fresh_redis: st
 
 
 @pytest.mark.parametrize("fault", ["short-lived", "broken"])
-async def test_an_ide_that_does_not_last(fault: str, witnessed_database: str, fresh_redis: str) -> None:
+async def test_an_ide_that_does_not_last(fault: str, logged_database: str, fresh_redis: str) -> None:
     """A few tries with growing pauses, then ERROR with the reason; never a loop."""
-    async with deployed(witnessed_database, fresh_redis) as site:
+    async with deployed(logged_database, fresh_redis) as site:
         site.start(RECONCILER_STARTING_TIMEOUT="30")
         key = await site.create(Desired.STANDBY)
         await site.settled(key, Phase.STANDBY)
@@ -126,8 +126,8 @@ async def test_an_ide_that_does_not_last(fault: str, witnessed_database: str, fr
         assert_same(home, await site.kept(key))
 
 
-async def test_a_home_removed_by_hand_is_never_silently_replaced(witnessed_database: str, fresh_redis: str) -> None:
-    async with deployed(witnessed_database, fresh_redis) as site:
+async def test_a_home_removed_by_hand_is_never_silently_replaced(logged_database: str, fresh_redis: str) -> None:
+    async with deployed(logged_database, fresh_redis) as site:
         site.start()
         key = await site.create(Desired.STANDBY)
         await site.settled(key, Phase.STANDBY)

@@ -19,9 +19,9 @@ from codehub.adapters.embedded import EmbeddedServer, embedded_postgres, embedde
 from codehub.adapters.postgres.schema import migrate
 from codehub.domain.ledger import LedgerKind
 from codehub.domain.workspace import Desired, Operation, Phase
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.job.trees import Snapshot, assert_same
-from tests.system import witness
+from tests.system import write_log
 from tests.system.deployment import PATIENCE, Deployment, deployed
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
@@ -33,9 +33,9 @@ async def with_a_home(site: Deployment) -> tuple[UUID, Snapshot]:
     return key, await site.filled(key)
 
 
-async def test_the_storage_job_is_killed(witnessed_database: str, fresh_redis: str) -> None:
+async def test_the_storage_job_is_killed(logged_database: str, fresh_redis: str) -> None:
     """It is crash-only: run again, it gives the same archive and the same home."""
-    async with deployed(witnessed_database, fresh_redis) as site:
+    async with deployed(logged_database, fresh_redis) as site:
         site.start()
         key, home = await with_a_home(site)
         for wish in (Desired.ARCHIVED, Desired.STANDBY):
@@ -50,8 +50,8 @@ async def test_the_storage_job_is_killed(witnessed_database: str, fresh_redis: s
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["the IDE", "the IDE and its shim"])
-async def test_the_ide_is_killed(whole: bool, witnessed_database: str, fresh_redis: str) -> None:
-    async with deployed(witnessed_database, fresh_redis) as site:
+async def test_the_ide_is_killed(whole: bool, logged_database: str, fresh_redis: str) -> None:
+    async with deployed(logged_database, fresh_redis) as site:
         site.start()
         key, home = await with_a_home(site)
         await site.brought_to(key, Desired.RUNNING)
@@ -111,7 +111,7 @@ async def own_servers() -> AsyncIterator[Servers]:
             await servers.open()
             url = servers.url("postgres")
             await migrate(url)
-            await witness.install(url, urlsplit(url).password or "")
+            await write_log.install(url, urlsplit(url).password or "")
             yield servers
         finally:
             await servers.close()

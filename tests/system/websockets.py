@@ -33,7 +33,7 @@ class Cut(Exception):
         self.got = got
 
 
-_opened: list["Network"] = []
+_opened: list["Connection"] = []
 
 
 def hang_up() -> None:
@@ -48,7 +48,7 @@ class NotUpgraded(Exception):
         self.status = status
 
 
-class Network:
+class Connection:
     """One connection to a front door."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -57,7 +57,7 @@ class Network:
         _opened.append(self)
 
     @classmethod
-    async def open(cls, port: int) -> "Network":
+    async def open(cls, port: int) -> "Connection":
         async with asyncio.timeout(PATIENCE):
             return cls(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 18))
 
@@ -104,12 +104,12 @@ class Network:
 
 
 class WebSocket:
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Connection) -> None:
         self.network = network
 
     @classmethod
     async def open(cls, port: int, host: str, headers: Mapping[str, str], path: str = "/ws") -> "WebSocket":
-        network = await Network.open(port)
+        network = await Connection.open(port)
         asked = {
             "Connection": "Upgrade",
             "Upgrade": "websocket",
@@ -168,12 +168,12 @@ class Browser:
     def __init__(self, port: int, host: str, headers: Mapping[str, str]) -> None:
         self.port, self.host, self.headers = port, host, headers
         self.repeated = 0
-        self._network: Network | None = None
+        self._network: Connection | None = None
 
     async def get(self, path: str, **more: str) -> Answer:
         for _ in range(3):
             fresh = self._network is None
-            network = self._network = self._network or await Network.open(self.port)
+            network = self._network = self._network or await Connection.open(self.port)
             try:
                 network.send(self.host, path, {**self.headers, **more})
                 answer = await network.answer()

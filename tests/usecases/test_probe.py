@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from codehub.adapters.memory import MemoryArchives, MemoryDatabase, MemoryRuntime
-from codehub.coordinator.tuning import Tuning
+from codehub.coordinator.context import Tuning
 from codehub.domain.workspace import Workspace
 from codehub.usecases.findings import Finding, Verdict, failed
 from codehub.usecases.probe import (
@@ -23,15 +23,15 @@ from codehub.usecases.probe import (
     Probe,
     ProbeEnvironment,
 )
-from tests.coordinator.workshop import in_virtual_time
-from tests.simulation.stage import SeededIds, Stage, Worlds
+from tests.coordinator.harness import in_virtual_time
+from tests.simulation.harness import BackendStates, SeededIds, SimulationHarness
 
 
 class House:
     """A site whose workspaces hold one note each, kept beside the volumes; `leaks`: paths that can be read inside."""
 
     def __init__(self, leaks: Sequence[str] = (), *, isolates: bool = True, network_isolated: bool = False) -> None:
-        self.stage = Stage(Worlds.fresh(), Tuning())
+        self.stage = SimulationHarness(BackendStates.fresh(), Tuning())
         self.notes: dict[UUID, str] = {}
         self.leaks = leaks
         self.isolates = isolates
@@ -55,7 +55,7 @@ class House:
         return 0, self.notes[ws.id]
 
     def probe(self, patience: float = 300.0) -> Probe:
-        worlds = self.stage.worlds
+        worlds = self.stage.states
         return Probe(
             wishes=self.stage.wishes(),
             views=MemoryDatabase(worlds.database).views(),
@@ -82,7 +82,7 @@ class House:
         return {finding.name: finding.verdict for finding in self.findings}
 
     def nothing_is_left(self) -> bool:
-        worlds = self.stage.worlds
+        worlds = self.stage.states
         rows = [row for row in worlds.database.rows.values() if row.owner_id == OWNER]
         assert rows
         return (

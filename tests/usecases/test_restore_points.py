@@ -27,7 +27,7 @@ from codehub.usecases.restore_points import (
     restore_point,
     workspace_with_restore_points,
 )
-from tests.job.jobs import Desk
+from tests.job.harness import JobHarness
 from tests.rows import LONG_AGO, NOW, broken, workspace
 
 FIRST, SECOND = uuid4(), uuid4()
@@ -223,7 +223,7 @@ async def test_all_that_is_one_owner_s_is_looked_into_one_after_another(what: st
 
 
 async def test_on_a_real_archive(tmp_path: Path) -> None:
-    scene, desk = Scene(), Desk(tmp_path)
+    scene, desk = Scene(), JobHarness(tmp_path)
     (desk.home / "who").write_text("a real one")
     desk.key = archive_key("", scene.row.id, SECOND)
     assert desk.archive().code == 0

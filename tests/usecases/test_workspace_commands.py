@@ -8,7 +8,7 @@ import pytest
 
 from codehub.domain.workspace import Desired, RecoverAction, Workspace
 from codehub.usecases.workspace_commands import WorkspaceCommands
-from tests.coordinator.workshop import PERSON, Workshop, in_virtual_time, now
+from tests.coordinator.harness import PERSON, CoordinatorHarness, in_virtual_time, now
 from tests.rows import KEY, NOW, WORKSPACE_ID, archived, broken, with_home
 
 Wish = Callable[[WorkspaceCommands], Awaitable[Workspace]]
@@ -39,12 +39,12 @@ WISHES: dict[str, tuple[Workspace, Wish, str]] = {
 async def test_a_wish_counts_although_the_clock_was_put_back(
     row: Workspace, wish: Wish, kind: str, handled: bool
 ) -> None:
-    shop = await Workshop.open()
-    shop.place(row)
-    last = getattr(await wish(shop.wishes), f"{kind}_requested_at")
+    harness = await CoordinatorHarness.open()
+    harness.place(row)
+    last = getattr(await wish(harness.wishes), f"{kind}_requested_at")
     as_handled = {f"{kind}_handled_at": last}
     if handled:
-        shop.change(**as_handled)()
-    shop.worlds.database.now = lambda: now() - timedelta(seconds=5)
-    wished = await wish(shop.wishes)
+        harness.change(**as_handled)()
+    harness.states.database.now = lambda: now() - timedelta(seconds=5)
+    wished = await wish(harness.wishes)
     assert getattr(replace(wished, **as_handled), f"{kind}_pending")

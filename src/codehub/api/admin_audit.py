@@ -86,6 +86,6 @@ async def show_leader(parts: Parts, _caller: Admin) -> LeaderShown:
 @router.get("/history", operation_id="showHistory", responses=problems(*SIGNED))
 async def show_history(parts: Parts, _caller: Admin) -> HistoryShown:
     """What ran, what started and how fast, what was archived, what passed the front doors: the last day in steps."""
-    steps = history(await parts.views.day())
+    steps = history(await parts.views.history_data())
     items = [HistoryStep.model_validate(step) for step in steps]
     return HistoryShown(step_seconds=int(STEP.total_seconds()), items=items)

@@ -18,7 +18,7 @@ from codehub.api.access_watch import AccessWatch
 from codehub.api.supervision import AGAIN_SECONDS, ended, supervised
 from codehub.domain.errors import CodeHubError, LimitReached
 from codehub.ports.signals import NOTICES, Bus
-from codehub.ports.views import Owned, WorkspaceViews
+from codehub.ports.views import OwnedWorkspace, WorkspaceViews
 from codehub.telemetry import EVENT_LISTENERS, EVENT_LISTENERS_CUT, Metrics, get_logger
 from codehub.usecases.bus_listener import BusListener, Message, workspace_in
 
@@ -102,7 +102,7 @@ class Topic:
         channel: str,
         bus: Bus,
         views: WorkspaceViews,
-        render: Callable[[Owned], dict[str, Any]],
+        render: Callable[[OwnedWorkspace], dict[str, Any]],
     ) -> None:
         self.listeners: set[Listener] = set()
         self._owner_id = owner_id
@@ -207,7 +207,7 @@ class Topic:
             self._newest = rows, event(SNAPSHOT, {"workspaces": list(rows.values())})
         return self._newest[1]
 
-    def _update(self, workspace_id: UUID, owned: Owned | None) -> None:
+    def _update(self, workspace_id: UUID, owned: OwnedWorkspace | None) -> None:
         if owned is not None and self._owner_id not in (None, owned.workspace.owner_id):
             return
         if owned is None or owned.workspace.deleted_at is not None:
@@ -239,7 +239,7 @@ class EventHub:
         self,
         bus: Bus,
         views: WorkspaceViews,
-        render: Callable[[Owned], dict[str, Any]],
+        render: Callable[[OwnedWorkspace], dict[str, Any]],
         metrics: Metrics,
         access: AccessWatch,
         sse_prefix: str = "codehub:sse:",

@@ -10,10 +10,10 @@ from codehub.domain.addresses import workspace_url
 from codehub.domain.errors import ErrorInfo
 from codehub.domain.gc_rules import undo_until
 from codehub.domain.identity import User
-from codehub.ports.views import Owned
+from codehub.ports.views import OwnedWorkspace
 
 
-def workspace_json(owned: Owned, url_pattern: str, undo: timedelta) -> dict[str, Any]:
+def workspace_json(owned: OwnedWorkspace, url_pattern: str, undo: timedelta) -> dict[str, Any]:
     ws = owned.workspace
     return {
         "id": str(ws.id),

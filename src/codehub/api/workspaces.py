@@ -31,7 +31,7 @@ from codehub.domain.errors import Invalid
 from codehub.domain.identity import Scope
 from codehub.domain.template import checked_git_url
 from codehub.domain.workspace import Desired, Phase
-from codehub.ports.views import Owned, Position, Sought
+from codehub.ports.views import OwnedWorkspace, Position, WorkspaceFilter
 from codehub.usecases.authorization import authorized_workspace
 from codehub.usecases.identity import actor_of
 from codehub.usecases.workspace_commands import CreateWorkspace, WorkspaceEdit
@@ -64,17 +64,19 @@ async def list_workspaces(
     cursor: Cursor = None,
 ) -> Response:
     """One's own, newest first."""
-    sought = Sought(caller.user.owner_id, q, phase, deleted=deleted)
+    sought = WorkspaceFilter(caller.user.owner_id, q, phase, deleted=deleted)
     return await workspace_page(parts, sought, "workspaces", limit, cursor)
 
 
-async def workspace_page(parts: ApiParts, sought: Sought, kind: str, limit: int, cursor: str | None) -> Response:
+async def workspace_page(
+    parts: ApiParts, sought: WorkspaceFilter, kind: str, limit: int, cursor: str | None
+) -> Response:
     items, following = await workspaces_of(parts, sought, kind, limit, cursor)
     return json_response({"items": items, "next_cursor": following})
 
 
 async def workspaces_of(
-    parts: ApiParts, sought: Sought, kind: str, limit: int, cursor: str | None
+    parts: ApiParts, sought: WorkspaceFilter, kind: str, limit: int, cursor: str | None
 ) -> tuple[list[dict[str, Any]], str | None]:
     after = pagination.decode_position(kind, cursor)
     found = await parts.views.page(sought, limit + 1, after)
@@ -198,7 +200,7 @@ async def list_workspace_events(
     return Page(items=[LedgerEntry.model_validate(entry) for _, entry in found[:limit]], next_cursor=following)
 
 
-def shown(parts: ApiParts, owned: Owned) -> dict[str, Any]:
+def shown(parts: ApiParts, owned: OwnedWorkspace) -> dict[str, Any]:
     return workspace_json(owned, parts.site.workspace_url, parts.site.undo)
 
 

@@ -1,12 +1,12 @@
 """From settings to the policies of the domain, of sessions and of the controller."""
 
+from codehub.coordinator.context import Tuning
 from codehub.coordinator.retention_runner import RecordAges
-from codehub.coordinator.tuning import Tuning
 from codehub.domain.admission import RunningLimits
+from codehub.domain.failures import Policy
 from codehub.domain.gc_rules import Retention
-from codehub.domain.gc_safety import GcSafety
+from codehub.domain.gc_safety import GcLimits
 from codehub.domain.idle import IdlePolicy
-from codehub.domain.plan import Policy
 from codehub.domain.workspace import Operation
 from codehub.ports.accounts import SessionRules
 from codehub.settings import Settings
@@ -63,5 +63,5 @@ def tuning(settings: Settings) -> Tuning:
             settings.retention_idempotency_seconds,
             session_rules(settings),
         ),
-        envelope=GcSafety(per_run=settings.gc_most_per_run),
+        gc_limits=GcLimits(per_run=settings.gc_most_per_run),
     )

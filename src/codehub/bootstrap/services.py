@@ -18,8 +18,9 @@ from codehub.bootstrap.ide import ide
 from codehub.bootstrap.paths import archive_url, open_archives, private_data_dir
 from codehub.bootstrap.policies import limits, session_rules, tuning
 from codehub.bootstrap.runtimes import WorkspaceRuntime, docker_runtime, jobs, processes
-from codehub.coordinator.gc_report import Survey
-from codehub.coordinator.process import Coordinator, Dependencies, survey
+from codehub.coordinator.context import Dependencies
+from codehub.coordinator.gc_report import GcScanner
+from codehub.coordinator.process import Coordinator, gc_scanner
 from codehub.coordinator.retention_runner import Records
 from codehub.job.store_address import parse_store
 from codehub.ports.collector import CollectorView
@@ -56,11 +57,11 @@ class Services:
         return self.database.collector()
 
     @property
-    def survey(self) -> Survey:
-        return survey(self._dependencies(), tuning(self.settings))
+    def gc_scanner(self) -> GcScanner:
+        return gc_scanner(self._dependencies(), tuning(self.settings))
 
     async def gc_report(self) -> dict[str, Any]:
-        return (await self.survey.report()).to_json()
+        return (await self.gc_scanner.report()).to_json()
 
     async def ensure_admin(self, username: str) -> str | None:
         """Creates the first admin and returns the password; None if there is any user."""
@@ -84,7 +85,7 @@ class Services:
             specs=self.database.specs(),
             collector=self.database.collector(),
             marks=self.database.marks,
-            worlds=self.database.backend_identities(),
+            backend_identities=self.database.backend_identities(),
             install=self.install,
             feed=self.database.changes(),
             bus=self.redis.bus(),

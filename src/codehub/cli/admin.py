@@ -133,7 +133,7 @@ def gc(
 
 
 async def _dry_run(services: "Services", waived: list[str]) -> Mapping[str, Any]:
-    return (await services.survey.report(waived)).to_json()
+    return (await services.gc_scanner.report(waived)).to_json()
 
 
 async def _collect(services: "Services", waived: list[str]) -> Mapping[str, Any]:

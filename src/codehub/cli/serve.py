@@ -13,7 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from codehub.cli.status_server import ProcessStatus
-    from codehub.coordinator.process import Readiness
+    from codehub.coordinator.process import CoordinatorReadiness
     from codehub.settings import Settings
 import sys
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ def worker_supervisor(
     from codehub.proxy.workers import WorkerMetrics, WorkerSupervisor
 
     worker_metrics = WorkerMetrics(metrics, ready or (lambda: None))
-    return WorkerSupervisor(WORKER, workers, host, port, environment=environment, news=worker_metrics)
+    return WorkerSupervisor(WORKER, workers, host, port, environment=environment, metrics=worker_metrics)
 
 
 def register(app: typer.Typer) -> None:
@@ -171,7 +171,7 @@ async def _run_coordinator(settings: "Settings") -> None:
             await process.run()
 
 
-def _coordinator_status(now: "Readiness") -> "ProcessStatus":
+def _coordinator_status(now: "CoordinatorReadiness") -> "ProcessStatus":
     from codehub.cli.status_server import ProcessStatus
 
     details = {"leads": now.leads, "epoch": now.epoch, "last_pass_age_seconds": now.pass_age, "queued": now.queued}

@@ -1,13 +1,9 @@
-"""Every call of the controller to the outside: a breaker per backend, a time limit, and, before an effect, the
+"""Every call of the controller to a backend: through a circuit breaker, with a time limit and, before an effect, the
 question whether we still lead. A woken old leader touches nothing.
 
-A backend is believed while it is the one that the database remembers: asked before its first use in a term and after
-a silence, with each whole list, and before an absence is believed. Another one's answer is none (WrongBackend).
-
-Remembers when each workspace was last acted on, so that a look begun before that is not believed.
-
-A circuit breaker per backend: after repeated silence nobody asks for a while, and waiting burns no tries. The admins
-are told when a backend falls silent and when it answers again.
+A backend is believed while it is the one that the database remembers: its identity is asked for before its first use in
+a term and after a silence, with each whole list, and before an absence is believed. Another backend's answer is none
+(WrongBackend). It is remembered when each workspace was last acted on, so that an older observation is not believed.
 """
 
 import asyncio
@@ -18,7 +14,7 @@ from uuid import UUID
 
 import structlog
 
-from codehub.coordinator.backend_identity import BackendIdentityCheck
+from codehub.coordinator.identity_check import IdentityCheck
 from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import BackendError, CircuitOpen, Stale, Unreachable, WrongBackend
 from codehub.domain.judge import ArchiveState, ContainerSeen
@@ -39,8 +35,8 @@ OPEN_SECONDS = 5.0
 
 
 class Breaker:
-    """Closed → open after `failures` unanswered calls in a row → one trial call after `seconds`. `changed` hears the
-    backend's name and, when it opens, the error; when it closes, None."""
+    """A circuit breaker: closed → open after `failures` unanswered calls in a row → one trial call after `seconds`.
+    `changed` hears the backend's name and, when it opens, the error; when it closes, None."""
 
     def __init__(
         self,
@@ -125,7 +121,7 @@ class BackendNotices:
 CALL_SECONDS = 60.0
 ENDPOINTS = {"kubernetes": "k8s-api"}
 """Where the specification's name for an endpoint is not the runtime's own."""
-WORLDS = {"runtime": Backend.RUNTIME, "jobs": Backend.RUNTIME, "archives": Backend.ARCHIVES}
+IDENTIFIED_BY = {"runtime": Backend.RUNTIME, "jobs": Backend.RUNTIME, "archives": Backend.ARCHIVES}
 
 
 class Backends:
@@ -137,7 +133,7 @@ class Backends:
         term: Term,
         clock: Clock,
         breakers: Mapping[str, Breaker],
-        recognition: BackendIdentityCheck,
+        identities: IdentityCheck,
         call_seconds: float = CALL_SECONDS,
     ) -> None:
         self._runtime = runtime
@@ -146,7 +142,7 @@ class Backends:
         self._term = term
         self._clock = clock
         self._breakers = breakers
-        self._recognition = recognition
+        self._identities = identities
         self._call_seconds = call_seconds
         self._acted: dict[UUID, float] = {}
         engine = ENDPOINTS.get(runtime.name, runtime.name)
@@ -156,19 +152,19 @@ class Backends:
         return self._acted.get(workspace_id, float("-inf"))
 
     def endpoint(self, backend: str) -> str:
-        """What people call it: docker, k8s-api, s3 …"""
+        """What people call that backend: docker, k8s-api, s3 …"""
         return self._endpoints[backend]
 
     async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
         found = await self._ask("runtime", lambda: self._runtime.containers(ids))
         if ids is None:
-            await self._recognise(Backend.RUNTIME)
+            await self._check_identity(Backend.RUNTIME)
         return found
 
     async def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, Mapping[str, str]]:
         found = await self._ask("runtime", lambda: self._runtime.volumes(ids))
         if ids is None or any(key not in found for key in ids):
-            await self._recognise(Backend.RUNTIME)
+            await self._check_identity(Backend.RUNTIME)
         return found
 
     async def answers(self, workspace_id: UUID) -> bool:
@@ -179,13 +175,13 @@ class Backends:
 
     async def inventory(self) -> Collection[str]:
         listed = await self._ask("archives", self._archives.inventory)
-        await self._recognise(Backend.ARCHIVES)
+        await self._check_identity(Backend.ARCHIVES)
         return listed
 
     async def look(self, key: str) -> ArchiveState:
         state = await self._ask("archives", lambda: self._archives.look(key))
         if state is not ArchiveState.READABLE:
-            await self._recognise(Backend.ARCHIVES)
+            await self._check_identity(Backend.ARCHIVES)
         return state
 
     async def create_volume(self, workspace_id: UUID, name: str, disk_bytes: int | None = None) -> None:
@@ -201,9 +197,9 @@ class Backends:
         await self._act(workspace_id, "runtime", lambda: self._runtime.remove_container(workspace_id))
 
     async def start_job(self, spec: JobSpec) -> None:
-        """The job looks at the store's mark by itself too: by then it may be another."""
+        """The job is told whose the store must be, and looks at its mark by itself: by then it may be another store."""
         self._refuse_stale()
-        owner = StoreOwner(owner_key(self._recognition.prefix), await self._recognise(Backend.ARCHIVES))
+        owner = StoreOwner(owner_key(self._identities.prefix), await self._check_identity(Backend.ARCHIVES))
         await self._act(spec.workspace_id, "jobs", lambda: self._jobs.start(replace(spec, owner=owner)))
 
     async def clear_job(self, workspace_id: UUID) -> None:
@@ -211,7 +207,7 @@ class Backends:
 
     async def create_empty_archive(self, workspace_id: UUID, key: str) -> JobResult:
         self._refuse_stale()
-        await self._recognise(Backend.ARCHIVES)
+        await self._check_identity(Backend.ARCHIVES)
         return await self._act(workspace_id, "archives", lambda: self._archives.create_empty(key))
 
     async def delete_archive(self, workspace_id: UUID, key: str) -> None:
@@ -221,14 +217,14 @@ class Backends:
         self._refuse_stale()
         return await self._ask("runtime", self._runtime.remove_orphans)
 
-    async def recognise_all(self) -> None:
+    async def check_all_identities(self) -> None:
         for backend in Backend:
-            await self._recognise(backend)
+            await self._check_identity(backend)
 
     async def _act(self, workspace_id: UUID, backend: str, effect: Callable[[], Awaitable[T]]) -> T:
         self._refuse_stale()
-        if not self._recognition.is_sure(WORLDS[backend]):
-            await self._recognise(WORLDS[backend])
+        if not self._identities.is_sure(IDENTIFIED_BY[backend]):
+            await self._check_identity(IDENTIFIED_BY[backend])
             self._refuse_stale()
         try:
             return await self._ask(backend, effect)
@@ -240,12 +236,12 @@ class Backends:
         if not self._term.held():
             raise Stale("the term is over: nothing is touched")
 
-    async def _recognise(self, backend: Backend) -> str:
+    async def _check_identity(self, backend: Backend) -> str:
         try:
-            return await self._recognition.recognise(
+            return await self._identities.check(
                 backend,
                 lambda: self._call(backend.value, lambda: self._identity(backend)),
-                lambda: self._call(backend.value, lambda: self._archives.claim(self._recognition.install)),
+                lambda: self._call(backend.value, lambda: self._archives.claim(self._identities.install)),
             )
         except WrongBackend as error:
             error.context["endpoint"] = self._endpoints[backend.value]
@@ -255,15 +251,15 @@ class Backends:
         return await (self._runtime.identity() if backend is Backend.RUNTIME else self._archives.owner())
 
     async def _ask(self, backend: str, question: Callable[[], Awaitable[T]]) -> T:
-        world = WORLDS[backend]
-        if not self._recognition.is_sure(world):
-            await self._recognise(world)
+        identified = IDENTIFIED_BY[backend]
+        if not self._identities.is_sure(identified):
+            await self._check_identity(identified)
         try:
             return await self._call(backend, question)
         except CircuitOpen:
             raise
         except Unreachable:
-            self._recognition.doubt(world)
+            self._identities.doubt(identified)
             raise
 
     async def _call(self, backend: str, question: Callable[[], Awaitable[T]]) -> T:

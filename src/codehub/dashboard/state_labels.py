@@ -7,10 +7,10 @@ phase allows is computed from the transitions, so the two cannot disagree; a sta
 from collections.abc import Mapping
 from typing import Any, Final
 
-from codehub.domain.access import Door, doorway_of_phase
+from codehub.domain.access import AccessAction, access_in_phase
 from codehub.domain.audit import AuditAction
 from codehub.domain.errors import REASONS, ErrorReason
-from codehub.domain.gc_rules import ThingKind, Why
+from codehub.domain.gc_rules import GarbageReason, ResourceKind
 from codehub.domain.gc_safety import WAIVABLE, SafetyCheck
 from codehub.domain.identity import Scope
 from codehub.domain.ledger import LedgerKind
@@ -115,7 +115,7 @@ AUDIT_WORDS: Final[Mapping[AuditAction, str]] = {
     AuditAction.DOWNLOAD_ARCHIVE: "downloaded a whole restore point",
 }
 
-_ENTERED_BY: Final = frozenset({Door.FORWARD, Door.WAIT})
+_ENTERED_BY: Final = frozenset({AccessAction.FORWARD, AccessAction.WAIT})
 
 
 def phases_for(wish: Desired) -> list[str]:
@@ -164,11 +164,11 @@ def states() -> dict[str, Any]:
         "RECOVERIES": {action.value: _recovery(action) for action in RecoverAction},
         "CONDITIONS": {name: {"label": CONDITION_WORDS[name]} for name in CONDITION_NAMES},
         "KINDS": [kind.value for kind in LedgerKind],
-        "GARBAGE": {why.name.lower(): why.value for why in Why},
+        "GARBAGE": {why.name.lower(): why.value for why in GarbageReason},
         "REFUSALS": [check.value for check in SafetyCheck],
         "WAIVABLE": [check.value for check in WAIVABLE],
         "AUDIT": {action.value: AUDIT_WORDS[action] for action in AuditAction},
-        "THINGS": [kind.value for kind in ThingKind],
+        "THINGS": [kind.value for kind in ResourceKind],
         "SCOPES": [scope.value for scope in Scope],
     }
 
@@ -184,7 +184,7 @@ def _recovery(action: RecoverAction) -> dict[str, Any]:
 
 
 def _actions() -> dict[str, Any]:
-    entered = [phase.value for phase in Phase if doorway_of_phase(phase).door in _ENTERED_BY]
+    entered = [phase.value for phase in Phase if access_in_phase(phase).action in _ENTERED_BY]
     wishes = {
         name: {"label": label, "wish": wish.value, "phases": phases_for(wish)} for name, (label, wish) in WISHES.items()
     }

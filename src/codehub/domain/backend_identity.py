@@ -1,4 +1,4 @@
-"""Which world a backend is: homes and archives are looked for in the one that the database remembers, and in no other.
+"""Which backend is ours: homes and archives are looked for in the one that the database remembers, and in no other.
 
 An empty directory below a lost mount, another engine, a bucket of a like name: each says definitely that nothing is
 there, and nobody's home may be called lost for that. Pure.
@@ -27,8 +27,8 @@ _CHECK = {
 }
 
 
-def stranger(backend: Backend, expected: str, found: str | None) -> str:
-    """What is expected, what is found, what to do."""
+def wrong_backend_message(backend: Backend, expected: str, found: str | None) -> str:
+    """The sentence for people: which identity is expected, which is found, and what to do."""
     present = _NONE[backend] if found is None else repr(found)
     return (
         f"{_WHAT[backend]}: expected {expected!r}, found {present}. Nothing is done there. {_CHECK[backend]} "

@@ -1,6 +1,6 @@
 """What the garbage collector may never touch (contract 9). Pure; the sweep itself only follows these answers.
 
-In doubt a thing is kept: a workspace in ERROR keeps everything, a deleted one keeps its copies for the undo window.
+In doubt a resource is kept: a workspace in ERROR keeps everything, a deleted one keeps its copies for the undo window.
 What is garbage stays garbage: names are never used again, so that a delete which arrives late harms nobody. The one
 way back is undelete, and `purged_at` closes it before the first copy goes.
 """
@@ -32,7 +32,7 @@ class RestorePoint:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long things are kept. `undo_seconds` is for what a person gave up and may want back: a deleted workspace,
+    """How long resources are kept. `undo_seconds` is for what a person gave up and may want back: a deleted workspace,
     a discarded home. `grace_seconds` is for what nobody can want back, such as unfinished uploads and restore points
     beyond the newest: it lies between the mark and the sweep."""
 
@@ -50,8 +50,8 @@ class Retention:
         return timedelta(seconds=self.grace_seconds)
 
 
-class ThingKind(StrEnum):
-    """In the order in which they go: a volume in use is not deleted."""
+class ResourceKind(StrEnum):
+    """The kinds of backend resources, in the order in which they are deleted: a volume in use is not deleted."""
 
     CONTAINER = "container"
     VOLUME = "volume"
@@ -59,16 +59,16 @@ class ThingKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
-    """Something of ours outside. An archive and its `.meta` are one object."""
+class BackendResource:
+    """A container, volume or object of ours in a backend. An archive and its `.meta` are one object."""
 
-    kind: ThingKind
+    kind: ResourceKind
     name: str
     workspace_id: UUID
 
 
 def undo_is_over(ws: Workspace, undo: timedelta, now: datetime) -> bool:
-    """Deleted, and nobody has asked for it back in time."""
+    """Whether the workspace was deleted, and nobody has asked for it back in time."""
     return ws.deleted_at is not None and now - ws.deleted_at >= undo and not ws.undelete_pending
 
 
@@ -77,8 +77,8 @@ def undo_until(ws: Workspace, undo: timedelta) -> datetime | None:
     return None if ws.deleted_at is None or ws.purged_at is not None else ws.deleted_at + undo
 
 
-class Why(StrEnum):
-    """Why nobody protects a thing any more, in words for the report; programs know it by its name."""
+class GarbageReason(StrEnum):
+    """Why a resource is no longer protected. The values are words for the report; programs use the names."""
 
     UNKNOWN = "no workspace of that id is known"
     PURGED = "its workspace was purged"
@@ -92,59 +92,60 @@ class Why(StrEnum):
 
 
 def garbage(  # noqa: PLR0911 - one line per reason
-    thing: Thing, retention: Retention, ws: Workspace | None, points: Sequence[RestorePoint], now: datetime
-) -> Why | None:
-    """None: it is protected. What the database must have forgotten is named, and the envelope refuses to sweep it."""
+    resource: BackendResource, retention: Retention, ws: Workspace | None, points: Sequence[RestorePoint], now: datetime
+) -> GarbageReason | None:
+    """Why this resource is garbage; None if it is protected. What the database must have lost is garbage by name only:
+    the checks of gc_safety refuse to sweep it."""
     if ws is None:
-        return Why.UNKNOWN
+        return GarbageReason.UNKNOWN
     if ws.purged_at is not None:
-        return Why.PURGED
+        return GarbageReason.PURGED
     in_error = ws.deleted_at is None and ws.phase is Phase.ERROR
-    if not in_error and forgotten(thing, ws):
-        return Why.NEWER_HOME
+    if not in_error and is_unrecorded_home(resource, ws):
+        return GarbageReason.NEWER_HOME
     if undo_is_over(ws, retention.undo, now):
-        return Why.DELETED
-    if in_error or thing.kind is ThingKind.CONTAINER:
+        return GarbageReason.DELETED
+    if in_error or resource.kind is ResourceKind.CONTAINER:
         return None
-    if thing.kind is ThingKind.VOLUME:
+    if resource.kind is ResourceKind.VOLUME:
         kept = protected_volumes(ws, retention, now)
-        return None if thing.name in kept else Why.FORMER_HOME
-    return _garbage_object(thing, ws, points, retention, now)
+        return None if resource.name in kept else GarbageReason.FORMER_HOME
+    return _garbage_object(resource, ws, points, retention, now)
 
 
-def forgotten(thing: Thing, ws: Workspace) -> bool:
-    """A home whose number this row never gave. Numbers are recorded before their volumes are made, so the row that gave
-    it was lost: the database is older than the world."""
-    if thing.kind is not ThingKind.VOLUME:
+def is_unrecorded_home(resource: BackendResource, ws: Workspace) -> bool:
+    """Whether this is a home whose number the row never gave. Numbers are recorded before their volumes are made, so
+    the row that gave it was lost: the database is older than its backends."""
+    if resource.kind is not ResourceKind.VOLUME:
         return False
-    number = naming.incarnation_of(ws.id, thing.name) or 0
+    number = naming.incarnation_of(ws.id, resource.name) or 0
     return number > ws.home.incarnation or number in ws.home.passed_over
 
 
 def _garbage_object(
-    thing: Thing, ws: Workspace, points: Sequence[RestorePoint], retention: Retention, now: datetime
-) -> Why | None:
-    stored = naming.stored_name(retention.prefix, thing.name)
+    resource: BackendResource, ws: Workspace, points: Sequence[RestorePoint], retention: Retention, now: datetime
+) -> GarbageReason | None:
+    stored = naming.stored_name(retention.prefix, resource.name)
     if stored is None:
         return None
     proven = {point.key: point for point in points}
     if stored.unfinished and stored.key in proven:
-        return Why.CUT_OFF
+        return GarbageReason.CUT_OFF
     if stored.key in protected_keys(ws, points, retention, now):
         return None
     if stored.key not in proven:
-        return Why.UNFINISHED
+        return GarbageReason.UNFINISHED
     if proven[stored.key].released_at is not None:
-        return Why.DISCARDED
-    return Why.TOO_OLD
+        return GarbageReason.DISCARDED
+    return GarbageReason.TOO_OLD
 
 
 def may_sweep(
-    thing: Thing, retention: Retention, ws: Workspace | None, points: Sequence[RestorePoint], now: datetime
+    resource: BackendResource, retention: Retention, ws: Workspace | None, points: Sequence[RestorePoint], now: datetime
 ) -> bool:
-    """Garbage, and no undelete can want it back: a deleted workspace is purged before its first copy goes."""
+    """Whether it is garbage that no undelete can want back: a deleted workspace is purged before a copy goes."""
     purge_first = ws is not None and ws.purged_at is None and undo_is_over(ws, retention.undo, now)
-    return garbage(thing, retention, ws, points, now) is not None and not purge_first
+    return garbage(resource, retention, ws, points, now) is not None and not purge_first
 
 
 def protected_keys(
@@ -172,7 +173,7 @@ def protected_keys(
 
 
 def protected_volumes(ws: Workspace, retention: Retention, now: datetime) -> frozenset[str]:
-    """A volume stays while it is the live home, or while any operation may be about to use it."""
+    """The volumes of this workspace that must stay: the live home, and one that an operation may be about to use."""
     if ws.home_store_key is None or ws.purged_at is not None or undo_is_over(ws, retention.undo, now):
         return frozenset()
     in_use = ws.volume_may_be_only_copy or ws.phase is Phase.ERROR or ws.operation is not Operation.NONE

@@ -1,4 +1,5 @@
-"""When a sweep would be a catastrophe: an empty, new or restored database makes everything look like garbage. Pure.
+"""The checks that stop a garbage collection which would be a catastrophe: to an empty, new or restored database
+everything looks like garbage. Pure.
 
 Each check has a name by which a person may waive it, except two: nobody means to sweep on an empty database or in
 another installation's store. Kinds are counted apart, so that many objects cannot hide the loss of all volumes.
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from codehub.domain.gc_rules import ThingKind
+from codehub.domain.gc_rules import ResourceKind
 
 
 class SafetyCheck(StrEnum):
@@ -27,9 +28,9 @@ WAIVABLE = tuple(check for check in SafetyCheck if check not in NEVER_WAIVED)
 
 
 @dataclass(frozen=True, slots=True)
-class GcSafety:
-    """How much one run may take; `skew` is how far the store's clock may be from the database's, `ledger_reach` how far
-    back the ledger goes; None is for ever."""
+class GcLimits:
+    """How much one run may sweep; `skew` is how far the store's clock may be from the database's, `ledger_reach` how
+    far back the ledger goes; None is for ever."""
 
     most_share: float = 0.20
     most_count: int = 10
@@ -40,16 +41,16 @@ class GcSafety:
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class ResourceCount:
     existing: int = 0
     garbage: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
-    """What there is, by name, and the database must have lost: things of workspaces that it does not know, although no
-    row is ever removed; homes of a number that their rows never gave, and archives of operations that the ledger does
-    not know, although both are recorded before anything is made."""
+class LostRecords:
+    """Names of resources that exist and whose records the database must have lost: resources of workspaces that it does
+    not know, although no row is ever removed; homes of a number that their rows never gave, and archives of operations
+    that the ledger does not know, although both are recorded before anything is made."""
 
     unknown: tuple[str, ...] = ()
     newer_homes: tuple[str, ...] = ()
@@ -57,11 +58,11 @@ class Forgotten:
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory:
-    """What the sweep is about to rely on. `newest_object_at`: of those that no running archive is writing.
+class SafetyFacts:
+    """What the safety checks look at. `newest_object_at`: of the objects that no running archive is writing.
     `owner`: the installation that the store says it belongs to; None if it says nothing."""
 
-    counts: Mapping[ThingKind, Count] = field(default_factory=dict)
+    counts: Mapping[ResourceKind, ResourceCount] = field(default_factory=dict)
     newest_object_at: datetime | None = None
     oldest_object_at: datetime | None = None
     newest_ledger_at: datetime | None = None
@@ -71,7 +72,7 @@ class Inventory:
     backup_at: datetime | None = None
     newer_than_backup: int = 0
     """Garbage to a database that was restored from a backup of `backup_at`, and perhaps made since."""
-    forgotten: Forgotten = Forgotten()
+    lost_records: LostRecords = LostRecords()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,45 +81,45 @@ class Refusal:
     sentence: str
 
 
-def refusals(inventory: Inventory, envelope: GcSafety, waived: Collection[str] = ()) -> tuple[Refusal, ...]:
+def refusals(facts: SafetyFacts, limits: GcLimits, waived: Collection[str] = ()) -> tuple[Refusal, ...]:
     """Every reason not to sweep, without those that a person waived."""
-    if not any(count.existing for count in inventory.counts.values()):
+    if not any(count.existing for count in facts.counts.values()):
         return ()
-    doubts = (
-        _foreign(inventory),
-        _empty(inventory),
-        _younger(inventory, envelope),
-        _behind(inventory, envelope),
-        _older(inventory),
-        _restored(inventory),
+    checks = (
+        _foreign(facts),
+        _empty(facts),
+        _younger(facts, limits),
+        _behind(facts, limits),
+        _older(facts),
+        _restored(facts),
     )
-    found = [doubt for doubt in doubts if doubt is not None]
-    found += [_too_many(kind, count) for kind, count in inventory.counts.items() if _is_too_many(count, envelope)]
+    found = [refusal for refusal in checks if refusal is not None]
+    found += [_too_many(kind, count) for kind, count in facts.counts.items() if _is_too_many(count, limits)]
     return tuple(r for r in found if r.check in NEVER_WAIVED or r.check not in waived)
 
 
-def doubts_the_database(found: Collection[Refusal]) -> bool:
-    """Then nothing is even marked: what is garbage is not known."""
+def database_is_doubtful(found: Collection[Refusal]) -> bool:
+    """Whether the database may be the wrong one. Then nothing is even marked: what is garbage is not known."""
     return any(refusal.check is not SafetyCheck.TOO_MANY for refusal in found)
 
 
-def _foreign(inventory: Inventory) -> Refusal | None:
-    if inventory.owner is None or inventory.owner == inventory.install:
+def _foreign(facts: SafetyFacts) -> Refusal | None:
+    if facts.owner is None or facts.owner == facts.install:
         return None
     return Refusal(
         SafetyCheck.FOREIGN_INSTALL,
-        f"the object store belongs to the installation {inventory.owner!r} and we are {inventory.install!r}; "
+        f"the object store belongs to the installation {facts.owner!r} and we are {facts.install!r}; "
         "give each a bucket or an archive prefix of its own (if ours was renamed, remove the object codehub-owner, "
         "then `codehub admin backends --forget archives`)",
     )
 
 
-def _is_empty(inventory: Inventory) -> bool:
-    return inventory.oldest_workspace_at is None or inventory.newest_ledger_at is None
+def _is_empty(facts: SafetyFacts) -> bool:
+    return facts.oldest_workspace_at is None or facts.newest_ledger_at is None
 
 
-def _empty(inventory: Inventory) -> Refusal | None:
-    if not _is_empty(inventory):
+def _empty(facts: SafetyFacts) -> Refusal | None:
+    if not _is_empty(facts):
         return None
     return Refusal(
         SafetyCheck.DATABASE_EMPTY,
@@ -126,9 +127,9 @@ def _empty(inventory: Inventory) -> Refusal | None:
     )
 
 
-def _younger(inventory: Inventory, envelope: GcSafety) -> Refusal | None:
-    oldest, first = inventory.oldest_object_at, inventory.oldest_workspace_at
-    if oldest is None or first is None or oldest + envelope.skew >= first:
+def _younger(facts: SafetyFacts, limits: GcLimits) -> Refusal | None:
+    oldest, first = facts.oldest_object_at, facts.oldest_workspace_at
+    if oldest is None or first is None or oldest + limits.skew >= first:
         return None
     return Refusal(
         SafetyCheck.DATABASE_YOUNGER,
@@ -137,9 +138,9 @@ def _younger(inventory: Inventory, envelope: GcSafety) -> Refusal | None:
     )
 
 
-def _behind(inventory: Inventory, envelope: GcSafety) -> Refusal | None:
-    newest, ledger = inventory.newest_object_at, inventory.newest_ledger_at
-    if newest is None or ledger is None or newest - ledger <= envelope.ledger_lag:
+def _behind(facts: SafetyFacts, limits: GcLimits) -> Refusal | None:
+    newest, ledger = facts.newest_object_at, facts.newest_ledger_at
+    if newest is None or ledger is None or newest - ledger <= limits.ledger_lag:
         return None
     return Refusal(
         SafetyCheck.LEDGER_BEHIND,
@@ -148,16 +149,16 @@ def _behind(inventory: Inventory, envelope: GcSafety) -> Refusal | None:
     )
 
 
-def _older(inventory: Inventory) -> Refusal | None:
-    """However the database came by its age: neither time nor new entries in the ledger make this go away."""
-    lost = inventory.forgotten
+def _older(facts: SafetyFacts) -> Refusal | None:
+    """The database lacks records of what exists: neither time nor new entries in the ledger make this go away."""
+    lost = facts.lost_records
     found = {
         "things of workspaces that it does not know": lost.unknown,
         "homes newer than their workspaces say": lost.newer_homes,
         "archives whose making it did not record": lost.unrecorded,
     }
     told = [f"{what}: {len(names)}, such as {names[0]}" for what, names in found.items() if names]
-    if _is_empty(inventory) or not told:
+    if _is_empty(facts) or not told:
         return None
     return Refusal(
         SafetyCheck.DATABASE_OLDER,
@@ -166,23 +167,23 @@ def _older(inventory: Inventory) -> Refusal | None:
     )
 
 
-def _restored(inventory: Inventory) -> Refusal | None:
-    """Unlike the one before, new entries in the ledger do not make it go away: only a person's look does."""
-    if inventory.backup_at is None or not inventory.newer_than_backup:
+def _restored(facts: SafetyFacts) -> Refusal | None:
+    """After a restore from a backup: only a person who has looked can say that nothing newer is lost."""
+    if facts.backup_at is None or not facts.newer_than_backup:
         return None
     return Refusal(
         SafetyCheck.RESTORED,
-        f"the database was restored from a backup of {inventory.backup_at:%Y-%m-%d %H:%M}, and "
-        f"{inventory.newer_than_backup} things that it does not know may have been made since; "
+        f"the database was restored from a backup of {facts.backup_at:%Y-%m-%d %H:%M}, and "
+        f"{facts.newer_than_backup} things that it does not know may have been made since; "
         "look at the dry run, save what is wanted, then waive this once",
     )
 
 
-def _is_too_many(count: Count, envelope: GcSafety) -> bool:
-    return count.garbage > envelope.most_count and count.garbage > count.existing * envelope.most_share
+def _is_too_many(count: ResourceCount, limits: GcLimits) -> bool:
+    return count.garbage > limits.most_count and count.garbage > count.existing * limits.most_share
 
 
-def _too_many(kind: ThingKind, count: Count) -> Refusal:
+def _too_many(kind: ResourceKind, count: ResourceCount) -> Refusal:
     share = count.garbage / count.existing
     return Refusal(
         SafetyCheck.TOO_MANY,

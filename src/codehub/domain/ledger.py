@@ -106,6 +106,6 @@ def _phase_reason(after: Workspace) -> str:
 
 
 class Note(Protocol):
-    """The shape of the closure above."""
+    """The function by which `entries` collects what it finds."""
 
     def __call__(self, kind: LedgerKind, old: object, new: object, why: str = "", message: str = "") -> None: ...

@@ -1,7 +1,7 @@
 """Why a workspace is up, when it will stop, what keeps it from stopping, and why it stopped last. Pure.
 
 The answers come from the same rules that the TTL runner follows (idle.py) and from the ledger, so that they cannot
-tell another story than what really happens.
+differ from what really happens.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Who brought it about, and why, in the ledger's words."""
+    """Who started or stopped a workspace, when and why, in the ledger's words."""
 
     reason: str
     actor: str
@@ -24,7 +24,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What keeps it from being put to sleep. `kind`: lease, never, operation, wish, unsettled, error,
+    """What keeps a workspace from being put to sleep. `kind`: lease, never, operation, wish, unsettled, error,
     nothing_to_stop. `until`: when it ends by itself."""
 
     kind: str
@@ -34,7 +34,8 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """`stops_at` and `warnings` are None and empty while an obstacle without an end stands in the way."""
+    """Why a workspace is up, and when it stops. `stops_at` and `warnings` are None and empty while an obstacle without
+    an end stands in the way."""
 
     why_up: Cause | None
     last_activity_at: datetime | None
@@ -53,7 +54,7 @@ TURNING_POINTS = (LedgerKind.CREATED, LedgerKind.WISH, LedgerKind.PHASE)
 def explain(
     ws: Workspace, lease_until: datetime | None, story: Sequence[LedgerEntry], policy: IdlePolicy, now: datetime
 ) -> Lifecycle:
-    """`story`: the turning points, newest first."""
+    """`story`: the ledger entries of the kinds in TURNING_POINTS, newest first."""
     obstacles = _obstacles(ws, lease_until, policy, now)
     stops_at: datetime | None = None
     reason: str | None = None
@@ -95,7 +96,7 @@ def _obstacles(ws: Workspace, lease_until: datetime | None, policy: IdlePolicy, 
 
 
 def _times(deadline: datetime, ttl: int, now: datetime) -> tuple[datetime, tuple[datetime, ...]]:
-    """Nobody is stopped without the last warning's lead, even when the deadline is past."""
+    """When it stops and when it is warned. Nobody is stopped without the last warning, even past the deadline."""
     first, last = warning_leads(ttl)
     stops_at = max(deadline, now + last)
     ahead = tuple(at for at in (deadline - first, deadline - last) if at > now)

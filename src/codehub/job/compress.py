@@ -1,13 +1,8 @@
-"""zstd in both directions, in bounded memory.
+"""zstd in both directions, in bounded memory, and the thread that produces chunks ahead of it.
 
 A few threads only: each costs about 15 MB and a home must be archived in less than 200. Decompression never yields
-more than one chunk at a time, however much a small input would expand to.
-
-Runs the producing half of a pipeline in its own thread, a bounded number of chunks ahead.
-
-Packing and downloading wait for disks and networks and leave the interpreter free while zstd works, so one thread on
-each side is enough to keep two cores busy. A failure of the producer is raised to the consumer, and a consumer that
-gives up stops the producer.
+more than one chunk at a time, however much a small input would expand to. Packing and downloading wait for disks and
+networks and leave the interpreter free while zstd works, so one thread on each side keeps two cores busy.
 """
 
 import os
@@ -51,7 +46,7 @@ def decompressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class _Reader:
-    """Chunks as the file object zstandard asks for."""
+    """A stream of chunks as the file object that zstandard asks for."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = iter(chunks)
@@ -65,11 +60,12 @@ class _Reader:
 
 
 T = TypeVar("T")
-_PATIENCE_SECONDS = 0.2
+_STOP_CHECK_SECONDS = 0.2
 
 
 class Lookahead(Generic[T]):
-    """Use in a `with` block: leaving it ends the thread."""
+    """Runs a producer in a thread of its own, a bounded number of items ahead, within a `with` block: leaving it ends
+    the thread. A failure of the producer is raised to the consumer, and a consumer that gives up stops the producer."""
 
     def __init__(self, producer: Iterator[T], depth: int) -> None:
         self._producer = producer
@@ -113,7 +109,7 @@ class Lookahead(Generic[T]):
     def _put(self, item: T | BaseException | None) -> bool:
         while not self._stop.is_set():
             try:
-                self._queue.put(item, timeout=_PATIENCE_SECONDS)
+                self._queue.put(item, timeout=_STOP_CHECK_SECONDS)
             except Full:
                 continue
             return True

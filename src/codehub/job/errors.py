@@ -1,12 +1,8 @@
-"""How the job ends, as numbers the control plane can read even when nothing was printed.
+"""How the job ends: its exit codes, which the control plane can read even when nothing was printed, and the one
+exception that ends it.
 
 The table below is the whole contract: each exit code has one detail word and one ErrorReason of the control plane.
 Codes are never reused for another meaning.
-
-The one exception that ends a job, and the translation of operating system errors into it.
-
-`transient` marks what may pass by itself: the verbs try those again before they give up. `evidence` is what two
-failures with the same words must have in common to be the same finding.
 """
 
 import errno
@@ -57,7 +53,7 @@ OUTCOMES: dict[ExitCode, Outcome] = {
 
 
 def outcome_of(exit_code: int) -> Outcome:
-    """Any exit code, also those the job did not choose (137 after an OOM kill)."""
+    """The outcome of any exit code, also of those the job did not choose (137 after an OOM kill)."""
     try:
         return OUTCOMES[ExitCode(exit_code)]
     except ValueError:
@@ -68,6 +64,9 @@ _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 
 class JobFailed(Exception):
+    """`transient`: it may pass by itself, so it is tried again. `evidence`: what two failures with the same words must
+    have in common to be the same finding."""
+
     def __init__(self, code: ExitCode, message: str, *, transient: bool = False, evidence: str = "") -> None:
         super().__init__(message)
         self.code = code

@@ -4,11 +4,9 @@ Patterns are gitignore's. As in git, the last that matches decides, and nothing 
 back by a later `!` pattern: the directory is not entered. The file itself is archived like any other. What is left out
 is lost when the volume goes, so a file that cannot be understood as a whole leaves out nothing.
 
-One pattern of gitignore's kind, matched in bounded steps: its author must not be able to stop the job with it.
-
-A pattern is a row of segments, a segment a row of letters, and in both a `...` stands for any number of what is in the
-row (`**` and `*`). Both are matched by going back to the last `...` only, so the steps are at most the product of the
-two lengths. Only whole paths are matched: what is below an ignored directory is never asked about.
+Matching takes bounded steps: the author of a pattern must not be able to stop the job with it. A pattern is a row of
+segments, a segment a row of letters, and in both a `...` stands for any number of what is in the row (`**` and `*`).
+Both are matched by going back to the last `...` only, so the steps are at most the product of the two lengths.
 """
 
 import os
@@ -41,12 +39,12 @@ _CLASSES: dict[str, _Ranges] = {
     "upper": (_UPPER,),
     "xdigit": (_DIGIT, ("a", "f"), ("A", "F")),
 }
-"""Of ASCII only, and without the vertical tab and the form feed among the spaces: git's own, not a locale's."""
+"""Git's own character classes, not a locale's: of ASCII only, the spaces without vertical tab and form feed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _OneOf:
-    """`[...]`, and `?`, which is none of nothing."""
+    """`[...]`: one letter out of ranges; `?`, any letter, is the negation of no ranges."""
 
     ranges: _Ranges
     negated: bool
@@ -63,7 +61,7 @@ _Segment = str | list[_Letter | EllipsisType]
 @dataclass(frozen=True, slots=True)
 class Pattern:
     segments: list[_Segment | EllipsisType]
-    takes_back: bool
+    negated: bool
     directories_only: bool
 
     def matches(self, path: Sequence[str], *, is_directory: bool) -> bool:
@@ -71,11 +69,11 @@ class Pattern:
 
 
 def parse_pattern(line: str) -> Pattern | None:
-    """None for a line that says nothing; ValueError for one that is no pattern."""
+    """The pattern of one line; None if the line says nothing. Raises ValueError if it is no pattern."""
     text = _without_trailing_spaces(line)
     if not text or text.startswith("#"):
         return None
-    takes_back = text.startswith("!")
+    negated = text.startswith("!")
     text = text.removeprefix("!")
     if not text:
         raise ValueError(line)
@@ -94,11 +92,12 @@ def parse_pattern(line: str) -> Pattern | None:
             segments.append(_segment(name))
         elif segments[-1:] != [...]:
             segments.append(...)
-    return Pattern(segments, takes_back, directories_only)
+    return Pattern(segments, negated, directories_only)
 
 
 def fits(pattern: Sequence[object], found: Sequence[_Found], fits_one: Callable[[Any, _Found], bool]) -> bool:
-    """`...` in the pattern is any number of what is found, also none; there are no two in a row."""
+    """Whether the whole of `found` fits the pattern. `...` in the pattern is any number of items, also none; there are
+    no two in a row."""
     last = pattern[-1] if pattern else ...
     if last is not ... and not (found and fits_one(last, found[-1])):
         return False  # nearly all of a home, and no need to look further
@@ -179,7 +178,7 @@ def _class(name: str) -> _Ranges:
 
 
 def _letter(text: str, at: int) -> tuple[str, int]:
-    """Whatever follows a backslash is itself."""
+    """The letter at this place, and the place after it; a letter after a backslash stands for itself."""
     at += text[at : at + 1] == "\\"
     if at >= len(text):
         raise ValueError(text)
@@ -190,9 +189,9 @@ LARGEST_FILE = 1 << 20
 
 
 class Ignore:
-    def __init__(self, patterns: list[Pattern], oddities: list[str]) -> None:
+    def __init__(self, patterns: list[Pattern], warnings: list[str]) -> None:
         self._last_first = patterns[::-1]
-        self.oddities = oddities
+        self.warnings = warnings
 
     def matches(self, path: bytes, *, is_directory: bool) -> bool:
         if not self._last_first:
@@ -200,7 +199,7 @@ class Ignore:
         names = os.fsdecode(path).split("/")
         for pattern in self._last_first:
             if pattern.matches(names, is_directory=is_directory):
-                return not pattern.takes_back
+                return not pattern.negated
         return False
 
 
@@ -220,27 +219,26 @@ def read_ignore(volume: int) -> Ignore:
 
 
 def parse_ignore(content: bytes) -> Ignore:
-    """A line that is no pattern is left out and named: it must not keep a home from being archived.
-
-    Unless it would take something back, which without it would be lost."""
+    """The patterns of a file. A line that is no pattern is skipped with a warning: it must not keep a home from being
+    archived. But if it begins with `!`, no pattern counts, for without it something would be lost."""
     if len(content) > LARGEST_FILE:
         return _nothing(f"it is longer than {LARGEST_FILE} bytes")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         return _nothing("it is not UTF-8 text")
-    patterns, oddities = [], []
+    patterns, warnings = [], []
     for line in text.split("\n"):
         try:
             pattern = parse_pattern(line.rstrip("\r"))
         except ValueError:
             if len(line.strip()) > 1 and line.startswith("!"):
                 return _nothing(f"what shall be kept by “{line.strip()[:200]}” cannot be understood")
-            oddities.append(f"not a pattern: {line[:200]}")
+            warnings.append(f"not a pattern: {line[:200]}")
             continue
         if pattern is not None:
             patterns.append(pattern)
-    return Ignore(patterns, oddities)
+    return Ignore(patterns, warnings)
 
 
 def _nothing(why: str) -> Ignore:

@@ -3,11 +3,8 @@
 Only the subset a home needs is written, and the same tree always gives the same bytes (no access times, no clock),
 so that two uploads of one archive operation cannot disagree. Extended attributes, POSIX ACLs among them, are
 `SCHILY.xattr.*` records and sparse files use the GNU 1.0 map, both as GNU tar writes them.
-
-Holes in files: found when archiving, made again when restoring.
-
-The map (offset, length of each piece of data) is held as packed integers and bounded: a file with more pieces than
-that has its smallest holes stored as zeros, which costs space but never data.
+The map of a sparse file (offset and length of each piece of data) is held as packed integers and bounded: a file with
+more pieces than that has its smallest holes stored as zeros, which costs space but never data.
 """
 
 import errno
@@ -34,7 +31,8 @@ Xattrs = tuple[tuple[str, bytes], ...]
 
 
 class Member(NamedTuple):
-    """`path` is relative without a trailing slash, empty for the home itself. `size` is what follows in the stream."""
+    """One entry of an archive. `path` is relative without a trailing slash, empty for the home itself. `size` is what
+    follows in the stream."""
 
     path: bytes
     kind: bytes
@@ -59,7 +57,7 @@ def encode(member: Member) -> bytes:
 
 
 def byte_sum(block: bytes) -> int:
-    """Most of a header is zeros; leaving them out makes this several times faster."""
+    """The sum of a header's bytes, without its zeros, which makes it several times faster."""
     return sum(block.translate(None, b"\x00"))
 
 
@@ -106,7 +104,7 @@ def _pax_records(member: Member, name: bytes) -> bytes:
 
 
 def _record(key: bytes, value: bytes) -> bytes:
-    """The length at its front counts its own digits."""
+    """One pax record; the length at its front counts its own digits."""
     rest = len(key) + len(value) + 3
     length = rest + len(str(rest))
     length = rest + len(str(length))
@@ -226,7 +224,7 @@ def _data_ranges(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def encode_map(pieces: Pieces, size: int) -> bytes:
-    """GNU sparse format 1.0. An empty piece at the end tells other tars how long the file is."""
+    """The map of a sparse file in GNU format 1.0. An empty piece at the end tells other tars how long the file is."""
     lines = [b"%d" % (len(pieces) + 1)]
     lines += [b"%d\n%d" % piece for piece in pieces]
     lines.append(b"%d\n0\n" % size)

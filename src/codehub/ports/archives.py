@@ -1,12 +1,10 @@
-"""Archives as the controller sees them: there and whole, definitely not, or unknown (Unreachable is raised).
+"""Archives: whether they are there and whole, and what is inside them.
 
-An object without its `.meta` is not an archive: `.meta` is the commit marker, written last.
-
-What is inside an archive, looked at and taken out while the workspace sleeps, fails or is over its limit.
-
-Names are text with surrogate escapes, so that every name a file system can hold survives: `to_bytes` gives back what
-the archive has. Nothing here follows a symbolic link. An archive that is not there or not whole is a BackendError with
-its reason (ArchiveAccessError, ArchiveCorrupted), a store that does not answer is Unreachable.
+An object without its `.meta` is not an archive: `.meta` is the commit marker, written last. Contents are read while the
+workspace sleeps, fails or is over its limit; nothing here follows a symbolic link. Names are text with surrogate
+escapes, so that every name a file system can hold survives: `to_bytes` gives back what the archive has. An archive that
+is not there or not whole is a BackendError with its reason (ArchiveAccessError, ArchiveCorrupted); a store that does
+not answer is Unreachable.
 """
 
 from collections.abc import AsyncIterator, Collection
@@ -37,15 +35,17 @@ class Archives(Protocol):
         ...
 
     async def look(self, key: str) -> ArchiveState:
-        """A direct look: READABLE, or definitely not and why. Never UNKNOWN: raises Unreachable instead."""
+        """The archive's state by a direct look: READABLE, or definitely not and why. Raises Unreachable, never
+        UNKNOWN."""
         ...
 
     async def create_empty(self, key: str) -> JobResult:
-        """The archive of an empty home, object then `.meta`, read back. There already = success."""
+        """Write the archive of an empty home: the object, read back, then `.meta`. One that is there already is
+        success."""
         ...
 
     async def delete(self, key: str) -> None:
-        """`.meta` first, then the object. Gone is success. The name of an unfinished upload removes that alone."""
+        """Delete `.meta`, then the object. Gone is success. The name of an unfinished upload removes that alone."""
         ...
 
     async def objects(self) -> Collection[StoredObject]:
@@ -58,7 +58,7 @@ class Archives(Protocol):
         ...
 
     async def claim(self, install: str) -> str:
-        """Say whose the store is, if nobody has; the owner, which may be another."""
+        """Mark the store as this installation's, if nobody has; returns its owner, which may be another."""
         ...
 
 
@@ -71,7 +71,8 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ArchiveEntry:
-    """`size`: how many bytes `content` gives of a file; 0 of all else. `target`: where a symbolic link points."""
+    """A file, folder or link in an archive. `size`: how many bytes `content` gives of a file; 0 of all else. `target`:
+    where a symbolic link points."""
 
     name: str
     kind: EntryKind
@@ -93,7 +94,8 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Known before the first byte. `size` is exact where it is given; the stream then has that many bytes or raises."""
+    """Bytes to download; name and size are known before the first. `size` is exact where it is given; the stream then
+    has that many bytes or raises."""
 
     name: str
     size: int | None
@@ -101,12 +103,13 @@ class Content:
 
 
 class ArchiveContents(Protocol):
-    """`owner`: whose archive it is. One owner's are looked into for the first time one after another, and so are those
-    of nobody named, so that nobody keeps all others waiting."""
+    """Reads what is inside an archive. `owner`: whose archive it is. One owner's are looked into for the first time one
+    after another, and so are those of nobody named, so that nobody keeps all others waiting."""
 
     async def tree(self, key: str, path: str, start: int = 0, most: int | None = None, *, owner: str = "") -> Listing:
-        """`path` is relative to the home, "" is the home itself. NotFound if it is not in the archive, Invalid if it
-        is no folder. Of a folder that has thousands of entries, only the `most` from `start` on are made."""
+        """What a folder holds. `path` is relative to the home, "" is the home itself. NotFound if it is not in the
+        archive, Invalid if it is no folder. Of a folder that has thousands of entries, only the `most` from `start` on
+        are made."""
         ...
 
     def content(self, key: str, path: str, *, owner: str = "") -> AbstractAsyncContextManager[Content]:
@@ -133,7 +136,7 @@ def to_bytes(path: str) -> bytes:
 
 
 def shown(path: str) -> str:
-    """For a message: one line, whatever it holds."""
+    """A path for a message: one line, whatever it holds."""
     text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in path)
     return f"“{text}”" if len(text) <= 200 else f"“{text[:120]}…{text[-60:]}”"
 

@@ -16,13 +16,13 @@ from codehub.domain.errors import NotFound
 from codehub.domain.identity import Caller, Scope
 from codehub.ports.accounts import Audit
 from codehub.ports.signals import Clock
-from codehub.ports.views import Owned, WorkspaceViews
+from codehub.ports.views import OwnedWorkspace, WorkspaceViews
 from codehub.usecases.identity import actor_of
 
 
 async def authorized_workspace(
     views: WorkspaceViews, caller: Caller, workspace_id: UUID, scope: Scope = Scope.READ, *, deleted: bool = False
-) -> Owned:
+) -> OwnedWorkspace:
     """The workspace, with `deleted` also if it is deleted. NotFound unless the caller may see it; Forbidden if they
     may, but not with this scope."""
     found = await views.get(workspace_id)
@@ -33,7 +33,7 @@ async def authorized_workspace(
     return found
 
 
-def may_see(caller: Caller, owned: Owned) -> bool:
+def may_see(caller: Caller, owned: OwnedWorkspace) -> bool:
     return owned.workspace.owner_id == caller.user.owner_id or caller.may(Scope.ADMIN)
 
 
@@ -51,7 +51,7 @@ class AccessAudit:
     """Until when the same look is not audited again, the oldest first."""
 
     async def viewed(
-        self, caller: Caller, owned: Owned, action: AuditAction, details: Mapping[str, str] | None = None
+        self, caller: Caller, owned: OwnedWorkspace, action: AuditAction, details: Mapping[str, str] | None = None
     ) -> None:
         """Audits that somebody looked at another person's workspace; an owner's own looks are not audited."""
         if owned.workspace.owner_id == caller.user.owner_id:
@@ -66,12 +66,14 @@ class AccessAudit:
         while len(self._recent) > MOST_REMEMBERED:
             self._recent.popitem(last=False)
 
-    async def downloaded(self, caller: Caller, owned: Owned, action: AuditAction, details: Mapping[str, str]) -> None:
+    async def downloaded(
+        self, caller: Caller, owned: OwnedWorkspace, action: AuditAction, details: Mapping[str, str]
+    ) -> None:
         """Audits every download, the owner's too: it may have been made with a stolen token."""
         await self._write(caller, owned, action, details)
 
     async def _write(
-        self, caller: Caller, owned: Owned, action: AuditAction, details: Mapping[str, str] | None
+        self, caller: Caller, owned: OwnedWorkspace, action: AuditAction, details: Mapping[str, str] | None
     ) -> None:
         entry = {"owner": owned.owner, "workspace": owned.workspace.name, **(details or {})}
         await self.audit.append(actor_of(caller), action, f"workspace:{owned.workspace.id}", entry)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from codehub.domain.backend_identity import Backend, stranger
+from codehub.domain.backend_identity import Backend, wrong_backend_message
 from codehub.domain.errors import BackendError
 from codehub.ports.archives import Archives
 from codehub.ports.runtime import Runtime
@@ -61,7 +61,7 @@ class ObservedBackend:
         """Why this is not the remembered backend; empty if it is, or if none is remembered yet."""
         if self.silence or self.remembered is None or self.found == self.remembered.identity:
             return self.silence
-        return stranger(self.backend, self.remembered.identity, self.found)
+        return wrong_backend_message(self.backend, self.remembered.identity, self.found)
 
     def to_json(self) -> dict[str, Any]:
         known = self.remembered

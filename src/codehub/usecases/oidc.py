@@ -14,7 +14,7 @@ from codehub.domain.addresses import local_path, platform_path
 from codehub.domain.credentials import numbered_username, one_line, username_suggestion
 from codehub.domain.errors import Conflict, Unauthenticated
 from codehub.domain.identity import Caller, User
-from codehub.ports.accounts import Identified, NewUser, OpenIdProvider, ProviderSignIns
+from codehub.ports.accounts import NewUser, OpenIdProvider, ProviderIdentity, ProviderSignIns
 from codehub.ports.stores import Actor
 from codehub.usecases.identity import Identity, actor_of, digest, new_session_token
 from codehub.usecases.users import Isolates, always_isolated, refuse_second_user
@@ -94,7 +94,7 @@ class Oidc:
         )
         return SignedIn(caller, new_token, next_path)
 
-    async def _proven(self, user: User, session_token: str, who: Identified, address: str) -> Caller | None:
+    async def _proven(self, user: User, session_token: str, who: ProviderIdentity, address: str) -> Caller | None:
         """The caller of that session, freshly proven; None if it has ended or is somebody else's."""
         identity = self.identity
         try:
@@ -107,17 +107,17 @@ class Oidc:
         done = await identity.accounts.prove_session(caller.session_id, identity.rules, actor, proven_at=proven_at)
         return caller if done else None
 
-    def _refuse_unlisted(self, who: Identified) -> None:
+    def _refuse_unlisted(self, who: ProviderIdentity) -> None:
         """Unauthenticated unless the person is on the list, asked at every sign-in so that who is taken off stays
         out."""
         email = (who.email or "").lower() if who.email_verified else ""
         if self.allowed and not self.allowed & {email, f"@{email.rpartition('@')[2]}"}:
             raise Unauthenticated("The provider knows you, but you are not on this installation's list. Ask an admin.")
 
-    async def _known(self, who: Identified) -> User | None:
+    async def _known(self, who: ProviderIdentity) -> User | None:
         return await self.identity.accounts.user_of_identity(who.issuer, who.subject)
 
-    async def _create_user(self, who: Identified, address: str) -> User:
+    async def _create_user(self, who: ProviderIdentity, address: str) -> User:
         """A new user under the first free name; the same person signing in twice at once is one user."""
         await refuse_second_user(self.identity.accounts, self.isolates)
         name = username_suggestion(who.preferred_username, who.email)

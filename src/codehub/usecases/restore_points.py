@@ -12,7 +12,7 @@ from uuid import UUID
 from codehub.domain.errors import NotFound
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import Caller
-from codehub.ports.views import Owned, WorkspaceViews
+from codehub.ports.views import OwnedWorkspace, WorkspaceViews
 from codehub.usecases.authorization import authorized_workspace
 
 
@@ -30,7 +30,7 @@ class ListedRestorePoint:
     is_present: bool
 
 
-async def workspace_with_restore_points(views: WorkspaceViews, caller: Caller, workspace_id: UUID) -> Owned:
+async def workspace_with_restore_points(views: WorkspaceViews, caller: Caller, workspace_id: UUID) -> OwnedWorkspace:
     """The workspace, also if it is deleted. NotFound once its data has been purged."""
     owned = await authorized_workspace(views, caller, workspace_id, deleted=True)
     if owned.workspace.purged_at is not None:
@@ -38,7 +38,7 @@ async def workspace_with_restore_points(views: WorkspaceViews, caller: Caller, w
     return owned
 
 
-async def restore_point(views: WorkspaceViews, owned: Owned, op_id: UUID) -> RestorePoint:
+async def restore_point(views: WorkspaceViews, owned: OwnedWorkspace, op_id: UUID) -> RestorePoint:
     """The workspace's restore point with this id. NotFound if it has none, even if another workspace has."""
     points = await views.restore_points(owned.workspace.id)
     found = next((point for point in points if point.op_id == op_id), None)
@@ -47,7 +47,7 @@ async def restore_point(views: WorkspaceViews, owned: Owned, op_id: UUID) -> Res
     return found
 
 
-async def list_restore_points(views: WorkspaceViews, owned: Owned) -> Sequence[ListedRestorePoint]:
+async def list_restore_points(views: WorkspaceViews, owned: OwnedWorkspace) -> Sequence[ListedRestorePoint]:
     """The workspace's restore points, newest first."""
     return [
         ListedRestorePoint(

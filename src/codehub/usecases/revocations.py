@@ -9,7 +9,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from codehub.domain.errors import Unreachable
-from codehub.ports.accounts import Ended
+from codehub.ports.accounts import EndedCredentials
 from codehub.ports.signals import Bus
 from codehub.telemetry import get_logger
 
@@ -26,7 +26,7 @@ class Revocations:
         if session_ids:
             await self._publish({"type": "signed_out", "user_id": str(user_id), "session_ids": list(session_ids)})
 
-    async def ended(self, user_id: UUID, ended: Ended) -> None:
+    async def ended(self, user_id: UUID, ended: EndedCredentials) -> None:
         await self.signed_out(user_id, ended.sessions)
         for token_id in ended.tokens:
             await self.token_revoked(user_id, token_id)

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from codehub.domain.access import Door, doorway
+from codehub.domain.access import AccessAction, access_to
 from codehub.domain.audit import AuditAction
 from codehub.domain.errors import NotFound, Unauthenticated
 from codehub.domain.identity import ALL_SCOPES, Caller, Scope, User, session_credential, token_credential
 from codehub.domain.workspace import Desired, Workspace
 from codehub.ports.accounts import Audit, Ticket, Tickets, Visits
-from codehub.ports.views import Owned, WorkspaceViews
+from codehub.ports.views import OwnedWorkspace, WorkspaceViews
 from codehub.usecases.identity import Identity, actor_of, digest, new_session_token
 from codehub.usecases.workspace_commands import RunningSlots, SlotUsage, WorkspaceCommands
 
@@ -25,7 +25,7 @@ _NOT_YOURS: Final = "There is no such workspace, or it is not yours."
 
 
 async def create_ticket(
-    tickets: Tickets, audit: Audit, caller: Caller, owned: Owned, port: int | None, secret: str, *, wakes: bool
+    tickets: Tickets, audit: Audit, caller: Caller, owned: OwnedWorkspace, port: int | None, secret: str, *, wakes: bool
 ) -> None:
     """Makes `secret` open the workspace's host, once. NotFound if the caller's session or token has just ended."""
     ticket = Ticket(caller.user.id, owned.workspace.id, caller.session_id, port, caller.token_id, wakes=wakes)
@@ -33,7 +33,7 @@ async def create_ticket(
     await audit_admin_access(audit, caller, owned, AuditAction.ISSUE_TICKET)
 
 
-async def audit_admin_access(audit: Audit, caller: Caller, owned: Owned, action: AuditAction) -> None:
+async def audit_admin_access(audit: Audit, caller: Caller, owned: OwnedWorkspace, action: AuditAction) -> None:
     """Audits that an admin enters somebody else's workspace; nothing for an owner."""
     if owned.workspace.owner_id != caller.user.owner_id:
         said = {"owner": owned.owner, "workspace": owned.workspace.name}
@@ -146,7 +146,7 @@ class WorkspaceAccess:
     async def wake(self, visitor: Visitor, workspace_id: UUID) -> Workspace:
         """Wishes the workspace to run; however many ask, it is one start. In ERROR nothing is wished. LimitReached."""
         workspace = await self._own(visitor, workspace_id)
-        broken = doorway(workspace).door is Door.EXPLAIN_ERROR
+        broken = access_to(workspace).action is AccessAction.EXPLAIN_ERROR
         if broken or workspace.desired_state is Desired.RUNNING:
             return workspace
         return await self.wishes.want(workspace_id, Desired.RUNNING, actor_of(visitor.caller), reason="opened")
@@ -167,6 +167,10 @@ class WorkspaceAccess:
 
     async def _own(self, visitor: Visitor, workspace_id: UUID) -> Workspace:
         owned = await self.views.get(workspace_id)
-        if owned is None or not visitor.owns(owned.workspace) or doorway(owned.workspace).door is Door.NOT_FOUND:
+        if (
+            owned is None
+            or not visitor.owns(owned.workspace)
+            or access_to(owned.workspace).action is AccessAction.NOT_FOUND
+        ):
             raise NotFound(_NOT_YOURS)
         return owned.workspace

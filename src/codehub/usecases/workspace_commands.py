@@ -23,7 +23,7 @@ from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction, W
 from codehub.ports.accounts import IdempotencyKeys, Templates
 from codehub.ports.signals import Ids
 from codehub.ports.stores import Actor, WorkspaceSpecs
-from codehub.ports.views import Owned, WorkspaceViews
+from codehub.ports.views import OwnedWorkspace, WorkspaceViews
 from codehub.usecases.identity import actor_of
 
 NAME_LENGTH = 100
@@ -314,7 +314,7 @@ class RunningSlots:
         return SlotUsage(limit, own is not None, holders, self.limits.max_running_global, total)
 
 
-Render = Callable[[Owned], Mapping[str, Any]]
+Render = Callable[[OwnedWorkspace], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +365,7 @@ class WorkspaceCreation:
             checked_git_url(new.git_url)
         return replace(new, image_ref=template.image_ref)
 
-    async def _create(self, caller: Caller, new: CreateWorkspace, workspace_id: UUID) -> Owned:
+    async def _create(self, caller: Caller, new: CreateWorkspace, workspace_id: UUID) -> OwnedWorkspace:
         ready = await self._ready(new)
         try:
             row = await self.wishes.create(ready, workspace_id, actor_of(caller), await self.views.now())
@@ -373,7 +373,7 @@ class WorkspaceCreation:
             if conflict.code != "id_taken":
                 raise
         else:
-            return Owned(row, caller.user.username, ready.image_ref)
+            return OwnedWorkspace(row, caller.user.username, ready.image_ref)
         found = await self.views.get(workspace_id)
         if found is None or found.workspace.owner_id != new.owner_id:
             raise Conflict("That workspace's id is taken.", "id_taken")

@@ -16,7 +16,7 @@ import httpx
 
 from tests.proxy.recording.workbench import FILES, SETTINGS, SETTINGS_FILE
 from tests.real_services import free_port
-from tests.system.one_machine import Up, temporary_data_dir, up
+from tests.system.local_instance import Up, temporary_data_dir, up
 
 PATIENCE = 90.0
 COOKIE = "__Host-codehub"

@@ -17,7 +17,7 @@ from codehub.bootstrap.ide import ide
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec, Endpoint
 from codehub.settings import load_settings
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 
 CHROMIUM_ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),

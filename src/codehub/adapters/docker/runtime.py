@@ -42,7 +42,7 @@ from codehub.agent.handshake import AGENT_PORT, KEY_BYTES
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
 from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL, container_name, job_name
-from codehub.ports.runtime import ContainerSpec, Endpoint, Inside, IsolationReport, Pulling, Resources
+from codehub.ports.runtime import AgentPort, ContainerSpec, Endpoint, IsolationReport, Pulling, Resources
 
 _FEW = 50
 """Up to so many are looked up by name; above, all are listed: one question either way."""
@@ -134,7 +134,7 @@ class DockerRuntime:
             return None
         if key is None:  # it was started before there were agents, and runs on
             return Endpoint(host=address, port=port, instance=container["Id"])
-        return Endpoint(host=address, port=AGENT_PORT, inside=Inside(port, key))
+        return Endpoint(host=address, port=AGENT_PORT, inside=AgentPort(port, key))
 
     async def logs(self, workspace_id: UUID, tail: int) -> str:
         container = (await self._listed(WORKSPACE, [workspace_id], container_name)).get(workspace_id)

@@ -13,7 +13,15 @@ from codehub.domain.credentials import FAILURES_FADE_SECONDS
 from codehub.domain.errors import Conflict, LimitReached, NotFound
 from codehub.domain.identity import ApiToken, Role, Session, User, account_changes
 from codehub.domain.template import Template
-from codehub.ports.accounts import AuditEntry, Claim, Ended, NewToken, NewUser, SessionRules, UserDecision
+from codehub.ports.accounts import (
+    AuditEntry,
+    EndedCredentials,
+    IdempotencyClaim,
+    NewToken,
+    NewUser,
+    SessionRules,
+    UserDecision,
+)
 from codehub.ports.stores import Actor
 
 T = TypeVar("T")
@@ -48,19 +56,19 @@ class MemoryTemplates(AccountStore):
 
 
 class MemoryIdempotencyKeys(AccountStore):
-    async def claim(self, user_id: UUID, key: str, request_hash: bytes, workspace_id: UUID) -> Claim:
-        def take() -> Claim:
+    async def claim(self, user_id: UUID, key: str, request_hash: bytes, workspace_id: UUID) -> IdempotencyClaim:
+        def take() -> IdempotencyClaim:
             self._state.user(user_id)
             known = self._state.keys.get((user_id, key))
             if known is None:
                 self._state.keys[user_id, key] = StoredKey(request_hash, workspace_id, self._state.now())
-                return Claim(workspace_id, None, first=True)
+                return IdempotencyClaim(workspace_id, None, first=True)
             if known.request_hash != request_hash:
                 raise Conflict(
                     "This Idempotency-Key was used for another request. Send a new key with a new request.",
                     "idempotency_key_reused",
                 )
-            return Claim(known.workspace_id, known.response, first=False)
+            return IdempotencyClaim(known.workspace_id, known.response, first=False)
 
         return await self._network.call("idempotency_keys.claim", take)
 
@@ -242,8 +250,8 @@ class MemoryAccounts(AccountStore):
         keep_session: str | None = None,
         replacing: str | None = None,
         revoke_tokens: bool = False,
-    ) -> Ended:
-        def write() -> Ended:
+    ) -> EndedCredentials:
+        def write() -> EndedCredentials:
             user = self._state.user(user_id)
             if replacing is not None and self._state.password_hashes.get(user_id) != replacing:
                 raise Conflict("The password was changed meanwhile. Sign in again.", "password_changed")
@@ -253,7 +261,7 @@ class MemoryAccounts(AccountStore):
             revoked = self._revoke_tokens(user_id) if revoke_tokens else []
             details = {"ended_sessions": len(ended), "revoked_tokens": len(revoked)}
             self._state.append_audit(actor, action, f"user:{user.username}", details)
-            return Ended(sorted(ended), sorted(revoked))
+            return EndedCredentials(sorted(ended), sorted(revoked))
 
         return await self._call("set_password", write)
 

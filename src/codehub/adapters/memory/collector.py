@@ -8,8 +8,8 @@ from uuid import UUID
 
 from codehub.adapters.memory.database_state import DatabaseState, DatabaseStore
 from codehub.adapters.memory.fault_injection import Network
-from codehub.domain.gc_rules import Thing, ThingKind
-from codehub.ports.collector import REQUEST_LIVES_SECONDS, CollectionRequest, CollectorData, GivenUp, Mark
+from codehub.domain.gc_rules import BackendResource, ResourceKind
+from codehub.ports.collector import REQUEST_LIVES_SECONDS, CollectionRequest, CollectorData, Mark, SweepDecision
 
 
 class MemoryCollectorView(DatabaseStore):
@@ -55,7 +55,7 @@ class MemoryCollectorMarks(DatabaseStore):
         super().__init__(state, network)
         self.epoch = epoch
 
-    async def remark(self, found: Mapping[Thing, str]) -> Sequence[Mark]:
+    async def remark(self, found: Mapping[BackendResource, str]) -> Sequence[Mark]:
         def write() -> list[Mark]:
             before, now = self._state.collector.marks, self._state.now()
             after = {
@@ -67,14 +67,14 @@ class MemoryCollectorMarks(DatabaseStore):
 
         return await self._write("db.remark", self.epoch, write)
 
-    async def give_up(self, thing: Thing, decide: GivenUp) -> bool:
+    async def give_up(self, thing: BackendResource, decide: SweepDecision) -> bool:
         def write() -> bool:
             state, owner = self._state, thing.workspace_id
             points = state.points.get(owner, [])
             if not decide(state.rows.get(owner), list(points), state.now()):
                 return False
             state.collector.marks.pop((thing.kind.value, thing.name), None)
-            if thing.kind is ThingKind.OBJECT and any(p.key == thing.name for p in points):
+            if thing.kind is ResourceKind.OBJECT and any(p.key == thing.name for p in points):
                 state.points[owner] = [p for p in points if p.key != thing.name]
             return True
 

@@ -16,10 +16,10 @@ from codehub.adapters.memory.fault_injection import Network
 from codehub.adapters.memory.leadership import LeadershipState
 from codehub.domain.backend_identity import Backend
 from codehub.domain.gc_rules import RestorePoint
-from codehub.domain.history import Minute
+from codehub.domain.history import TrafficMinute
 from codehub.domain.ledger import LedgerEntry, entries
 from codehub.domain.workspace import PUBLISHED_FIELDS, WAKING_FIELDS, Workspace
-from codehub.ports.collector import CollectionRequest, Mark, Restored
+from codehub.ports.collector import CollectionRequest, Mark, RestoredDatabase
 from codehub.ports.signals import Change, Channel
 from codehub.ports.stores import BackendRecord
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 class CollectorState:
     marks: dict[tuple[str, str], Mark] = field(default_factory=dict)
     requests: list[tuple[datetime, CollectionRequest]] = field(default_factory=list)
-    restored: Restored | None = None
+    restored: RestoredDatabase | None = None
 
 
 def _wall_clock() -> datetime:
@@ -44,7 +44,7 @@ class DatabaseState:
     ledger: list[LedgerEntry] = field(default_factory=list)
     points: dict[UUID, list[RestorePoint]] = field(default_factory=dict)
     leases: dict[UUID, dict[str, datetime]] = field(default_factory=dict)
-    traffic: dict[datetime, Minute] = field(default_factory=dict)
+    traffic: dict[datetime, TrafficMinute] = field(default_factory=dict)
     backend_identities: dict[Backend, BackendRecord] = field(default_factory=dict)
     people: AccountTables = field(default_factory=AccountTables)
     leadership: LeadershipState = field(default_factory=LeadershipState)

@@ -17,7 +17,7 @@ from codehub.adapters.memory.fault_injection import Network
 from codehub.domain.credentials import FAILURES_FADE_SECONDS, wait_seconds
 from codehub.domain.errors import NotFound, Unauthenticated
 from codehub.domain.identity import ALL_SCOPES
-from codehub.ports.accounts import Identified, SessionRules, Ticket, TryKey, Visit
+from codehub.ports.accounts import ProviderIdentity, SessionRules, Ticket, TryKey, Visit
 
 
 class MemoryVisits(AccountStore):
@@ -158,15 +158,15 @@ class MemoryPasswords:
 class MemoryProvider:
     issuer: str = "https://issuer.example"
     network: Network = field(default_factory=Network)
-    codes: dict[str, tuple[Identified, str, str]] = field(default_factory=dict)
+    codes: dict[str, tuple[ProviderIdentity, str, str]] = field(default_factory=dict)
 
     async def authorization_url(self, *, state: str, nonce: str, challenge: str, anew: bool = False) -> str:
         asks = {"prompt": "login", "max_age": "0"} if anew else {}
         query = urlencode({"state": state, "nonce": nonce, "code_challenge": challenge, **asks})
         return await self.network.call("oidc.authorization_url", lambda: f"{self.issuer}/authorize?{query}")
 
-    async def identify(self, *, code: str, verifier: str, nonce: str) -> Identified:
-        def redeem() -> Identified:
+    async def identify(self, *, code: str, verifier: str, nonce: str) -> ProviderIdentity:
+        def redeem() -> ProviderIdentity:
             who, challenge, asked_nonce = self.codes.pop(code, (None, "", ""))
             proof = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
             if who is None or (proof, nonce) != (challenge, asked_nonce):
@@ -188,6 +188,6 @@ class MemoryProvider:
         """Does what a person does at the provider; returns the query that the browser is sent back with."""
         query = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
         code = secrets.token_urlsafe(8)
-        who = Identified(self.issuer, subject, preferred_username, email, email_verified, authenticated_at)
+        who = ProviderIdentity(self.issuer, subject, preferred_username, email, email_verified, authenticated_at)
         self.codes[code] = (who, query["code_challenge"], query["nonce"])
         return {"code": code, "state": query["state"]}

@@ -9,31 +9,33 @@ from codehub.adapters.memory.database_state import DatabaseStore
 from codehub.adapters.memory.fault_injection import Network
 from codehub.domain.admission import holds_slot
 from codehub.domain.gc_rules import RestorePoint
-from codehub.domain.history import SPAN, Day, Minute
+from codehub.domain.history import SPAN, HistoryData, TrafficMinute
 from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.workspace import Operation, Phase, Workspace
 from codehub.ports.stores import KEPT_ENTRIES
-from codehub.ports.views import Owned, Position, Sought
+from codehub.ports.views import OwnedWorkspace, Position, WorkspaceFilter
 
 
 class MemoryViews(DatabaseStore):
-    async def get(self, workspace_id: UUID) -> Owned | None:
+    async def get(self, workspace_id: UUID) -> OwnedWorkspace | None:
         return (await self.some([workspace_id])).get(workspace_id)
 
-    async def by_slug(self, slug: str) -> Owned | None:
-        def find() -> Owned | None:
+    async def by_slug(self, slug: str) -> OwnedWorkspace | None:
+        def find() -> OwnedWorkspace | None:
             rows = self._state.rows.values()
             return next((self._owned(row) for row in rows if row.slug == slug and row.deleted_at is None), None)
 
         return await self._network.call("views.by_slug", find)
 
-    async def some(self, ids: Collection[UUID]) -> Mapping[UUID, Owned]:
+    async def some(self, ids: Collection[UUID]) -> Mapping[UUID, OwnedWorkspace]:
         return await self._network.call(
             "views.some", lambda: {key: self._owned(row) for key, row in self._state.rows.items() if key in ids}
         )
 
-    async def page(self, sought: Sought, limit: int, after: Position | None = None) -> Sequence[Owned]:
-        def read() -> list[Owned]:
+    async def page(
+        self, sought: WorkspaceFilter, limit: int, after: Position | None = None
+    ) -> Sequence[OwnedWorkspace]:
+        def read() -> list[OwnedWorkspace]:
             found = [row for row in self._newest_first() if _fits(row, sought)]
             if after is not None:
                 found = [row for row in found if (row.created_at, row.id) < (after.created_at, after.id)]
@@ -41,8 +43,8 @@ class MemoryViews(DatabaseStore):
 
         return await self._network.call("views.page", read)
 
-    async def everything(self, owner_id: str | None = None) -> Sequence[Owned]:
-        sought = Sought(owner_id)
+    async def everything(self, owner_id: str | None = None) -> Sequence[OwnedWorkspace]:
+        sought = WorkspaceFilter(owner_id)
         return await self._network.call(
             "views.everything", lambda: [self._owned(row) for row in self._newest_first() if _fits(row, sought)]
         )
@@ -80,11 +82,11 @@ class MemoryViews(DatabaseStore):
 
         return await self._network.call("views.lease_until", read)
 
-    async def day(self) -> Day:
-        def read() -> Day:
+    async def history_data(self) -> HistoryData:
+        def read() -> HistoryData:
             now = self._state.now()
             points = (point for some in self._state.points.values() for point in some)
-            return Day(
+            return HistoryData(
                 now,
                 sum(row.phase is Phase.RUNNING and row.deleted_at is None for row in self._state.rows.values()),
                 [entry for entry in self._state.ledger if entry.at > now - SPAN and _tells_of_running(entry)],
@@ -100,12 +102,12 @@ class MemoryViews(DatabaseStore):
     def _newest_first(self) -> list[Workspace]:
         return sorted(self._state.rows.values(), key=lambda row: (row.created_at, row.id), reverse=True)
 
-    def _owned(self, row: Workspace) -> Owned:
+    def _owned(self, row: Workspace) -> OwnedWorkspace:
         template = self._state.people.templates.get(row.template)
-        return Owned(row, self._state.people.name_of(row.owner_id), template.image_ref if template else None)
+        return OwnedWorkspace(row, self._state.people.name_of(row.owner_id), template.image_ref if template else None)
 
 
-def _fits(row: Workspace, sought: Sought) -> bool:
+def _fits(row: Workspace, sought: WorkspaceFilter) -> bool:
     text = sought.text.lower()
     return (
         (row.deleted_at is not None) == sought.deleted
@@ -147,7 +149,7 @@ class MemoryLedger(DatabaseStore):
 
 
 class MemoryTraffic:
-    def __init__(self, minutes: dict[datetime, Minute], now: Callable[[], datetime], network: Network) -> None:
+    def __init__(self, minutes: dict[datetime, TrafficMinute], now: Callable[[], datetime], network: Network) -> None:
         self._minutes = minutes
         self._now = now
         self._network = network
@@ -156,8 +158,8 @@ class MemoryTraffic:
         def write() -> None:
             now = self._now()
             at = now.replace(second=0, microsecond=0)
-            known = self._minutes.get(at, Minute(at, 0, 0.0))
-            self._minutes[at] = Minute(at, known.requests + requests, known.socket_seconds + socket_seconds)
+            known = self._minutes.get(at, TrafficMinute(at, 0, 0.0))
+            self._minutes[at] = TrafficMinute(at, known.requests + requests, known.socket_seconds + socket_seconds)
             for old in [minute for minute in self._minutes if minute <= now - SPAN]:
                 del self._minutes[old]
 

@@ -20,7 +20,7 @@ from codehub.job.errors import JobFailed, outcome_of, refused
 from codehub.job.store import ArchiveStore, Meta, open_store
 from codehub.job.store_address import StoreTimeouts, parse_store
 from codehub.job.tar_reader import TarReader
-from codehub.job.verify import MAY_BE_CORRUPTION, Hashed, believed, damage_or_wrong_answer
+from codehub.job.verify import MAY_BE_CORRUPTION, HashingReader, checked_meta, diagnose_hash_mismatch
 from codehub.ports.archives import (
     Content,
     EntryKind,
@@ -102,7 +102,7 @@ class ObjectContents:
         def ask() -> tuple[ArchiveStore, Meta]:
             with _explained():
                 store = open_store(self._url, key, _PATIENCE)
-                return store, believed(store)
+                return store, checked_meta(store)
 
         try:
             async with asyncio.timeout(self._seconds):
@@ -171,7 +171,7 @@ def _indexed(store: ArchiveStore, meta: Meta, gone: Gone, reservation: MemoryRes
         _must_be_read(gone)
 
     with store.read() as chunks:
-        hashed = Hashed(chunks, heeding)
+        hashed = HashingReader(chunks, heeding)
         try:
             with Lookahead(decompressed(hasher.through(hashed)), _CHUNKS_AHEAD) as blocks:
                 reader = TarReader(blocks)
@@ -180,11 +180,11 @@ def _indexed(store: ArchiveStore, meta: Meta, gone: Gone, reservation: MemoryRes
         except JobFailed as failure:
             if failure.code not in MAY_BE_CORRUPTION:
                 raise
-            if hashed.of_all() == meta.sha256:
+            if hashed.hexdigest() == meta.sha256:
                 raise refused(failure.message.removeprefix("archive refused: ")) from failure
-        if hashed.of_all() == meta.sha256:
+        if hashed.hexdigest() == meta.sha256:
             return builder.finish(meta.sha256, bytes(hasher.marks), lambda: _must_be_read(gone))
-    raise damage_or_wrong_answer(store, meta, heeding)
+    raise diagnose_hash_mismatch(store, meta, heeding)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from codehub.job.errors import JobFailed, corrupted, unreachable
 from codehub.job.store import ArchiveStore, Meta
 from codehub.job.tar_format import END_OF_ARCHIVE, HARD_LINK, Member, encode, padding
 from codehub.job.tar_reader import TarReader
-from codehub.job.verify import Hashed, damage_or_wrong_answer
+from codehub.job.verify import HashingReader, diagnose_hash_mismatch
 
 CHUNK = 1 << 18
 _HOLE = bytes(1 << 20)
@@ -161,13 +161,13 @@ def whole(store: ArchiveStore, meta: Meta) -> Iterator[bytes]:
     """Yields the last chunk only when all of them were found right: who stops before it has not got it all."""
     held = b""
     with store.read() as chunks:
-        hashed = Hashed(chunks)
+        hashed = HashingReader(chunks)
         for chunk in hashed:
             if held:
                 yield held
             held = chunk
-    if hashed.of_all() != meta.sha256:
-        raise damage_or_wrong_answer(store, meta)
+    if hashed.hexdigest() != meta.sha256:
+        raise diagnose_hash_mismatch(store, meta)
     yield held
 
 

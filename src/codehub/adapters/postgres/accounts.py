@@ -14,7 +14,7 @@ from codehub.adapters.postgres.rows import storable_text
 from codehub.adapters.postgres.statements import NOW
 from codehub.domain.errors import Conflict, LimitReached, NotFound
 from codehub.domain.identity import ApiToken, Session, User, account_changes
-from codehub.ports.accounts import Ended, NewToken, NewUser, SessionRules, UserDecision
+from codehub.ports.accounts import EndedCredentials, NewToken, NewUser, SessionRules, UserDecision
 from codehub.ports.stores import Actor
 
 
@@ -79,7 +79,7 @@ class PostgresAccounts:
         keep_session: str | None = None,
         replacing: str | None = None,
         revoke_tokens: bool = False,
-    ) -> Ended:
+    ) -> EndedCredentials:
         async with self._sessions.writing(actor.epoch) as connection:
             found = await _locked(connection, user_id)
             if replacing is not None and found["password_hash"] != replacing:
@@ -90,7 +90,7 @@ class PostgresAccounts:
             revoked = await connection.fetch(sql.REVOKE_TOKENS, user_id) if revoke_tokens else []
             details = {"ended_sessions": len(ended), "revoked_tokens": len(revoked)}
             await append_audit(connection, actor, action, f"user:{found['u_username']}", details)
-        return Ended(sorted(ended), sorted(record[0] for record in revoked))
+        return EndedCredentials(sorted(ended), sorted(record[0] for record in revoked))
 
     async def rehash_password(self, user_id: UUID, old_hash: str, new_hash: str) -> None:
         async with self._sessions.writing() as connection:

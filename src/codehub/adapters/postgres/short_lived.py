@@ -18,7 +18,7 @@ from codehub.adapters.postgres.connections import Sessions
 from codehub.adapters.postgres.rows import dumped, storable_text
 from codehub.domain.credentials import FAILURES_FADE_SECONDS, wait_seconds
 from codehub.domain.errors import Conflict, NotFound
-from codehub.ports.accounts import Claim, SessionRules, Ticket, TryKey, Visit
+from codehub.ports.accounts import IdempotencyClaim, SessionRules, Ticket, TryKey, Visit
 
 
 class PostgresTickets:
@@ -130,7 +130,7 @@ class PostgresIdempotencyKeys:
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
 
-    async def claim(self, user_id: UUID, key: str, request_hash: bytes, workspace_id: UUID) -> Claim:
+    async def claim(self, user_id: UUID, key: str, request_hash: bytes, workspace_id: UUID) -> IdempotencyClaim:
         key = storable_text(key)
         while True:
             async with self._sessions.writing() as connection:
@@ -139,7 +139,7 @@ class PostgresIdempotencyKeys:
                 except asyncpg.ForeignKeyViolationError:
                     raise NotFound(f"There is no user {user_id}.") from None
                 if mine is not None:
-                    return Claim(workspace_id, None, first=True)
+                    return IdempotencyClaim(workspace_id, None, first=True)
                 found = await connection.fetchrow(sql.CLAIMED_KEY, user_id, key)
             if found is not None:
                 return _claimed(found, request_hash)
@@ -157,11 +157,11 @@ class PostgresIdempotencyKeys:
         return await self._sessions.delete_in_batches(sql.FORGET_KEYS, seconds, epoch)
 
 
-def _claimed(record: asyncpg.Record, request_hash: bytes) -> Claim:
+def _claimed(record: asyncpg.Record, request_hash: bytes) -> IdempotencyClaim:
     if record["request_hash"] != request_hash:
         raise Conflict(
             "This Idempotency-Key was used for another request. Send a new key with a new request.",
             "idempotency_key_reused",
         )
     response = json.loads(record["response"]) if record["response"] is not None else None
-    return Claim(record["workspace_id"], response, first=False)
+    return IdempotencyClaim(record["workspace_id"], response, first=False)

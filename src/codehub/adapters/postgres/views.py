@@ -15,41 +15,43 @@ from codehub.adapters.postgres.connections import Sessions
 from codehub.adapters.postgres.rows import readable
 from codehub.domain.admission import holds_slot
 from codehub.domain.gc_rules import RestorePoint
-from codehub.domain.history import SPAN, Day, Minute
+from codehub.domain.history import SPAN, HistoryData, TrafficMinute
 from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.naming import is_slug
 from codehub.domain.workspace import Workspace
-from codehub.ports.views import Owned, Position, Sought
+from codehub.ports.views import OwnedWorkspace, Position, WorkspaceFilter
 
 
 class PostgresViews:
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
 
-    async def get(self, workspace_id: UUID) -> Owned | None:
+    async def get(self, workspace_id: UUID) -> OwnedWorkspace | None:
         async with self._sessions.reading() as connection:
             found = await connection.fetch(sql.OWNED_BY_ID, workspace_id)
         return next(iter(await _owned(found)), None)
 
-    async def by_slug(self, slug: str) -> Owned | None:
+    async def by_slug(self, slug: str) -> OwnedWorkspace | None:
         if not is_slug(slug):  # whatever a stranger put into a host name
             return None
         async with self._sessions.reading() as connection:
             found = await connection.fetch(sql.OWNED_BY_SLUG, slug)
         return next(iter(await _owned(found)), None)
 
-    async def some(self, ids: Collection[UUID]) -> Mapping[UUID, Owned]:
+    async def some(self, ids: Collection[UUID]) -> Mapping[UUID, OwnedWorkspace]:
         async with self._sessions.reading() as connection:
             found = await connection.fetch(sql.OWNED_BY_IDS, list(ids))
         return {owned.workspace.id: owned for owned in await _owned(found)}
 
-    async def page(self, sought: Sought, limit: int, after: Position | None = None) -> Sequence[Owned]:
+    async def page(
+        self, sought: WorkspaceFilter, limit: int, after: Position | None = None
+    ) -> Sequence[OwnedWorkspace]:
         last = (after.created_at, after.id) if after else (None, None)
         conditions = (sought.owner_id, _pattern(sought.text), sought.phase, sought.error_reason, sought.deleted)
         async with self._sessions.reading() as connection:
             return await _owned(await connection.fetch(sql.OWNED_PAGE, *conditions, *last, limit))
 
-    async def everything(self, owner_id: str | None = None) -> Sequence[Owned]:
+    async def everything(self, owner_id: str | None = None) -> Sequence[OwnedWorkspace]:
         async with self._sessions.reading() as connection:
             return await _owned(await connection.fetch(sql.OWNED_ALL, owner_id))
 
@@ -77,14 +79,14 @@ class PostgresViews:
             until: datetime | None = await connection.fetchval(sql.LEASE_UNTIL, workspace_id)
         return until
 
-    async def day(self) -> Day:
+    async def history_data(self) -> HistoryData:
         async with self._sessions.snapshot() as connection:
             now: datetime = await connection.fetchval(sql.NOW)
             running: int = await connection.fetchval(sql.COUNT_RUNNING)
             happenings = [rows.entry(record) for record in await connection.fetch(sql.DAY_ENTRIES, now - SPAN)]
             archived = [(at, size) for at, size in await connection.fetch(sql.DAY_ARCHIVES, now - SPAN)]
-            traffic = [Minute(*record) for record in await connection.fetch(sql.DAY_TRAFFIC, now - SPAN)]
-        return Day(now, running, happenings, archived, traffic)
+            traffic = [TrafficMinute(*record) for record in await connection.fetch(sql.DAY_TRAFFIC, now - SPAN)]
+        return HistoryData(now, running, happenings, archived, traffic)
 
     async def now(self) -> datetime:
         async with self._sessions.reading() as connection:
@@ -98,9 +100,9 @@ def _pattern(text: str) -> str | None:
     return f"%{escaped}%" if text else None
 
 
-async def _owned(records: Sequence[asyncpg.Record]) -> list[Owned]:
+async def _owned(records: Sequence[asyncpg.Record]) -> list[OwnedWorkspace]:
     beside = {record["id"]: (record["owner"], record["template_image"]) for record in records}
-    return [Owned(row, *beside[row.id]) for row in await readable(records)]
+    return [OwnedWorkspace(row, *beside[row.id]) for row in await readable(records)]
 
 
 class PostgresTraffic:

@@ -9,7 +9,7 @@ import os
 import stat
 from pathlib import Path
 
-from codehub.job.volume import OPEN_DIRECTORY, mounts_below
+from codehub.job.filesystem import OPEN_DIRECTORY, mounts_below
 
 
 def give(home: Path, uid: int) -> None:

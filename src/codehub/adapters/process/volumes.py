@@ -20,7 +20,7 @@ import structlog
 
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL
-from codehub.job.volume import mounts_below, remove_tree, sync_file
+from codehub.job.filesystem import mounts_below, remove_tree, sync_file
 
 log = structlog.get_logger(__name__)
 

@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
 
-from codehub.domain.access import Door, doorway
+from codehub.domain.access import AccessAction, access_to
 from codehub.domain.addresses import BY_PATH
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import CodeHubError
@@ -225,7 +225,7 @@ class Authorizer:
         visitor, entry = self._sessions.known(credential, self.now), self._workspaces.known(request.name)
         if visitor is None or entry is None or request.port is not None or self._needs_audit(visitor, entry):
             return Pending(self._decide_later(request, credential), proven=visitor is not None)
-        if doorway(entry.workspace).door is not Door.FORWARD:
+        if access_to(entry.workspace).action is not AccessAction.FORWARD:
             return Pending(self._decide_later(request, credential), proven=True)
         return self._remembered(request, credential, visitor, entry) or self._admit(request, credential, visitor, entry)
 
@@ -272,7 +272,7 @@ class Authorizer:
             refused = self._refusal(request, visitor, entry)
             if refused is not None or entry is None:
                 return refused or self._not_found(request)
-            if doorway(entry.workspace).door is not Door.FORWARD:
+            if access_to(entry.workspace).action is not AccessAction.FORWARD:
                 return await self._not_running(request, visitor, entry)
             if request.port is not None:
                 return await self._admit_to_port(request, credential, visitor, entry, request.port)
@@ -393,7 +393,7 @@ class Authorizer:
         sent = self._cross_site_refusal(request, entry)
         if sent is not None:
             return sent
-        return self._not_found(request) if doorway(entry.workspace).door is Door.NOT_FOUND else None
+        return self._not_found(request) if access_to(entry.workspace).action is AccessAction.NOT_FOUND else None
 
     def _cross_site_refusal(self, request: WorkspaceRequest, entry: CachedWorkspace) -> Respond | None:
         """The refusal of what another site sent here. None: none did, or a link led to a host where it does no harm."""
@@ -421,7 +421,7 @@ class Authorizer:
             return problem(503, "The workspace does not run.", "not_running")
         entered = cookie_value(request.head.fields, ENTERED_COOKIE) is not None
         came_with_ticket = entered and request.is_navigation
-        wakes = doorway(entry.workspace).may_wake and (request.is_deliberate or came_with_ticket)
+        wakes = access_to(entry.workspace).may_wake and (request.is_deliberate or came_with_ticket)
         workspace = entry.workspace
         page = await no_room_page(request, workspace, visitor, self._workspace_access) if wakes else None
         if page is None:

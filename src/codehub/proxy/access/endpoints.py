@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
 
-from codehub.domain.access import Door, doorway
+from codehub.domain.access import AccessAction, access_to
 from codehub.domain.addresses import BY_PATH, ENTRANCE, RESERVED, local_path
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import CodeHubError, LimitReached, NotFound
@@ -98,7 +98,7 @@ def sign_in_link(request: WorkspaceRequest, addresses: Addresses) -> str:
 
 def page_of(request: WorkspaceRequest, workspace: Workspace, addresses: Addresses, *, wakes: bool = False) -> PageModel:
     site = addresses.platform_origin()
-    return workspace_page(workspace, doorway(workspace), request.language, wakes=wakes, public_url=site)
+    return workspace_page(workspace, access_to(workspace), request.language, wakes=wakes, public_url=site)
 
 
 async def no_room_page(
@@ -209,7 +209,7 @@ class ReservedEndpoints:
             return self._retry_entry(request, to)
         ticket, secret = redeemed
         cookies = [_cookie(VISIT_COOKIE, secret, int(self._workspace_access.identity.rules.absolute_seconds))]
-        if ticket.wakes and doorway(entry.workspace).door is not Door.FORWARD:
+        if ticket.wakes and access_to(entry.workspace).action is not AccessAction.FORWARD:
             cookies.append(_cookie(ENTERED_COOKIE, "1", ENTERED_SECONDS))
         return redirect(f"{RESERVED_PATH}arrived?{urlencode({'to': to})}", tuple(cookies))
 

@@ -13,12 +13,12 @@ from uuid import UUID
 
 import structlog
 
-from codehub.domain.access import Door, doorway
+from codehub.domain.access import AccessAction, access_to
 from codehub.domain.errors import CodeHubError
 from codehub.domain.workspace import Workspace
 from codehub.ports.runtime import Endpoint, Runtime
 from codehub.ports.signals import Bus
-from codehub.ports.views import Owned, WorkspaceViews
+from codehub.ports.views import OwnedWorkspace, WorkspaceViews
 from codehub.proxy.access.session_cache import Credential, SingleFlight
 from codehub.proxy.access.verdicts import CachedAuthorization, Forward
 from codehub.proxy.presence.activity import WorkspaceActivity
@@ -137,7 +137,7 @@ class WorkspaceCache:
         self._by_slug.pop(entry.workspace.slug, None)
 
     async def _endpoint(self, workspace: Workspace) -> Endpoint | None:
-        if doorway(workspace).door is not Door.FORWARD:
+        if access_to(workspace).action is not AccessAction.FORWARD:
             return None
         return await self._runtime.endpoint(workspace.id)
 
@@ -200,7 +200,7 @@ class WorkspaceCache:
                 failed.append(workspace_id)
         return failed
 
-    async def _renew(self, entry: CachedWorkspace, owned: Owned | None) -> None:
+    async def _renew(self, entry: CachedWorkspace, owned: OwnedWorkspace | None) -> None:
         if owned is None or owned.workspace.deleted_at is not None:
             self._forget(entry)
             self._shut(entry, entry.workspace if owned is None else owned.workspace, None)

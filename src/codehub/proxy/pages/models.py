@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from codehub.domain.access import Door, Doorway
+from codehub.domain.access import Access, AccessAction
 from codehub.domain.errors import REASONS, ErrorReason
 from codehub.domain.judge import CONTAINER_STARTING, container_reason
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
@@ -303,17 +303,17 @@ _LONGEST_REPORT: Final = 600
 
 
 def workspace_page(
-    workspace: Workspace, doorway: Doorway, language: Language, *, wakes: bool, public_url: str = ""
+    workspace: Workspace, access: Access, language: Language, *, wakes: bool, public_url: str = ""
 ) -> PageModel:
     """The page of a workspace as its row says. `wakes`: the page may ask for the wake by itself; it is taken up only
-    where the doorway lets it. `public_url`: the dashboard's, without a slash at its end."""
-    return _WorkspacePage(workspace, doorway, language, f"{public_url}/workspaces/{workspace.id}").view(wakes=wakes)
+    where the access lets it. `public_url`: the dashboard's, without a slash at its end."""
+    return _WorkspacePage(workspace, access, language, f"{public_url}/workspaces/{workspace.id}").view(wakes=wakes)
 
 
 @dataclass(frozen=True, slots=True)
 class _WorkspacePage:
     row: Workspace
-    doorway: Doorway
+    access: Access
     language: Language
     link: str
 
@@ -321,7 +321,7 @@ class _WorkspacePage:
         row = self.row
         if row.phase is Phase.DELETED:
             return self._deleted()
-        if self.doorway.door is Door.FORWARD:
+        if self.access.action is AccessAction.FORWARD:
             return self._view("running", Icon.BUSY, steps=self._steps())
         if row.desired_state is Desired.DELETED:
             return self._deleting()
@@ -329,7 +329,7 @@ class _WorkspacePage:
             return self._recovering() if row.recover_pending else self._error()
         if row.desired_state is Desired.RUNNING:
             return self._coming_up()
-        return self._at_rest(wakes=wakes and self.doorway.may_wake)
+        return self._at_rest(wakes=wakes and self.access.may_wake)
 
     # ── coming up ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -453,7 +453,7 @@ class _WorkspacePage:
         whereabouts = self._whereabouts(reason)
         return PageModel(
             name="error",
-            status=self.doorway.http_status,
+            status=self.access.http_status,
             title=self._say("error.title", name=row.name),
             text=self._say(f"error.{about}.text", doing=self._say(key)),
             detail=" ".join(part for part in (whereabouts, self._say(f"error.{about}.todo")) if part),
@@ -486,7 +486,7 @@ class _WorkspacePage:
         row = self.row
         return PageModel(
             name=name,
-            status=self.doorway.http_status,
+            status=self.access.http_status,
             title=self._say(f"{name}.title", name=row.name),
             text=self._say(text or f"{name}.text", name=row.name, since=day(self.language, row.phase_changed_at)),
             detail=self._say(detail) if detail else "",
