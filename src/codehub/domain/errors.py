@@ -16,7 +16,7 @@ CodeHubError
 │   │   ├── JobInterrupted  a storage job could not reach the store, or ended with its engine
 │   │   └── CircuitOpen  we did not even ask
 │   │       └── WrongBackend  it is not the one that holds our homes or archives
-│   ├── HeldBack       not begun: something must be in order first, and is looked at again
+│   ├── Deferred       not begun: something must be in order first, and is looked at again
 │   ├── VolumeInUse    a container still holds the volume
 │   └── JobConflict    a job of another operation still runs
 └── Stale              our term or operation is over: drop the result, touch nothing

@@ -117,7 +117,7 @@ class Runtime(Protocol):
     async def start_container(self, spec: ContainerSpec) -> Pulling | None:
         """Start the workspace's container. A running one stays as it is; an exited one is replaced. Never creates the
         volume: Mismatch without it. ImagePullFailed if the image is not to be had, and only then: a registry that does
-        not answer is waited for. HeldBack while it is not certain that workspaces are isolated."""
+        not answer is waited for. Deferred while it is not certain that workspaces are isolated."""
         ...
 
     async def remove_container(self, workspace_id: UUID) -> None:
