@@ -22,7 +22,7 @@ KINDS = ["memory", *(pytest.param(kind, marks=pytest.mark.system) for kind in ("
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
     place: Place = MemoryPlace()
     if request.param == "docker":
-        place = DockerPlace(request.getfixturevalue("docker_house"), tmp_path)
+        place = DockerPlace(request.getfixturevalue("docker_testbed"), tmp_path)
     elif request.param == "process":
         place = ProcessPlace(tmp_path / "root")
     yield place

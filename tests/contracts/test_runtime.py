@@ -23,7 +23,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         pytest.skip("bubblewrap is not there or does not work")
     place: Place = MemoryPlace()
     if request.param == "docker":
-        place = DockerPlace(request.getfixturevalue("docker_house"), tmp_path)
+        place = DockerPlace(request.getfixturevalue("docker_testbed"), tmp_path)
     elif request.param != "memory":
         place = ProcessPlace(tmp_path / "root", sandbox=request.param == "sandbox")
     yield place
