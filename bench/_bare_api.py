@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI, Query
 from starlette.responses import JSONResponse
 
-from codehub.api.server import CappedHttp
+from codehub.api.server import LimitedHttpProtocol
 
 
 def bare(page: object, workspace: object) -> FastAPI:
@@ -39,7 +39,7 @@ if __name__ == "__main__":
         app,
         host="127.0.0.1",
         port=int(port),
-        http=CappedHttp,
+        http=LimitedHttpProtocol,
         loop="asyncio",
         access_log=False,
         log_level="warning",

@@ -18,8 +18,9 @@ from codehub.adapters.memory.archives import StoredArchive
 from codehub.adapters.memory.runtime import Container, Volume
 from codehub.adapters.postgres import rows, statements
 from codehub.domain import naming
+from codehub.domain.failures import Policy
 from codehub.domain.judge import ArchiveState, ContainerSeen, Facts, judge
-from codehub.domain.plan import Policy, Settled, plan
+from codehub.domain.plan import Settled, plan
 from codehub.domain.workspace import Desired, HomeContext, Workspace
 
 RESTING = (*[Desired.RUNNING] * 2, *[Desired.STANDBY] * 3, *[Desired.ARCHIVED] * 5)
@@ -67,18 +68,18 @@ class Fleet:
     def _archived(self, ws: Workspace) -> Workspace:
         op_id = _random_id(self._dice)
         key = naming.archive_key("", ws.id, op_id)
-        self.archives.world.objects[key] = StoredArchive((), ws.created_at, committed=True)
+        self.archives.state.objects[key] = StoredArchive((), ws.created_at, committed=True)
         return replace(ws, archive_key=key, archive_op_id=op_id)
 
     def _with_volume(self, ws: Workspace, facts: Facts) -> tuple[Workspace, Facts]:
         volume = naming.volume_name(ws.id, 1)
-        self.runtime.world.volumes[volume] = Volume(ws.id, instance=INSTANCE)
+        self.runtime.state.volumes[volume] = Volume(ws.id, instance=INSTANCE)
         home = HomeContext(incarnation=1, live=True, volume_instance=INSTANCE)
         return replace(ws, home_store_key=volume, home=home), replace(facts, volumes={volume: INSTANCE})
 
     def _with_container(self, ws: Workspace, facts: Facts) -> tuple[Workspace, Facts]:
         instance, volume = f"instance-of-{ws.id}", naming.volume_name(ws.id, 1)
-        self.runtime.world.containers[ws.id] = Container(instance, volume)
+        self.runtime.state.containers[ws.id] = Container(instance, volume)
         ready = replace(ws, home=replace(ws.home, ready_instance=instance))
         return ready, replace(facts, container=ContainerSeen(instance, running=True, volume=volume))
 

@@ -1,4 +1,4 @@
-"""CodeHub's front door for the benchmark, in a process of its own: put together as in earnest, with the doorkeeper,
+"""CodeHub's proxy for the benchmark, in a process of its own: put together as in earnest, with the authorizer,
 presence and activity on, for people who have come in with a cookie. Only what stands behind it (rows, bus) is in
 memory: a hot request asks neither.
 
@@ -14,28 +14,27 @@ from uuid import UUID, uuid4
 import uvloop
 
 from codehub.adapters.memory import (
+    MemoryAccountDatabase,
     MemoryActivity,
     MemoryBus,
     MemoryDatabase,
-    MemoryDirectory,
     MemoryPasswords,
     MemoryRuntime,
 )
 from codehub.adapters.system import RandomIds, SystemClock
-from codehub.domain.admission import Limits as Admission
+from codehub.domain.admission import RunningLimits
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.accounts import NewUser
-from codehub.ports.runtime import Endpoint, Inside
+from codehub.ports.runtime import AgentPort, Endpoint
 from codehub.ports.stores import Actor
-from codehub.proxy.addresses import Addresses
-from codehub.proxy.front_door import DoorParts, FrontDoor
-from codehub.proxy.limits import Limits
-from codehub.proxy.visitors import VISIT_COOKIE
-from codehub.usecases.announcements import Announcements
-from codehub.usecases.entrance import Entrance, Visitor
+from codehub.proxy.access.addresses import Addresses
+from codehub.proxy.access.session_cache import VISIT_COOKIE
+from codehub.proxy.app import ProxyApp, ProxyParts
+from codehub.proxy.http.limits import ProxyLimits
 from codehub.usecases.identity import Identity
-from codehub.usecases.limits import RunningSlots
-from codehub.usecases.wishes import Wishes
+from codehub.usecases.revocations import Revocations
+from codehub.usecases.workspace_access import Visitor, WorkspaceAccess
+from codehub.usecases.workspace_commands import RunningSlots, WorkspaceCommands
 
 PEOPLE = 8
 ACTOR = Actor("bench")
@@ -53,23 +52,25 @@ class OneUpstream(MemoryRuntime):
         return self._endpoint
 
 
-class Town:
+class BenchDeployment:
     """People, each with a workspace that runs and a visit to it."""
 
     def __init__(self) -> None:
         self.database, self.bus = MemoryDatabase(), MemoryBus()
-        self.people = MemoryDirectory(self.database.world.people)
+        self.people = MemoryAccountDatabase(self.database.state.people)
         accounts, audit = self.people.accounts(), self.people.audit()
-        tries, announcements = self.people.sign_in_tries(), Announcements(self.bus)
+        tries, announcements = self.people.sign_in_tries(), Revocations(self.bus)
         identity = Identity(accounts, tries, audit, MemoryPasswords(), announcements, RandomIds())
-        views, limits = self.database.views(), Admission()
-        wishes, slots = Wishes(self.database.specs(), limits), RunningSlots(views, limits)
-        self.entrance = Entrance(identity, self.people.tickets(), self.people.visits(), views, wishes, slots, audit)
+        views, limits = self.database.views(), RunningLimits()
+        wishes, slots = WorkspaceCommands(self.database.specs(), limits), RunningSlots(views, limits)
+        self.workspace_access = WorkspaceAccess(
+            identity, self.people.tickets(), self.people.visits(), views, wishes, slots, audit
+        )
 
-    async def settle(self, name: str) -> tuple[str, str]:
+    async def add_user(self, name: str) -> tuple[str, str]:
         """(the host of a workspace, the cookie of its owner's visit)"""
         user = await self.people.accounts().create_user(NewUser(uuid4(), name), ACTOR)
-        caller, _ = await self.entrance.identity.open_session(user, "127.0.0.1", "bench")
+        caller, _ = await self.workspace_access.identity.open_session(user, "127.0.0.1", "bench")
         now = datetime.now(UTC)
         row = Workspace(
             id=uuid4(),
@@ -82,44 +83,44 @@ class Town:
             updated_at=now,
             phase_changed_at=now,
         )
-        self.database.world.put(None, row, "bench", "")
-        ticket = await self.entrance.ticket(Visitor(user, caller.session_id), name, None)
-        entered = await self.entrance.enter(ticket)
+        self.database.state.put(None, row, "bench", "")
+        ticket = await self.workspace_access.ticket(Visitor(user, caller.session_id), name, None)
+        entered = await self.workspace_access.enter(ticket)
         assert entered is not None
         return f"{name}.localhost:8000", f"{VISIT_COOKIE}={entered[1]}"
 
-    def door(self, upstream: int, ide: Endpoint | None = None) -> FrontDoor:
-        parts = DoorParts(
-            entrance=self.entrance,
+    def proxy(self, upstream: int, ide: Endpoint | None = None) -> ProxyApp:
+        parts = ProxyParts(
+            workspace_access=self.workspace_access,
             views=self.database.views(),
             runtime=OneUpstream(ide or Endpoint(host="127.0.0.1", port=upstream)),
             bus=self.bus,
-            activity=MemoryActivity(self.bus.world),
+            activity=MemoryActivity(self.bus.state),
             traffic=self.database.traffic(),
             clock=SystemClock(),
             addresses=Addresses("http://{slug}.localhost:8000/"),
             api=Endpoint(host="127.0.0.1", port=upstream),
             by_path=True,
         )
-        return FrontDoor(parts, Limits(per_target=8192))
+        return ProxyApp(parts, ProxyLimits(per_target=8192))
 
 
 async def serve(upstream: int, ide: Endpoint | None) -> None:
-    town = Town()
-    sites = [await town.settle(f"bench-{number}") for number in range(PEOPLE)]
-    door = town.door(upstream, ide)
+    deployment = BenchDeployment()
+    sites = [await deployment.add_user(f"bench-{number}") for number in range(PEOPLE)]
+    proxy = deployment.proxy(upstream, ide)
 
     async def tell() -> None:
-        await door.hears(1.0)
-        port = await door.server.listen("127.0.0.1", 0)
+        await proxy.wait_until_current(1.0)
+        port = await proxy.server.listen("127.0.0.1", 0)
         print(json.dumps({"port": port, "sites": sites}), flush=True)
         await asyncio.Event().wait()
 
-    await door.beside(tell())
+    await proxy.run_beside(tell())
 
 
 if __name__ == "__main__":
     behind = int(sys.argv[1])
     agent = sys.argv[2:]
-    inside = Inside(behind, bytes.fromhex(agent[1])) if agent else None
+    inside = AgentPort(behind, bytes.fromhex(agent[1])) if agent else None
     uvloop.run(serve(behind, Endpoint(host="127.0.0.1", port=int(agent[0]), inside=inside) if agent else None))

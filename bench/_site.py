@@ -20,7 +20,7 @@ from codehub.adapters.postgres import PostgresDatabase
 from codehub.domain.identity import Role, Scope
 from codehub.ports.accounts import NewToken, NewUser
 from codehub.ports.stores import Actor
-from codehub.usecases.new_secrets import digest, new_api_token
+from codehub.usecases.identity import digest, new_api_token
 
 CODEHUB = Path(sys.executable).with_name("codehub")
 

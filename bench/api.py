@@ -27,7 +27,7 @@ from bench._load import Rate, ask, ask_once, http_get, timed
 from bench._site import Person, Site, free_port, settled_site, started
 from bench.controller import Servers, connected, say
 from codehub.adapters.embedded import embedded_postgres, embedded_redis
-from codehub.adapters.postgres.view_statements import GET, PAGE
+from codehub.adapters.postgres.statements import OWNED_BY_ID, OWNED_PAGE
 from codehub.cli.serve import until_signalled
 from codehub.telemetry import configure_logging
 
@@ -116,13 +116,13 @@ async def calls(site: Site, people: Sequence[Person]) -> list[Call]:
         Call(
             LIST,
             [http_get(f"/api/v1/workspaces?limit={EACH_HAS}", person.token) for person in people],
-            PAGE,
+            OWNED_PAGE,
             [(person.owner_id, *nothing, False, None, None, EACH_HAS + 1) for person in people],
         ),
         Call(
             SHOW,
             [http_get(f"/api/v1/workspaces/{row['id']}", tokens[row["owner_id"]]) for row in some],
-            GET,
+            OWNED_BY_ID,
             [(row["id"],) for row in some],
         ),
     ]

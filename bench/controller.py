@@ -20,22 +20,22 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import asyncpg
-from sqlalchemy import make_url
 
 from bench._fleet import Fleet, insert, pending
 from codehub.adapters.embedded import embedded_postgres, embedded_redis
-from codehub.adapters.memory import MemoryArchives, MemoryJobs, MemoryNotifier, MemoryRuntime, Wire
+from codehub.adapters.memory import MemoryArchives, MemoryJobs, MemoryNotifier, MemoryRuntime, Network
 from codehub.adapters.postgres import PostgresDatabase
-from codehub.adapters.postgres.migration import migrate
-from codehub.adapters.postgres.sessions import plain_address
+from codehub.adapters.postgres.connections import plain_address
+from codehub.adapters.postgres.schema import migrate
 from codehub.adapters.redis import RedisConnection
 from codehub.adapters.system import RandomIds, SystemClock
+from codehub.coordinator.context import Dependencies, Tuning
 from codehub.coordinator.observer import PassReport
-from codehub.coordinator.process import Coordinator, Outside, Reign
-from codehub.coordinator.tuning import Tuning
+from codehub.coordinator.process import Coordinator, TermRunner
 from codehub.telemetry import Metrics, configure_logging
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ OPERATIONS_EACH = 2
 # Everything but the renewal of the term, and which backends are ours: the first leader of a database notes it, once.
 WRITES = """
 SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::int FROM pg_stat_user_tables
-WHERE relname NOT IN ('leadership', 'worlds')
+WHERE relname NOT IN ('leadership', 'states')
 """
 OTHERS = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'codehub%' AND datname = current_database()"
 BARE = "SELECT id, version"
@@ -105,7 +105,7 @@ class Results:
     wishes: list[WishRow] = field(default_factory=list)
 
 
-class FirstEffects(Wire):
+class FirstEffects(Network):
     """Notes when each workspace was first touched."""
 
     def __init__(self) -> None:
@@ -128,23 +128,25 @@ class Servers:
         name = f"bench_{next(self._number)}"
         async with connected(self.postgres_url) as connection:
             await connection.execute(f"CREATE DATABASE {name}")
-        url = make_url(self.postgres_url).set(database=name).render_as_string(hide_password=False)
+        url = urlsplit(self.postgres_url)._replace(path=f"/{name}").geturl()
         await migrate(url)
         return url
 
     @asynccontextmanager
-    async def outside(self, url: str, runtime: MemoryRuntime, archives: MemoryArchives) -> AsyncIterator[Outside]:
+    async def dependencies(
+        self, url: str, runtime: MemoryRuntime, archives: MemoryArchives
+    ) -> AsyncIterator[Dependencies]:
         async with AsyncExitStack() as stack:
             database = await stack.enter_async_context(await PostgresDatabase.open(url))
             redis = RedisConnection.open(self.redis_url)
             stack.push_async_callback(redis.close)
-            yield Outside(
+            yield Dependencies(
                 leadership=database.leadership(SystemClock()),
                 statuses=database.statuses,
                 specs=database.specs(),
                 collector=database.collector(),
                 marks=database.marks,
-                worlds=database.worlds(),
+                backend_identities=database.backend_identities(),
                 install="bench",
                 feed=database.changes(),
                 bus=redis.bus(),
@@ -179,8 +181,8 @@ async def measure_passes(servers: Servers, sizes: list[int], rounds: int) -> lis
             await fleet.grow(connection, size)
             bare = await best(rounds, lambda: connection.fetch(VERSIONS))
         before = await rows_written(url)
-        async with servers.outside(url, fleet.runtime, fleet.archives) as outside:
-            first, steady = await pass_rows(outside, size, rounds)
+        async with servers.dependencies(url, fleet.runtime, fleet.archives) as dependencies:
+            first, steady = await pass_rows(dependencies, size, rounds)
         written = await rows_written(url) - before
         rows = [
             PassRow(size, BARE, *bare),
@@ -191,20 +193,20 @@ async def measure_passes(servers: Servers, sizes: list[int], rounds: int) -> lis
     return found
 
 
-async def pass_rows(outside: Outside, size: int, rounds: int) -> tuple[PassRow, PassRow]:
-    term = await outside.leadership.campaign("bench")
+async def pass_rows(dependencies: Dependencies, size: int, rounds: int) -> tuple[PassRow, PassRow]:
+    term = await dependencies.leadership.campaign("bench")
     try:
         last: PassReport | None = None
-        reign = Reign(term, outside, Tuning())
+        term_runner = TermRunner(term, dependencies, Tuning())
 
         async def first_pass() -> None:
-            nonlocal last, reign
-            reign = Reign(term, outside, Tuning())
-            last = await reign.observer.full_pass()
+            nonlocal last, term_runner
+            term_runner = TermRunner(term, dependencies, Tuning())
+            last = await term_runner.observer.full_pass()
 
         async def steady_pass() -> None:
             nonlocal last
-            last = await reign.observer.full_pass()
+            last = await term_runner.observer.full_pass()
 
         found = []
         for what, work in (("first pass", first_pass), ("steady pass", steady_pass)):
@@ -296,8 +298,8 @@ async def measure_wishes(servers: Servers, what: str, wishes: int, rate: float |
         await insert(connection, list(pending(wishes)))
         if rate is None:
             await wish(url, 0)
-        async with servers.outside(url, MemoryRuntime(wire=effects), MemoryArchives()) as outside:
-            coordinator = Coordinator("bench", outside, Tuning())
+        async with servers.dependencies(url, MemoryRuntime(network=effects), MemoryArchives()) as dependencies:
+            coordinator = Coordinator("bench", dependencies, Tuning())
             began, cpu = time.time(), time.process_time()
             running = asyncio.create_task(coordinator.run())
             try:
@@ -341,7 +343,9 @@ def wish_row(
 
 async def wish(url: str, rate: float) -> None:
     environment = {**os.environ, "BENCH_DATABASE_URL": url}
-    child = await asyncio.create_subprocess_exec(sys.executable, "-m", "bench._wisher", str(rate), env=environment)
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bench._start_commands", str(rate), env=environment
+    )
     assert await child.wait() == 0
 
 

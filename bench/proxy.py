@@ -1,4 +1,4 @@
-"""The front door against nginx and JupyterHub's configurable-http-proxy, in one run, before the same upstream.
+"""The proxy against nginx and JupyterHub's configurable-http-proxy, in one run, before the same upstream.
 
 One process each, on loopback. Ours is put together as in earnest: it looks at each request's cookie, Origin and path,
 reads along in the sockets and notes who is at work; the others pass everything on. Every
@@ -19,8 +19,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from bench._proxy_doors import Door, Doors, running
 from bench._proxy_load import SITES
+from bench._proxy_processes import ProxyProcess, ProxyProcesses, running
 
 CONNECTIONS = 64
 NAMES = ("nginx", "configurable-http-proxy", "codehub", "codehub-agent")
@@ -57,37 +57,37 @@ class Bench:
         self._seconds, self._size, self._idle = seconds, size, idle
         self.figures: dict[str, Figures] = {}
 
-    def round(self, doors: list[Door]) -> None:
-        for door in doors:
-            figures = self.figures.setdefault(door.name, Figures(door.name))
-            began = door.cpu_seconds()
-            found = load("requests", door, CONNECTIONS, self._seconds)
-            figures.cpu_us.append(1e6 * (door.cpu_seconds() - began) / found["total"])
+    def round(self, processes: list[ProxyProcess]) -> None:
+        for proxy in processes:
+            figures = self.figures.setdefault(proxy.name, Figures(proxy.name))
+            began = proxy.cpu_seconds()
+            found = load("requests", proxy, CONNECTIONS, self._seconds)
+            figures.cpu_us.append(1e6 * (proxy.cpu_seconds() - began) / found["total"])
             figures.requests.append(found["per_second"])
             figures.p50_ms.append(found["p50_ms"])
             figures.p99_ms.append(found["p99_ms"])
-            figures.heads.append(load("heads", door, CONNECTIONS, self._seconds)["per_second"])
-        for door in doors:
-            figures = self.figures[door.name]
-            began = door.cpu_seconds()
-            found = load("messages", door, CONNECTIONS, self._seconds)
-            figures.message_cpu_us.append(1e6 * (door.cpu_seconds() - began) / found["total"])
+            figures.heads.append(load("heads", proxy, CONNECTIONS, self._seconds)["per_second"])
+        for proxy in processes:
+            figures = self.figures[proxy.name]
+            began = proxy.cpu_seconds()
+            found = load("messages", proxy, CONNECTIONS, self._seconds)
+            figures.message_cpu_us.append(1e6 * (proxy.cpu_seconds() - began) / found["total"])
             figures.messages.append(found["per_second"])
-        for door in doors:
-            figures = self.figures[door.name]
-            began = door.cpu_seconds()
-            figures.download_mb.append(load("download", door, self._size, 0)["bytes_per_second"] / 1e6)
-            figures.download_cpu_s.append(door.cpu_seconds() - began)
+        for proxy in processes:
+            figures = self.figures[proxy.name]
+            began = proxy.cpu_seconds()
+            figures.download_mb.append(load("download", proxy, self._size, 0)["bytes_per_second"] / 1e6)
+            figures.download_cpu_s.append(proxy.cpu_seconds() - began)
 
-    def measure_idle(self, door: Door) -> None:
+    def measure_idle(self, proxy: ProxyProcess) -> None:
         """What a thousand open sockets that say nothing cost in memory."""
-        before = door.rss()
-        command = [sys.executable, "-m", "bench._proxy_load", "idle", str(door.port), str(self._idle), "0"]
-        with running(command, {**os.environ, SITES: json.dumps(door.sites)}) as process:
+        before = proxy.rss()
+        command = [sys.executable, "-m", "bench._proxy_load", "idle", str(proxy.port), str(self._idle), "0"]
+        with running(command, {**os.environ, SITES: json.dumps(proxy.sites)}) as process:
             assert process.stdout
             assert process.stdin
             process.stdout.readline()
-            self.figures[door.name].idle_mb.append((door.rss() - before) / 1e6 * 1000 / self._idle)
+            self.figures[proxy.name].idle_mb.append((proxy.rss() - before) / 1e6 * 1000 / self._idle)
             process.stdin.write(b"\n")
             process.stdin.flush()
             process.wait(30)
@@ -115,9 +115,9 @@ class Bench:
         return found
 
 
-def load(what: str, door: Door, amount: int, seconds: float) -> dict[str, float]:
-    command = [sys.executable, "-m", "bench._proxy_load", what, str(door.port), str(amount), str(seconds)]
-    environ = {**os.environ, SITES: json.dumps(door.sites)}
+def load(what: str, proxy: ProxyProcess, amount: int, seconds: float) -> dict[str, float]:
+    command = [sys.executable, "-m", "bench._proxy_load", what, str(proxy.port), str(amount), str(seconds)]
+    environ = {**os.environ, SITES: json.dumps(proxy.sites)}
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=60 + seconds, env=environ)
     found: dict[str, float] = json.loads(done.stdout)
     return found
@@ -150,23 +150,23 @@ def measure(bench: Bench, rounds: int, names: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="codehub-bench-proxy-") as directory, ExitStack() as stack:
         upstream = stack.enter_context(running([sys.executable, "-m", "bench._proxy_upstream"]))
         assert upstream.stdout
-        doors = Doors(stack, Path(directory), int(upstream.stdout.readline()))
+        processes = ProxyProcesses(stack, Path(directory), int(upstream.stdout.readline()))
         starts = dict(
             zip(
                 NAMES,
-                (doors.nginx, doors.configurable_http_proxy, doors.ours, doors.ours_through_an_agent),
+                (processes.nginx, processes.configurable_http_proxy, processes.ours, processes.ours_through_an_agent),
                 strict=True,
             )
         )
         tried = {name: starts[name]() for name in NAMES if name in names}
-        found = [door for door in tried.values() if door is not None]
-        for name in [name for name, door in tried.items() if door is None]:
+        found = [proxy for proxy in tried.values() if proxy is not None]
+        for name in [name for name, proxy in tried.items() if proxy is None]:
             print(f"not compared, as it is not here: {name} (nginx-light of Debian, or npm)", file=sys.stderr)
         for number in range(rounds):
             print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
             bench.round(found)
-        for door in found:
-            bench.measure_idle(door)
+        for proxy in found:
+            bench.measure_idle(proxy)
 
 
 def main() -> int:

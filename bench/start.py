@@ -27,15 +27,15 @@ from bench._site import Person, Site, register
 from bench.controller import Servers, say
 from codehub.adapters.docker import DockerRuntime
 from codehub.adapters.embedded import embedded_postgres, embedded_redis
+from codehub.bootstrap.runtimes import why_not_docker
 from codehub.bootstrap.services import Services, open_services
 from codehub.cli.serve import until_signalled
 from codehub.domain.identity import Role
 from codehub.domain.workspace import Desired, Phase
-from codehub.housing import why_not_docker
 from codehub.ports.stores import Actor
 from codehub.settings import load_settings
 from codehub.telemetry import configure_logging
-from codehub.usecases.wishes import NewWorkspace
+from codehub.usecases.workspace_commands import CreateWorkspace
 
 REACHABLE = "sed s/127.0.0.1:8080/0.0.0.0:8080/ /usr/local/lib/ide/launch | sh"
 """The IDE at the container's address: without an agent nothing else leads to it."""
@@ -124,7 +124,7 @@ class Bench:
         """Asleep, with a home that has been used."""
         key = uuid4()
         running = self._stream.expect(key, Phase.RUNNING)
-        new = NewWorkspace(f"bench {key}", self._owner, Desired.RUNNING, runtime="docker")
+        new = CreateWorkspace(f"bench {key}", self._owner, Desired.RUNNING, runtime="docker")
         await self._services.wishes.create(new, key, Actor("bench"), datetime.now(UTC))
         await asyncio.wait_for(running.wait(), PATIENCE_SECONDS)
         await self.wished(key, Desired.STANDBY)
@@ -241,7 +241,7 @@ async def _sweep(runtime: DockerRuntime, bare_names: set[str]) -> None:
             await runtime.delete_volume(key, name)
     for kind in (("rm", "--force"), ("volume", "rm", "--force")):
         await _docker(*kind, *bare_names, check=False)  # most are gone already
-    await runtime.walls.take_down()
+    await runtime.isolation.take_down()
 
 
 def show(rows: Sequence[Row]) -> None:

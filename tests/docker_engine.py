@@ -1,6 +1,6 @@
 """A real Docker engine with our images, for any test that asks; without one the test is skipped and says why.
 
-One network and one set of walls per pytest process. An installation's id is each test's own, so tests do not see each
+One isolated network per pytest process. An installation's id is each test's own, so tests do not see each
 other's containers.
 """
 
@@ -16,22 +16,22 @@ from uuid import uuid4
 
 import pytest
 
-from codehub.adapters.docker import DockerRuntime, Engine, Site
-from codehub.adapters.docker.walls import Walls
+from codehub.adapters.docker import DockerRuntime, DockerSite, Engine
+from codehub.adapters.docker.network_isolation import NetworkIsolation
+from codehub.bootstrap.runtimes import engine_of
 from codehub.domain.naming import INSTALL_LABEL
-from codehub.housing import engine_of
 from codehub.settings import load_settings
 from tests.real_services import ServiceLoop
 
 ROOT = Path(__file__).resolve().parents[1]
 CODEHUB_IMAGE = os.environ.get("CODEHUB_IMAGE", "codehub:latest")
 WORKSPACE_IMAGE = os.environ.get("CODEHUB_WORKSPACE_IMAGE", "codehub-workspace:latest")
-TOY_IMAGE = f"codehub-test-toys:{CODEHUB_IMAGE.rpartition(':')[2]}"
-_TOYS = f"""\
+FAKE_IDE_IMAGE = f"codehub-test-fake-ide:{CODEHUB_IMAGE.rpartition(':')[2]}"
+_DOCKERFILE = f"""\
 FROM {CODEHUB_IMAGE}
-COPY toy_ide.py slow_job.py /toys/
+COPY fake_ide.py slow_job.py /fakes/
 USER 1000:1000
-ENTRYPOINT ["/usr/local/lib/codehub/bin/python", "/toys/toy_ide.py", "8080"]
+ENTRYPOINT ["/usr/local/lib/codehub/bin/python", "/fakes/fake_ide.py", "8080"]
 CMD []
 """
 
@@ -53,30 +53,30 @@ def why_not() -> str | None:
 
 
 @dataclass(frozen=True)
-class DockerHouse:
-    """A network with its walls. `site()`: another installation on it."""
+class DockerTestbed:
+    """An isolated network. `site()`: another installation on it."""
 
-    here: Site
+    here: DockerSite
 
-    def site(self, image: str = TOY_IMAGE) -> Site:
+    def site(self, image: str = FAKE_IDE_IMAGE) -> DockerSite:
         return replace(self.here, install_id=f"test-{uuid4().hex[:12]}", workspace_image=image)
 
-    def runtime(self, engine: Engine, site: Site, grace_seconds: int = 1) -> DockerRuntime:
-        standing = Walls(engine, self.here, ours=False)
-        return DockerRuntime(engine, site, walls=standing, grace_seconds=grace_seconds)
+    def runtime(self, engine: Engine, site: DockerSite, grace_seconds: int = 1) -> DockerRuntime:
+        standing = NetworkIsolation(engine, self.here, ours=False)
+        return DockerRuntime(engine, site, isolation=standing, grace_seconds=grace_seconds)
 
 
 @pytest.fixture(scope="session")
-def docker_house(service_loop: ServiceLoop) -> Iterator[DockerHouse]:
+def docker_testbed(service_loop: ServiceLoop) -> Iterator[DockerTestbed]:
     reason = why_not()
     if reason is not None:
         pytest.skip(reason)
-    _build_toys()
+    _build_fake_ide()
     name = f"codehub-test-{os.getpid()}"
-    here = Site(name, TOY_IMAGE, CODEHUB_IMAGE, name)
-    service_loop.run(_walls(here, up=True))
-    yield DockerHouse(here)
-    service_loop.run(_walls(here, up=False))
+    here = DockerSite(name, FAKE_IDE_IMAGE, CODEHUB_IMAGE, name)
+    service_loop.run(_isolation(here, up=True))
+    yield DockerTestbed(here)
+    service_loop.run(_isolation(here, up=False))
 
 
 @pytest.fixture
@@ -100,18 +100,18 @@ async def sweep(engine: Engine, install_id: str) -> None:
         await engine.delete_volume(volume["Name"])
 
 
-async def _walls(site: Site, *, up: bool) -> None:
+async def _isolation(site: DockerSite, *, up: bool) -> None:
     engine = engine_here()
     try:
-        walls = Walls(engine, site)
-        await (walls.stand() if up else walls.take_down())
+        isolation = NetworkIsolation(engine, site)
+        await (isolation.stand() if up else isolation.take_down())
     finally:
         await engine.close()
 
 
-def _build_toys() -> None:
+def _build_fake_ide() -> None:
     with tempfile.TemporaryDirectory() as name:
-        for toy in ("toy_ide.py", "slow_job.py"):
-            Path(name, toy).write_bytes((ROOT / "tests" / "contracts" / toy).read_bytes())
-        Path(name, "Dockerfile").write_text(_TOYS)
-        subprocess.run(["docker", "build", "--quiet", "--tag", TOY_IMAGE, name], check=True, capture_output=True)
+        for program in ("fake_ide.py", "slow_job.py"):
+            Path(name, program).write_bytes((ROOT / "tests" / "contracts" / program).read_bytes())
+        Path(name, "Dockerfile").write_text(_DOCKERFILE)
+        subprocess.run(["docker", "build", "--quiet", "--tag", FAKE_IDE_IMAGE, name], check=True, capture_output=True)

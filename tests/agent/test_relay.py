@@ -9,9 +9,9 @@ from contextlib import suppress
 import pytest
 
 from codehub.agent.dial import NotAllowed, NothingListens
-from tests.agent.agents import a_server, an_agent
-from tests.api.real_site import free_port
-from tests.contracts.patience import eventually
+from tests.agent.running_agent import a_server, an_agent
+from tests.eventually import eventually
+from tests.real_services import free_port
 
 MIB = 1 << 20
 

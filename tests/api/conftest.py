@@ -1,29 +1,29 @@
-"""A site in memory for every test that asks, with Ann in it."""
+"""The API in memory for every test that asks, with users in it."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 
 from codehub.domain.identity import Role
-from tests.api.site import MemorySite, Person, memory_site
+from tests.api.memory_api import ApiUser, MemoryApi, memory_api
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[MemorySite]:
-    async with memory_site() as opened:
+async def api() -> AsyncIterator[MemoryApi]:
+    async with memory_api() as opened:
         yield opened
 
 
 @pytest.fixture
-async def ann(site: MemorySite) -> Person:
-    return await site.person("ann")
+async def ann(api: MemoryApi) -> ApiUser:
+    return await api.person("ann")
 
 
 @pytest.fixture
-async def bob(site: MemorySite) -> Person:
-    return await site.person("bob")
+async def bob(api: MemoryApi) -> ApiUser:
+    return await api.person("bob")
 
 
 @pytest.fixture
-async def admin(site: MemorySite) -> Person:
-    return await site.person("root", Role.ADMIN)
+async def admin(api: MemoryApi) -> ApiUser:
+    return await api.person("root", Role.ADMIN)

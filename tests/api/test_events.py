@@ -11,26 +11,26 @@ import pytest
 
 from codehub.adapters.memory import MemoryBus, MemoryNotifier
 from codehub.adapters.notices import BusNotifier
-from codehub.api import access_watch, event_hub, event_topic, supervision
+from codehub.api import access_watch, event_topics
 from codehub.api.access_watch import AccessWatch
-from codehub.api.event_hub import EventHub
-from codehub.api.event_topic import Event, Listener
+from codehub.api.dependencies import ApiSite
+from codehub.api.event_topics import Event, EventHub, Listener
 from codehub.api.events import writes
-from codehub.api.parts import Site
 from codehub.coordinator.event_listener import EventListener
 from codehub.domain.errors import Unreachable
 from codehub.domain.identity import Role, Scope
 from codehub.domain.workspace import Operation, Phase, Progress
 from codehub.ports.views import WorkspaceViews
 from codehub.telemetry import Metrics
-from tests.api.site import MemorySite, Person, memory_site
+from codehub.usecases import bus_listener
+from tests.api.memory_api import ApiUser, MemoryApi, memory_api
 from tests.rows import NOW, OP_ID
 
 
 class Stream:
     """One GET /events, straight on the ASGI app: httpx's transport waits for an end that never comes."""
 
-    def __init__(self, site: MemorySite, headers: dict[str, str], query: str = "") -> None:
+    def __init__(self, api: MemoryApi, headers: dict[str, str], query: str = "") -> None:
         self._events: asyncio.Queue[tuple[str, Any] | None] = asyncio.Queue()
         self._gone = asyncio.Event()
         self._answered = asyncio.Event()
@@ -52,11 +52,11 @@ class Stream:
             "root_path": "",
         }
         self._begun = False
-        self._task = asyncio.ensure_future(self._run(site, scope))
+        self._task = asyncio.ensure_future(self._run(api, scope))
 
-    async def _run(self, site: MemorySite, scope: dict[str, Any]) -> None:
+    async def _run(self, api: MemoryApi, scope: dict[str, Any]) -> None:
         try:
-            await site.app(scope, self._receive, self._send)
+            await api.app(scope, self._receive, self._send)
         finally:
             self._events.put_nowait(None)
 
@@ -110,8 +110,8 @@ class Stream:
 
 
 @asynccontextmanager
-async def listening(site: MemorySite, person: Person, query: str = "") -> AsyncIterator[Stream]:
-    stream = Stream(site, {"authorization": person.http.headers["authorization"]}, query)
+async def listening(api: MemoryApi, person: ApiUser, query: str = "") -> AsyncIterator[Stream]:
+    stream = Stream(api, {"authorization": person.http.headers["authorization"]}, query)
     try:
         yield stream
     finally:
@@ -119,10 +119,10 @@ async def listening(site: MemorySite, person: Person, query: str = "") -> AsyncI
 
 
 @asynccontextmanager
-async def told(site: MemorySite) -> AsyncIterator[None]:
+async def told(api: MemoryApi) -> AsyncIterator[None]:
     """The coordinator's half: what the database tells becomes messages."""
-    world = site.worlds.database
-    listener = EventListener(world.changes(), site.worlds.bus, lambda _: None, lambda: None, Metrics())
+    state = api.backends.database
+    listener = EventListener(state.changes(), api.backends.bus, lambda _: None, lambda: None, Metrics())
     task = asyncio.ensure_future(listener.run())
     await asyncio.sleep(0)
     try:
@@ -134,13 +134,13 @@ async def told(site: MemorySite) -> AsyncIterator[None]:
 
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_topic, "AGAIN_SECONDS", 0.02)
-    monkeypatch.setattr(supervision, "AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(event_topics, "AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(bus_listener, "RETRY_SECONDS", 0.02)
 
 
-async def test_a_snapshot_then_whole_objects_then_the_end(site: MemorySite, ann: Person) -> None:
+async def test_a_snapshot_then_whole_objects_then_the_end(api: MemoryApi, ann: ApiUser) -> None:
     made = await ann.create()
-    async with told(site), listening(site, ann) as stream:
+    async with told(api), listening(api, ann) as stream:
         name, data = await stream.next()
         assert (name, [one["id"] for one in data["workspaces"]]) == ("snapshot", [made["id"]])
         assert stream.headers["content-type"].startswith("text/event-stream")
@@ -149,29 +149,29 @@ async def test_a_snapshot_then_whole_objects_then_the_end(site: MemorySite, ann:
         assert updated == (await ann.http.get(f"/api/v1/workspaces/{made['id']}")).json()
         other = await ann.create("other", desired_state="PENDING")
         assert (await stream.until("workspace_updated"))["id"] == other["id"]
-        site.controller_writes(made["id"], deleted_at=NOW, phase=Phase.DELETED)
+        api.controller_writes(made["id"], deleted_at=NOW, phase=Phase.DELETED)
         assert await stream.until("workspace_deleted") == {"id": made["id"]}
-        site.controller_writes(made["id"], deleted_at=None, phase=Phase.STANDBY)
+        api.controller_writes(made["id"], deleted_at=None, phase=Phase.STANDBY)
         assert (await stream.until("workspace_updated"))["id"] == made["id"]
 
 
-async def test_progress_is_small(site: MemorySite, ann: Person) -> None:
+async def test_progress_is_small(api: MemoryApi, ann: ApiUser) -> None:
     made = await ann.create()
-    site.controller_writes(made["id"], operation=Operation.STARTING, op_id=OP_ID, op_started_at=NOW)
-    async with told(site), listening(site, ann) as stream:
+    api.controller_writes(made["id"], operation=Operation.STARTING, op_id=OP_ID, op_started_at=NOW)
+    async with told(api), listening(api, ann) as stream:
         await stream.until("snapshot")
-        site.controller_writes(made["id"], op_progress=Progress(10, 1, 20, "pulling"))
+        api.controller_writes(made["id"], op_progress=Progress(10, 1, 20, "pulling"))
         moved = await stream.until("progress")
         assert (moved["id"], moved["operation"], moved["progress"]["bytes"]) == (made["id"], "STARTING", 10)
 
 
-async def test_notices_reach_admins_alone_whatever_they_listen_to(site: MemorySite, ann: Person, admin: Person) -> None:
-    notifier = BusNotifier(site.worlds.bus, "codehub:sse:", MemoryNotifier())
+async def test_notices_reach_admins_alone_whatever_they_listen_to(api: MemoryApi, ann: ApiUser, admin: ApiUser) -> None:
+    notifier = BusNotifier(api.backends.bus, "codehub:sse:", MemoryNotifier())
     async with (
-        told(site),
-        listening(site, ann) as hers,
-        listening(site, admin) as own,
-        listening(site, admin, "all=true") as everything,
+        told(api),
+        listening(api, ann) as hers,
+        listening(api, admin) as own,
+        listening(api, admin, "all=true") as everything,
     ):
         for stream in (hers, own, everything):
             await stream.until("snapshot")
@@ -184,9 +184,9 @@ async def test_notices_reach_admins_alone_whatever_they_listen_to(site: MemorySi
 
 
 async def test_only_one_s_own_are_heard_and_admins_may_ask_for_all(
-    site: MemorySite, ann: Person, bob: Person, admin: Person
+    api: MemoryApi, ann: ApiUser, bob: ApiUser, admin: ApiUser
 ) -> None:
-    async with told(site), listening(site, ann) as hers, listening(site, admin, "all=true") as everything:
+    async with told(api), listening(api, ann) as hers, listening(api, admin, "all=true") as everything:
         await hers.until("snapshot")
         await everything.until("snapshot")
         theirs = await bob.create("bob's")
@@ -195,44 +195,44 @@ async def test_only_one_s_own_are_heard_and_admins_may_ask_for_all(
         both = {(await everything.until("workspace_updated"))["owner"] for _ in range(2)}
         assert both == {"ann", "bob"}
         assert theirs["id"] != mine["id"]
-    async with listening(site, ann, "all=true") as refused:
+    async with listening(api, ann, "all=true") as refused:
         await refused.ended()
         assert refused.status == 403
-    nobody = Stream(site, {})
+    nobody = Stream(api, {})
     await nobody.ended()
     assert nobody.status == 401
 
 
-async def test_warnings_are_passed_on(site: MemorySite, ann: Person) -> None:
+async def test_warnings_are_passed_on(api: MemoryApi, ann: ApiUser) -> None:
     made = await ann.create()
     warning = {"type": "idle_warning", "id": made["id"], "stops_at": "2026-01-01T00:00:00+00:00", "becomes": "STANDBY"}
-    async with listening(site, ann) as stream:
+    async with listening(api, ann) as stream:
         await stream.until("snapshot")
-        await site.worlds.bus.publish(f"codehub:sse:{ann.id}", warning)
+        await api.backends.bus.publish(f"codehub:sse:{ann.id}", warning)
         assert await stream.until("idle_warning") == {key: warning[key] for key in ("id", "stops_at", "becomes")}
 
 
-async def test_strange_messages_are_passed_over(site: MemorySite, ann: Person) -> None:
-    async with told(site), listening(site, ann) as stream:
+async def test_strange_messages_are_passed_over(api: MemoryApi, ann: ApiUser) -> None:
+    async with told(api), listening(api, ann) as stream:
         await stream.until("snapshot")
         for strange in ({}, {"type": "updated"}, {"type": "updated", "id": "x"}, {"type": 5, "id": None}):
-            await site.worlds.bus.publish(f"codehub:sse:{ann.id}", strange)
+            await api.backends.bus.publish(f"codehub:sse:{ann.id}", strange)
         made = await ann.create()
         assert (await stream.until("workspace_updated"))["id"] == made["id"]
 
 
 async def test_a_heartbeat_comes_by_itself() -> None:
-    async with memory_site(site=Site(heartbeat=0.05)) as site, listening(site, await site.person("ann")) as stream:
+    async with memory_api(site=ApiSite(heartbeat=0.05)) as api, listening(api, await api.person("ann")) as stream:
         assert await stream.until("heartbeat") == {}
 
 
 # ── gaps ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_lost_bus_is_made_good_by_a_snapshot(site: MemorySite, ann: Person) -> None:
-    async with told(site), listening(site, ann) as stream:
+async def test_a_lost_bus_is_made_good_by_a_snapshot(api: MemoryApi, ann: ApiUser) -> None:
+    async with told(api), listening(api, ann) as stream:
         await stream.until("snapshot")
-        site.worlds.bus.world.sever()
+        api.backends.bus.state.sever()
         missed = await ann.create()
         names = {one["id"] for one in (await stream.until("snapshot"))["workspaces"]}
         assert missed["id"] in names
@@ -240,33 +240,33 @@ async def test_a_lost_bus_is_made_good_by_a_snapshot(site: MemorySite, ann: Pers
         assert (await stream.until("workspace_updated"))["id"] == after["id"]
 
 
-async def test_one_lost_subscription_is_made_good_by_itself(site: MemorySite, ann: Person) -> None:
+async def test_one_lost_subscription_is_made_good_by_itself(api: MemoryApi, ann: ApiUser) -> None:
     """Only this person's: nobody else tells the topic that something was missed."""
-    async with listening(site, ann) as stream:
+    async with listening(api, ann) as stream:
         await stream.until("snapshot")
-        [subscription] = site.worlds.bus.world.listeners[f"codehub:sse:{ann.id}"]
+        [subscription] = api.backends.bus.state.listeners[f"codehub:sse:{ann.id}"]
         subscription.put_nowait(None)
         missed = await ann.create()
         names = {one["id"] for one in (await stream.until("snapshot"))["workspaces"]}
         assert missed["id"] in names
 
 
-async def test_a_resync_of_the_coordinator_is_a_snapshot(site: MemorySite, ann: Person) -> None:
-    async with listening(site, ann) as stream:
+async def test_a_resync_of_the_coordinator_is_a_snapshot(api: MemoryApi, ann: ApiUser) -> None:
+    async with listening(api, ann) as stream:
         await stream.until("snapshot")
         unheard = await ann.create()
-        async with told(site):
+        async with told(api):
             names = {one["id"] for one in (await stream.until("snapshot"))["workspaces"]}
             assert unheard["id"] in names
 
 
 async def test_a_lost_database_is_made_good_by_a_snapshot(
-    site: MemorySite, ann: Person, monkeypatch: pytest.MonkeyPatch
+    api: MemoryApi, ann: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = await ann.create()
-    async with told(site), listening(site, ann) as stream:
+    async with told(api), listening(api, ann) as stream:
         await stream.until("snapshot")
-        views: Any = type(site.parts.views)
+        views: Any = type(api.parts.views)
         asked = asyncio.Event()
 
         async def gone(*_: object) -> Any:
@@ -276,16 +276,16 @@ async def test_a_lost_database_is_made_good_by_a_snapshot(
         with monkeypatch.context() as outage:
             outage.setattr(views, "some", gone)
             outage.setattr(views, "everything", gone)
-            site.controller_writes(made["id"], phase=Phase.STANDBY)
+            api.controller_writes(made["id"], phase=Phase.STANDBY)
             await asked.wait()
         [seen] = (await stream.until("snapshot"))["workspaces"]
         assert seen["phase"] == "STANDBY"
 
 
 async def test_without_a_bus_there_is_a_snapshot_all_the_same(
-    site: MemorySite, ann: Person, monkeypatch: pytest.MonkeyPatch
+    api: MemoryApi, ann: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_hub, "JOIN_PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(event_topics, "JOIN_PATIENCE_SECONDS", 0.05)
 
     async def silent(*_: object) -> AsyncIterator[Any]:
         for _reason in ("no bus",):
@@ -294,7 +294,7 @@ async def test_without_a_bus_there_is_a_snapshot_all_the_same(
 
     with monkeypatch.context() as outage:
         outage.setattr(MemoryBus, "subscribe", silent)
-        stream = Stream(site, {"authorization": ann.http.headers["authorization"]})
+        stream = Stream(api, {"authorization": ann.http.headers["authorization"]})
         assert await stream.until("snapshot") == {"workspaces": []}
     made = await ann.create()
     [seen] = (await stream.until("snapshot"))["workspaces"]
@@ -305,29 +305,29 @@ async def test_without_a_bus_there_is_a_snapshot_all_the_same(
 # ── the end of somebody's access ─────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_stream_ends_with_its_session(site: MemorySite, ann: Person) -> None:
-    browser, other = await site.browser("ann"), await site.browser("ann")
-    streams = [Stream(site, {"cookie": one.headers["cookie"]}) for one in (browser, other)]
+async def test_a_stream_ends_with_its_session(api: MemoryApi, ann: ApiUser) -> None:
+    browser, other = await api.browser("ann"), await api.browser("ann")
+    streams = [Stream(api, {"cookie": one.headers["cookie"]}) for one in (browser, other)]
     for stream in streams:
         await stream.until("snapshot")
     await browser.delete("/api/v1/session")
     await streams[0].ended()
     made = await ann.create()
-    async with told(site):
+    async with told(api):
         assert made["id"] in json.dumps(await streams[1].until("snapshot"))
     await streams[1].close()
 
 
-async def test_a_stream_ends_with_its_token_its_user_and_its_role(site: MemorySite, ann: Person, admin: Person) -> None:
-    boss = await site.person("boss", Role.ADMIN)
-    async with listening(site, ann) as hers, listening(site, boss, "all=true") as everything:
+async def test_a_stream_ends_with_its_token_its_user_and_its_role(api: MemoryApi, ann: ApiUser, admin: ApiUser) -> None:
+    boss = await api.person("boss", Role.ADMIN)
+    async with listening(api, ann) as hers, listening(api, boss, "all=true") as everything:
         await hers.until("snapshot")
         await everything.until("snapshot")
-        await (await site.browser(admin.name)).patch(f"/api/v1/admin/users/{ann.id}", json={"disabled": True})
+        await (await api.browser(admin.name)).patch(f"/api/v1/admin/users/{ann.id}", json={"disabled": True})
         await hers.ended()
-        await (await site.browser(admin.name)).patch(f"/api/v1/admin/users/{boss.id}", json={"role": "user"})
+        await (await api.browser(admin.name)).patch(f"/api/v1/admin/users/{boss.id}", json={"role": "user"})
         await everything.ended()
-    async with listening(site, admin) as last:
+    async with listening(api, admin) as last:
         await last.until("snapshot")
         [token] = (await admin.http.get("/api/v1/tokens")).json()["items"]
         await admin.http.delete(f"/api/v1/tokens/{token['id']}")
@@ -335,13 +335,13 @@ async def test_a_stream_ends_with_its_token_its_user_and_its_role(site: MemorySi
 
 
 async def test_an_end_that_nobody_told_is_found_all_the_same(
-    site: MemorySite, ann: Person, monkeypatch: pytest.MonkeyPatch
+    api: MemoryApi, ann: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access_watch, "RECHECK_SECONDS", 0.05)
-    reader = await site.person("ann", scopes=frozenset({Scope.READ}))
-    async with listening(site, reader) as stream:
+    reader = await api.person("ann", scopes=frozenset({Scope.READ}))
+    async with listening(api, reader) as stream:
         await stream.until("snapshot")
-        site.worlds.database.world.people.tokens.clear()
+        api.backends.database.state.people.tokens.clear()
         await stream.ended()
 
 
@@ -367,9 +367,9 @@ async def allowed() -> bool:
     return True
 
 
-async def test_many_listeners_are_one_subscription_and_one_read(site: MemorySite, ann: Person) -> None:
-    views: Any = CountingViews(site.parts.views)
-    bus = site.worlds.bus
+async def test_many_listeners_are_one_subscription_and_one_read(api: MemoryApi, ann: ApiUser) -> None:
+    views: Any = CountingViews(api.parts.views)
+    bus = api.backends.bus
     hub = EventHub(
         bus, views, lambda o: {"id": str(o.workspace.id), "v": o.workspace.version}, Metrics(), AccessWatch(bus)
     )
@@ -380,9 +380,9 @@ async def test_many_listeners_are_one_subscription_and_one_read(site: MemorySite
         await context.__aenter__()
     for listener in listeners:
         assert (await listener.all_waiting())[0].name == "snapshot"
-    assert len(site.worlds.bus.world.listeners[f"codehub:sse:{ann.id}"]) == 1
-    site.controller_writes(made["id"], memo="x")
-    await site.worlds.bus.publish(f"codehub:sse:{ann.id}", {"type": "updated", "id": made["id"]})
+    assert len(api.backends.bus.state.listeners[f"codehub:sse:{ann.id}"]) == 1
+    api.controller_writes(made["id"], memo="x")
+    await api.backends.bus.publish(f"codehub:sse:{ann.id}", {"type": "updated", "id": made["id"]})
     for listener in listeners:
         while (heard := await listener.all_waiting()) and heard[-1].name != "workspace_updated":
             pass
@@ -390,13 +390,13 @@ async def test_many_listeners_are_one_subscription_and_one_read(site: MemorySite
     assert views.reads == 1
     for context in contexts:
         await context.__aexit__(None, None, None)
-    assert site.worlds.bus.world.listeners[f"codehub:sse:{ann.id}"] == []
+    assert api.backends.bus.state.listeners[f"codehub:sse:{ann.id}"] == []
     await hub.close()
 
 
 async def test_a_slow_listener_is_cut_off_and_the_others_are_not() -> None:
     slow, quick = Listener(UUID(int=1), allowed), Listener(UUID(int=1), allowed)
-    for number in range(event_topic.MOST_WAITING + 1):
+    for number in range(event_topics.MOST_WAITING + 1):
         for listener in (slow, quick):
             listener.give(Event("workspace_updated", str(number)))
         assert await quick.all_waiting() == [Event("workspace_updated", str(number))]
@@ -416,35 +416,35 @@ async def test_who_is_behind_gets_all_that_waits_in_order() -> None:
     assert await listener.all_waiting() == []
 
 
-async def test_one_person_has_so_many_streams(site: MemorySite, ann: Person, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_hub, "MOST_PER_USER", 1)
-    async with listening(site, ann) as first:
+async def test_one_person_has_so_many_streams(api: MemoryApi, ann: ApiUser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_topics, "MOST_PER_USER", 1)
+    async with listening(api, ann) as first:
         await first.until("snapshot")
-        async with listening(site, ann) as second:
+        async with listening(api, ann) as second:
             await second.ended()
             assert second.status == 429
-    async with listening(site, ann) as third:
+    async with listening(api, ann) as third:
         await third.until("snapshot")
 
 
-async def test_a_burst_of_streams_is_counted_as_it_is_let_in(site: MemorySite, ann: Person, bob: Person) -> None:
+async def test_a_burst_of_streams_is_counted_as_it_is_let_in(api: MemoryApi, ann: ApiUser, bob: ApiUser) -> None:
     headers = {"authorization": ann.http.headers["authorization"]}
-    streams = [Stream(site, headers) for _ in range(event_hub.MOST_PER_USER + 15)]
+    streams = [Stream(api, headers) for _ in range(event_topics.MOST_PER_USER + 15)]
     let_in = [stream for stream in streams if (await stream.begun()) == 200]
-    assert len(let_in) == event_hub.MOST_PER_USER == 10
+    assert len(let_in) == event_topics.MOST_PER_USER == 10
     assert {stream.status for stream in streams} == {200, 429}
-    async with listening(site, bob) as his:
+    async with listening(api, bob) as his:
         await his.until("snapshot")
     for stream in streams:
         await stream.close()
-    async with listening(site, ann) as later:
+    async with listening(api, ann) as later:
         await later.until("snapshot")
 
 
-async def test_who_joins_at_the_same_version_shares_one_snapshot(site: MemorySite, ann: Person) -> None:
+async def test_who_joins_at_the_same_version_shares_one_snapshot(api: MemoryApi, ann: ApiUser) -> None:
     made = await ann.create()
-    bus = site.worlds.bus
-    hub = EventHub(bus, site.parts.views, lambda o: {"memo": o.workspace.memo}, Metrics(), AccessWatch(bus))
+    bus = api.backends.bus
+    hub = EventHub(bus, api.parts.views, lambda o: {"memo": o.workspace.memo}, Metrics(), AccessWatch(bus))
     async with AsyncExitStack() as stack:
 
         async def joined() -> Event:
@@ -453,7 +453,7 @@ async def test_who_joins_at_the_same_version_shares_one_snapshot(site: MemorySit
 
         first, second = await joined(), await joined()
         assert first.encoded is second.encoded
-        site.controller_writes(made["id"], memo="new")
+        api.controller_writes(made["id"], memo="new")
         third = await joined()
         assert (json.loads(third.data), third is first) == ({"workspaces": [{"memo": "new"}]}, False)
     await hub.close()
@@ -469,20 +469,20 @@ def test_the_bytes_of_a_snapshot_are_shared_and_not_copied_for_each_who_hears_it
 
 async def test_who_does_not_read_keeps_one_snapshot_and_every_warning() -> None:
     listener = Listener(UUID(int=1), allowed)
-    for number in range(event_topic.MOST_WAITING):
+    for number in range(event_topics.MOST_WAITING):
         listener.give(Event("workspace_updated", str(number)))
         if number == 3:
             listener.give(Event("idle_warning", "soon"))
         listener.give(Event("snapshot", str(number)))
     listener.give(Event("workspace_updated", "after"))
     waiting = [(given.name, given.data) for given in await listener.all_waiting()]
-    newest = ("snapshot", str(event_topic.MOST_WAITING - 1))
+    newest = ("snapshot", str(event_topics.MOST_WAITING - 1))
     assert waiting == [("idle_warning", "soon"), newest, ("workspace_updated", "after")]
     assert listener.why is None
 
 
-async def test_closing_ends_every_stream(site: MemorySite, ann: Person) -> None:
-    async with listening(site, ann) as stream:
+async def test_closing_ends_every_stream(api: MemoryApi, ann: ApiUser) -> None:
+    async with listening(api, ann) as stream:
         await stream.until("snapshot")
-        await site.app.state.hub.close()
+        await api.app.state.hub.close()
         await stream.ended()

@@ -18,10 +18,10 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from codehub.adapters.postgres.migration import migrate
+from codehub.adapters.postgres.schema import migrate
 from codehub.api.app import document
 from codehub.domain.identity import Role
-from tests.api.real_site import RealSite, real_site
+from tests.api.real_api import RealApi, real_api
 from tests.real_services import ServiceLoop, temporary_database
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
@@ -57,28 +57,28 @@ class Target:
 def target(postgres_url: str, redis_url: str, service_loop: ServiceLoop) -> Iterator[Target]:
     with temporary_database(postgres_url, service_loop, prefix="fuzz") as url:
         service_loop.run(migrate(url))
-        context = real_site(url, redis_url)
-        site = service_loop.run(_entered(context))
+        context = real_api(url, redis_url)
+        api = service_loop.run(_entered(context))
         try:
-            yield service_loop.run(_populated(site))
+            yield service_loop.run(_populated(api))
         finally:
             service_loop.run(_left(context))
 
 
-async def _entered(context: Any) -> RealSite:
-    site: RealSite = await context.__aenter__()
-    return site
+async def _entered(context: Any) -> RealApi:
+    api: RealApi = await context.__aenter__()
+    return api
 
 
 async def _left(context: Any) -> None:
     await context.__aexit__(None, None, None)
 
 
-async def _populated(site: RealSite) -> Target:
-    started = await site.start_api()
+async def _populated(api: RealApi) -> Target:
+    started = await api.start_api()
     people, ids = [], {"workspace_id": [], "user_id": [], "name": ["default", "other"]}
     for name, role in (("ann", Role.USER), ("bob", Role.USER), ("root", Role.ADMIN)):
-        user_id, headers = await site.token(name, role)
+        user_id, headers = await api.token(name, role)
         people.append(headers)
         ids["user_id"].append(str(user_id))
         async with httpx.AsyncClient(base_url=started.url, headers=headers) as client:

@@ -6,20 +6,20 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
-from codehub.adapters.memory import MemoryDirectory, MemoryProvider
+from codehub.adapters.memory import MemoryAccountDatabase, MemoryProvider
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.usecases.oidc import Oidc
-from tests.api.site import MemorySite
+from tests.api.memory_api import MemoryApi
 
 START, BACK = "/api/v1/session/oidc", "/api/v1/session/oidc/callback"
 
 
 @pytest.fixture
-def provider(site: MemorySite) -> MemoryProvider:
+def provider(api: MemoryApi) -> MemoryProvider:
     provider = MemoryProvider()
-    attempts = MemoryDirectory(site.worlds.database.world.people).provider_sign_ins()
-    site.parts = replace(site.parts, oidc=Oidc(provider, attempts, site.parts.identity))
-    site.app.state.parts = site.parts
+    attempts = MemoryAccountDatabase(api.backends.database.state.people).provider_sign_ins()
+    api.parts = replace(api.parts, oidc=Oidc(provider, attempts, api.parts.identity))
+    api.app.state.parts = api.parts
     return provider
 
 
@@ -29,8 +29,8 @@ def cookies(answer: httpx.Response) -> dict[str, str]:
     }
 
 
-async def test_there_and_back_again(site: MemorySite, provider: MemoryProvider) -> None:
-    client = site.client()
+async def test_there_and_back_again(api: MemoryApi, provider: MemoryProvider) -> None:
+    client = api.client()
     away = await client.get(START, params={"next": "/workspaces?x=1"})
     assert away.status_code == 303
     [(name, secret)] = cookies(away).items()
@@ -38,22 +38,22 @@ async def test_there_and_back_again(site: MemorySite, provider: MemoryProvider) 
     home = await client.get(f"{BACK}?{query}", headers={"cookie": f"{name}={secret}"})
     assert (home.status_code, home.headers["location"]) == (303, "/workspaces?x=1")
     session = cookies(home)[SESSION_COOKIE]
-    me = await site.client().get("/api/v1/session", headers={"cookie": f"{SESSION_COOKIE}={session}"})
+    me = await api.client().get("/api/v1/session", headers={"cookie": f"{SESSION_COOKIE}={session}"})
     assert me.json()["user"]["username"] == "ann"
     twice = await client.get(f"{BACK}?{query}", headers={"cookie": f"{name}={secret}"})
     assert twice.status_code == 401
 
 
-async def test_somebody_else_s_way_back_signs_nobody_in(site: MemorySite, provider: MemoryProvider) -> None:
-    client = site.client()
+async def test_somebody_else_s_way_back_signs_nobody_in(api: MemoryApi, provider: MemoryProvider) -> None:
+    client = api.client()
     away = await client.get(START)
     query = urlencode(provider.approve(away.headers["location"], "subject-1", "ann"))
     without = await client.get(f"{BACK}?{query}")
     assert (without.status_code, "set-cookie" in without.headers) == (401, False)
 
 
-async def test_next_is_never_another_site(site: MemorySite, provider: MemoryProvider) -> None:
-    client = site.client()
+async def test_next_is_never_another_site(api: MemoryApi, provider: MemoryProvider) -> None:
+    client = api.client()
     away = await client.get(START, params={"next": "//evil.test/"})
     [(name, secret)] = cookies(away).items()
     query = urlencode(provider.approve(away.headers["location"], "subject-1", "ann"))
@@ -61,6 +61,6 @@ async def test_next_is_never_another_site(site: MemorySite, provider: MemoryProv
     assert home.headers["location"] == "/"
 
 
-async def test_without_a_provider_there_is_no_such_way(site: MemorySite) -> None:
-    assert (await site.client().get(START)).status_code == 404
-    assert (await site.client().get(BACK)).status_code == 404
+async def test_without_a_provider_there_is_no_such_way(api: MemoryApi) -> None:
+    assert (await api.client().get(START)).status_code == 404
+    assert (await api.client().get(BACK)).status_code == 404

@@ -7,15 +7,15 @@ import httpx
 import pytest
 from starlette.requests import Request
 
-from codehub.api.deps import address_of
-from codehub.api.server import bound, serve
-from tests.api.site import MemorySite
+from codehub.api.dependencies import address_of
+from codehub.api.server import listen_on, serve
+from tests.api.memory_api import MemoryApi
 
 
 def test_no_answer_waits_until_its_beginning_is_acknowledged() -> None:
     """Head and body are two writes: with Nagle's algorithm on, each keep-alive answer would take 40 ms."""
     with (
-        bound("127.0.0.1", 0) as listening,
+        listen_on("127.0.0.1", 0) as listening,
         socket.create_connection(listening.getsockname()),
         listening.accept()[0] as accepted,
     ):
@@ -26,15 +26,15 @@ def test_no_answer_waits_until_its_beginning_is_acknowledged() -> None:
     ("trusted", "believed"),
     [(None, "127.0.0.1"), ("10.0.0.7", "127.0.0.1"), ("10.0.0.7, 127.0.0.1", "203.0.113.9")],
 )
-async def test_only_a_proxy_that_was_named_says_who_asks(site: MemorySite, trusted: str | None, believed: str) -> None:
+async def test_only_a_proxy_that_was_named_says_who_asks(api: MemoryApi, trusted: str | None, believed: str) -> None:
     """Workspaces run on this machine too: what they forward for must not count as somebody else's sign-in tries."""
 
-    @site.app.get("/asking")
+    @api.app.get("/asking")
     async def asking(request: Request) -> str:
         return address_of(request)
 
-    up, listening = asyncio.Event(), bound("127.0.0.1", 0)
-    serving = asyncio.ensure_future(serve(site.app, listening, up.set, trusted_proxies=trusted))
+    up, listening = asyncio.Event(), listen_on("127.0.0.1", 0)
+    serving = asyncio.ensure_future(serve(api.app, listening, up.set, trusted_proxies=trusted))
     try:
         async with asyncio.timeout(10):
             await up.wait()

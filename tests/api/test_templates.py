@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from codehub.adapters.memory.wire import Fault, FaultyWire, Mishap
+from codehub.adapters.memory.fault_injection import Fault, FaultKind, FaultyNetwork
 from codehub.adapters.system import SystemClock
 from codehub.domain.identity import Role
-from codehub.ports.runtime import Share
-from tests.api.site import MemorySite, Person, Worlds, memory_site
+from codehub.ports.runtime import Resources
+from tests.api.memory_api import ApiUser, Backends, MemoryApi, memory_api
 
 
 @pytest.mark.parametrize(
@@ -22,9 +22,9 @@ from tests.api.site import MemorySite, Person, Worlds, memory_site
     ],
 )
 async def test_one_that_nothing_could_start_from_is_refused(
-    body: dict[str, Any], field: str, site: MemorySite, admin: Person
+    body: dict[str, Any], field: str, api: MemoryApi, admin: ApiUser
 ) -> None:
-    site.worlds.runtime.world.capacity = Share(cpu=4, memory_bytes=8 << 30)
+    api.backends.runtime.state.capacity = Resources(cpu=4, memory_bytes=8 << 30)
     answer = await admin.http.put("/api/v1/admin/templates/big", json=body)
     assert answer.status_code == 422, answer.text
     assert [error["field"] for error in answer.json()["errors"]] == [field]
@@ -34,15 +34,15 @@ async def test_one_that_nothing_could_start_from_is_refused(
 
 
 async def test_while_the_engine_is_silent_only_what_needs_it_is_refused() -> None:
-    wire = FaultyWire(SystemClock(), lambda name: Fault(Mishap.FAIL) if name == "runtime.capacity" else None)
-    async with memory_site(Worlds.fresh(wire)) as site:
-        admin = await site.person("root", Role.ADMIN)
+    network = FaultyNetwork(SystemClock(), lambda name: Fault(FaultKind.FAIL) if name == "runtime.capacity" else None)
+    async with memory_api(Backends.fresh(network)) as api:
+        admin = await api.person("root", Role.ADMIN)
         assert (await admin.http.put("/api/v1/admin/templates/big", json={"cpu": 1})).status_code == 503
         assert (await admin.http.put("/api/v1/admin/templates/big", json={"env": {"A": "1"}})).status_code == 200
 
 
 async def test_a_workspace_shows_what_it_runs_and_that_a_newer_image_waits(
-    site: MemorySite, ann: Person, admin: Person
+    api: MemoryApi, ann: ApiUser, admin: ApiUser
 ) -> None:
     await admin.http.put("/api/v1/admin/templates/ides", json={"image_ref": "ide:1"})
     made = await ann.create(template="ides")

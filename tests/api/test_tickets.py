@@ -7,25 +7,25 @@ from uuid import UUID
 import httpx
 import pytest
 
-from codehub.api.parts import Site
+from codehub.api.dependencies import ApiSite
 from codehub.ports.accounts import Ticket
-from codehub.usecases.handing_over import TICKET_SECONDS
-from codehub.usecases.new_secrets import digest
-from tests.api.site import MemorySite, Person, memory_site
+from codehub.usecases.identity import digest
+from codehub.usecases.workspace_access import TICKET_SECONDS
+from tests.api.memory_api import ApiUser, MemoryApi, memory_api
 
 
 async def ordered(http: httpx.AsyncClient, workspace: dict[str, Any], **body: Any) -> httpx.Response:
     return await http.post(f"/api/v1/workspaces/{workspace['id']}/ticket", json=body)
 
 
-async def redeemed(site: MemorySite, answer: httpx.Response) -> Ticket:
+async def redeemed(api: MemoryApi, answer: httpx.Response) -> Ticket:
     """By the front door, from the address alone."""
     assert answer.status_code == 201, answer.text
     told = answer.json()
     assert told["expires_in_seconds"] == TICKET_SECONDS
     [secret] = parse_qs(urlsplit(told["url"]).query)["ticket"]
     assert secret == told["ticket"]
-    ticket = await site.parts.tickets.redeem(digest(secret))
+    ticket = await api.parts.tickets.redeem(digest(secret))
     assert ticket
     return ticket
 
@@ -36,64 +36,64 @@ def host(answer: httpx.Response) -> str:
     return str(url.hostname)
 
 
-async def test_the_answer_s_address_is_the_one_step(site: MemorySite, ann: Person) -> None:
+async def test_the_answer_s_address_is_the_one_step(api: MemoryApi, ann: ApiUser) -> None:
     demo = await ann.create()
-    slug = site.rows[UUID(demo["id"])].slug
+    slug = api.rows[UUID(demo["id"])].slug
     for body, name in (({}, slug), ({"port": 8080}, f"8080--{slug}")):
         answer = await ordered(ann.http, demo, **body)
         assert host(answer) == f"{name}.localhost"
         assert list(parse_qs(urlsplit(answer.json()["url"]).query)) == ["ticket"]
-        ticket = await redeemed(site, answer)
+        ticket = await redeemed(api, answer)
         assert (ticket.user_id, str(ticket.workspace_id), ticket.port) == (ann.id, demo["id"], body.get("port"))
         assert ticket.wakes, "whoever asks means to go there"
     without_body = await ann.http.post(f"/api/v1/workspaces/{demo['id']}/ticket")
     assert host(without_body) == f"{slug}.localhost"
 
 
-async def test_a_ticket_ends_with_what_made_it(site: MemorySite, ann: Person) -> None:
-    demo, browser = await ann.create(), await site.browser("ann")
+async def test_a_ticket_ends_with_what_made_it(api: MemoryApi, ann: ApiUser) -> None:
+    demo, browser = await ann.create(), await api.browser("ann")
     by_token, by_session = await ordered(ann.http, demo), await ordered(browser, demo)
-    of_token, of_session = await redeemed(site, by_token), await redeemed(site, by_session)
+    of_token, of_session = await redeemed(api, by_token), await redeemed(api, by_session)
     [token] = (await ann.http.get("/api/v1/tokens")).json()["items"]
     assert (of_token.session_id, str(of_token.token_id)) == (None, token["id"])
     assert (of_session.session_id is None, of_session.token_id) == (False, None)
     late = [digest((await ordered(http, demo)).json()["ticket"]) for http in (ann.http, browser)]
     assert (await browser.delete(f"/api/v1/tokens/{token['id']}")).is_success
     assert (await browser.delete("/api/v1/session")).is_success
-    assert [await site.parts.tickets.redeem(secret) for secret in late] == [None, None]
+    assert [await api.parts.tickets.redeem(secret) for secret in late] == [None, None]
 
 
-async def test_a_deep_link_comes_along(site: MemorySite, ann: Person) -> None:
+async def test_a_deep_link_comes_along(api: MemoryApi, ann: ApiUser) -> None:
     demo = await ann.create()
     answer = await ordered(ann.http, demo, path="/?folder=/home/coder/a%20b&x=1+2")
     assert answer.json()["url"].endswith("&to=%2F%3Ffolder%3D%2Fhome%2Fcoder%2Fa%2520b%26x%3D1%2B2")
-    await redeemed(site, answer)
+    await redeemed(api, answer)
     assert "&to=" not in (await ordered(ann.http, demo, path="/")).json()["url"]
 
 
 @pytest.mark.parametrize(
     "path", ["", "//evil.example", "/\\evil.example", "/%2fevil", "https://evil.example/", "x", "/a#b", "/a b", "/\x00"]
 )
-async def test_what_is_no_path_of_the_workspace_is_refused(site: MemorySite, ann: Person, path: str) -> None:
+async def test_what_is_no_path_of_the_workspace_is_refused(api: MemoryApi, ann: ApiUser, path: str) -> None:
     answer = await ordered(ann.http, await ann.create(), path=path)
     assert answer.status_code == 422
     assert [error["field"] for error in answer.json()["errors"]] == ["path"]
-    assert site.worlds.database.world.people.tickets == {}
+    assert api.backends.database.state.people.tickets == {}
 
 
 async def test_where_workspaces_are_paths_nobody_needs_a_ticket_and_ports_are_refused() -> None:
-    async with memory_site(site=Site(workspace_url="https://hub.example.com/w/{id}/")) as site:
-        ann = await site.person("ann")
+    async with memory_api(site=ApiSite(workspace_url="https://hub.example.com/w/{id}/")) as api:
+        ann = await api.person("ann")
         demo = await ann.create()
         refused = await ordered(ann.http, demo, port=8080)
         assert (refused.status_code, refused.json()["code"]) == (409, "ports_need_subdomains")
         assert "CODEHUB_WORKSPACE_URL" in refused.json()["detail"]
-        assert site.worlds.database.world.people.tickets == {}
+        assert api.backends.database.state.people.tickets == {}
         assert (await ordered(ann.http, demo)).json()["url"] == demo["url"]
         assert (await ordered(ann.http, demo, path="/a?b")).json()["url"] == f"{demo['url']}a?b"
 
 
-async def test_who_may_not_open_it_gets_no_ticket(site: MemorySite, ann: Person, bob: Person) -> None:
+async def test_who_may_not_open_it_gets_no_ticket(api: MemoryApi, ann: ApiUser, bob: ApiUser) -> None:
     demo = await ann.create()
     assert (await ordered(bob.http, demo)).status_code == 404
-    assert site.worlds.database.world.people.tickets == {}
+    assert api.backends.database.state.people.tickets == {}

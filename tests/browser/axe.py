@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Page
 
-from codehub.adapters.ide.programs import environment
-from codehub.adapters.ide.toolchain import of_the_wheel
+from codehub.adapters.ide.toolchain import environment, of_the_wheel
 
 VERSION = "4.11.0"
 GRAVE = {"serious", "critical"}

@@ -4,27 +4,27 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from codehub.adapters.postgres.migration import migrate
+from codehub.adapters.postgres.schema import migrate
 from tests.browser.axe import axe_source
-from tests.browser.hub import Hub, Visitor, chromium, running_hub
-from tests.browser.stage import Stage, staged
+from tests.browser.dashboard_harness import DashboardHarness, dashboard_harness
+from tests.browser.deployment import Deployment, Visitor, chromium, running_deployment
 
 
 @pytest.fixture
-async def hub(fresh_database: str, fresh_redis: str) -> AsyncIterator[Hub]:
+async def deployment(fresh_database: str, fresh_redis: str) -> AsyncIterator[Deployment]:
     await migrate(fresh_database)
-    async with running_hub(fresh_database, fresh_redis, MAX_RUNNING_PER_USER="3") as running:
+    async with running_deployment(fresh_database, fresh_redis, MAX_RUNNING_PER_USER="3") as running:
         yield running
 
 
 @pytest.fixture
-async def ann(hub: Hub) -> Visitor:
-    return await hub.visitor("ann")
+async def ann(deployment: Deployment) -> Visitor:
+    return await deployment.visitor("ann")
 
 
 @pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
-    async with chromium() as browser, staged(browser) as opened:
+async def harness() -> AsyncIterator[DashboardHarness]:
+    async with chromium() as browser, dashboard_harness(browser) as opened:
         yield opened
 
 

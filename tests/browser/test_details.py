@@ -9,18 +9,18 @@ from codehub.domain.identity import Role
 from codehub.domain.naming import archive_key
 from codehub.domain.workspace import Desired, Phase
 from codehub.ports.stores import Actor
-from tests.browser.stage import Stage
+from tests.browser.dashboard_harness import DashboardHarness
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 ROOT = Actor("root", address="198.51.100.7")
 
 
-async def test_each_tile_leads_to_what_it_counts(stage: Stage) -> None:
-    root = await stage.visitor("root", Role.ADMIN)
-    await stage.person("ann")
-    stage.put("ann", "hollow", Phase.PENDING)
-    stage.put("ann", "sleeper", Phase.STANDBY)
+async def test_each_tile_leads_to_what_it_counts(harness: DashboardHarness) -> None:
+    root = await harness.visitor("root", Role.ADMIN)
+    await harness.person("ann")
+    harness.put("ann", "hollow", Phase.PENDING)
+    harness.put("ann", "sleeper", Phase.STANDBY)
     for tile, name in (("Empty", "hollow"), ("Asleep", "sleeper")):
         await root.goes("/admin")
         await root.page.get_by_role("link", name=re.compile(f"1 ?{tile}")).click()
@@ -30,12 +30,12 @@ async def test_each_tile_leads_to_what_it_counts(stage: Stage) -> None:
 
 
 async def test_how_many_deleted_there_are_is_said_when_it_is_known_and_until_when_they_can_come_back(
-    stage: Stage,
+    harness: DashboardHarness,
 ) -> None:
-    ann = await stage.visitor("ann")
-    gone = {"desired_state": Desired.DELETED, "deleted_at": stage.ago(hours=1)}
-    row = stage.put("ann", "thesis", Phase.ARCHIVED)
-    stage.change(row, phase=Phase.DELETED, **gone)
+    ann = await harness.visitor("ann")
+    gone = {"desired_state": Desired.DELETED, "deleted_at": harness.ago(hours=1)}
+    row = harness.put("ann", "thesis", Phase.ARCHIVED)
+    harness.change(row, phase=Phase.DELETED, **gone)
     await ann.goes("/")
     await ann.page.evaluate(
         "() => { const node = document.querySelector('p[role=status]'); window.heard = []; "
@@ -48,10 +48,10 @@ async def test_how_many_deleted_there_are_is_said_when_it_is_known_and_until_whe
     await expect(ann.card("thesis").locator(".card-why")).to_contain_text("Can be brought back for 7 days, until")
 
 
-async def test_who_has_no_free_slot_gets_it_asleep_and_nobody_else_made_it(stage: Stage) -> None:
-    ann = await stage.visitor("ann")
+async def test_who_has_no_free_slot_gets_it_asleep_and_nobody_else_made_it(harness: DashboardHarness) -> None:
+    ann = await harness.visitor("ann")
     for number in range(3):
-        stage.put("ann", f"busy-{number}", Phase.RUNNING)
+        harness.put("ann", f"busy-{number}", Phase.RUNNING)
     await ann.goes("/")
     requests: list[str] = []
     ann.page.on("request", lambda request: requests.append(request.url) if request.method == "POST" else None)
@@ -68,29 +68,29 @@ async def test_who_has_no_free_slot_gets_it_asleep_and_nobody_else_made_it(stage
     ann.expect_complaints("429")
 
 
-async def test_the_present_restore_point_is_where_one_is(stage: Stage) -> None:
-    ann = await stage.visitor("ann")
-    row = stage.put("ann", "thesis", Phase.ARCHIVED)
-    stage.point(row, 1, 1_000, 10, present=True)
-    stage.point(row, 2, 1_000, 10)
+async def test_the_present_restore_point_is_where_one_is(harness: DashboardHarness) -> None:
+    ann = await harness.visitor("ann")
+    row = harness.put("ann", "thesis", Phase.ARCHIVED)
+    harness.point(row, 1, 1_000, 10, present=True)
+    harness.point(row, 2, 1_000, 10)
     await ann.goes(f"/workspaces/{row.id}/points")
     points = ann.page.locator("li.row")
     await expect(points).to_have_count(2)
     await expect(points.first).to_contain_text("present")
     await expect(points.first.get_by_role("button", name="Go back")).to_have_count(0)
     await expect(points.last.get_by_role("button", name="Go back")).to_have_count(1)
-    awake = stage.put("ann", "shop", Phase.STANDBY, archive_key="")
-    key = archive_key("", awake.id, stage.point(awake, 1, 1_000, 10))
-    stage.change(awake, archive_key=key)
+    awake = harness.put("ann", "shop", Phase.STANDBY, archive_key="")
+    key = archive_key("", awake.id, harness.point(awake, 1, 1_000, 10))
+    harness.change(awake, archive_key=key)
     await ann.goes(f"/workspaces/{awake.id}/points")
     await expect(points.first).to_contain_text("its files came from here")
     await expect(points.first.get_by_role("button", name="Go back")).to_have_count(1)
 
 
-async def test_the_overview_offers_what_can_be_done(stage: Stage) -> None:
+async def test_the_overview_offers_what_can_be_done(harness: DashboardHarness) -> None:
     """To let go of what is kept, and to follow or copy the address."""
-    ann = await stage.visitor("ann", permissions=["clipboard-read", "clipboard-write"])
-    row = stage.put("ann", "shop", Phase.RUNNING, last_access_at=stage.ago(minutes=1))
+    ann = await harness.visitor("ann", permissions=["clipboard-read", "clipboard-write"])
+    row = harness.put("ann", "shop", Phase.RUNNING, last_access_at=harness.ago(minutes=1))
     await ann.goes(f"/workspaces/{row.id}")
     page = ann.page
     await page.get_by_role("button", name="1 hr").wait_for()
@@ -107,10 +107,10 @@ async def test_the_overview_offers_what_can_be_done(stage: Stage) -> None:
     assert await page.evaluate("navigator.clipboard.readText()") == url
 
 
-async def test_what_cannot_be_taken_back_asks_first(stage: Stage) -> None:
-    root = await stage.visitor("root", Role.ADMIN)
-    dora = await stage.person("dora")
-    users = stage.worlds.database.world.people.users
+async def test_what_cannot_be_taken_back_asks_first(harness: DashboardHarness) -> None:
+    root = await harness.visitor("root", Role.ADMIN)
+    dora = await harness.person("dora")
+    users = harness.backends.database.state.people.users
     page, row = root.page, root.page.get_by_role("row", name="dora")
     await root.goes("/admin/users")
     before = users[dora]
@@ -127,11 +127,13 @@ async def test_what_cannot_be_taken_back_asks_first(stage: Stage) -> None:
     assert "mono" in (await secret.evaluate("node => getComputedStyle(node).fontFamily")).lower()
 
 
-async def test_a_refused_sweep_can_be_waived_by_who_has_looked(stage: Stage) -> None:
-    root = await stage.visitor("root", Role.ADMIN)
-    await stage.person("ann")
-    row = stage.put("ann", "shop", Phase.STANDBY)
-    stage.worlds.runtime.world.volumes[f"ws-{row.id}-home-2"] = stage.worlds.runtime.world.volumes[f"ws-{row.id}-home"]
+async def test_a_refused_sweep_can_be_waived_by_who_has_looked(harness: DashboardHarness) -> None:
+    root = await harness.visitor("root", Role.ADMIN)
+    await harness.person("ann")
+    row = harness.put("ann", "shop", Phase.STANDBY)
+    harness.backends.runtime.state.volumes[f"ws-{row.id}-home-2"] = harness.backends.runtime.state.volumes[
+        f"ws-{row.id}-home"
+    ]
     page = root.page
     await root.goes("/admin/garbage")
     await page.get_by_text("A sweep would be refused").wait_for()
@@ -139,7 +141,7 @@ async def test_a_refused_sweep_can_be_waived_by_who_has_looked(stage: Stage) -> 
     await page.get_by_role("dialog").get_by_text("the database is older than what is here").wait_for()
     await page.get_by_role("dialog").get_by_role("button", name="Sweep all the same").click()
     await page.get_by_text("The coordinator was asked to sweep.").wait_for()
-    marks = stage.worlds.database.marks(1)
+    marks = harness.backends.database.marks(1)
     pending = await marks.pending()
     assert pending is not None
     assert (pending.asked_by, pending.waived) == ("root", ("database-older",))
@@ -147,7 +149,7 @@ async def test_a_refused_sweep_can_be_waived_by_who_has_looked(stage: Stage) -> 
     await page.get_by_text("1 swept.").wait_for()
 
 
-async def test_the_audit_is_told_in_words(stage: Stage) -> None:
+async def test_the_audit_is_told_in_words(harness: DashboardHarness) -> None:
     for language, words in (
         (
             "en-GB",
@@ -155,10 +157,10 @@ async def test_the_audit_is_told_in_words(stage: Stage) -> None:
         ),
         ("ko-KR", ("복원 지점에서 내려받음", "경로: src/a.py", "로그인 실패", "워크스페이스를 봄")),
     ):
-        root = await stage.visitor("root", Role.ADMIN, locale=language)
-        ann = await stage.person("ann")
-        row = stage.put("ann", f"shop-{language}", Phase.STANDBY)
-        audit = stage.app.state.parts.audit
+        root = await harness.visitor("root", Role.ADMIN, locale=language)
+        ann = await harness.person("ann")
+        row = harness.put("ann", f"shop-{language}", Phase.STANDBY)
+        audit = harness.app.state.parts.audit
         details = {"owner": "ann", "workspace": row.name, "archive": str(row.id), "path": "src/a.py"}
         await audit.append(ROOT, "download_from_archive", f"workspace:{row.id}", details)
         await audit.append(ROOT, "sign_in_failed", "user:ann")
@@ -175,8 +177,8 @@ async def test_the_audit_is_told_in_words(stage: Stage) -> None:
         assert ann
 
 
-async def test_charts_have_an_axis_and_templates_are_read_whole(stage: Stage) -> None:
-    root = await stage.visitor("root", Role.ADMIN)
+async def test_charts_have_an_axis_and_templates_are_read_whole(harness: DashboardHarness) -> None:
+    root = await harness.visitor("root", Role.ADMIN)
     await root.goes("/admin")
     axis = root.page.locator(".chart").first.locator("text[text-anchor=end]")
     await expect(axis).to_have_count(3)
@@ -191,9 +193,9 @@ async def test_charts_have_an_axis_and_templates_are_read_whole(stage: Stage) ->
     assert await root.page.get_by_label("Template").evaluate("node => node.selectedOptions[0].label") == "data"
 
 
-async def test_what_is_missing_is_said_in_the_language_of_the_page(stage: Stage) -> None:
+async def test_what_is_missing_is_said_in_the_language_of_the_page(harness: DashboardHarness) -> None:
     """The browser's own words are in the browser's language, which may be another."""
-    ann = await stage.visitor("ann", locale="ko-KR")
+    ann = await harness.visitor("ann", locale="ko-KR")
     await ann.goes("/")
     await ann.page.get_by_role("button", name="새 워크스페이스").first.click()
     await ann.page.get_by_role("button", name="만들고 시작").click()

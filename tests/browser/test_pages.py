@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from playwright.async_api import Page, expect
 
-from codehub.dashboard.vocabulary import states
+from codehub.dashboard.state_labels import states
 from codehub.domain.identity import Role
 from codehub.domain.workspace import Desired, Phase
-from tests.browser.screens import SCREENS, play, shown
-from tests.browser.stage import Stage
+from tests.browser.dashboard_harness import DashboardHarness
+from tests.browser.screenshots import SCREENS, fill, shown
 from tests.house.project import SOURCE
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
@@ -21,41 +21,41 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 def english() -> list[str]:
     """Sentences and names of several words, without holes: none of them is Korean."""
-    words = (SOURCE / "dashboard" / "static" / "words" / "en.js").read_text()
+    words = (SOURCE / "dashboard" / "static" / "translations" / "en.js").read_text()
     told = [*re.findall(r'": "([^"]+)",$', words, re.MULTILINE), *re.findall(r'": "([^"]+)"', json.dumps(states()))]
     return [text for text in told if " " in text and "{" not in text]
 
 
-async def test_a_hostile_name_is_text_everywhere(stage: Stage) -> None:
+async def test_a_hostile_name_is_text_everywhere(harness: DashboardHarness) -> None:
     """And what is read there in Korean is Korean."""
     sentences = english()
     assert len(sentences) > 150
-    cast = await play(stage)
-    rows = stage.worlds.database.world.rows
+    workspaces = await fill(harness)
+    rows = harness.backends.database.state.rows
     for key in list(rows):
-        stage.change(rows[key], name=HOSTILE, description=HOSTILE, memo=HOSTILE)
+        harness.change(rows[key], name=HOSTILE, description=HOSTILE, memo=HOSTILE)
     alerts: list[str] = []
     for who, role in (("ann", Role.USER), ("admin", Role.ADMIN)):
-        visitor = await stage.visitor(who, role, locale="ko-KR")
+        visitor = await harness.visitor(who, role, locale="ko-KR")
         visitor.page.on("dialog", lambda dialog: alerts.append(dialog.message))
         for screen in SCREENS:
             if screen.who == who:
-                page = await shown(visitor, screen, cast)
+                page = await shown(visitor, screen, workspaces)
                 assert await page.locator("img").count() == 0, screen.name
                 shows = await page.inner_text("body")
                 assert [text for text in sentences if text in shows] == [], screen.name
                 assert re.findall(r"[A-Za-z]{2,}(?: [a-z]{2,}){3,}", shows) == [], screen.name
         await visitor.goes("/" if who == "ann" else "/admin/workspaces")
         await expect(visitor.page.get_by_role("link", name=HOSTILE).first).to_be_visible()
-        stage.change(rows[cast.running], desired_state=Desired.STANDBY)
-        await visitor.goes(f"/workspaces/{cast.running}")
+        harness.change(rows[workspaces.running], desired_state=Desired.STANDBY)
+        await visitor.goes(f"/workspaces/{workspaces.running}")
         await expect(visitor.page.get_by_role("heading", name=HOSTILE)).to_be_visible()
         assert await visitor.page.title() == f"{HOSTILE} · CodeHub"
     assert alerts == []
 
 
-async def test_the_browser_itself_refuses_markup_from_text(stage: Stage) -> None:
-    visitor = await stage.visitor("ann")
+async def test_the_browser_itself_refuses_markup_from_text(harness: DashboardHarness) -> None:
+    visitor = await harness.visitor("ann")
     await visitor.goes("/")
     refused = await visitor.page.evaluate(
         "() => { try { document.body.innerHTML = '<b>x</b>'; return false } catch { return true } }"
@@ -69,8 +69,8 @@ async def test_the_browser_itself_refuses_markup_from_text(stage: Stage) -> None
     visitor.expect_complaints("Content Security Policy", "TrustedHTML", "Refused")
 
 
-async def test_the_keyboard_alone_is_enough(stage: Stage) -> None:
-    visitor = await stage.visitor("ann")
+async def test_the_keyboard_alone_is_enough(harness: DashboardHarness) -> None:
+    visitor = await harness.visitor("ann")
     page = visitor.page
     await visitor.goes("/")
     await page.keyboard.press("Tab")
@@ -114,19 +114,19 @@ async def _tab_to(page: Page, name: str) -> None:
     raise AssertionError(f"Tab never came to {name}")
 
 
-async def test_updates_leave_focus_and_typing_alone(stage: Stage) -> None:
-    visitor = await stage.visitor("ann")
-    one = stage.put("ann", "one", Phase.RUNNING)
-    stage.put("ann", "two", Phase.STANDBY)
+async def test_updates_leave_focus_and_typing_alone(harness: DashboardHarness) -> None:
+    visitor = await harness.visitor("ann")
+    one = harness.put("ann", "one", Phase.RUNNING)
+    harness.put("ann", "two", Phase.STANDBY)
     await visitor.goes("/?sort=name")
     await visitor.sees("one", "Running")
     await visitor.page.get_by_role("button", name="Stop one").focus()
-    stage.change(one, name="zzz")
+    harness.change(one, name="zzz")
     await visitor.card("zzz").wait_for()
     await expect(visitor.page.get_by_role("button", name="Stop zzz")).to_be_focused()
     search = visitor.page.get_by_label("Search workspaces")
     await search.fill("zz")
-    stage.change(one, description="new")
+    harness.change(one, description="new")
     await visitor.page.get_by_text("new", exact=True).wait_for()
     await expect(search).to_be_focused()
     await expect(search).to_have_value("zz")
@@ -135,35 +135,35 @@ async def test_updates_leave_focus_and_typing_alone(stage: Stage) -> None:
     await expect(visitor.page.locator("article.card")).to_have_count(1)
 
 
-async def test_what_is_old_says_so_and_what_comes_back_is_new(stage: Stage) -> None:
-    visitor = await stage.visitor("ann")
-    row = stage.put("ann", "shop", Phase.RUNNING)
+async def test_what_is_old_says_so_and_what_comes_back_is_new(harness: DashboardHarness) -> None:
+    visitor = await harness.visitor("ann")
+    row = harness.put("ann", "shop", Phase.RUNNING)
     await visitor.goes("/")
     await visitor.sees("shop", "Running")
     await visitor.context.route("**/api/v1/events*", lambda route: route.abort())
-    for topic, _ in stage.app.state.hub._topics.values():
+    for topic, _ in harness.app.state.hub._topics.values():
         for listener in set(topic.listeners):
             listener.end("test")
     await visitor.page.get_by_text("Reconnecting…").wait_for()
-    stage.change(row, name="store")
+    harness.change(row, name="store")
     await visitor.context.unroute_all()
     await visitor.card("store").wait_for()
     await expect(visitor.page.get_by_text("Reconnecting…")).to_be_hidden()
     visitor.expect_complaints("ERR_FAILED")
 
 
-async def test_whoever_is_signed_out_is_led_to_the_door(stage: Stage) -> None:
-    visitor = await stage.visitor("ann")
+async def test_whoever_is_signed_out_is_led_to_the_door(harness: DashboardHarness) -> None:
+    visitor = await harness.visitor("ann")
     await visitor.goes("/account")
     await visitor.http.delete("/api/v1/session", headers={"content-type": "application/json"})
-    await visitor.page.goto(f"{stage.url}/?q=shop")
+    await visitor.page.goto(f"{harness.url}/?q=shop")
     await visitor.page.wait_for_url("**/signin?next=%2F%3Fq%3Dshop")
     visitor.expect_complaints("401", "404", "Content Security Policy")
 
 
-async def test_before_an_idle_stop_one_click_keeps_it(stage: Stage) -> None:
-    visitor = await stage.visitor("ann")
-    row = stage.put("ann", "shop", Phase.RUNNING, last_access_at=stage.ago(minutes=9))
+async def test_before_an_idle_stop_one_click_keeps_it(harness: DashboardHarness) -> None:
+    visitor = await harness.visitor("ann")
+    row = harness.put("ann", "shop", Phase.RUNNING, last_access_at=harness.ago(minutes=9))
     await visitor.goes("/")
     await visitor.page.get_by_text("Stops in").wait_for()
     warning = {
@@ -172,16 +172,16 @@ async def test_before_an_idle_stop_one_click_keeps_it(stage: Stage) -> None:
         "stops_at": (datetime.now(UTC) + timedelta(minutes=2)).isoformat(),
         "becomes": "STANDBY",
     }
-    await stage.worlds.bus.publish(f"codehub:sse:{stage.people['ann']}", json.loads(json.dumps(warning)))
+    await harness.backends.bus.publish(f"codehub:sse:{harness.people['ann']}", json.loads(json.dumps(warning)))
     await visitor.page.get_by_text("nobody seems to use it").wait_for()
     await visitor.page.get_by_role("button", name="Keep for 1 h").click()
     await visitor.page.get_by_text("Kept running until").wait_for()
-    assert stage.worlds.database.world.leases[row.id]
+    assert harness.backends.database.state.leases[row.id]
 
 
-async def test_korean_for_those_who_read_it(stage: Stage) -> None:
-    visitor = await stage.visitor("ann", locale="ko-KR")
-    stage.put("ann", "shop", Phase.RUNNING, last_access_at=stage.ago(minutes=1))
+async def test_korean_for_those_who_read_it(harness: DashboardHarness) -> None:
+    visitor = await harness.visitor("ann", locale="ko-KR")
+    harness.put("ann", "shop", Phase.RUNNING, last_access_at=harness.ago(minutes=1))
     await visitor.goes("/")
     await visitor.page.get_by_role("heading", name="워크스페이스").wait_for()
     await visitor.sees("shop", "실행 중")
@@ -192,10 +192,10 @@ async def test_korean_for_those_who_read_it(stage: Stage) -> None:
     await visitor.page.get_by_role("heading", name="Account").wait_for()
 
 
-async def test_tokens_sessions_and_password(stage: Stage) -> None:
-    visitor = await stage.visitor("ann")
+async def test_tokens_sessions_and_password(harness: DashboardHarness) -> None:
+    visitor = await harness.visitor("ann")
     page = visitor.page
-    await stage.visitor("ann")
+    await harness.visitor("ann")
     await visitor.goes("/account")
     await page.get_by_role("button", name="New token").click()
     await page.get_by_label("Name").fill("ci")
@@ -217,8 +217,8 @@ async def test_tokens_sessions_and_password(stage: Stage) -> None:
     visitor.expect_complaints("401", "403", "422", "409")
 
 
-async def test_an_admin_manages_people_and_templates(stage: Stage) -> None:
-    visitor = await stage.visitor("root", Role.ADMIN)
+async def test_an_admin_manages_people_and_templates(harness: DashboardHarness) -> None:
+    visitor = await harness.visitor("root", Role.ADMIN)
     page = visitor.page
     await visitor.goes("/admin/users")
     await page.get_by_role("button", name="Add somebody").click()
@@ -246,9 +246,9 @@ async def test_an_admin_manages_people_and_templates(stage: Stage) -> None:
     await page.get_by_text("made the account").first.wait_for()
 
 
-async def test_settings_are_saved_and_what_is_wrong_is_said_beside_its_field(stage: Stage) -> None:
-    visitor = await stage.visitor("ann")
-    row = stage.put("ann", "shop", Phase.STANDBY)
+async def test_settings_are_saved_and_what_is_wrong_is_said_beside_its_field(harness: DashboardHarness) -> None:
+    visitor = await harness.visitor("ann")
+    row = harness.put("ann", "shop", Phase.STANDBY)
     page = visitor.page
     await visitor.goes(f"/workspaces/{row.id}/settings")
     await page.get_by_label("Git repository").fill("no address")
@@ -257,26 +257,26 @@ async def test_settings_are_saved_and_what_is_wrong_is_said_beside_its_field(sta
     await page.locator(".field-wrong:not(:empty)").wait_for()
     await expect(page.get_by_label("Git repository")).to_be_focused()
     await expect(page.get_by_label("Name")).to_have_value("store")
-    assert stage.worlds.database.world.rows[row.id].name == "shop"
+    assert harness.backends.database.state.rows[row.id].name == "shop"
     await page.get_by_label("Git repository").fill("https://git.example.com/shop.git")
     await page.get_by_label("Falls asleep").select_option("0")
     await page.get_by_role("button", name="Save").click()
     await page.get_by_text("Saved.").wait_for()
     await page.get_by_role("heading", name="store", level=1).wait_for()
-    saved = stage.worlds.database.world.rows[row.id]
+    saved = harness.backends.database.state.rows[row.id]
     assert (saved.name, saved.standby_ttl_seconds, saved.git_url) == ("store", 0, "https://git.example.com/shop.git")
     visitor.expect_complaints("422")
 
 
-async def test_the_logs_are_shown_as_they_come(stage: Stage) -> None:
-    visitor = await stage.visitor("ann")
-    row = stage.put("ann", "shop", Phase.STANDBY)
+async def test_the_logs_are_shown_as_they_come(harness: DashboardHarness) -> None:
+    visitor = await harness.visitor("ann")
+    row = harness.put("ann", "shop", Phase.STANDBY)
     await visitor.goes(f"/workspaces/{row.id}/logs")
     await visitor.page.get_by_text("Nothing: the editor is off").wait_for()
 
 
-async def test_an_address_that_leads_nowhere_says_so(stage: Stage) -> None:
-    visitor = await stage.visitor("ann")
+async def test_an_address_that_leads_nowhere_says_so(harness: DashboardHarness) -> None:
+    visitor = await harness.visitor("ann")
     await visitor.goes("/workspaces/6f1c2b54-8d0e-4a7b-9f57-0c1d6b0f2a11")
     await visitor.page.get_by_role("heading", name="There is nothing here").wait_for()
     await visitor.page.get_by_role("link", name="To the workspaces").click()

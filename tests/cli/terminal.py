@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from codehub.cli.exits import explained
+from codehub.cli.errors import run_and_explain
 from codehub.cli.main import app
 
 
@@ -60,7 +60,7 @@ class Terminal:
             patch.setattr(sys, "stdin", io.StringIO(stdin))
             patch.setattr(sys, "stdout", out)
             patch.setattr(sys, "stderr", err)
-            code = explained(app)
+            code = run_and_explain(app)
             out.flush()
         assert isinstance(out.buffer, io.BytesIO)
         return Said(code, out.buffer.getvalue(), err.getvalue())

@@ -4,20 +4,19 @@ from datetime import UTC, datetime
 
 import pytest
 
-from codehub.cli.admin_fleet import bytes_of
-from codehub.cli.exits import FAILED, USAGE
-from codehub.cli.failures import ClientFailed
+from codehub.cli.admin_workspaces import bytes_of
+from codehub.cli.errors import FAILED, USAGE, ClientFailed
 from codehub.domain.errors import ErrorInfo, ErrorReason
 from codehub.domain.identity import Role
 from codehub.domain.workspace import Phase
-from tests.api.site import PASSWORD
-from tests.cli.hub import Hub
+from tests.api.memory_api import PASSWORD
+from tests.cli.api_server import ApiServer
 from tests.cli.terminal import Said, Terminal
 
 
 @pytest.fixture
-def root(hub: Hub, terminal: Terminal) -> Terminal:
-    terminal.set(CODEHUB_URL=hub.url, CODEHUB_TOKEN=hub.token("root", Role.ADMIN))
+def root(server: ApiServer, terminal: Terminal) -> Terminal:
+    terminal.set(CODEHUB_URL=server.url, CODEHUB_TOKEN=server.token("root", Role.ADMIN))
     return terminal
 
 
@@ -26,9 +25,9 @@ def as_oneself(root: Terminal, *words: str) -> Said:
     return root("admin", "users", *words, "--own-password-stdin", stdin=f"{PASSWORD}\n")
 
 
-def in_error(hub: Hub, name: str, reason: ErrorReason) -> None:
+def in_error(server: ApiServer, name: str, reason: ErrorReason) -> None:
     info = ErrorInfo(reason, f"why {name} failed", "STARTING", True, 3, "STANDBY", datetime.now(UTC))
-    hub.controller_writes(name, phase=Phase.ERROR, error_reason=reason, error_info=info)
+    server.controller_writes(name, phase=Phase.ERROR, error_reason=reason, error_info=info)
 
 
 ADMIN_VERBS = (
@@ -55,7 +54,7 @@ def test_only_for_admins(words: tuple[str, ...], ann: Terminal) -> None:
 # ── accounts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_account_s_life(root: Terminal, hub: Hub) -> None:
+def test_an_account_s_life(root: Terminal, server: ApiServer) -> None:
     made = as_oneself(root, "create", "bob", "--max-running", "5")
     assert made.code == 0, made.err
     assert made.err == "bob (user) may sign in. The password is shown only now:\n"
@@ -63,7 +62,7 @@ def test_an_account_s_life(root: Terminal, hub: Hub) -> None:
     assert password not in root.done("admin", "users", "ls")
 
     def signs_in(with_password: str) -> bool:
-        words = ("login", hub.url, "-u", "bob", "--password-stdin", "--context", "bob")
+        words = ("login", server.url, "-u", "bob", "--password-stdin", "--context", "bob")
         return root(*words, stdin=with_password).code == 0
 
     assert signs_in(password)
@@ -79,7 +78,7 @@ def test_an_account_s_life(root: Terminal, hub: Hub) -> None:
     assert signs_in(fresh)
 
 
-def test_an_account_is_changed_with_one_s_own_password_alone(root: Terminal, hub: Hub) -> None:
+def test_an_account_is_changed_with_one_s_own_password_alone(root: Terminal, server: ApiServer) -> None:
     before = root.done("admin", "users", "ls", "--json")
     for said in (
         root("admin", "users", "create", "bob"),
@@ -91,13 +90,13 @@ def test_an_account_is_changed_with_one_s_own_password_alone(root: Terminal, hub
         "it says how to go on without a terminal"
     )
     assert root.done("admin", "users", "ls", "--json") == before
-    assert hub.do(_sessions(hub)) == 0, "what was opened for it is closed again"
+    assert server.do(_sessions(server)) == 0, "what was opened for it is closed again"
     assert as_oneself(root, "reset-password", "root").code == 0, "one's own too, which ends the session that did it"
     assert root("whoami").code != 0, "and the token with it"
 
 
-async def _sessions(hub: Hub) -> int:
-    return len(hub.site.worlds.database.world.people.sessions)
+async def _sessions(server: ApiServer) -> int:
+    return len(server.api.backends.database.state.people.sessions)
 
 
 def test_data_for_programs(root: Terminal) -> None:
@@ -109,11 +108,11 @@ def test_data_for_programs(root: Terminal) -> None:
     assert bob["id"] == made["id"]
 
 
-def test_a_password_of_one_s_own(root: Terminal, hub: Hub) -> None:
+def test_a_password_of_one_s_own(root: Terminal, server: ApiServer) -> None:
     words = ("admin", "users", "create", "bob", "--password-stdin", "--own-password-stdin")
     said = root(*words, stdin=f"{PASSWORD}\n{PASSWORD}\n")
     assert (said.out, said.err) == ("bob (user) may sign in.\n", "")
-    assert root("login", hub.url, "-u", "bob", "--password-stdin", stdin=PASSWORD).code == 0
+    assert root("login", server.url, "-u", "bob", "--password-stdin", stdin=PASSWORD).code == 0
 
 
 @pytest.mark.parametrize(
@@ -153,9 +152,9 @@ def test_the_audit_knows(root: Terminal) -> None:
 
 
 @pytest.fixture
-def fleet(root: Terminal, hub: Hub) -> Terminal:
-    mine = hub.token("root", Role.ADMIN)
-    root.set(CODEHUB_TOKEN=hub.token("ann"))
+def fleet(root: Terminal, server: ApiServer) -> Terminal:
+    mine = server.token("root", Role.ADMIN)
+    root.set(CODEHUB_TOKEN=server.token("ann"))
     for name in ("one", "two", "three"):
         root.done("ws", "create", name, "--state", "STANDBY")
     root.set(CODEHUB_TOKEN=mine)
@@ -163,8 +162,8 @@ def fleet(root: Terminal, hub: Hub) -> Terminal:
     return root
 
 
-def test_everybody_s(fleet: Terminal, hub: Hub) -> None:
-    hub.controller_writes("one", phase=Phase.STANDBY)
+def test_everybody_s(fleet: Terminal, server: ApiServer) -> None:
+    server.controller_writes("one", phase=Phase.STANDBY)
     names = {(ws["owner"], ws["name"]) for ws in fleet("admin", "workspaces", "--json").json()}
     assert names == {("ann", "one"), ("ann", "two"), ("ann", "three"), ("root", "my own")}
     assert "my own" not in fleet.done("admin", "workspaces", "--owner", "ann")
@@ -176,11 +175,11 @@ def test_everybody_s(fleet: Terminal, hub: Hub) -> None:
     assert [ws["name"] for ws in fleet("admin", "workspaces", "two", "--json").json()] == ["two"]
 
 
-def test_errors_and_what_to_do(fleet: Terminal, hub: Hub) -> None:
+def test_errors_and_what_to_do(fleet: Terminal, server: ApiServer) -> None:
     assert fleet.done("admin", "errors") == "Nothing is in ERROR.\n"
     assert fleet.done("admin", "errors", "--recover", "retry") == "Nothing is in ERROR.\n"
-    in_error(hub, "one", ErrorReason.IMAGE_PULL_FAILED)
-    in_error(hub, "two", ErrorReason.DATA_LOST)
+    in_error(server, "one", ErrorReason.IMAGE_PULL_FAILED)
+    in_error(server, "two", ErrorReason.DATA_LOST)
     told = fleet.done("admin", "errors")
     for part in ("why one failed", "why two failed", "ImagePullFailed: ", "DataLost: "):
         assert part in told
@@ -190,30 +189,30 @@ def test_errors_and_what_to_do(fleet: Terminal, hub: Hub) -> None:
     assert fleet("admin", "errors", "--reason", "bad-luck").code == USAGE
 
 
-def test_recovering_many(fleet: Terminal, hub: Hub) -> None:
-    in_error(hub, "one", ErrorReason.IMAGE_PULL_FAILED)
-    in_error(hub, "two", ErrorReason.DATA_LOST)
+def test_recovering_many(fleet: Terminal, server: ApiServer) -> None:
+    in_error(server, "one", ErrorReason.IMAGE_PULL_FAILED)
+    in_error(server, "two", ErrorReason.DATA_LOST)
     words = ("admin", "errors", "--reason", "ImagePullFailed", "--recover", "retry")
     asked = fleet(*words, stdin="n\n")
     assert asked.code == FAILED
-    assert hub.rows()["one"].recover_requested_at is None
+    assert server.rows()["one"].recover_requested_at is None
     assert "asked" in fleet.done(*words, "--yes")
-    assert hub.rows()["one"].recover_requested_at is not None
-    assert hub.rows()["two"].recover_requested_at is None
+    assert server.rows()["one"].recover_requested_at is not None
+    assert server.rows()["two"].recover_requested_at is None
     [outcome] = fleet(*words, "--yes", "--json").json()
     assert outcome["accepted"] is True
 
 
-def test_one_that_is_refused_is_said(fleet: Terminal, hub: Hub) -> None:
-    in_error(hub, "one", ErrorReason.IMAGE_PULL_FAILED)
-    page = hub.site.parts.views.page
+def test_one_that_is_refused_is_said(fleet: Terminal, server: ApiServer) -> None:
+    in_error(server, "one", ErrorReason.IMAGE_PULL_FAILED)
+    page = server.api.parts.views.page
 
     async def late(*arguments: object) -> object:
         found = await page(*arguments)  # type: ignore[arg-type]
-        hub.site.controller_writes(hub.rows()["one"].id, phase=Phase.STANDBY)
+        server.api.controller_writes(server.rows()["one"].id, phase=Phase.STANDBY)
         return found
 
-    object.__setattr__(hub.site.parts.views, "page", late)
+    object.__setattr__(server.api.parts.views, "page", late)
     said = fleet("admin", "errors", "--recover", "retry", "--yes")
     assert said.code == FAILED
     assert "not in ERROR" in said.out

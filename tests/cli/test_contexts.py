@@ -5,18 +5,17 @@ import json
 import pytest
 
 from codehub.cli.contexts import checked_url
-from codehub.cli.exits import USAGE
-from codehub.cli.failures import ClientFailed
-from tests.api.site import PASSWORD
-from tests.cli.hub import Hub
+from codehub.cli.errors import USAGE, ClientFailed
+from tests.api.memory_api import PASSWORD
+from tests.cli.api_server import ApiServer
 from tests.cli.terminal import Terminal
 
 
 @pytest.fixture
-def signed_in(hub: Hub, terminal: Terminal) -> Terminal:
-    hub.token("ann")
+def signed_in(server: ApiServer, terminal: Terminal) -> Terminal:
+    server.token("ann")
     for name in ("work", "home"):
-        terminal.done("login", hub.url, "-u", "ann", "--password-stdin", "--context", name, stdin=PASSWORD)
+        terminal.done("login", server.url, "-u", "ann", "--password-stdin", "--context", name, stdin=PASSWORD)
     return terminal
 
 
@@ -26,15 +25,15 @@ def test_the_file_is_its_owner_s_alone(signed_in: Terminal) -> None:
     assert [path.name for path in signed_in.config.parent.iterdir()] == ["contexts.json"]
 
 
-def test_list_and_choose(signed_in: Terminal, hub: Hub) -> None:
+def test_list_and_choose(signed_in: Terminal, server: ApiServer) -> None:
     listed = signed_in("context", "ls", "--json").json()
     assert [(one["name"], one["url"], one["username"], one["current"]) for one in listed] == [
-        ("work", hub.url, "ann", False),
-        ("home", hub.url, "ann", True),
+        ("work", server.url, "ann", False),
+        ("home", server.url, "ann", True),
     ]
     assert "token" not in signed_in.config.name
     assert not any("token" in one for one in listed)
-    assert signed_in.done("context", "use", "work") == f"Commands now talk to {hub.url}.\n"
+    assert signed_in.done("context", "use", "work") == f"Commands now talk to {server.url}.\n"
     assert "*  work" in signed_in.done("context", "ls")
 
 
@@ -78,43 +77,43 @@ def test_a_damaged_file_is_named_and_kept(text: str, terminal: Terminal) -> None
     assert terminal.config.read_bytes() == text.encode("utf-8", "surrogatepass")
 
 
-def test_a_place_that_cannot_be_written(hub: Hub, terminal: Terminal) -> None:
+def test_a_place_that_cannot_be_written(server: ApiServer, terminal: Terminal) -> None:
     (terminal.home / "file").touch()
     terminal.set(CODEHUB_CONFIG=str(terminal.home / "file" / "contexts.json"))
-    said = terminal("login", hub.url, "--token-stdin", stdin=hub.token())
+    said = terminal("login", server.url, "--token-stdin", stdin=server.token())
     assert said.code != 0
     assert "file/contexts.json cannot be" in said.err
 
 
-def test_the_environment_wins(signed_in: Terminal, hub: Hub) -> None:
-    signed_in.set(CODEHUB_URL=hub.url, CODEHUB_TOKEN=hub.token("bob"))
-    assert signed_in.done("whoami").startswith(f"bob (user) at {hub.url}; may: ")
+def test_the_environment_wins(signed_in: Terminal, server: ApiServer) -> None:
+    signed_in.set(CODEHUB_URL=server.url, CODEHUB_TOKEN=server.token("bob"))
+    assert signed_in.done("whoami").startswith(f"bob (user) at {server.url}; may: ")
 
 
-def test_a_token_alone_is_for_the_address_in_use(signed_in: Terminal, hub: Hub) -> None:
-    signed_in.set(CODEHUB_TOKEN=hub.token("bob"))
-    assert signed_in.done("whoami").startswith(f"bob (user) at {hub.url}; may: ")
+def test_a_token_alone_is_for_the_address_in_use(signed_in: Terminal, server: ApiServer) -> None:
+    signed_in.set(CODEHUB_TOKEN=server.token("bob"))
+    assert signed_in.done("whoami").startswith(f"bob (user) at {server.url}; may: ")
 
 
-def test_an_address_alone_brings_no_other_address_s_token(signed_in: Terminal, hub: Hub) -> None:
-    signed_in.set(CODEHUB_URL=hub.url + "/")
+def test_an_address_alone_brings_no_other_address_s_token(signed_in: Terminal, server: ApiServer) -> None:
+    signed_in.set(CODEHUB_URL=server.url + "/")
     assert signed_in.done("whoami").startswith("ann")
-    signed_in.set(CODEHUB_URL=hub.url.replace("127.0.0.1", "localhost"))
+    signed_in.set(CODEHUB_URL=server.url.replace("127.0.0.1", "localhost"))
     said = signed_in("whoami")
     assert said.code == USAGE
     assert "Sign in with `codehub login`." in said.err
 
 
-def test_a_script_needs_no_file(hub: Hub, terminal: Terminal) -> None:
+def test_a_script_needs_no_file(server: ApiServer, terminal: Terminal) -> None:
     terminal.config.parent.mkdir(parents=True)
     terminal.config.write_text("damaged")
-    terminal.set(CODEHUB_URL=hub.url, CODEHUB_TOKEN=hub.token())
+    terminal.set(CODEHUB_URL=server.url, CODEHUB_TOKEN=server.token())
     assert terminal("ws", "ls", "--json").json() == []
 
 
 @pytest.mark.parametrize("token", ["two words", "chub_\x1b[31m", "chub_é", "a\nb"])
-def test_what_is_no_token_is_not_sent_and_not_shown(token: str, hub: Hub, terminal: Terminal) -> None:
-    terminal.set(CODEHUB_URL=hub.url, CODEHUB_TOKEN=token)
+def test_what_is_no_token_is_not_sent_and_not_shown(token: str, server: ApiServer, terminal: Terminal) -> None:
+    terminal.set(CODEHUB_URL=server.url, CODEHUB_TOKEN=token)
     said = terminal("ws", "ls")
     assert (said.code, said.lines()) == (
         USAGE,

@@ -8,10 +8,10 @@ import pytest
 import zstandard
 
 from codehub.adapters.memory.archives import StoredEntry
-from codehub.cli.exits import FAILED, UNREACHABLE, USAGE
+from codehub.cli.errors import FAILED, UNREACHABLE, USAGE
 from codehub.domain.judge import ArchiveState
-from codehub.ports.contents import EntryKind
-from tests.cli.hub import Hub
+from codehub.ports.archives import EntryKind
+from tests.cli.api_server import ApiServer
 from tests.cli.terminal import Terminal
 
 FILE, FOLDER, LINK = EntryKind.FILE, EntryKind.FOLDER, EntryKind.LINK
@@ -30,9 +30,9 @@ HOME = {
 
 
 @pytest.fixture
-def point(ann: Terminal, hub: Hub) -> str:
+def point(ann: Terminal, server: ApiServer) -> str:
     ann.done("ws", "create", "demo", "--state", "STANDBY")
-    return hub.keep("demo", HOME)
+    return server.keep("demo", HOME)
 
 
 def here(terminal: Terminal) -> list[str]:
@@ -50,12 +50,12 @@ def test_list_and_look_inside(ann: Terminal, point: str) -> None:
     assert "notes.txt" in names
 
 
-def test_the_present_one_is_read_also_when_it_is_not_the_newest(ann: Terminal, hub: Hub, point: str) -> None:
+def test_the_present_one_is_read_also_when_it_is_not_the_newest(ann: Terminal, server: ApiServer, point: str) -> None:
     """After going back to an older restore point, that one is what the home stands on."""
-    newer = hub.keep("demo", {b"notes.txt": StoredEntry(FILE, b"what I regret")})
+    newer = server.keep("demo", {b"notes.txt": StoredEntry(FILE, b"what I regret")})
     assert "notes.txt" in ann.done("ws", "files", "demo", "--archive", newer)
-    row = hub.rows()["demo"]
-    hub.controller_writes("demo", archive_key=f"{row.id}/{point}/home.tar.zst")
+    row = server.rows()["demo"]
+    server.controller_writes("demo", archive_key=f"{row.id}/{point}/home.tar.zst")
     starred = [line for line in ann.done("ws", "archives", "demo").splitlines() if line.startswith("*")]
     assert [point in line for line in starred] == [True]
     assert ann.done("ws", "download", "demo", "notes.txt", "-o", "-") == "what I wrote"
@@ -67,9 +67,9 @@ def test_the_present_one_is_read_also_when_it_is_not_the_newest(ann: Terminal, h
         assert "project/a.py" in tar.getnames()
 
 
-def test_a_folder_of_many_pages_is_listed_whole(ann: Terminal, hub: Hub) -> None:
+def test_a_folder_of_many_pages_is_listed_whole(ann: Terminal, server: ApiServer) -> None:
     ann.done("ws", "create", "demo", "--state", "STANDBY")
-    hub.keep("demo", {b"%04d" % number: StoredEntry(FILE) for number in range(1001)})
+    server.keep("demo", {b"%04d" % number: StoredEntry(FILE) for number in range(1001)})
     tree = ann("ws", "files", "demo", "--json").json()
     assert [entry["name"] for entry in tree["entries"]] == [f"{number:04d}" for number in range(1001)]
 
@@ -147,11 +147,11 @@ def test_what_is_not_there(ann: Terminal, point: str) -> None:
     assert here(ann) == []
 
 
-def test_a_download_that_is_cut_off_leaves_no_file(ann: Terminal, hub: Hub, point: str) -> None:
-    archive = next(iter(hub.site.worlds.archives.world.objects.values()))
+def test_a_download_that_is_cut_off_leaves_no_file(ann: Terminal, server: ApiServer, point: str) -> None:
+    archive = next(iter(server.api.backends.archives.state.objects.values()))
 
-    wire, pieces = hub.site.worlds.wire, 0
-    whole = wire.call
+    network, pieces = server.api.backends.network, 0
+    whole = network.call
 
     async def cut(name: str, effect: object, *rest: object) -> object:
         nonlocal pieces
@@ -161,7 +161,7 @@ def test_a_download_that_is_cut_off_leaves_no_file(ann: Terminal, hub: Hub, poin
                 archive.state = ArchiveState.CORRUPTED
         return await whole(name, effect, *rest)  # type: ignore[arg-type]
 
-    object.__setattr__(hub.site.parts.contents._wire, "call", cut)  # type: ignore[attr-defined]
+    object.__setattr__(server.api.parts.contents._network, "call", cut)  # type: ignore[attr-defined]
     said = ann("ws", "download", "demo", "big.bin")
     assert (said.code, said.out) == (UNREACHABLE, "")
     assert "The download was cut off after " in said.err
@@ -177,8 +177,8 @@ def test_no_restore_point(ann: Terminal) -> None:
     assert said.lines() == ["my demo has no restore point '123'. See `codehub ws archives 'my demo'`."]
 
 
-def test_restoring(ann: Terminal, hub: Hub, point: str) -> None:
-    second = hub.keep("demo", {})
+def test_restoring(ann: Terminal, server: ApiServer, point: str) -> None:
+    second = server.keep("demo", {})
     assert ann.done("ws", "restore", "demo", "--archive", point[:13]).startswith("Restoring demo (")
-    assert point in (hub.rows()["demo"].restore_from or "")
-    assert second not in (hub.rows()["demo"].restore_from or "")
+    assert point in (server.rows()["demo"].restore_from or "")
+    assert second not in (server.rows()["demo"].restore_from or "")

@@ -13,9 +13,9 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from codehub.cli import exits
+from codehub.cli import errors
 from codehub.cli.main import app
-from tests.cli.hub import Hub
+from tests.cli.api_server import ApiServer
 from tests.cli.terminal import Terminal
 
 PROGRAM = Path(sys.executable).with_name("codehub")
@@ -50,13 +50,13 @@ def test_every_verb_has_an_example_and_fits_a_terminal(verb: tuple[str, ...], te
 @pytest.mark.parametrize("name", ["ws", "token", "admin", "context", "admin users", "admin templates"])
 def test_a_group_alone_shows_its_help(name: str, terminal: Terminal) -> None:
     said = terminal(*name.split())
-    assert said.code == exits.USAGE
+    assert said.code == errors.USAGE
     assert "Commands" in said.out + said.err
 
 
 def test_the_exit_codes_are_all_documented(terminal: Terminal) -> None:
     told = " ".join(terminal("--help").out.split()).partition("Exit codes:")[2]
-    known = {value for name, value in vars(exits).items() if name.isupper() and isinstance(value, int)}
+    known = {value for name, value in vars(errors).items() if name.isupper() and isinstance(value, int)}
     assert {int(number) for number in re.findall(r"(?:^| )(\d+) ", told)} >= known | {0}
 
 
@@ -78,10 +78,10 @@ def test_completion_knows_verbs_and_names(ann: Terminal) -> None:
     assert (done.stdout.split(), done.stderr) == (["alpha"], "")
 
 
-def test_completion_of_what_comes_back_knows_the_deleted(ann: Terminal, hub: Hub) -> None:
+def test_completion_of_what_comes_back_knows_the_deleted(ann: Terminal, server: ApiServer) -> None:
     ann.done("ws", "create", "alpha")
     ann.done("ws", "create", "albatross")
-    hub.controller_writes("albatross", deleted_at=datetime.now(UTC))
+    server.controller_writes("albatross", deleted_at=datetime.now(UTC))
     assert completed("codehub ws undelete al").stdout.split() == ["albatross"]
     assert completed("codehub ws stop al").stdout.split() == ["alpha"]
 
@@ -95,6 +95,6 @@ def test_completion_of_what_comes_back_knows_the_deleted(ann: Terminal, hub: Hub
         {"CODEHUB_TOKEN": "", "CODEHUB_CONTEXT": "nowhere"},
     ],
 )
-def test_completion_never_shows_an_error(broken: dict[str, str], ann: Terminal, hub: Hub) -> None:
+def test_completion_never_shows_an_error(broken: dict[str, str], ann: Terminal, server: ApiServer) -> None:
     done = completed("codehub ws stop al", **broken)
     assert (done.stdout.strip(), done.stderr) == ("", "")

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from codehub.cli import leases
-from codehub.cli.exits import FAILED, USAGE
+from codehub.cli.errors import FAILED, USAGE
 from codehub.domain.workspace import Phase
-from tests.cli.hub import Hub
+from tests.cli.api_server import ApiServer
 from tests.cli.terminal import Terminal
 
 PROGRAM = Path(sys.executable).with_name("codehub")
 
 
 @pytest.fixture
-def demo(ann: Terminal, hub: Hub) -> Terminal:
+def demo(ann: Terminal, server: ApiServer) -> Terminal:
     ann.done("ws", "create", "demo")
-    hub.controller_writes("demo", phase=Phase.RUNNING)
+    server.controller_writes("demo", phase=Phase.RUNNING)
     return ann
 
 
@@ -30,16 +30,16 @@ def python(code: str) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("code", [0, 7, 255])
-def test_the_exit_code_is_the_command_s(code: int, demo: Terminal, hub: Hub) -> None:
+def test_the_exit_code_is_the_command_s(code: int, demo: Terminal, server: ApiServer) -> None:
     assert demo(*python(f"raise SystemExit({code})")).code == code
-    assert hub.leases("demo") == {}
+    assert server.leases("demo") == {}
 
 
 @pytest.mark.parametrize(
     "words", [("demo", "--", "sh", "-c", "touch ran"), ("demo", "sh", "-c", "touch ran"), ("demo",)]
 )
 def test_run_is_kept_for_what_runs_inside_and_runs_nothing_here(
-    words: tuple[str, ...], demo: Terminal, hub: Hub
+    words: tuple[str, ...], demo: Terminal, server: ApiServer
 ) -> None:
     said = demo("ws", "run", *words)
     assert said.code == FAILED
@@ -47,12 +47,12 @@ def test_run_is_kept_for_what_runs_inside_and_runs_nothing_here(
     assert "inside the workspace" in line
     assert "`codehub ws hold demo -- " in line
     assert not Path("ran").exists()
-    assert hub.leases("demo") == {}
+    assert server.leases("demo") == {}
 
 
-def test_a_command_that_is_killed(demo: Terminal, hub: Hub) -> None:
+def test_a_command_that_is_killed(demo: Terminal, server: ApiServer) -> None:
     assert demo(*python("import os; os.kill(os.getpid(), 9)")).code == 128 + 9
-    assert hub.leases("demo") == {}
+    assert server.leases("demo") == {}
 
 
 def test_options_after_the_dashes_are_the_command_s(demo: Terminal) -> None:
@@ -60,11 +60,11 @@ def test_options_after_the_dashes_are_the_command_s(demo: Terminal) -> None:
 
 
 @pytest.mark.parametrize(("command", "code"), [("no-such-program", 127), ("/", 126)])
-def test_what_cannot_be_run(command: str, code: int, demo: Terminal, hub: Hub) -> None:
+def test_what_cannot_be_run(command: str, code: int, demo: Terminal, server: ApiServer) -> None:
     said = demo("ws", "hold", "demo", "--", command)
     assert said.code == code
     assert len(said.lines()) == 1
-    assert hub.leases("demo") == {}
+    assert server.leases("demo") == {}
 
 
 def test_nothing_to_run(demo: Terminal) -> None:
@@ -72,17 +72,17 @@ def test_nothing_to_run(demo: Terminal) -> None:
     assert demo("ws", "hold", "demo").code == USAGE
 
 
-def test_it_is_held_and_renewed_meanwhile(demo: Terminal, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_held_and_renewed_meanwhile(demo: Terminal, server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "RENEW_SECONDS", 0.05)
     seen: list[object] = []
 
     class Child(subprocess.Popen[bytes]):
         def wait(self, timeout: float | None = None) -> int:
-            seen.append(hub.leases("demo"))
+            seen.append(server.leases("demo"))
             deadline = time.monotonic() + 30
-            while hub.leases("demo") == seen[0] and time.monotonic() < deadline:
+            while server.leases("demo") == seen[0] and time.monotonic() < deadline:
                 time.sleep(0.01)
-            seen.append(hub.leases("demo"))
+            seen.append(server.leases("demo"))
             return super().wait(timeout)
 
     monkeypatch.setattr(subprocess, "Popen", Child)
@@ -92,11 +92,11 @@ def test_it_is_held_and_renewed_meanwhile(demo: Terminal, hub: Hub, monkeypatch:
     assert isinstance(renewed, dict)
     assert list(first) == ["ann"]
     assert renewed["ann"] > first["ann"]
-    assert hub.leases("demo") == {}
+    assert server.leases("demo") == {}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_who_asks_us_to_end_asks_the_command(number: signal.Signals, demo: Terminal, hub: Hub) -> None:
+def test_who_asks_us_to_end_asks_the_command(number: signal.Signals, demo: Terminal, server: ApiServer) -> None:
     """It ends in its own way, and what it says is our exit code."""
     patient = (
         "import signal, sys, time\n"
@@ -107,13 +107,13 @@ def test_who_asks_us_to_end_asks_the_command(number: signal.Signals, demo: Termi
     with subprocess.Popen([PROGRAM, *python(patient)], stdout=subprocess.PIPE, text=True, env=os.environ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        assert list(hub.leases("demo")) == ["ann"]
+        assert list(server.leases("demo")) == ["ann"]
         process.send_signal(number)
         assert process.wait(60) == 42
-    assert hub.leases("demo") == {}
+    assert server.leases("demo") == {}
 
 
-def test_ctrl_c_is_the_command_s_to_answer(demo: Terminal, hub: Hub) -> None:
+def test_ctrl_c_is_the_command_s_to_answer(demo: Terminal, server: ApiServer) -> None:
     patient = (
         "import signal, sys, time\n"
         "signal.signal(signal.SIGINT, lambda *_: (time.sleep(1), sys.exit(5)))\n"
@@ -127,10 +127,10 @@ def test_ctrl_c_is_the_command_s_to_answer(demo: Terminal, hub: Hub) -> None:
         assert process.stdout.readline() == "ready\n"
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         assert process.wait(60) == 5
-    assert hub.leases("demo") == {}
+    assert server.leases("demo") == {}
 
 
-def test_a_workspace_that_cannot_be_held(ann: Terminal, hub: Hub) -> None:
+def test_a_workspace_that_cannot_be_held(ann: Terminal, server: ApiServer) -> None:
     ann.done("ws", "create", "demo", "--state", "ARCHIVED")
     said = ann(*python("open('ran', 'w')"))
     assert said.code == 1

@@ -2,10 +2,10 @@
 
 import pytest
 
-from codehub.cli.exits import FAILED, USAGE
+from codehub.cli.errors import FAILED, USAGE
 from codehub.domain.workspace import Desired
-from tests.api.site import PASSWORD
-from tests.cli.hub import Hub
+from tests.api.memory_api import PASSWORD
+from tests.cli.api_server import ApiServer
 from tests.cli.terminal import Terminal
 
 
@@ -15,32 +15,32 @@ def demo(ann: Terminal) -> Terminal:
     return ann
 
 
-def test_renaming_keeps_the_address(demo: Terminal, hub: Hub) -> None:
-    before = hub.rows()["demo"]
+def test_renaming_keeps_the_address(demo: Terminal, server: ApiServer) -> None:
+    before = server.rows()["demo"]
     assert demo.done("ws", "rename", "demo", "my shop") == "demo is called my shop now.\n"
-    after = hub.rows()["my shop"]
+    after = server.rows()["my shop"]
     assert (after.id, after.slug) == (before.id, before.slug)
     demo.done("ws", "create", "other", "--state", "STANDBY")
     assert demo("ws", "rename", "other", "my shop").code == FAILED
 
 
-def test_only_what_is_named_changes(demo: Terminal, hub: Hub) -> None:
-    row = hub.rows()["demo"]
+def test_only_what_is_named_changes(demo: Terminal, server: ApiServer) -> None:
+    row = server.rows()["demo"]
     assert (row.standby_ttl_seconds, row.archive_ttl_seconds) == (45 * 60, 0)
     words = ("--description", "The shop", "--notes", "mine", "--git", "https://git.example.com/shop.git")
     assert demo.done("ws", "set", "demo", *words) == "demo is changed.\n"
     demo.done("ws", "set", "demo", "--standby-ttl", "default", "--archive-ttl", "2d")
-    row = hub.rows()["demo"]
+    row = server.rows()["demo"]
     assert (row.description, row.memo, row.git_url) == ("The shop", "mine", "https://git.example.com/shop.git")
     assert (row.standby_ttl_seconds, row.archive_ttl_seconds) == (None, 2 * 86400)
     shown = demo.done("ws", "show", "demo")
     for part in ("The shop", "mine", "shop.git", "is archived after  2 d"):
         assert part in shown
     demo.done("ws", "set", "demo", "--git", "")
-    assert hub.rows()["demo"].git_url is None
+    assert server.rows()["demo"].git_url is None
 
 
-def test_another_template_is_one_that_there_is(demo: Terminal, hub: Hub) -> None:
+def test_another_template_is_one_that_there_is(demo: Terminal, server: ApiServer) -> None:
     assert demo("ws", "set", "demo", "--template", "nothing").code == FAILED
     assert "default" in demo.done("ws", "templates")
     demo.done("ws", "set", "demo", "--template", "default")
@@ -51,11 +51,11 @@ def test_what_is_no_change(words: tuple[str, ...], demo: Terminal) -> None:
     assert demo("ws", "set", "demo", *words).code == USAGE
 
 
-def test_emptying_asks_first(demo: Terminal, hub: Hub) -> None:
+def test_emptying_asks_first(demo: Terminal, server: ApiServer) -> None:
     assert demo("ws", "empty", "demo", stdin="n\n").code == FAILED
-    assert hub.rows()["demo"].desired_state is Desired.STANDBY
+    assert server.rows()["demo"].desired_state is Desired.STANDBY
     assert demo.done("ws", "empty", "demo", "--yes").startswith("Emptying demo (")
-    assert hub.rows()["demo"].desired_state is Desired.PENDING
+    assert server.rows()["demo"].desired_state is Desired.PENDING
 
 
 def test_slots(demo: Terminal) -> None:
@@ -66,18 +66,18 @@ def test_slots(demo: Terminal) -> None:
     assert "7 d" in told
 
 
-def test_the_password(ann: Terminal, hub: Hub) -> None:
+def test_the_password(ann: Terminal, server: ApiServer) -> None:
     said = ann("password", "--password-stdin", stdin="wrong\nanother horse battery\n")
     assert said.code == USAGE
     done = ann.done("password", "--password-stdin", stdin=f"{PASSWORD}\nanother horse battery\n")
     assert done == "Your password is changed.\n"
     assert ann("password", "--password-stdin", stdin=f"{PASSWORD}\nanother horse battery\n").code == USAGE
-    assert hub.site.worlds.database.world.people.sessions == {}
+    assert server.api.backends.database.state.people.sessions == {}
 
 
-def test_where_one_is_signed_in(ann: Terminal, hub: Hub) -> None:
+def test_where_one_is_signed_in(ann: Terminal, server: ApiServer) -> None:
     assert ann.done("sessions", "ls") == "You are signed in with no browser.\n"
-    hub.do(hub.site.browser("ann"))
+    server.do(server.api.browser("ann"))
     [session] = ann("sessions", "ls", "--json").json()
     assert session["id"][:8] in ann.done("sessions", "ls")
     assert ann.done("sessions", "end", session["id"][:8]) == "That browser is signed out.\n"

@@ -11,15 +11,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from codehub.cli import status_server
-from codehub.cli.status_server import Status, serving_status
-from codehub.coordinator.readiness import Readiness
+from codehub.cli.status_server import ProcessStatus, serving_status
+from codehub.coordinator.process import CoordinatorReadiness
 
 ANYWHERE = "127.0.0.1:0"
 PATIENCE = 20
 
 
-def fine() -> Status:
-    return Status(ready=True, said={"well": True})
+def fine() -> ProcessStatus:
+    return ProcessStatus(ready=True, details={"well": True})
 
 
 def asked(port: int | None, path: str) -> tuple[int, str]:
@@ -33,7 +33,7 @@ def asked(port: int | None, path: str) -> tuple[int, str]:
 
 async def test_each_question_has_its_answer() -> None:
     ready = True
-    async with serving_status(ANYWHERE, lambda: Status(ready, {"ready": ready}), CollectorRegistry()) as port:
+    async with serving_status(ANYWHERE, lambda: ProcessStatus(ready, {"ready": ready}), CollectorRegistry()) as port:
 
         async def answers(*paths: str) -> list[tuple[int, str]]:
             return [await asyncio.to_thread(asked, port, path) for path in paths]
@@ -99,4 +99,4 @@ async def test_without_an_address_nothing_is_served() -> None:
     [(False, None, True), (True, None, False), (True, 59.0, True), (True, 61.0, False)],
 )
 def test_a_leader_is_ready_while_it_sees(leads: bool, age: float | None, ready: bool) -> None:
-    assert Readiness(leads, 1, age, 0).is_ready is ready
+    assert CoordinatorReadiness(leads, 1, age, 0).is_ready is ready

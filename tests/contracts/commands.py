@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from codehub.domain.admission import Limits, Slots, admit
+from codehub.domain.admission import RunningLimits, Slots, admit
 from codehub.domain.errors import ErrorReason, Refused
-from codehub.domain.protection import Thing, ThingKind
+from codehub.domain.gc_rules import BackendResource, ResourceKind
 from codehub.domain.workspace import (
     Condition,
     Conditions,
@@ -30,7 +30,7 @@ from tests.contracts.databases import Database, Decide, RealClock, fresh, restor
 from tests.rows import NOW, error_info
 
 FAR = datetime(2099, 1, 1, tzinfo=UTC)
-LIMITS = Limits(max_running_per_user=2, max_running_global=3)
+LIMITS = RunningLimits(max_running_per_user=2, max_running_global=3)
 NAMES = ("demo", "Demo", "other", "OTHER", "third")
 SLUGS = tuple(f"slug-{n}" for n in range(12))
 
@@ -280,19 +280,19 @@ class Story:
 
         return f"release points {key} epoch={epoch}", run
 
-    def _things(self) -> list[Thing]:
-        return [Thing(kind, f"{key}/{n}", key) for kind in ThingKind for key in self.ids for n in range(4)]
+    def _resources(self) -> list[BackendResource]:
+        return [BackendResource(kind, f"{key}/{n}", key) for kind in ResourceKind for key in self.ids for n in range(4)]
 
     def remark(self) -> tuple[str, Command]:
-        epoch, things = self._epoch(), self._things()
-        found = dict.fromkeys(self._random.sample(things, min(len(things), 6)), "garbage")
+        epoch, resources = self._epoch(), self._resources()
+        found = dict.fromkeys(self._random.sample(resources, min(len(resources), 6)), "garbage")
         return f"remark {len(found)} epoch={epoch}", lambda db: db.marks(epoch).remark(found)
 
     def give_up(self) -> tuple[str, Command]:
         """Decided by the row: one that is deleted is let go, with or without a restore point of that name."""
-        epoch, thing = self._epoch(), self._random.choice(self._things())
-        return f"give up {thing} epoch={epoch}", lambda db: db.marks(epoch).give_up(
-            thing, lambda ws, points, _now: ws is not None and (ws.deleted_at is not None or bool(points))
+        epoch, resource = self._epoch(), self._random.choice(self._resources())
+        return f"give up {resource} epoch={epoch}", lambda db: db.marks(epoch).give_up(
+            resource, lambda ws, points, _now: ws is not None and (ws.deleted_at is not None or bool(points))
         )
 
     def bump(self) -> tuple[str, Command]:

@@ -3,21 +3,20 @@
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from sqlalchemy import make_url
 
-from codehub.adapters.memory import MemoryDatabase, MemoryDirectory
+from codehub.adapters.memory import MemoryAccountDatabase, MemoryDatabase
 from codehub.adapters.postgres import PostgresDatabase
-from codehub.adapters.postgres.migration import migrate
+from codehub.adapters.postgres.schema import migrate
+from tests.contracts.account_stores import AccountStores, Later
 from tests.contracts.databases import Database
-from tests.contracts.directories import Directory, Later
-from tests.real_services import ServiceLoop, temporary_database
+from tests.real_services import ServiceLoop, database_name, temporary_database
 
 
 @pytest.fixture(scope="session")
 def migrated_template(postgres_url: str, service_loop: ServiceLoop) -> Iterator[str]:
     with temporary_database(postgres_url, service_loop, prefix="template") as url:
         service_loop.run(migrate(url))
-        yield make_url(url).database or ""
+        yield database_name(url)
 
 
 @pytest.fixture
@@ -43,10 +42,10 @@ async def database(request: pytest.FixtureRequest) -> AsyncIterator[Database]:
 
 
 @pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.system)])
-async def people(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Directory, Later]]:
+async def people(request: pytest.FixtureRequest) -> AsyncIterator[tuple[AccountStores, Later]]:
     if request.param == "memory":
-        directory = MemoryDirectory()
-        yield directory, Later(directory)
+        stores = MemoryAccountDatabase()
+        yield stores, Later(stores)
         return
     url: str = request.getfixturevalue("database_url")
     async with await PostgresDatabase.open(url) as opened:
@@ -54,10 +53,10 @@ async def people(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Director
 
 
 @pytest.fixture
-def directory(people: tuple[Directory, Later]) -> Directory:
+def stores(people: tuple[AccountStores, Later]) -> AccountStores:
     return people[0]
 
 
 @pytest.fixture
-def later(people: tuple[Directory, Later]) -> Later:
+def later(people: tuple[AccountStores, Later]) -> Later:
     return people[1]

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from uuid import UUID, uuid4
 
 from codehub.domain.admission import Slots
-from codehub.domain.protection import RestorePoint
+from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.workspace import SPEC_FIELDS, STATUS_FIELDS, Workspace
 from codehub.ports.collector import CollectorMarks, CollectorView
 from codehub.ports.signals import ChangeFeed, Clock

@@ -16,26 +16,26 @@ from pathlib import Path
 from typing import Protocol
 from uuid import UUID
 
-from codehub.adapters.docker import DockerJobs, DockerRuntime, Engine, Site
+from codehub.adapters.docker import DockerJobs, DockerRuntime, DockerSite, Engine
 from codehub.adapters.docker.jobs import PROGRAM as JOB_PROGRAM
 from codehub.adapters.docker.jobs import job_store
 from codehub.adapters.memory import MemoryArchives, MemoryJobs, MemoryRuntime
-from codehub.adapters.memory.archives import ArchiveWorld
-from codehub.adapters.memory.jobs import JobWorld
-from codehub.adapters.memory.runtime import RuntimeWorld
-from codehub.adapters.objects import ObjectArchives
+from codehub.adapters.memory.archives import ArchivesState
+from codehub.adapters.memory.jobs import JobsState
+from codehub.adapters.memory.runtime import RuntimeState
+from codehub.adapters.object_store.archives import ObjectArchives
 from codehub.adapters.process import ProcessJobs, ProcessRuntime
 from codehub.adapters.process.jobs import PROGRAM
-from codehub.adapters.process.stragglers import stragglers
+from codehub.adapters.process.table import orphans
 from codehub.agent.dial import dial
 from codehub.ports.archives import Archives
 from codehub.ports.jobs import Jobs
 from codehub.ports.runtime import Endpoint, Runtime
-from tests.contracts.patience import eventually
-from tests.docker_engine import DockerHouse, engine_here, sweep
+from tests.docker_engine import DockerTestbed, engine_here, sweep
+from tests.eventually import eventually
 
 HERE = Path(__file__).parent
-TOY_IDE = [sys.executable, str(HERE / "toy_ide.py"), "{socket}"]
+FAKE_IDE = [sys.executable, str(HERE / "fake_ide.py"), "{socket}"]
 SLOW_JOB = [sys.executable, str(HERE / "slow_job.py")]
 READABLE = [Path(sys.prefix), Path(sys.base_prefix), HERE]
 
@@ -70,14 +70,14 @@ class Place(Protocol):
 
 class MemoryPlace:
     def __init__(self) -> None:
-        self.world = RuntimeWorld()
-        self._archives = ArchiveWorld()
+        self.state = RuntimeState()
+        self._archives = ArchivesState()
         first = MemoryJobs(self.runtime(), self.archives())
-        self._jobs: JobWorld = first.world
+        self._jobs: JobsState = first.state
         self._first = first
 
     def runtime(self) -> MemoryRuntime:
-        return MemoryRuntime(self.world)
+        return MemoryRuntime(self.state)
 
     def archives(self) -> MemoryArchives:
         return MemoryArchives(self._archives)
@@ -90,18 +90,18 @@ class MemoryPlace:
         return self.jobs()
 
     async def exit_by_itself(self, workspace_id: UUID) -> None:
-        self.world.kill(workspace_id)
+        self.state.kill(workspace_id)
 
     async def listen(self, workspace_id: UUID, port: int = 0) -> int:
-        self.world.listen(workspace_id, port or 8080)
+        self.state.listen(workspace_id, port or 8080)
         return port or 8080
 
     def write(self, volume: str, value: int) -> None:
-        content = self.world.volumes[volume].content
-        self.world.volumes[volume].content = (*content, value)
+        content = self.state.volumes[volume].content
+        self.state.volumes[volume].content = (*content, value)
 
     def content(self, volume: str) -> list[int]:
-        return list(self.world.volumes[volume].content)
+        return list(self.state.volumes[volume].content)
 
     async def close(self) -> None:
         await self._first.close()
@@ -128,7 +128,7 @@ class ProcessPlace:
         return ProcessRuntime(
             self.root,
             install_id,
-            [*TOY_IDE, *options],
+            [*FAKE_IDE, *options],
             grace_seconds=grace_seconds,
             sandbox=self._sandbox,
             own_network=self._own_network,
@@ -146,7 +146,7 @@ class ProcessPlace:
 
     async def exit_by_itself(self, workspace_id: UUID) -> None:
         seen = (await self.runtime().containers([workspace_id]))[workspace_id]
-        while not (pids := list(stragglers(seen.instance))):
+        while not (pids := list(orphans(seen.instance))):
             await asyncio.sleep(0.01)  # it has not become the command yet
         for pid in pids:
             with suppress(ProcessLookupError):  # a sandbox's end is the end of all in it
@@ -191,9 +191,9 @@ class ProcessPlace:
 class DockerPlace:
     """Each view has an engine's connection of its own, as each coordinator has."""
 
-    def __init__(self, house: DockerHouse, directory: Path, site: Site | None = None) -> None:
-        self.house = house
-        self.site = site or house.site()
+    def __init__(self, testbed: DockerTestbed, directory: Path, site: DockerSite | None = None) -> None:
+        self.testbed = testbed
+        self.site = site or testbed.site()
         self._store = directory / "archives"
         self._archives = ObjectArchives(self._store.as_uri(), "", make_directory=True)
         self._engines: list[Engine] = []
@@ -203,20 +203,20 @@ class DockerPlace:
         self._engines.append(engine_here())
         return self._engines[-1]
 
-    def runtime(self, site: Site | None = None, grace_seconds: int = 1) -> DockerRuntime:
-        self._runtimes.append(self.house.runtime(self.engine(), site or self.site, grace_seconds))
+    def runtime(self, site: DockerSite | None = None, grace_seconds: int = 1) -> DockerRuntime:
+        self._runtimes.append(self.testbed.runtime(self.engine(), site or self.site, grace_seconds))
         return self._runtimes[-1]
 
     def archives(self) -> ObjectArchives:
         return self._archives
 
-    def jobs(self, *program: str, site: Site | None = None) -> DockerJobs:
+    def jobs(self, *program: str, site: DockerSite | None = None) -> DockerJobs:
         store = job_store(self._store.as_uri(), os.environ)
         return DockerJobs(self.runtime(site), store, program=program or JOB_PROGRAM)
 
     def slow_jobs(self) -> DockerJobs:
-        toys = replace(self.site, codehub_image=self.site.workspace_image)
-        return self.jobs("/usr/local/lib/codehub/bin/python", "/toys/slow_job.py", site=toys)
+        fakes = replace(self.site, codehub_image=self.site.workspace_image)
+        return self.jobs("/usr/local/lib/codehub/bin/python", "/fakes/slow_job.py", site=fakes)
 
     async def exit_by_itself(self, workspace_id: UUID) -> None:
         engine = self.engine()

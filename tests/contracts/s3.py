@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.real_services import free_port
+
 KEY_ID, SECRET = "codehub-test-key-id", "codehub-test-secret-of-a-realistic-length"
 BUCKET = "homes"
 
@@ -45,13 +47,6 @@ def rclone(directory: Path) -> Iterator[str]:
             yield f"http://127.0.0.1:{port}"
         finally:
             server.kill()  # it keeps nothing, and asked gently it waits for idle connections
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _until_it_listens(port: int) -> None:

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from codehub.adapters.docker import Engine, Site, payloads
+from codehub.adapters.docker import DockerSite, Engine, payloads
 from codehub.adapters.docker.agent_volume import AgentVolume
 from codehub.domain.errors import BackendError
-from tests.docker_engine import CODEHUB_IMAGE, TOY_IMAGE, DockerHouse, sweep
+from tests.docker_engine import CODEHUB_IMAGE, FAKE_IDE_IMAGE, DockerTestbed, sweep
 
 pytestmark = pytest.mark.system
 
 
 @pytest.fixture
-async def site(docker_house: DockerHouse, engine: Engine) -> AsyncIterator[Site]:
-    site = docker_house.site()
+async def site(docker_testbed: DockerTestbed, engine: Engine) -> AsyncIterator[DockerSite]:
+    site = docker_testbed.site()
     yield site
     await sweep(engine, site.install_id)
 
@@ -28,7 +28,7 @@ async def place(engine: Engine, name: str) -> Path:
 
 
 async def test_it_is_filled_once_and_mended_by_whoever_comes_after_one_that_was_killed(
-    engine: Engine, site: Site
+    engine: Engine, site: DockerSite
 ) -> None:
     name = await AgentVolume(engine, site).name()
     inside = await place(engine, name)
@@ -42,14 +42,16 @@ async def test_it_is_filled_once_and_mended_by_whoever_comes_after_one_that_was_
     assert main.read_text() == "kept", "it was whole"
 
 
-async def test_another_image_has_another_one_and_the_older_goes_when_nobody_has_it(engine: Engine, site: Site) -> None:
+async def test_another_image_has_another_one_and_the_older_goes_when_nobody_has_it(
+    engine: Engine, site: DockerSite
+) -> None:
     older = await AgentVolume(engine, replace(site, codehub_image=CODEHUB_IMAGE)).name()
-    newer = await AgentVolume(engine, replace(site, codehub_image=TOY_IMAGE)).name()
+    newer = await AgentVolume(engine, replace(site, codehub_image=FAKE_IDE_IMAGE)).name()
     assert older != newer
     assert await engine.volume(older) is None
     docker = await engine.docker()
     mounted = {"Mounts": [{"Type": "volume", "Source": newer, "Target": "/mnt"}]}
-    holder = await docker.containers.create({"Image": TOY_IMAGE, "HostConfig": mounted})
+    holder = await docker.containers.create({"Image": FAKE_IDE_IMAGE, "HostConfig": mounted})
     try:
         await AgentVolume(engine, replace(site, codehub_image=CODEHUB_IMAGE)).name()
         assert await engine.volume(newer) is not None
@@ -57,7 +59,7 @@ async def test_another_image_has_another_one_and_the_older_goes_when_nobody_has_
         await holder.delete(force=True)
 
 
-async def test_an_image_without_an_agent_is_named(engine: Engine, site: Site) -> None:
+async def test_an_image_without_an_agent_is_named(engine: Engine, site: DockerSite) -> None:
     with pytest.raises(BackendError, match=r"(?s)cannot be copied from the image codehub-base.* build it anew"):
         await AgentVolume(engine, replace(site, codehub_image="codehub-base:bookworm")).name()
     with pytest.raises(BackendError, match=r"nowhere:1 is not there, and the workspace agent is in it"):

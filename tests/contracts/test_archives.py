@@ -11,15 +11,16 @@ import obstore
 import pytest
 
 from codehub.adapters.memory import MemoryArchives
-from codehub.adapters.memory.archives import ArchiveWorld, StoredArchive
-from codehub.adapters.objects import ObjectArchives
+from codehub.adapters.memory.archives import ArchivesState, StoredArchive
+from codehub.adapters.object_store.archives import ObjectArchives
 from codehub.domain.errors import Unreachable
 from codehub.domain.judge import ArchiveState
 from codehub.domain.naming import archive_key, meta_key
-from codehub.job.empty import empty_archive
-from codehub.job.meta import encode_meta
+from codehub.job.archive import empty_archive
+from codehub.job.store import encode_meta
 from codehub.ports.archives import Archives
-from tests.contracts.s3 import BUCKET, Answer, ScriptedStore, credentials, free_port, rclone, scripted
+from tests.contracts.s3 import BUCKET, Answer, ScriptedStore, credentials, rclone, scripted
+from tests.real_services import free_port
 
 PREFIX = "team-a/homes-"
 
@@ -40,14 +41,14 @@ class Store(Protocol):
 
 class MemoryStore:
     def __init__(self) -> None:
-        self.world = ArchiveWorld()
-        self.archives: Archives = MemoryArchives(self.world)
+        self.state = ArchivesState()
+        self.archives: Archives = MemoryArchives(self.state)
 
     def begin(self, key: str) -> None:
-        self.world.objects[key] = StoredArchive((), datetime.now(UTC))
+        self.state.objects[key] = StoredArchive((), datetime.now(UTC))
 
     def cut(self, key: str) -> None:
-        self.world.objects[key].state = ArchiveState.CORRUPTED
+        self.state.objects[key].state = ArchiveState.CORRUPTED
 
 
 class RealStore:

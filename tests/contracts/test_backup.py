@@ -19,25 +19,24 @@ import asyncpg
 import pytest
 import zstandard
 
-from codehub.adapters.backup import back_up, inspect, restore
-from codehub.adapters.backup_file import MANIFEST, checked_manifest, settings_of
+from codehub.adapters.backup import MANIFEST, back_up, checked_manifest, inspect, restore, settings_of
 from codehub.adapters.memory import MemoryArchives, MemoryRuntime
-from codehub.adapters.memory.archives import ArchiveWorld, StoredArchive
+from codehub.adapters.memory.archives import ArchivesState, StoredArchive
 from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch
 from codehub.adapters.postgres.backup import LEFT_OUT, Copying, Sink, Table
-from codehub.adapters.postgres.migration import migrate
-from codehub.coordinator.gc_report import Survey
-from codehub.domain.envelope import Envelope
+from codehub.adapters.postgres.schema import migrate
+from codehub.coordinator.gc_report import GcScanner
+from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import Refused, Stale
+from codehub.domain.gc_rules import Retention
+from codehub.domain.gc_safety import GcLimits
 from codehub.domain.identity import Scope
-from codehub.domain.protection import Retention
 from codehub.domain.workspace import Desired, Workspace
-from codehub.domain.worlds import Backend
 from codehub.ports.accounts import NewToken, SessionRules, Ticket
+from tests.contracts.account_stores import ROOT, person
 from tests.contracts.databases import ANN, new_term, restore_point, setting, stored
-from tests.contracts.directories import ROOT, person
-from tests.contracts.patience import eventually
-from tests.real_services import ServiceLoop, plain_dsn, temporary_database
+from tests.eventually import eventually
+from tests.real_services import ServiceLoop, temporary_database
 
 pytestmark = pytest.mark.system
 
@@ -46,7 +45,7 @@ Rows = dict[str, list[str]]
 
 
 async def connected(url: str) -> "asyncpg.Connection[Any]":
-    return await asyncpg.connect(plain_dsn(url))
+    return await asyncpg.connect(url)
 
 
 async def everything(url: str) -> Rows:
@@ -78,7 +77,7 @@ async def filled(database: PostgresDatabase, workspaces: int = 3) -> None:
     await accounts.open_session(session, ann.id, SessionRules(), ROOT)
     await database.tickets().issue(b"k" * 32, Ticket(ann.id, uuid4(), session), 60)
     await database.traffic().add(1, 2.0)
-    await database.worlds().adopt(Backend.RUNTIME, "docker A", 0)
+    await database.backend_identities().adopt(Backend.RUNTIME, "docker A", 0)
     await database.visits().open(b"v" * 32, Ticket(ann.id, uuid4(), session), 3600)
     await accounts.create_token(NewToken(uuid4(), ann.id, "ci \t\n\\N \\. ü", b"t" * 32, frozenset(Scope)), 5, ROOT)
     await database.idempotency_keys().claim(ann.id, "key", b"hash", uuid4())
@@ -135,9 +134,9 @@ async def test_every_table_comes_back_as_it_was(
         assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
         assert {part.table: part.rows for part in manifest.parts if part.table} == {n: len(before[n]) for n in kept}
         assert all(before[name] for name in kept), "an empty table proves nothing"
-        assert all(before[name] for name in ("sessions", "tickets", "visits", "traffic", "worlds"))
+        assert all(before[name] for name in ("sessions", "tickets", "visits", "traffic", "backend_identities"))
         assert after["sessions"] == after["gc_marks"] == after["tickets"] == after["visits"] == after["traffic"] == []
-        assert after["worlds"] == [], "it adopts the world in which it is restored"
+        assert after["backend_identities"] == [], "it adopts the backends that it finds"
         # Numbers go on after the highest, and what is generated still is.
         await other.audit().append(ROOT, "act", "thing")
         row = await stored(other)
@@ -289,7 +288,7 @@ import asyncio, sys
 from pathlib import Path
 from codehub.adapters.backup import restore
 from codehub.adapters.postgres import PostgresDatabase
-from codehub.adapters.postgres.migration import migrate
+from codehub.adapters.postgres.schema import migrate
 from codehub.adapters.postgres.backup import Loading
 
 load, kill_after = Loading.load, int(sys.argv[3])
@@ -389,11 +388,11 @@ async def test_what_is_newer_than_the_backup_is_not_swept(
     """An archive made after the backup is unknown to the restored database, and the collector refuses to judge."""
     async with await PostgresDatabase.open(other_url) as other:
         await restore(other, other_url, backed_up, replace_all=False)
-        world = ArchiveWorld()
+        state = ArchivesState()
         later = datetime.now(UTC) + timedelta(hours=1.5)
         known = (await other.collector().read()).workspaces[0].id
-        world.objects[f"{known}/{uuid4()}/home.tar.zst"] = StoredArchive((1,), later, committed=True)
-        survey = Survey(other.collector(), MemoryArchives(world), MemoryRuntime(), Retention(), Envelope(), "test")
+        state.objects[f"{known}/{uuid4()}/home.tar.zst"] = StoredArchive((1,), later, committed=True)
+        survey = GcScanner(other.collector(), MemoryArchives(state), MemoryRuntime(), Retention(), GcLimits(), "test")
         report = await survey.report()
         assert len(report.candidates) == 1
         assert {"ledger-behind", "restored"} <= {refusal.check for refusal in report.refusals}
@@ -402,7 +401,7 @@ async def test_what_is_newer_than_the_backup_is_not_swept(
         assert [refusal.check for refusal in (await survey.report()).refusals] == ["restored"]
         found = (await other.collector().read()).restored
         # And one of a workspace that is younger than the backup is a doubt of its own.
-        world.objects[f"{uuid4()}/{uuid4()}/home.tar.zst"] = StoredArchive((1,), later, committed=True)
+        state.objects[f"{uuid4()}/{uuid4()}/home.tar.zst"] = StoredArchive((1,), later, committed=True)
         assert {refusal.check for refusal in (await survey.report()).refusals} == {"restored", "database-older"}
     assert found is not None
     assert checked_manifest(backed_up).created_at == found.backup_at < found.restored_at

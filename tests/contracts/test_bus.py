@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
-from sqlalchemy import make_url
 
 from codehub.adapters import redis
 from codehub.adapters.memory import MemoryBus
@@ -109,9 +109,9 @@ async def test_a_star_is_every_channel_that_begins_so(bus: Bus) -> None:
 
 @asynccontextmanager
 async def through_network(redis_url: str) -> AsyncIterator[tuple[Any, RedisConnection]]:
-    place = make_url(redis_url)
-    socket = place.database if redis_url.startswith("unix://") else None
-    host, port = place.host or "127.0.0.1", place.port or 6379
+    place = urlsplit(redis_url)
+    socket = place.path if place.scheme == "unix" else None
+    host, port = place.hostname or "127.0.0.1", place.port or 6379
 
     async def connect() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if socket:

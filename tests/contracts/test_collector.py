@@ -12,40 +12,39 @@ import pytest
 from codehub.adapters.memory import MemoryDatabase
 from codehub.adapters.postgres import PostgresDatabase
 from codehub.domain import naming, operations
-from codehub.domain.admission import Limits
+from codehub.domain.admission import RunningLimits
 from codehub.domain.errors import BackendError, Conflict, Stale
-from codehub.domain.protection import RestorePoint, Thing, ThingKind
+from codehub.domain.gc_rules import BackendResource, ResourceKind, RestorePoint
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.collector import REQUEST_LIVES_SECONDS
 from codehub.ports.stores import Actor
-from codehub.usecases.wishes import Wishes
+from codehub.usecases.workspace_commands import WorkspaceCommands
 from tests.contracts.databases import ANN, Database, epoch_of, new_term, restore_point, setting, stored
-from tests.contracts.patience import eventually
 from tests.contracts.test_schema import ask
-from tests.real_services import plain_dsn
+from tests.eventually import eventually
 from tests.rows import LONG_AGO
 
 NO_UNDO = timedelta(0)
 
 
-def archive_of(workspace_id: UUID) -> Thing:
-    return Thing(ThingKind.OBJECT, naming.archive_key("", workspace_id, uuid4()), workspace_id)
+def archive_of(workspace_id: UUID) -> BackendResource:
+    return BackendResource(ResourceKind.OBJECT, naming.archive_key("", workspace_id, uuid4()), workspace_id)
 
 
 def yes(_row: Workspace | None, _points: Sequence[RestorePoint], _now: datetime) -> bool:
     return True
 
 
-async def with_point(database: Database, **changes: Any) -> tuple[Workspace, Thing]:
+async def with_point(database: Database, **changes: Any) -> tuple[Workspace, BackendResource]:
     row = await stored(database, **changes)
-    thing = archive_of(row.id)
-    point = restore_point(row, thing.name)
+    resource = archive_of(row.id)
+    point = restore_point(row, resource.name)
     await database.statuses(await epoch_of(database)).record(row, row, point=point)
-    return row, thing
+    return row, resource
 
 
-async def marked(database: Database) -> dict[Thing, datetime]:
-    return {mark.thing: mark.marked_at for mark in (await database.collector().read()).marks}
+async def marked(database: Database) -> dict[BackendResource, datetime]:
+    return {mark.resource: mark.marked_at for mark in (await database.collector().read()).marks}
 
 
 # ── marks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -53,14 +52,14 @@ async def marked(database: Database) -> dict[Thing, datetime]:
 
 async def test_a_mark_keeps_its_time_while_it_is_not_interrupted(database: Database) -> None:
     marks = database.marks(await epoch_of(database))
-    stays, comes_and_goes = archive_of(uuid4()), Thing(ThingKind.VOLUME, "ws-1-home", uuid4())
-    first = {mark.thing: mark.marked_at for mark in await marks.remark({stays: "a", comes_and_goes: "b"})}
+    stays, comes_and_goes = archive_of(uuid4()), BackendResource(ResourceKind.VOLUME, "ws-1-home", uuid4())
+    first = {mark.resource: mark.marked_at for mark in await marks.remark({stays: "a", comes_and_goes: "b"})}
     assert set(first) == {stays, comes_and_goes}
     assert await marked(database) == first
     await asyncio.sleep(0.002)
-    assert {mark.thing: mark.marked_at for mark in await marks.remark({stays: "other"})} == {stays: first[stays]}
+    assert {mark.resource: mark.marked_at for mark in await marks.remark({stays: "other"})} == {stays: first[stays]}
     await asyncio.sleep(0.002)
-    again = {mark.thing: mark.marked_at for mark in await marks.remark({stays: "a", comes_and_goes: "b"})}
+    again = {mark.resource: mark.marked_at for mark in await marks.remark({stays: "a", comes_and_goes: "b"})}
     assert again[stays] == first[stays]
     assert again[comes_and_goes] > first[comes_and_goes]
     assert await marks.remark({}) == []
@@ -69,74 +68,76 @@ async def test_a_mark_keeps_its_time_while_it_is_not_interrupted(database: Datab
 
 async def test_the_same_name_of_another_kind_is_another_thing(database: Database) -> None:
     owner = uuid4()
-    things = {Thing(kind, "name", owner): "why" for kind in ThingKind}
-    assert {mark.thing for mark in await database.marks(await epoch_of(database)).remark(things)} == set(things)
+    resources = {BackendResource(kind, "name", owner): "why" for kind in ResourceKind}
+    assert {mark.resource for mark in await database.marks(await epoch_of(database)).remark(resources)} == set(
+        resources
+    )
 
 
 async def test_a_new_leader_goes_on_with_the_marks_and_the_old_one_cannot(database: Database) -> None:
     old = await epoch_of(database)
-    thing = archive_of(uuid4())
-    [mark] = await database.marks(old).remark({thing: "why"})
+    resource = archive_of(uuid4())
+    [mark] = await database.marks(old).remark({resource: "why"})
     request = await database.collector().ask("admin", [])
     async with new_term(database) as epoch:
         late = database.marks(old)
-        for write in (late.remark({}), late.give_up(thing, yes), late.finish(request, {})):
+        for write in (late.remark({}), late.give_up(resource, yes), late.finish(request, {})):
             with pytest.raises(Stale):
                 await write
-        assert await database.marks(epoch).remark({thing: "why"}) == [mark]
+        assert await database.marks(epoch).remark({resource: "why"}) == [mark]
 
 
 # ── giving up ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_what_is_given_up_loses_its_mark_and_its_restore_point(database: Database) -> None:
-    row, thing = await with_point(database)
+    row, resource = await with_point(database)
     other = restore_point(row, f"{row.id}/other")
     epoch = await epoch_of(database)
     await database.statuses(epoch).record(row, row, point=other)
     marks = database.marks(epoch)
-    await marks.remark({thing: "why", archive_of(row.id): "why"})
-    assert await marks.give_up(thing, yes)
+    await marks.remark({resource: "why", archive_of(row.id): "why"})
+    assert await marks.give_up(resource, yes)
     assert [point.key for point in await database.statuses(epoch).restore_points(row.id)] == [other.key]
-    assert thing not in await marked(database)
+    assert resource not in await marked(database)
     assert len(await marked(database)) == 1
-    assert await marks.give_up(thing, yes)
+    assert await marks.give_up(resource, yes)
 
 
 async def test_whoever_decides_sees_the_row_as_it_is_now(database: Database) -> None:
-    row, thing = await with_point(database, memo="before")
+    row, resource = await with_point(database, memo="before")
     await database.specs().change(row.id, setting(memo="now"), ANN)
     marks = database.marks(await epoch_of(database))
-    await marks.remark({thing: "why"})
+    await marks.remark({resource: "why"})
     seen: list[tuple[Workspace | None, list[str], datetime]] = []
 
     def no(ws: Workspace | None, points: Sequence[RestorePoint], now: datetime) -> bool:
         seen.append((ws, [point.key for point in points], now))
         return False
 
-    assert not await marks.give_up(thing, no)
+    assert not await marks.give_up(resource, no)
     [(ws, keys, now)] = seen
     assert ws is not None
-    assert (ws.memo, keys) == ("now", [thing.name])
+    assert (ws.memo, keys) == ("now", [resource.name])
     assert now >= ws.updated_at
-    assert thing in await marked(database)
+    assert resource in await marked(database)
     assert not await marks.give_up(archive_of(uuid4()), no)
     assert seen[1][:2] == (None, [])
 
 
 async def test_a_purged_row_is_seen_too(database: Database) -> None:
-    row, thing = await with_point(database, deleted_at=LONG_AGO, purged_at=LONG_AGO)
+    row, resource = await with_point(database, deleted_at=LONG_AGO, purged_at=LONG_AGO)
     marks = database.marks(await epoch_of(database))
-    assert await marks.give_up(thing, lambda ws, points, _now: ws is not None and ws.purged_at and len(points) == 1)  # type: ignore[arg-type,return-value]
+    assert await marks.give_up(resource, lambda ws, points, _now: ws is not None and ws.purged_at and len(points) == 1)  # type: ignore[arg-type,return-value]
     live = await stored(database)
     data = await database.collector().read()
     assert ({ws.id for ws in data.workspaces}, set(data.purged)) == ({live.id}, {row.id})
 
 
 async def test_a_volume_of_the_same_name_leaves_restore_points_alone(database: Database) -> None:
-    row, thing = await with_point(database)
+    row, resource = await with_point(database)
     epoch = await epoch_of(database)
-    assert await database.marks(epoch).give_up(Thing(ThingKind.VOLUME, thing.name, row.id), yes)
+    assert await database.marks(epoch).give_up(BackendResource(ResourceKind.VOLUME, resource.name, row.id), yes)
     assert len(await database.statuses(epoch).restore_points(row.id)) == 1
 
 
@@ -155,7 +156,7 @@ async def test_it_is_judged_after_whoever_holds_the_row_has_written(
     postgres: PostgresDatabase, database_url: str
 ) -> None:
     """A wish that came first is seen: nothing can be chosen and given up at the same time."""
-    row, thing = await with_point(postgres)
+    row, resource = await with_point(postgres)
     seen: list[str | None] = []
 
     def look(ws: Workspace | None, _points: Sequence[RestorePoint], _now: datetime) -> bool:
@@ -165,25 +166,25 @@ async def test_it_is_judged_after_whoever_holds_the_row_has_written(
     async def waits() -> bool:
         return bool(await ask(database_url, "SELECT 1 FROM pg_locks WHERE NOT granted"))
 
-    wisher: asyncpg.Connection[Any] = await asyncpg.connect(plain_dsn(database_url))
+    wisher: asyncpg.Connection[Any] = await asyncpg.connect(database_url)
     try:
         async with wisher.transaction():
-            await wisher.execute("UPDATE workspaces SET restore_from = $2 WHERE id = $1", row.id, thing.name)
-            giving_up = asyncio.create_task(postgres.marks(0).give_up(thing, look))
+            await wisher.execute("UPDATE workspaces SET restore_from = $2 WHERE id = $1", row.id, resource.name)
+            giving_up = asyncio.create_task(postgres.marks(0).give_up(resource, look))
             await eventually(waits)
             assert seen == []
         assert not await giving_up
     finally:
         await wisher.close()
-    assert seen == [thing.name]
+    assert seen == [resource.name]
 
 
 @pytest.mark.system
 async def test_a_row_that_cannot_be_read_gives_nothing_up(postgres: PostgresDatabase, database_url: str) -> None:
-    row, thing = await with_point(postgres)
+    row, resource = await with_point(postgres)
     await ask(database_url, "UPDATE workspaces SET home_ctx = '{}' WHERE id = $1", row.id)
     with pytest.raises(BackendError, match="cannot be read"):
-        await postgres.marks(0).give_up(thing, yes)
+        await postgres.marks(0).give_up(resource, yes)
     with pytest.raises(BackendError, match="cannot be read"):
         await postgres.collector().read()
     assert len(await postgres.statuses(0).restore_points(row.id)) == 1
@@ -228,8 +229,8 @@ async def test_a_request_that_nobody_took_in_time_is_void(
 ) -> None:
     await database.collector().ask("ann", ["too-many"])
     if isinstance(database, MemoryDatabase):
-        late = database.world.now() + timedelta(seconds=REQUEST_LIVES_SECONDS)
-        monkeypatch.setattr(database.world, "now", lambda: late)
+        late = database.state.now() + timedelta(seconds=REQUEST_LIVES_SECONDS)
+        monkeypatch.setattr(database.state, "now", lambda: late)
     else:
         url: str = request.getfixturevalue("database_url")
         await ask(url, f"UPDATE gc_requests SET asked_at = asked_at - interval '{REQUEST_LIVES_SECONDS} s'")
@@ -239,8 +240,8 @@ async def test_a_request_that_nobody_took_in_time_is_void(
 # ── the purge ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def wishes(database: Database) -> Wishes:
-    return Wishes(database.specs(), Limits())
+def wishes(database: Database) -> WorkspaceCommands:
+    return WorkspaceCommands(database.specs(), RunningLimits())
 
 
 async def test_a_purge_closes_the_way_back(database: Database) -> None:

@@ -14,17 +14,17 @@ import obstore
 import pytest
 import zstandard
 
-from codehub.adapters.contents import ObjectContents
 from codehub.adapters.memory import MemoryContents
-from codehub.adapters.memory.archives import ArchiveWorld, StoredArchive, StoredEntry
-from codehub.adapters.objects import ObjectArchives
+from codehub.adapters.memory.archives import ArchivesState, StoredArchive, StoredEntry
+from codehub.adapters.object_store.archives import ObjectArchives
+from codehub.adapters.object_store.contents import ObjectContents
 from codehub.domain.errors import BackendError, ErrorReason, Invalid, NotFound
 from codehub.domain.judge import ArchiveState
 from codehub.domain.naming import archive_key
 from codehub.job.archive import ArchiveRequest, archive
-from codehub.job.progress import Progress
+from codehub.job.progress import ProgressReporter
 from codehub.job.store import open_store
-from codehub.ports.contents import ArchiveContents, Content, Entry, EntryKind, to_bytes, to_name
+from codehub.ports.archives import ArchiveContents, ArchiveEntry, Content, EntryKind, to_bytes, to_name
 from tests.contracts.s3 import BUCKET, credentials, rclone
 
 PREFIX = "team-a/homes-"
@@ -85,21 +85,21 @@ class Store(Protocol):
 
 class MemoryStore:
     def __init__(self) -> None:
-        self.world = ArchiveWorld()
-        self.contents: ArchiveContents = MemoryContents(self.world)
+        self.state = ArchivesState()
+        self.contents: ArchiveContents = MemoryContents(self.state)
 
     async def put(self, key: str, home: Home) -> None:
         ordered = dict(sorted(home.items(), key=lambda item: item[0].split(b"/")))
-        self.world.objects[key] = StoredArchive((), datetime.now(UTC), committed=True, home=ordered)
+        self.state.objects[key] = StoredArchive((), datetime.now(UTC), committed=True, home=ordered)
 
     async def put_empty(self, key: str) -> None:
-        self.world.objects[key] = StoredArchive((), datetime.now(UTC), committed=True)
+        self.state.objects[key] = StoredArchive((), datetime.now(UTC), committed=True)
 
     async def lose_meta(self, key: str) -> None:
-        self.world.objects[key].committed = False
+        self.state.objects[key].committed = False
 
     async def cut(self, key: str) -> None:
-        self.world.objects[key].state = ArchiveState.CORRUPTED
+        self.state.objects[key].state = ArchiveState.CORRUPTED
 
     async def flip(self, key: str) -> None:
         await self.cut(key)
@@ -114,7 +114,7 @@ class RealStore:
         volume = self._scratch / uuid4().hex
         volume.mkdir()
         make_home(volume, home)
-        archive(ArchiveRequest(volume, self._url, key), Progress())
+        archive(ArchiveRequest(volume, self._url, key), ProgressReporter())
 
     async def put_empty(self, key: str) -> None:
         with closing(ObjectArchives(self._url, PREFIX)) as archives:
@@ -235,11 +235,11 @@ async def test_a_listing_shows_what_is_directly_inside_folders_first(store: Stor
     inside = await store.contents.tree(key, "a")
     assert inside.path == "a"
     assert inside.entries == (
-        Entry("inner", EntryKind.FOLDER, 0, 0o700, MTIME),
-        Entry("empty", EntryKind.FILE, 0, 0o640, MTIME),
-        Entry("notes.txt", EntryKind.FILE, 6, 0o600, MTIME),
-        Entry("out", EntryKind.LINK, 0, 0o777, MTIME, "/etc/passwd"),
-        Entry("pipe", EntryKind.FIFO, 0, 0o600, MTIME),
+        ArchiveEntry("inner", EntryKind.FOLDER, 0, 0o700, MTIME),
+        ArchiveEntry("empty", EntryKind.FILE, 0, 0o640, MTIME),
+        ArchiveEntry("notes.txt", EntryKind.FILE, 6, 0o600, MTIME),
+        ArchiveEntry("out", EntryKind.LINK, 0, 0o777, MTIME, "/etc/passwd"),
+        ArchiveEntry("pipe", EntryKind.FIFO, 0, 0o600, MTIME),
     )
     [large] = (await store.contents.tree(key, "a/inner")).entries
     assert (large.name, large.size) == ("large.bin", len(LARGE))

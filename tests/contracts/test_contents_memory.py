@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.job.jobs import Desk
+from tests.job.harness import JobHarness
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 LIMIT = 64 << 20
@@ -18,7 +18,7 @@ SIZE = 256 << 20
 MEASURE = """
 import asyncio, re, sys
 from pathlib import Path
-from codehub.adapters.contents import ObjectContents
+from codehub.adapters.object_store.contents import ObjectContents
 
 def peak():
     status = Path("/proc/self/status").read_text()
@@ -51,20 +51,20 @@ asyncio.run(main(*sys.argv[1:3]))
 
 
 def test_memory_is_bounded(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    small, desk.key = desk.key, "homes/7f1c/op-0/home.tar.zst"
-    (desk.home / "tiny").mkdir()
-    assert desk.archive().code == 0
-    tiny, desk.key = desk.key, small
-    with (desk.home / "large").open("wb") as file:
+    harness = JobHarness(tmp_path)
+    small, harness.key = harness.key, "homes/7f1c/op-0/home.tar.zst"
+    (harness.home / "tiny").mkdir()
+    assert harness.archive().code == 0
+    tiny, harness.key = harness.key, small
+    with (harness.home / "large").open("wb") as file:
         for _ in range(SIZE >> 22):
             file.write(os.urandom(4 << 20))
-    with (desk.home / "sparse").open("wb") as file:
+    with (harness.home / "sparse").open("wb") as file:
         file.truncate(SIZE)
     for number in range(2000):
-        (desk.home / "tiny" / f"{number}").touch()
-    assert desk.archive().code == 0
-    command = [sys.executable, "-c", MEASURE, desk.store_url, tiny, desk.key]
+        (harness.home / "tiny" / f"{number}").touch()
+    assert harness.archive().code == 0
+    command = [sys.executable, "-c", MEASURE, harness.store_url, tiny, harness.key]
     grown, *totals = map(int, subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split())
     print(f"an archive of {SIZE >> 20} MB: {grown >> 20} MB more")
     assert totals[0] == totals[3] == SIZE

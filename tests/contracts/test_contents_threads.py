@@ -10,17 +10,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from codehub.adapters.archive_index import ArchiveIndex, Children, IndexBuilder
-from codehub.adapters.contents import ObjectContents
-from codehub.adapters.index_memory import Allowance
-from codehub.adapters.index_shelf import IndexShelf
-from codehub.adapters.threaded import Gone, threaded
+from codehub.adapters.object_store.contents import ObjectContents
+from codehub.adapters.object_store.extract import Gone, threaded
+from codehub.adapters.object_store.index import ArchiveIndex, Children, IndexBuilder
+from codehub.adapters.object_store.index_cache import IndexCache, MemoryReservation
 from codehub.domain.errors import Unreachable
-from codehub.job.failure import JobFailed
+from codehub.job.errors import JobFailed
 from codehub.job.tar_format import DIRECTORY, HARD_LINK, REGULAR, Member
 from tests.contracts.s3 import BUCKET, credentials, rclone
 from tests.contracts.shared_threads import no_shared_thread
-from tests.job.jobs import Desk
+from tests.job.harness import JobHarness
 
 
 class Producer:
@@ -105,19 +104,19 @@ def named_threads(*prefixes: str) -> list[str]:
 
 
 @pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.system)])
-def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
-    desk = Desk(tmp_path)
+def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JobHarness]:
+    harness = JobHarness(tmp_path)
     # It cannot be compressed, so much is left to read when the reader leaves.
-    (desk.home / "large").write_bytes(os.urandom(48 << 20))
-    (desk.home / "last").write_bytes(b"the end")
+    (harness.home / "large").write_bytes(os.urandom(48 << 20))
+    (harness.home / "last").write_bytes(b"the end")
     if request.param == "directory":
-        assert desk.archive().code == 0
-        yield desk
+        assert harness.archive().code == 0
+        yield harness
         return
     with rclone(tmp_path / "s3") as endpoint, credentials(endpoint):
-        desk.store_url = f"s3://{BUCKET}"
-        assert desk.archive().code == 0
-        yield desk
+        harness.store_url = f"s3://{BUCKET}"
+        assert harness.archive().code == 0
+        yield harness
 
 
 def connections() -> int:
@@ -127,22 +126,22 @@ def connections() -> int:
 
 @pytest.mark.timeout(60)  # an idle connection that nobody wants would be closed after 90 s
 @pytest.mark.parametrize("what", ["file", "folder", "original"])
-async def test_a_reader_that_leaves_takes_threads_and_connections_along(desk: Desk, what: str) -> None:
-    with closing(ObjectContents(desk.store_url)) as contents:
-        await contents.tree(desk.key, "")
+async def test_a_reader_that_leaves_takes_threads_and_connections_along(harness: JobHarness, what: str) -> None:
+    with closing(ObjectContents(harness.store_url)) as contents:
+        await contents.tree(harness.key, "")
         before = connections()
         for _ in range(5):
-            asked = contents.original(desk.key) if what == "original" else None
-            async with asked or contents.content(desk.key, "large" if what == "file" else "") as content:
+            asked = contents.original(harness.key) if what == "original" else None
+            async with asked or contents.content(harness.key, "large" if what == "file" else "") as content:
                 assert await anext(content.chunks)
             assert named_threads("contents-file", "contents-original", "lookahead") == []
         while connections() > before:
             await asyncio.sleep(0.01)
 
 
-async def test_a_listing_that_nobody_waits_for_is_given_up(desk: Desk) -> None:
-    with closing(ObjectContents(desk.store_url)) as contents:
-        reader = asyncio.create_task(contents.tree(desk.key, ""))
+async def test_a_listing_that_nobody_waits_for_is_given_up(harness: JobHarness) -> None:
+    with closing(ObjectContents(harness.store_url)) as contents:
+        reader = asyncio.create_task(contents.tree(harness.key, ""))
         while not named_threads("contents-index"):
             assert not reader.done()
             await asyncio.sleep(0)
@@ -151,36 +150,36 @@ async def test_a_listing_that_nobody_waits_for_is_given_up(desk: Desk) -> None:
             await reader
         while named_threads("contents-index", "lookahead"):
             await asyncio.sleep(0.01)
-        assert contents.shelf.entries == 0
-        assert [entry.name for entry in (await contents.tree(desk.key, "")).entries] == ["large", "last"]
+        assert contents.indexes.entries == 0
+        assert [entry.name for entry in (await contents.tree(harness.key, "")).entries] == ["large", "last"]
 
 
-async def test_many_who_ask_at_once_cause_one_pass(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_who_ask_at_once_cause_one_pass(harness: JobHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     passes: list[str] = []
-    with closing(ObjectContents(desk.store_url)) as contents:
-        make = contents.shelf._make
+    with closing(ObjectContents(harness.store_url)) as contents:
+        make = contents.indexes._make
 
-        async def counted(key: str, allowance: Allowance) -> ArchiveIndex:
+        async def counted(key: str, reservation: MemoryReservation) -> ArchiveIndex:
             passes.append(key)
-            return await make(key, allowance)
+            return await make(key, reservation)
 
-        monkeypatch.setattr(contents.shelf, "_make", counted)
-        listings = await asyncio.gather(*(contents.tree(desk.key, "") for _ in range(20)))
-        async with contents.content(desk.key, "last") as content:
+        monkeypatch.setattr(contents.indexes, "_make", counted)
+        listings = await asyncio.gather(*(contents.tree(harness.key, "") for _ in range(20)))
+        async with contents.content(harness.key, "last") as content:
             assert [chunk async for chunk in content.chunks] == [b"the end"]
         assert len({listing.entries for listing in listings}) == 1
-        assert passes == [desk.key]
+        assert passes == [harness.key]
 
 
 async def test_a_page_of_a_large_folder_looks_at_its_own_entries_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = Desk(tmp_path)
+    harness = JobHarness(tmp_path)
     for number in range(300):
-        (desk.home / f"{number:03}").touch()
+        (harness.home / f"{number:03}").touch()
     for number in (7, 200):
-        (desk.home / f"folder {number:03}").mkdir()
-    assert desk.archive().code == 0
+        (harness.home / f"folder {number:03}").mkdir()
+    assert harness.archive().code == 0
     looks: list[int] = []
     look = ArchiveIndex.kind
 
@@ -188,22 +187,22 @@ async def test_a_page_of_a_large_folder_looks_at_its_own_entries_alone(
         looks.append(number)
         return look(index, number)
 
-    with closing(ObjectContents(desk.store_url)) as contents:
-        await contents.tree(desk.key, "")
+    with closing(ObjectContents(harness.store_url)) as contents:
+        await contents.tree(harness.key, "")
         monkeypatch.setattr(ArchiveIndex, "kind", counted)
-        page = await contents.tree(desk.key, "", 1, 2)
+        page = await contents.tree(harness.key, "", 1, 2)
     assert [entry.name for entry in page.entries] == ["folder 200", "000"]
     assert page.has_more
     assert len(set(looks)) <= 3, "the folder itself and what the page holds"
 
 
 async def test_a_listing_needs_no_thread_that_others_share(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    (desk.home / "here").touch()
-    assert desk.archive().code == 0
-    with no_shared_thread(), closing(ObjectContents(desk.store_url)) as contents:
+    harness = JobHarness(tmp_path)
+    (harness.home / "here").touch()
+    assert harness.archive().code == 0
+    with no_shared_thread(), closing(ObjectContents(harness.store_url)) as contents:
         async with asyncio.timeout(30):
-            assert [entry.name for entry in (await contents.tree(desk.key, "")).entries] == ["here"]
+            assert [entry.name for entry in (await contents.tree(harness.key, "")).entries] == ["here"]
 
 
 # ── the shelf ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -225,7 +224,7 @@ class Maker:
         self.let = asyncio.Event()
         self.let.set()
 
-    async def __call__(self, key: str, allowance: Allowance) -> ArchiveIndex:
+    async def __call__(self, key: str, reservation: MemoryReservation) -> ArchiveIndex:
         try:
             await self.let.wait()
         except asyncio.CancelledError:
@@ -235,7 +234,7 @@ class Maker:
         if key == "broken":
             raise Unreachable("away")
         index = index_of(int(key))
-        allowance.cover(index.memory_bytes)
+        reservation.cover(index.memory_bytes)
         return index
 
 
@@ -245,12 +244,12 @@ def bytes_of(*entries: int) -> int:
 
 async def test_the_shelf_keeps_the_last_used_within_its_bound() -> None:
     maker = Maker()
-    shelf = IndexShelf(maker, bytes_of(4000, 5000) + (3 << 20), most_at_once=4)
+    indexes = IndexCache(maker, bytes_of(4000, 5000) + (3 << 20), most_at_once=4)
     for key in ("4000", "5000", "4000", "2000", "5000"):
-        assert len(await shelf.get(key, turn="ann")) == int(key)
-        assert shelf.memory.taken <= shelf.memory.most
-    assert shelf.memory.taken == bytes_of(4000, 5000, 2000), "there was room for all"
-    smaller = IndexShelf(maker, bytes_of(6000) * 2, most_at_once=4)  # half of it for the one that is made
+        assert len(await indexes.get(key, turn="ann")) == int(key)
+        assert indexes.memory.taken <= indexes.memory.most
+    assert indexes.memory.taken == bytes_of(4000, 5000, 2000), "there was room for all"
+    smaller = IndexCache(maker, bytes_of(6000) * 2, most_at_once=4)  # half of it for the one that is made
     maker.made.clear()
     for key in ("4000", "5000", "4000", "2000", "5000"):
         assert len(await smaller.get(key, turn="ann")) == int(key)
@@ -260,39 +259,39 @@ async def test_the_shelf_keeps_the_last_used_within_its_bound() -> None:
 
 async def test_one_that_is_larger_than_half_of_the_memory_is_refused_and_costs_nothing() -> None:
     maker = Maker()
-    shelf = IndexShelf(maker, bytes_of(4000) * 3, most_at_once=4)
+    indexes = IndexCache(maker, bytes_of(4000) * 3, most_at_once=4)
     with pytest.raises(JobFailed, match="too many files to browse"):
-        await shelf.get("9000", turn="ann")
-    assert shelf.memory.taken == 0
-    assert len(await shelf.get("4000", turn="ann")) == 4000
+        await indexes.get("9000", turn="ann")
+    assert indexes.memory.taken == 0
+    assert len(await indexes.get("4000", turn="ann")) == 4000
 
 
 async def test_what_is_still_read_counts_until_its_reader_is_done() -> None:
     maker = Maker()
-    shelf = IndexShelf(maker, bytes_of(4000) * 2 + 100, most_at_once=4)
-    reading = [await shelf.get("4000", turn="ann")]
-    shelf.forget("4000")
-    assert shelf.memory.taken == bytes_of(4000)
+    indexes = IndexCache(maker, bytes_of(4000) * 2 + 100, most_at_once=4)
+    reading = [await indexes.get("4000", turn="ann")]
+    indexes.forget("4000")
+    assert indexes.memory.taken == bytes_of(4000)
     reading.clear()
     await asyncio.sleep(0)  # the task that made it is done, and forgotten by the loop
-    assert shelf.memory.taken == 0
+    assert indexes.memory.taken == 0
 
 
 async def test_a_failure_is_told_to_all_who_wait_and_not_kept() -> None:
     maker = Maker()
-    shelf = IndexShelf(maker, most_bytes=1 << 20, most_at_once=4)
-    outcomes = await asyncio.gather(*(shelf.get("broken", turn="ann") for _ in range(3)), return_exceptions=True)
+    indexes = IndexCache(maker, most_bytes=1 << 20, most_at_once=4)
+    outcomes = await asyncio.gather(*(indexes.get("broken", turn="ann") for _ in range(3)), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [Unreachable] * 3
     with pytest.raises(Unreachable):
-        await shelf.get("broken", turn="ann")
+        await indexes.get("broken", turn="ann")
     assert maker.made == ["broken", "broken"]
 
 
 async def test_it_is_made_while_anybody_waits_and_no_longer() -> None:
     maker = Maker()
     maker.let.clear()
-    shelf = IndexShelf(maker, most_bytes=1 << 20, most_at_once=4)
-    first, second = (asyncio.create_task(shelf.get("7", turn="ann")) for _ in range(2))
+    indexes = IndexCache(maker, most_bytes=1 << 20, most_at_once=4)
+    first, second = (asyncio.create_task(indexes.get("7", turn="ann")) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
     await asyncio.wait([first])
@@ -302,7 +301,7 @@ async def test_it_is_made_while_anybody_waits_and_no_longer() -> None:
     await asyncio.sleep(0)
     assert maker.given_up == ["7"]
     maker.let.set()
-    assert len(await shelf.get("7", turn="ann")) == 7
+    assert len(await indexes.get("7", turn="ann")) == 7
 
 
 async def test_only_so_many_are_made_at_once() -> None:
@@ -311,17 +310,17 @@ async def test_only_so_many_are_made_at_once() -> None:
     running = 0
     most = 0
 
-    async def make(key: str, allowance: Allowance) -> ArchiveIndex:
+    async def make(key: str, reservation: MemoryReservation) -> ArchiveIndex:
         nonlocal running, most
         running += 1
         most = max(most, running)
         try:
-            return await maker(key, allowance)
+            return await maker(key, reservation)
         finally:
             running -= 1
 
-    shelf = IndexShelf(make, most_bytes=1 << 20, most_at_once=2)
-    asked = [asyncio.create_task(shelf.get(str(number), turn=str(number))) for number in range(1, 8)]
+    indexes = IndexCache(make, most_bytes=1 << 20, most_at_once=2)
+    asked = [asyncio.create_task(indexes.get(str(number), turn=str(number))) for number in range(1, 8)]
     for _ in range(20):
         await asyncio.sleep(0)
     maker.let.set()
@@ -334,16 +333,16 @@ async def test_one_owner_takes_one_place_only() -> None:
     running: list[str] = []
     let = asyncio.Event()
 
-    async def make(key: str, allowance: Allowance) -> ArchiveIndex:
+    async def make(key: str, reservation: MemoryReservation) -> ArchiveIndex:
         running.append(key)
         await let.wait()
         return index_of(1)
 
-    shelf = IndexShelf(make, most_bytes=1 << 20, most_at_once=4)
+    indexes = IndexCache(make, most_bytes=1 << 20, most_at_once=4)
     greedy = [f"homes/greedy-{number}/op/home.tar.zst" for number in range(4)]
     greedy += [f"homes/greedy-0/op-{number}/home.tar.zst" for number in range(2)]
-    asked = [asyncio.create_task(shelf.get(key, turn="greedy")) for key in greedy]
-    asked.append(asyncio.create_task(shelf.get("homes/other/op-1/home.tar.zst", turn="other")))
+    asked = [asyncio.create_task(indexes.get(key, turn="greedy")) for key in greedy]
+    asked.append(asyncio.create_task(indexes.get("homes/other/op-1/home.tar.zst", turn="other")))
     for _ in range(20):
         await asyncio.sleep(0)
     assert running == [greedy[0], "homes/other/op-1/home.tar.zst"]
@@ -357,7 +356,7 @@ async def test_whose_archive_it_is_says_whose_place_it_takes(tmp_path: Path, mon
     running: list[str] = []
     let = asyncio.Event()
 
-    async def make(key: str, allowance: Allowance) -> ArchiveIndex:
+    async def make(key: str, reservation: MemoryReservation) -> ArchiveIndex:
         running.append(key)
         await let.wait()
         raise Unreachable("away")
@@ -367,7 +366,7 @@ async def test_whose_archive_it_is_says_whose_place_it_takes(tmp_path: Path, mon
             pass
 
     with closing(ObjectContents(f"file://{tmp_path}")) as contents:
-        monkeypatch.setattr(contents.shelf, "_make", make)
+        monkeypatch.setattr(contents.indexes, "_make", make)
         asked = [
             asyncio.create_task(one)
             for one in (

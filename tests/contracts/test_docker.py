@@ -9,21 +9,21 @@ from uuid import UUID, uuid4
 import pytest
 
 from codehub.adapters.docker import DockerRuntime, Engine, payloads
-from codehub.adapters.docker.leftovers import Leftovers
+from codehub.adapters.docker.orphans import Orphans
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.naming import INSTALL_LABEL, archive_key, container_name, job_name, volume_name
 from codehub.ports.jobs import JobKind, JobSpec, JobState
-from codehub.ports.runtime import ContainerSpec, Share
-from tests.contracts.patience import eventually
+from codehub.ports.runtime import ContainerSpec, Resources
 from tests.contracts.places import DockerPlace
-from tests.docker_engine import DockerHouse
+from tests.docker_engine import DockerTestbed
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.system
 
 
 @pytest.fixture
-async def place(docker_house: DockerHouse, tmp_path: Path) -> AsyncIterator[DockerPlace]:
-    place = DockerPlace(docker_house, tmp_path)
+async def place(docker_testbed: DockerTestbed, tmp_path: Path) -> AsyncIterator[DockerPlace]:
+    place = DockerPlace(docker_testbed, tmp_path)
     yield place
     await place.close()
 
@@ -37,7 +37,7 @@ def runtime(place: DockerPlace) -> DockerRuntime:
 async def spec(runtime: DockerRuntime) -> ContainerSpec:
     key = uuid4()
     await runtime.create_volume(key, volume_name(key, 1))
-    return ContainerSpec(key, volume_name(key, 1), "", {}, Share(memory_bytes=64 << 20))
+    return ContainerSpec(key, volume_name(key, 1), "", {}, Resources(memory_bytes=64 << 20))
 
 
 async def payload_of(runtime: DockerRuntime, spec: ContainerSpec) -> payloads.Payload:
@@ -111,7 +111,7 @@ async def test_more_processors_than_there_are_limit_nothing(runtime: DockerRunti
     """A template from a larger machine, or our own default on a smaller one: the engine refuses it, we do not."""
     there = (await runtime.capacity()).cpu
     assert there is not None
-    generous = ContainerSpec(spec.workspace_id, spec.volume, "", {}, Share(cpu=1000.0, memory_bytes=64 << 20))
+    generous = ContainerSpec(spec.workspace_id, spec.volume, "", {}, Resources(cpu=1000.0, memory_bytes=64 << 20))
     await runtime.start_container(generous)
     found = await runtime.engine.container(container_name(spec.workspace_id))
     assert found is not None
@@ -122,9 +122,9 @@ async def test_what_somebody_who_was_killed_left_behind_is_removed_and_nothing_e
     place: DockerPlace, runtime: DockerRuntime, spec: ContainerSpec
 ) -> None:
     engine, site, jobs = runtime.engine, runtime.site, place.jobs()
-    helper = payloads.walls(site, "true")
+    helper = payloads.firewall_helper(site, "true")
     docker = await engine.docker()
-    left = [await docker.containers.create(helper, name=f"codehub-walls-{uuid4().hex[:8]}") for _ in range(2)]
+    left = [await docker.containers.create(helper, name=f"codehub-firewall-{uuid4().hex[:8]}") for _ in range(2)]
     await left[1].start()
     await left[1].wait()
     op_id = uuid4()
@@ -137,12 +137,14 @@ async def test_what_somebody_who_was_killed_left_behind_is_removed_and_nothing_e
     del trial["DriverOpts"]  # few engines take a size
     await docker.volumes.create(trial)
     await runtime.start_container(spec)
-    busy = await docker.containers.create(payloads.walls(site, "sleep 60"), name=f"codehub-walls-{uuid4().hex[:8]}")
+    busy = await docker.containers.create(
+        payloads.firewall_helper(site, "sleep 60"), name=f"codehub-firewall-{uuid4().hex[:8]}"
+    )
     await busy.start()
-    leftovers = Leftovers(engine, site, patience=1.0)
-    assert await leftovers.remove() == 0, "what is young may be waited for"
+    orphans = Orphans(engine, site, patience=1.0)
+    assert await orphans.remove() == 0, "what is young may be waited for"
     await asyncio.sleep(1.0)
-    assert await leftovers.remove() == 5
+    assert await orphans.remove() == 5
     assert [await engine.container(one.id) for one in left] == [None] * 4
     assert await engine.container(busy.id) is not None
     assert (await runtime.containers())[spec.workspace_id].running
@@ -156,14 +158,14 @@ async def test_a_job_that_was_begun_is_no_leftover(
     jobs, op_id = place.jobs(), uuid4()
     key = archive_key("", spec.workspace_id, op_id)
     await jobs.start(JobSpec(spec.workspace_id, op_id, JobKind.ARCHIVE, spec.volume, key))
-    leftovers = Leftovers(runtime.engine, runtime.site, patience=0.0)
-    assert await leftovers.remove() == 0
+    orphans = Orphans(runtime.engine, runtime.site, patience=0.0)
+    assert await orphans.remove() == 0
 
     async def ended() -> bool:
         return (await jobs.find())[spec.workspace_id].state is not JobState.RUNNING
 
     await eventually(ended, 60)
-    assert await leftovers.remove() == 0
+    assert await orphans.remove() == 0
 
 
 async def test_a_volume_of_that_name_that_is_not_ours_is_left_alone(place: DockerPlace, runtime: DockerRuntime) -> None:
@@ -185,7 +187,7 @@ async def test_another_installation_s_are_not_seen_and_not_touched(
     place: DockerPlace, runtime: DockerRuntime, spec: ContainerSpec
 ) -> None:
     await runtime.start_container(spec)
-    elsewhere = place.house.site()
+    elsewhere = place.testbed.site()
     stranger, jobs = place.runtime(elsewhere), place.jobs(site=elsewhere)
     assert (await stranger.containers(), await stranger.volumes(), await jobs.find()) == ({}, {}, {})
     await stranger.remove_container(spec.workspace_id)
@@ -228,7 +230,7 @@ async def test_its_first_answer_is_told(runtime: DockerRuntime, spec: ContainerS
 
 async def test_an_engine_that_is_not_there_leaves_all_unknown(place: DockerPlace) -> None:
     engine = Engine("unix:///nowhere/docker.sock")
-    runtime = place.house.runtime(engine, place.site)
+    runtime = place.testbed.runtime(engine, place.site)
     nobody = UUID(int=0)
     for question in (runtime.containers(), runtime.volumes(), runtime.answers(nobody), runtime.logs(nobody, 1)):
         with pytest.raises(Unreachable):

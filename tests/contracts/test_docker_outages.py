@@ -16,9 +16,9 @@ from codehub.adapters.docker import engine as engine_module
 from codehub.adapters.docker.engine import doing
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable
 from codehub.domain.naming import volume_name
-from codehub.ports.runtime import ContainerSpec, Share
+from codehub.ports.runtime import ContainerSpec, Resources
 from tests.contracts.places import DockerPlace
-from tests.docker_engine import DockerHouse
+from tests.docker_engine import DockerTestbed
 from tests.faulty_proxy import Break, BreakingProxy, breaking
 
 SOCKET = Path("/var/run/docker.sock")
@@ -69,12 +69,12 @@ def cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path,
 
 @pytest.fixture
 async def runtime(
-    docker_house: DockerHouse, cut: tuple[Path, BreakingProxy], tmp_path: Path
+    docker_testbed: DockerTestbed, cut: tuple[Path, BreakingProxy], tmp_path: Path
 ) -> AsyncIterator[DockerRuntime]:
-    """Through the proxy, but for its walls, which stand."""
-    place = DockerPlace(docker_house, tmp_path)
+    """Through the proxy, but for the isolation of its network, which stands."""
+    place = DockerPlace(docker_testbed, tmp_path)
     engine = Engine(f"unix://{cut[0]}")
-    runtime = DockerRuntime(engine, place.site, walls=place.runtime().walls, grace_seconds=1)
+    runtime = DockerRuntime(engine, place.site, isolation=place.runtime().isolation, grace_seconds=1)
     yield runtime
     cut[1].choose = lambda: None
     await runtime.close()
@@ -86,7 +86,7 @@ def effects(runtime: DockerRuntime) -> dict[str, Callable[[], Awaitable[object]]
     """In an order in which each can be done once those before it were."""
     key = uuid4()
     volume = volume_name(key, 1)
-    spec = ContainerSpec(key, volume, "", {}, Share(memory_bytes=64 << 20))
+    spec = ContainerSpec(key, volume, "", {}, Resources(memory_bytes=64 << 20))
     return {
         "create the volume": lambda: runtime.create_volume(key, volume),
         "start": lambda: runtime.start_container(spec),

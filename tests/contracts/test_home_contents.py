@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from codehub.adapters.contents import ObjectContents
-from codehub.job.exit_codes import ExitCode
-from codehub.job.volume import opened, remove_tree
-from codehub.ports.contents import ArchiveContents, Entry, EntryKind, to_bytes, to_name
+from codehub.adapters.object_store.contents import ObjectContents
+from codehub.job.errors import ExitCode
+from codehub.job.filesystem import opened, remove_tree
+from codehub.ports.archives import ArchiveContents, ArchiveEntry, EntryKind, to_bytes, to_name
 from tests.contracts.s3 import BUCKET, credentials, rclone
-from tests.job.jobs import Desk
+from tests.job.harness import JobHarness
 from tests.job.test_round_trip import build, trees
 from tests.job.trees import Snapshot, assert_same, make_nasty_tree, snapshot
 
@@ -34,19 +34,19 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.system)])
-def desk(request: pytest.FixtureRequest) -> Iterator[Desk]:
+def harness(request: pytest.FixtureRequest) -> Iterator[JobHarness]:
     with tempfile.TemporaryDirectory(prefix="codehub-contents-") as directory:
-        desk = Desk(Path(directory))
+        harness = JobHarness(Path(directory))
         if request.param == "directory":
-            yield desk
+            yield harness
             return
         with rclone(Path(directory) / "s3") as endpoint, credentials(endpoint):
-            desk.store_url = f"s3://{BUCKET}"
-            yield desk
+            harness.store_url = f"s3://{BUCKET}"
+            yield harness
 
 
-async def walked(contents: ArchiveContents, key: str) -> dict[bytes, Entry]:
-    found: dict[bytes, Entry] = {}
+async def walked(contents: ArchiveContents, key: str) -> dict[bytes, ArchiveEntry]:
+    found: dict[bytes, ArchiveEntry] = {}
     folders = [""]
     while folders:
         folder = folders.pop()
@@ -117,18 +117,18 @@ def below(tree: Snapshot, folder: bytes) -> Snapshot:
     return found
 
 
-async def assert_folder_is_given(desk: Desk, contents: ArchiveContents, tree: Snapshot, folder: bytes) -> None:
-    into = desk.home.parent / "unpacked"
+async def assert_folder_is_given(harness: JobHarness, contents: ArchiveContents, tree: Snapshot, folder: bytes) -> None:
+    into = harness.home.parent / "unpacked"
     try:
-        assert_same(below(tree, folder), await unpacked(contents, desk.key, folder, into))
+        assert_same(below(tree, folder), await unpacked(contents, harness.key, folder, into))
     finally:
-        with opened(desk.home.parent) as parent:
+        with opened(harness.home.parent) as parent:
             remove_tree(parent, b"unpacked")
 
 
-async def assert_all_is_given(desk: Desk, contents: ArchiveContents, *, largest: int) -> None:
-    tree = desk.tree_of_home()
-    found = await walked(contents, desk.key)
+async def assert_all_is_given(harness: JobHarness, contents: ArchiveContents, *, largest: int) -> None:
+    tree = harness.tree_of_home()
+    found = await walked(contents, harness.key)
     assert {b"", *found} == set(tree)
     for path, entry in found.items():
         seen = tree[path]
@@ -137,50 +137,50 @@ async def assert_all_is_given(desk: Desk, contents: ArchiveContents, *, largest:
         if entry.kind is EntryKind.LINK:
             assert os.fsencode(entry.target or "") == os.fsencode(seen.content)
         if entry.kind is EntryKind.FILE and entry.size <= largest:
-            assert await fetched(contents, desk.key, path) == on_disk(desk.home, path), path
+            assert await fetched(contents, harness.key, path) == on_disk(harness.home, path), path
 
 
 @pytest.fixture
-def contents(desk: Desk) -> Iterator[ObjectContents]:
-    with closing(ObjectContents(desk.store_url)) as contents:
+def contents(harness: JobHarness) -> Iterator[ObjectContents]:
+    with closing(ObjectContents(harness.store_url)) as contents:
         yield contents
 
 
-async def test_every_file_of_the_nasty_tree_is_given_as_it_was(desk: Desk, contents: ObjectContents) -> None:
-    make_nasty_tree(desk.home)
-    assert desk.archive().code == ExitCode.DONE
-    await assert_all_is_given(desk, contents, largest=1 << 30)
+async def test_every_file_of_the_nasty_tree_is_given_as_it_was(harness: JobHarness, contents: ObjectContents) -> None:
+    make_nasty_tree(harness.home)
+    assert harness.archive().code == ExitCode.DONE
+    await assert_all_is_given(harness, contents, largest=1 << 30)
 
 
 @AS_ROOT
-async def test_every_folder_of_the_nasty_tree_is_given_as_it_was(desk: Desk, contents: ObjectContents) -> None:
-    make_nasty_tree(desk.home)
-    assert desk.archive().code == ExitCode.DONE
-    tree = desk.tree_of_home()
+async def test_every_folder_of_the_nasty_tree_is_given_as_it_was(harness: JobHarness, contents: ObjectContents) -> None:
+    make_nasty_tree(harness.home)
+    assert harness.archive().code == ExitCode.DONE
+    tree = harness.tree_of_home()
     folders = [path for path, entry in tree.items() if entry.kind == stat.S_IFDIR and path.count(b"/") < 4]
     assert {b"", b"links/inner", b"holes"} <= set(folders)
     for folder in folders:
-        await assert_folder_is_given(desk, contents, tree, folder)
+        await assert_folder_is_given(harness, contents, tree, folder)
 
 
-async def test_names_of_one_file_on_both_sides_of_a_folder(desk: Desk, contents: ObjectContents) -> None:
+async def test_names_of_one_file_on_both_sides_of_a_folder(harness: JobHarness, contents: ObjectContents) -> None:
     """The stream passes the content before it comes to the folder, and the folder's own names are kept together."""
     for made in ("a", "m/deep", "m/other", "z"):
-        (desk.home / made).mkdir(parents=True)
+        (harness.home / made).mkdir(parents=True)
     for number, (first, *others) in enumerate(
         [("a/one", "m/deep/one", "m/other/again", "z/one"), ("m/deep/two", "z/two"), ("a/three", "m/three")]
     ):
-        (desk.home / first).write_bytes(b"%d" % number * 300_000)
+        (harness.home / first).write_bytes(b"%d" % number * 300_000)
         for other in others:
-            (desk.home / other).hardlink_to(desk.home / first)
-    (desk.home / "a" / "link").symlink_to("somewhere")
-    os.link(desk.home / "a" / "link", desk.home / "m" / "link", follow_symlinks=False)
-    assert desk.archive().code == ExitCode.DONE
-    await assert_all_is_given(desk, contents, largest=1 << 20)
-    tree = desk.tree_of_home()
+            (harness.home / other).hardlink_to(harness.home / first)
+    (harness.home / "a" / "link").symlink_to("somewhere")
+    os.link(harness.home / "a" / "link", harness.home / "m" / "link", follow_symlinks=False)
+    assert harness.archive().code == ExitCode.DONE
+    await assert_all_is_given(harness, contents, largest=1 << 20)
+    tree = harness.tree_of_home()
     assert below(tree, b"m")[b"deep/one"].same_file_as == (b"deep/one", b"other/again")
     for folder in (b"", b"a", b"m", b"m/deep", b"m/other", b"z"):
-        await assert_folder_is_given(desk, contents, tree, folder)
+        await assert_folder_is_given(harness, contents, tree, folder)
 
 
 @AS_ROOT
@@ -188,15 +188,15 @@ async def test_names_of_one_file_on_both_sides_of_a_folder(desk: Desk, contents:
 @given(trees)
 def test_any_tree_is_given_as_it_was(tree: dict[bytes, object]) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        desk = Desk(Path(directory))
-        build(os.fsencode(desk.home), tree, [])
-        assert desk.archive().code == ExitCode.DONE
-        with closing(ObjectContents(desk.store_url)) as contents:
-            asyncio.run(_assert_everything(desk, contents))
+        harness = JobHarness(Path(directory))
+        build(os.fsencode(harness.home), tree, [])
+        assert harness.archive().code == ExitCode.DONE
+        with closing(ObjectContents(harness.store_url)) as contents:
+            asyncio.run(_assert_everything(harness, contents))
 
 
-async def _assert_everything(desk: Desk, contents: ObjectContents) -> None:
-    await assert_all_is_given(desk, contents, largest=1 << 30)
-    tree = desk.tree_of_home()
+async def _assert_everything(harness: JobHarness, contents: ObjectContents) -> None:
+    await assert_all_is_given(harness, contents, largest=1 << 30)
+    tree = harness.tree_of_home()
     for folder in [path for path, entry in tree.items() if entry.kind == stat.S_IFDIR]:
-        await assert_folder_is_given(desk, contents, tree, folder)
+        await assert_folder_is_given(harness, contents, tree, folder)

@@ -12,8 +12,8 @@ from codehub.domain.errors import ErrorReason, JobConflict, VolumeInUse
 from codehub.domain.judge import ArchiveState
 from codehub.domain.naming import archive_key, volume_name
 from codehub.ports.jobs import JobKind, Jobs, JobSeen, JobSpec, JobState, StoreOwner
-from tests.contracts.patience import eventually
 from tests.contracts.places import DockerPlace, MemoryPlace, Place, ProcessPlace
+from tests.eventually import eventually
 
 KINDS = ["memory", *(pytest.param(kind, marks=pytest.mark.system) for kind in ("process", "docker"))]
 
@@ -22,7 +22,7 @@ KINDS = ["memory", *(pytest.param(kind, marks=pytest.mark.system) for kind in ("
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
     place: Place = MemoryPlace()
     if request.param == "docker":
-        place = DockerPlace(request.getfixturevalue("docker_house"), tmp_path)
+        place = DockerPlace(request.getfixturevalue("docker_testbed"), tmp_path)
     elif request.param == "process":
         place = ProcessPlace(tmp_path / "root")
     yield place

@@ -9,14 +9,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 import pytest
-from sqlalchemy import make_url
 
-from codehub.adapters.memory import Fault, FaultyWire, MemoryDatabase
-from codehub.adapters.memory.database import DatabaseWorld
-from codehub.adapters.memory.wire import Mishap
+from codehub.adapters.memory import Fault, FaultyNetwork, MemoryDatabase
+from codehub.adapters.memory.database_state import DatabaseState
+from codehub.adapters.memory.fault_injection import FaultKind
 from codehub.adapters.postgres import PostgresDatabase
 from codehub.adapters.postgres import statements as sql
 from codehub.adapters.postgres.leadership import HELD_SECONDS
@@ -25,7 +25,6 @@ from codehub.ports.signals import Clock
 from codehub.ports.stores import Leadership, Term
 from tests.contracts.databases import RealClock, stored
 from tests.contracts.network import Network, network_to
-from tests.real_services import plain_dsn
 
 TAKEOVER_SECONDS = 5.0
 DAY_ONE = datetime(2026, 1, 1, tzinfo=UTC)
@@ -45,17 +44,17 @@ class MemoryArena:
 
     def __init__(self) -> None:
         self.clock: Clock = RealClock(self.speed)
-        self._world = DatabaseWorld(now=lambda: DAY_ONE + timedelta(seconds=self.clock.monotonic()))
+        self._state = DatabaseState(now=lambda: DAY_ONE + timedelta(seconds=self.clock.monotonic()))
 
     async def contender(self) -> Contender:
         fault: list[Fault | None] = [None]
-        wire = FaultyWire(self.clock, lambda _name: fault[0])
-        database = MemoryDatabase(self._world, wire)
+        network = FaultyNetwork(self.clock, lambda _name: fault[0])
+        database = MemoryDatabase(self._state, network)
 
-        def suffer(mishap: Mishap, seconds: float = 0.0) -> Callable[[], None]:
-            return lambda: fault.__setitem__(0, Fault(mishap, seconds))
+        def suffer(kind: FaultKind, seconds: float = 0.0) -> Callable[[], None]:
+            return lambda: fault.__setitem__(0, Fault(kind, seconds))
 
-        return Contender(database.leadership(self.clock), suffer(Mishap.SLOW, 3600), suffer(Mishap.FAIL))
+        return Contender(database.leadership(self.clock), suffer(FaultKind.SLOW, 3600), suffer(FaultKind.FAIL))
 
 
 class PostgresArena:
@@ -77,11 +76,14 @@ Arena = MemoryArena | PostgresArena
 
 @asynccontextmanager
 async def network_to_postgres(url: str) -> AsyncIterator[tuple[Network, str]]:
-    place = make_url(url)
-    socket = f"{place.query['host']}/.s.PGSQL.{place.query['port']}"
+    place = urlsplit(url)
+    query = parse_qs(place.query)
+    socket = f"{query['host'][0]}/.s.PGSQL.{query['port'][0]}"
     async with network_to(lambda: asyncio.open_unix_connection(socket)) as network:
-        through = place.set(host="127.0.0.1", port=network.port, query={"ssl": "disable"})
-        yield network, through.render_as_string(hide_password=False).replace("ssl=", "sslmode=")
+        yield (
+            network,
+            place._replace(netloc=f"{place.netloc}127.0.0.1:{network.port}", query="sslmode=disable").geturl(),
+        )
 
 
 @pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.system)])
@@ -280,7 +282,7 @@ async def test_renewing_waits_for_no_write(postgres: PostgresDatabase) -> None:
 @pytest.mark.system
 async def test_only_the_holder_of_the_lock_is_ended(postgres: PostgresDatabase, database_url: str) -> None:
     """Process ids are used again: a silent leader's may by now belong to somebody else."""
-    stranger: asyncpg.Connection[Any] = await asyncpg.connect(plain_dsn(database_url))
+    stranger: asyncpg.Connection[Any] = await asyncpg.connect(database_url)
     try:
         pid = await stranger.fetchval("SELECT pg_backend_pid()")
         await stranger.execute("UPDATE leadership SET epoch = 7, holder = 'gone', backend_pid = $1", pid)
@@ -296,7 +298,7 @@ async def test_only_the_holder_of_the_lock_is_ended(postgres: PostgresDatabase, 
 async def test_a_rival_who_has_the_lock_but_no_term_yet_is_not_ended(
     postgres: PostgresDatabase, database_url: str
 ) -> None:
-    rival: asyncpg.Connection[Any] = await asyncpg.connect(plain_dsn(database_url))
+    rival: asyncpg.Connection[Any] = await asyncpg.connect(database_url)
     try:
         await rival.execute(f"SELECT pg_advisory_lock({sql.LOCKS}, {sql.LEADERSHIP_LOCK})")
         await rival.execute("UPDATE leadership SET holder = 'silent', backend_pid = 1")

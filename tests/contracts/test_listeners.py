@@ -13,23 +13,23 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from codehub.adapters.process import ProcessRuntime, listeners
-from codehub.adapters.process.sandbox import find_confinement
+from codehub.adapters.process import ProcessRuntime, sockets
+from codehub.adapters.process.sandbox import find_sandbox_tools
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec, Endpoint
-from codehub.proxy.connect import connect
-from tests.contracts.patience import eventually
+from codehub.proxy.http.upstream import connect
 from tests.contracts.places import ProcessPlace
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.system
 
-NO_IPV6 = not listeners._has_loopback_6(listeners._OUR_NETWORK)
+NO_IPV6 = not sockets._has_loopback_6(sockets._OUR_NETWORK)
 only_with_ipv6 = pytest.mark.skipif(NO_IPV6, reason="this machine has no address ::1")
 
 
 @pytest.fixture(params=["process", "sandbox"])
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ProcessPlace]:
-    if request.param == "sandbox" and find_confinement() is None:
+    if request.param == "sandbox" and find_sandbox_tools() is None:
         pytest.skip("bubblewrap is not there or does not work")
     place = ProcessPlace(tmp_path / "root", sandbox=request.param == "sandbox")
     yield place
@@ -197,7 +197,7 @@ async def test_without_a_loopback_address_for_ipv6_the_other_one_is_tried(
 ) -> None:
     """As in many containers: programs listen on `::`, and there is no `::1`."""
     port = await place.listen(ours, host="::", word="ours")
-    monkeypatch.setattr(listeners, "_ADDRESSES_6", "none")
+    monkeypatch.setattr(sockets, "_ADDRESSES_6", "none")
     endpoint = await runtime.port_endpoint(ours, port)
     assert endpoint == Endpoint(host="127.0.0.1", port=port)
     assert await said(endpoint) == b"ours"
@@ -207,7 +207,7 @@ async def test_a_kernel_that_does_not_tell_children_is_asked_for_parents(
     place: ProcessPlace, runtime: ProcessRuntime, ours: UUID, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port = await place.listen(ours)
-    monkeypatch.setattr(listeners, "_OWN_CHILDREN", tmp_path / "none")
+    monkeypatch.setattr(sockets, "_OWN_CHILDREN", tmp_path / "none")
     assert await runtime.port_endpoint(ours, port) == Endpoint(host="127.0.0.1", port=port)
     with stranger("127.0.0.1") as other:
         assert await runtime.port_endpoint(ours, other) is None
@@ -223,12 +223,12 @@ async def test_only_the_workspace_s_own_processes_are_looked_at(
         looked.append(pid)
         return original(pid)
 
-    original = listeners._descriptors
-    monkeypatch.setattr(listeners, "_descriptors", noted)
+    original = sockets._descriptors
+    monkeypatch.setattr(sockets, "_descriptors", noted)
     assert await runtime.port_endpoint(neighbour, port) is None
     theirs = runtime._containers.look(neighbour)
     assert theirs
-    assert set(looked) == set(listeners._tree(theirs.pid))
+    assert set(looked) == set(sockets._tree(theirs.pid))
     looked.clear()
     assert await runtime.port_endpoint(neighbour, 1) is None
     assert looked == [], "nobody listens there: there is nothing to look for"
@@ -237,7 +237,7 @@ async def test_only_the_workspace_s_own_processes_are_looked_at(
 @pytest.fixture
 async def apart(tmp_path: Path) -> AsyncIterator[ProcessPlace]:
     """Each workspace has a network of its own."""
-    found = find_confinement()
+    found = find_sandbox_tools()
     if found is None or found.slirp4netns is None:
         pytest.skip("bubblewrap or slirp4netns is not there or does not work")
     place = ProcessPlace(tmp_path / "root", own_network=True)
@@ -324,7 +324,7 @@ async def test_a_workspace_whose_way_out_is_lost_ends_and_says_so(apart: Process
     await eventually(lambda: runtime.answers(ours))
     entry = runtime._containers.look(ours)
     assert entry is not None
-    (router,) = (pid for pid in listeners._tree(entry.pid) if b"slirp4netns" in command_of(pid).split(b"\0")[0])
+    (router,) = (pid for pid in sockets._tree(entry.pid) if b"slirp4netns" in command_of(pid).split(b"\0")[0])
     os.kill(router, signal.SIGKILL)
 
     async def ended() -> bool:
@@ -332,7 +332,7 @@ async def test_a_workspace_whose_way_out_is_lost_ends_and_says_so(apart: Process
 
     await eventually(ended)
     assert "slirp4netns ended" in (await runtime.containers())[ours].detail
-    assert list(listeners._tree(entry.pid)) == []
+    assert list(sockets._tree(entry.pid)) == []
 
 
 def command_of(pid: int) -> bytes:
@@ -342,7 +342,7 @@ def command_of(pid: int) -> bytes:
 @pytest.mark.parametrize("own_network", [True, False])
 async def test_who_is_stopped_in_a_sandbox_may_say_goodbye(tmp_path: Path, own_network: bool) -> None:
     """What holds the sandbox from outside is spared until what runs inside has ended."""
-    found = find_confinement(own_network=own_network)
+    found = find_sandbox_tools(own_network=own_network)
     if found is None or (own_network and found.slirp4netns is None):
         pytest.skip("bubblewrap or slirp4netns is not there or does not work")
     script = "trap 'echo bye > bye; exit 0' TERM; echo noted > /dev/stderr; echo ready > ready; sleep 60 & wait"

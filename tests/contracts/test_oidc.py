@@ -17,10 +17,10 @@ from codehub.adapters.memory import MemoryProvider
 from codehub.adapters.oidc import HttpOpenIdProvider, OpenIdClient
 from codehub.adapters.system import SystemClock
 from codehub.domain.errors import Unauthenticated, Unreachable
-from codehub.ports.oidc import Identified, OpenIdProvider
+from codehub.ports.accounts import OpenIdProvider, ProviderIdentity
 from tests.contracts.real_provider import running_provider
 from tests.contracts.signing_provider import CLIENT_ID, SigningProvider, signing_provider
-from tests.usecases.front_desk import ADDRESS, AGENT, FrontDesk
+from tests.usecases.accounts_harness import ADDRESS, AGENT, AccountsHarness
 
 REDIRECT = "http://codehub.localhost:8000/api/v1/auth/oidc/callback"
 VERIFIER = "v" * 43
@@ -76,7 +76,7 @@ async def test_a_code_says_who_it_is(place: Place) -> None:
     back = await place.approve(url, "sub-1")
     assert back["state"] == "s"
     who = await place.provider.identify(code=back["code"], verifier=VERIFIER, nonce="n1")
-    known = Identified(place.issuer, "sub-1", "Ann", "a@example.com", email_verified=True)
+    known = ProviderIdentity(place.issuer, "sub-1", "Ann", "a@example.com", email_verified=True)
     assert replace(who, authenticated_at=None) == known
 
 
@@ -106,8 +106,8 @@ async def test_a_code_of_another_sign_in_is_refused(place: Place) -> None:
 
 @pytest.mark.system
 async def test_a_person_signs_in_at_a_real_provider(real_issuer: str) -> None:
-    desk = FrontDesk()
-    journey = replace(desk.oidc, provider=real_provider(real_issuer))
+    harness = AccountsHarness()
+    journey = replace(harness.oidc, provider=real_provider(real_issuer))
     url, cookie = await journey.start("/w/demo")
     query = parse_qs(urlsplit(url).query)
     assert query["code_challenge_method"] == ["S256"]
@@ -135,12 +135,12 @@ def client_of(hostile: SigningProvider, clock: Any = None, secret: str | None = 
     return HttpOpenIdProvider(OpenIdClient(hostile.issuer, CLIENT_ID, REDIRECT, secret), clock or SystemClock())
 
 
-async def identified(provider: HttpOpenIdProvider) -> Identified:
+async def identified(provider: HttpOpenIdProvider) -> ProviderIdentity:
     return await provider.identify(code="c", verifier=VERIFIER, nonce="n")
 
 
 async def test_a_good_token_of_this_provider_is_taken(hostile: SigningProvider) -> None:
-    assert await identified(client_of(hostile)) == Identified(hostile.issuer, "sub-1")
+    assert await identified(client_of(hostile)) == ProviderIdentity(hostile.issuer, "sub-1")
 
 
 @pytest.mark.parametrize(

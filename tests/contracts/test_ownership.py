@@ -11,12 +11,12 @@ from uuid import UUID, uuid4
 import pytest
 
 from codehub.adapters.process import ownership
-from codehub.adapters.process.sandbox import FIRST_UID, find_confinement
+from codehub.adapters.process.sandbox import FIRST_UID, find_sandbox_tools
 from codehub.domain.naming import archive_key, volume_name
 from codehub.ports.jobs import JobKind, JobSpec, JobState
 from codehub.ports.runtime import ContainerSpec
-from tests.contracts.patience import eventually
 from tests.contracts.places import ProcessPlace
+from tests.eventually import eventually
 
 pytestmark = [pytest.mark.system, pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")]
 
@@ -116,7 +116,7 @@ def test_no_depth_is_too_deep(tmp_path: Path) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path) -> ProcessPlace:
-    if find_confinement(own_network=False) is None:
+    if find_sandbox_tools(own_network=False) is None:
         pytest.skip("bubblewrap is not there or does not work")
     return ProcessPlace(tmp_path / "root", sandbox=True)
 

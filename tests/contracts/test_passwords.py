@@ -9,7 +9,7 @@ import pytest
 
 from codehub.adapters.memory import MemoryPasswords
 from codehub.adapters.passwords import AT_ONCE, Argon2Passwords
-from codehub.ports.passwords import Passwords
+from codehub.ports.accounts import Passwords
 from tests.contracts.shared_threads import no_shared_thread
 
 CHEAP = argon2.PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)

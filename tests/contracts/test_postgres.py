@@ -9,12 +9,11 @@ import asyncpg
 import pytest
 
 from codehub.adapters.postgres import PostgresDatabase
-from codehub.adapters.postgres.sessions import Patience
+from codehub.adapters.postgres.connections import DatabaseTimeouts
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable
 from codehub.domain.workspace import Condition, Conditions, Operation, Phase
 from tests.contracts.databases import ANN, as_given, fresh, setting, stored
 from tests.contracts.test_leadership import network_to_postgres
-from tests.real_services import plain_dsn
 from tests.rows import NOW, error_info
 
 pytestmark = pytest.mark.system
@@ -43,7 +42,7 @@ CALLS: dict[str, Callable[[PostgresDatabase], Awaitable[object]]] = {
 
 
 async def execute(url: str, statement: str, *values: object) -> None:
-    connection = await asyncpg.connect(plain_dsn(url))
+    connection = await asyncpg.connect(url)
     try:
         await connection.execute(statement, *values)
     finally:
@@ -94,7 +93,7 @@ async def test_a_connection_that_breaks_inside_a_write_leaves_nothing(
 
 
 async def test_a_cut_network_is_unreachable_in_bounded_time_and_then_mends(database_url: str) -> None:
-    patience = Patience(connect=0.5, statement=0.5)
+    patience = DatabaseTimeouts(connect=0.5, statement=0.5)
     async with (
         network_to_postgres(database_url) as (network, url),
         await PostgresDatabase.open(url, patience=patience) as database,
@@ -117,7 +116,7 @@ async def test_a_cut_network_is_unreachable_in_bounded_time_and_then_mends(datab
 
 
 async def test_a_lock_held_too_long_is_unreachable(database_url: str) -> None:
-    async with await PostgresDatabase.open(database_url, patience=Patience(statement=0.3)) as database:
+    async with await PostgresDatabase.open(database_url, patience=DatabaseTimeouts(statement=0.3)) as database:
         row = await stored(database)
         async with database.sessions.writing() as holder:
             await holder.execute("SELECT 1 FROM workspaces WHERE id = $1 FOR UPDATE", row.id)

@@ -18,18 +18,19 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from codehub.adapters.process import ProcessRuntime, trash
-from codehub.adapters.process.identity import Identity
+from codehub.adapters.process import ProcessRuntime, volumes
 from codehub.adapters.process.locks import holder
-from codehub.adapters.process.shim import RECORD, clear
-from codehub.adapters.process.stragglers import stragglers
+from codehub.adapters.process.sandbox import find_sandbox_tools
+from codehub.adapters.process.shim import RECORD, clear, descendants
+from codehub.adapters.process.table import orphans
+from codehub.adapters.process.volumes import DirectoryIdentity
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.naming import archive_key, volume_name
-from codehub.job import volume
+from codehub.job import filesystem
 from codehub.ports.jobs import JobKind, JobSpec, JobState
 from codehub.ports.runtime import ContainerSpec
-from tests.contracts.patience import eventually
 from tests.contracts.places import ProcessPlace, names
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.system
 
@@ -80,6 +81,10 @@ def shim_of(place: ProcessPlace, workspace_id: UUID) -> int:
 
 def runs(pid: int) -> bool:
     return environment(pid) != []
+
+
+def command_of(pid: int) -> list[bytes]:
+    return Path("/proc", str(pid), "cmdline").read_bytes().split(b"\0")
 
 
 def environment(pid: int) -> list[bytes]:
@@ -135,7 +140,7 @@ async def test_a_coordinator_killed_while_it_starts_leaves_one_container_or_none
         assert seen.running
         ides = place.processes()
         assert len(ides) == 1
-        assert list(stragglers(seen.instance)) == ides
+        assert list(orphans(seen.instance)) == ides
         found += left
         await runtime.remove_container(spec.workspace_id)
         assert place.processes() == []
@@ -271,6 +276,31 @@ async def test_the_workspace_gets_its_environment_and_not_ours(
     assert not any(b"secret" in variable for variable in variables + environment(shim_of(place, spec.workspace_id)))
 
 
+@pytest.mark.parametrize("own", [{}, {"LD_LIBRARY_PATH": "/home/coder/lib"}], ids=["without", "with its own"])
+@pytest.mark.parametrize("own_network", [False, True], ids=["plain", "own network"])
+async def test_an_interpreter_that_finds_its_libraries_by_path_starts_workspaces(
+    own_network: bool, own: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if own_network and ((found := find_sandbox_tools()) is None or found.slirp4netns is None):
+        pytest.skip("bubblewrap or slirp4netns is not there or does not work")
+    interpreter = tmp_path / "python"
+    interpreter.write_text(
+        f'#!/bin/sh\n[ "$LD_LIBRARY_PATH" = /usr/lib/python ] && exec {sys.executable} "$@"\nexit 127\n'
+    )
+    interpreter.chmod(0o755)
+    place, workspace_id = ProcessPlace(tmp_path / "root", own_network=own_network), uuid4()
+    runtime = place.runtime()
+    await runtime.create_volume(workspace_id, "home")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/usr/lib/python")
+    monkeypatch.setattr(sys, "executable", str(interpreter))
+    await runtime.start_container(ContainerSpec(workspace_id, "home", "image", own))
+    await eventually(lambda: runtime.answers(workspace_id))
+    (pid,) = (pid for pid, _ in descendants(shim_of(place, workspace_id)) if command_of(pid)[1].endswith(b"_ide.py"))
+    paths = [variable for variable in environment(pid) if variable.startswith(b"LD_LIBRARY_PATH=")]
+    assert paths == [f"{name}={value}".encode() for name, value in own.items()]
+    await place.close()
+
+
 async def test_no_link_leads_to_another_socket(place: ProcessPlace, spec: ContainerSpec) -> None:
     runtime, other = place.runtime(), uuid4()
     await runtime.create_volume(other, volume_name(other, 1))
@@ -333,7 +363,7 @@ async def test_two_installations_in_one_directory_are_two_worlds(place: ProcessP
 
 def test_processes_that_begin_at_once_agree_on_one_identity(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as threads:
-        found = set(threads.map(lambda _: Identity(tmp_path, "here").read(), range(64)))
+        found = set(threads.map(lambda _: DirectoryIdentity(tmp_path, "here").read(), range(64)))
     assert len(found) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["identity"]
 
@@ -398,7 +428,7 @@ async def test_large_homes_on_their_way_out_keep_nobody_from_being_seen(
     def waiting(*_: object, **__: object) -> None:
         endless.wait(60)
 
-    monkeypatch.setattr(trash, "remove_tree", waiting)
+    monkeypatch.setattr(volumes, "remove_tree", waiting)
     try:
         for _ in range(40):
             workspace_id = uuid4()
@@ -443,7 +473,7 @@ async def test_closing_ends_the_emptying_of_the_trash_and_leaves_the_rest_for_la
     runtime, begun = place.runtime(), threading.Event()
     for number in range(50):
         (runtime.homes.home(spec.volume) / f"{number}").mkdir()
-    really = volume.remove_tree
+    really = filesystem.remove_tree
 
     def slowly(parent: int, name: bytes, *, enough: Callable[[], bool]) -> None:
         def asked() -> bool:
@@ -453,7 +483,7 @@ async def test_closing_ends_the_emptying_of_the_trash_and_leaves_the_rest_for_la
 
         really(parent, name, enough=asked)
 
-    monkeypatch.setattr(trash, "remove_tree", slowly)
+    monkeypatch.setattr(volumes, "remove_tree", slowly)
     await runtime.delete_volume(spec.workspace_id, spec.volume)
     await asyncio.to_thread(begun.wait, 20)
     await runtime.close()
@@ -471,10 +501,10 @@ async def test_an_end_by_a_signal_without_a_name_is_told_like_any(place: Process
     seen = (await runtime.containers())[spec.workspace_id]
 
     async def begun() -> bool:
-        return list(stragglers(seen.instance)) != []
+        return list(orphans(seen.instance)) != []
 
     await eventually(begun)
-    for pid in stragglers(seen.instance):
+    for pid in orphans(seen.instance):
         os.kill(pid, signal.SIGRTMIN + 1)
 
     async def ended() -> bool:
@@ -491,7 +521,7 @@ async def test_an_end_by_a_signal_without_a_name_is_told_like_any(place: Process
 async def test_a_record_that_cannot_be_read_spoils_its_own_workspace_alone(
     place: ProcessPlace, spec: ContainerSpec, spoilt: str
 ) -> None:
-    """Without walls its user can write over it. The process is there, so it must not be called absent."""
+    """Without a sandbox its user can write over it. The process is there, so it must not be called absent."""
     runtime, neighbour = place.runtime(), ContainerSpec(uuid4(), "ws-neighbour", "image")
     await runtime.create_volume(neighbour.workspace_id, neighbour.volume)
     for both in (spec, neighbour):

@@ -4,21 +4,21 @@ from uuid import uuid4
 
 import pytest
 
-from codehub.adapters.memory import MemoryDatabase, MemoryDirectory
-from codehub.adapters.postgres import PostgresDatabase, sessions
+from codehub.adapters.memory import MemoryAccountDatabase, MemoryDatabase
+from codehub.adapters.postgres import PostgresDatabase, connections
 from codehub.domain.errors import Stale
 from codehub.ports.accounts import SessionRules
 from codehub.ports.stores import KEPT_ENTRIES
+from tests.contracts.account_stores import ROOT, AccountStores, person
 from tests.contracts.databases import ANN, Database, new_term, setting, stored
-from tests.contracts.directories import ROOT, Directory, person
 
 FUTURE = -3600.0
 """Everything is older than an hour from now."""
 
 
-def directory_of(database: Database) -> Directory:
+def stores_of(database: Database) -> AccountStores:
     if isinstance(database, MemoryDatabase):
-        return MemoryDirectory(database.world.people)
+        return MemoryAccountDatabase(database.state.people)
     assert isinstance(database, PostgresDatabase)
     return database
 
@@ -40,7 +40,7 @@ async def reasons(database: Database) -> list[list[str]]:
 
 
 async def test_the_newest_entries_of_each_workspace_stay(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "BITE", 7)
+    monkeypatch.setattr(connections, "BATCH", 7)
     long_story, short_story = await with_a_story(database, KEPT_ENTRIES + 17), await with_a_story(database, 3)
     async with new_term(database) as epoch:
         assert await database.ledger().forget_older(3600, epoch) == 0
@@ -51,7 +51,7 @@ async def test_the_newest_entries_of_each_workspace_stay(database: Database, mon
 
 async def test_a_leader_of_yesterday_forgets_nothing(database: Database) -> None:
     await with_a_story(database, KEPT_ENTRIES + 1)
-    people = directory_of(database)
+    people = stores_of(database)
     ann = await person(people)
     await people.idempotency_keys().claim(ann.id, "key", b"hash", uuid4())
     await people.accounts().open_session("ab" * 32, ann.id, SessionRules(), ROOT)
@@ -73,9 +73,9 @@ async def test_a_leader_of_yesterday_forgets_nothing(database: Database) -> None
         assert await people.accounts().forget_expired(ended, epoch) == 1
 
 
-async def test_many_old_rows_go_bite_by_bite(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "BITE", 3)
-    people = directory_of(database)
+async def test_many_old_rows_go_in_batches(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "BATCH", 3)
+    people = stores_of(database)
     ann = await person(people)
     for number in range(7):
         await people.audit().append(ROOT, "act", f"thing {number}")

@@ -7,23 +7,23 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from codehub.adapters.process.sandbox import find_confinement
+from codehub.adapters.process.sandbox import find_sandbox_tools
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec, Runtime
-from tests.contracts.patience import eventually
 from tests.contracts.places import DockerPlace, MemoryPlace, Place, ProcessPlace, names
+from tests.eventually import eventually
 
 KINDS = ["memory", *(pytest.param(kind, marks=pytest.mark.system) for kind in ("process", "sandbox", "docker"))]
 
 
 @pytest.fixture(params=KINDS)
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    if request.param == "sandbox" and find_confinement() is None:
+    if request.param == "sandbox" and find_sandbox_tools() is None:
         pytest.skip("bubblewrap is not there or does not work")
     place: Place = MemoryPlace()
     if request.param == "docker":
-        place = DockerPlace(request.getfixturevalue("docker_house"), tmp_path)
+        place = DockerPlace(request.getfixturevalue("docker_testbed"), tmp_path)
     elif request.param != "memory":
         place = ProcessPlace(tmp_path / "root", sandbox=request.param == "sandbox")
     yield place

@@ -5,21 +5,22 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from codehub.adapters.process import ProcessRuntime
-from codehub.adapters.process.sandbox import HOME_INSIDE, Confinement, Insides, find_confinement, sandboxed
+from codehub.adapters.process.sandbox import HOME_INSIDE, SandboxPaths, SandboxTools, find_sandbox_tools, sandboxed
 from codehub.domain.errors import BackendError
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 
 
-def insides(root: Path, **more: Sequence[Path]) -> Insides:
+def sandbox_paths(root: Path, **more: Any) -> SandboxPaths:
     home, sockets = root / "volumes/v/home", root / "sockets/a"
-    return Insides(1234, home, sockets, root / "volumes/v/etc", root / "containers/c/network", root, **more)
+    return SandboxPaths(1234, home, sockets, root / "volumes/v/etc", root / "containers/c/network", root, **more)
 
 
 def shown(words: Sequence[str], *options: str) -> list[Path]:
@@ -28,7 +29,7 @@ def shown(words: Sequence[str], *options: str) -> list[Path]:
 
 def test_only_what_is_named_is_seen_and_only_the_home_and_the_socket_are_written() -> None:
     root = Path("/data/process")
-    words = sandboxed(Confinement("bwrap"), ["ide", "x"], insides(root, readable=[Path("/data")]))
+    words = sandboxed(SandboxTools("bwrap"), ["ide", "x"], sandbox_paths(root, readable=[Path("/data")]))
     assert words[:7] == [
         *("bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"),
         *("--cap-drop", "ALL"),
@@ -50,8 +51,8 @@ def test_only_what_is_named_is_seen_and_only_the_home_and_the_socket_are_written
 
 
 def test_who_is_root_gives_a_user_of_its_own_from_inside_and_a_network_from_outside() -> None:
-    confinement = Confinement("bwrap", "setpriv", "slirp4netns")
-    words = sandboxed(confinement, ["ide"], insides(Path("/data")))
+    sandbox_tools = SandboxTools("bwrap", "setpriv", "slirp4netns")
+    words = sandboxed(sandbox_tools, ["ide"], sandbox_paths(Path("/data")))
     assert words[:2] == [sys.executable, "-I"]
     assert words[4:7] == ["slirp4netns", "/data/containers/c/network", "bwrap"]
     assert words[words.index("--") + 1 :][:4] == ["setpriv", "--reuid=1234", "--regid=1234", "--clear-groups"]
@@ -60,7 +61,7 @@ def test_who_is_root_gives_a_user_of_its_own_from_inside_and_a_network_from_outs
 
 
 def test_who_is_not_root_stays_who_it_is_in_a_network_of_its_own() -> None:
-    words = sandboxed(Confinement("bwrap", None, "slirp4netns"), ["ide"], insides(Path("/data")))
+    words = sandboxed(SandboxTools("bwrap", None, "slirp4netns"), ["ide"], sandbox_paths(Path("/data")))
     assert words[words.index("--unshare-user") :][:3] == ["--unshare-user", "--uid", "1234"]
     assert words[-2:] == ["--", "ide"]
 
@@ -70,7 +71,7 @@ def test_a_hidden_directory_stays_so_whatever_is_readable_around_it() -> None:
     bring them in."""
     data = Path("/", "opt", "codehub")
     readable = [data.parent, data, data / "ide", Path("/srv/tools")]
-    words = sandboxed(Confinement("bwrap"), ["ide"], insides(data / "runtime", readable=readable, hidden=[data]))
+    words = sandboxed(SandboxTools("bwrap"), ["ide"], sandbox_paths(data / "runtime", readable=readable, hidden=[data]))
     seen = shown(words, "--ro-bind", "--tmpfs")
     assert seen[-6:] == [data.parent, data, Path("/srv/tools"), data, data / "ide", data / "runtime"]
     assert words[words.index("/srv/tools") + 2 :][:2] == ["--tmpfs", str(data)]
@@ -78,7 +79,7 @@ def test_a_hidden_directory_stays_so_whatever_is_readable_around_it() -> None:
 
 @pytest.mark.system
 async def test_in_a_sandbox_there_is_nothing_of_the_others(tmp_path: Path) -> None:
-    if find_confinement() is None:
+    if find_sandbox_tools() is None:
         pytest.skip("bubblewrap is not there or does not work")
     root, workspace_id, other = tmp_path / "root", uuid4(), uuid4()
     script = f"ls -a {root}/volumes {root}/containers {Path.home()} /tmp; echo $HOME; ps -e | wc -l; touch /etc/x"
@@ -117,7 +118,7 @@ true
 @pytest.mark.system
 async def test_in_a_sandbox_root_is_nobody(tmp_path: Path) -> None:
     """Also where CodeHub itself runs as root: no capability, nothing of the kernel's, no secret of the system's."""
-    if find_confinement() is None:
+    if find_sandbox_tools() is None:
         pytest.skip("bubblewrap is not there or does not work")
     runtime, workspace_id = ProcessRuntime(tmp_path / "root", "here", ["true"], sandbox=True), uuid4()
     await runtime.create_volume(workspace_id, volume_name(workspace_id, 1))
@@ -129,7 +130,7 @@ async def test_in_a_sandbox_root_is_nobody(tmp_path: Path) -> None:
 
 @pytest.mark.system
 async def test_hidden_directories_are_empty_inside(tmp_path: Path) -> None:
-    if find_confinement() is None:
+    if find_sandbox_tools() is None:
         pytest.skip("bubblewrap is not there or does not work")
     archives = tmp_path / "archives"
     archives.mkdir()
@@ -149,14 +150,14 @@ async def test_hidden_directories_are_empty_inside(tmp_path: Path) -> None:
     assert await runtime.run_inside(spec, ["ls", str(archives)]) == (0, "")
 
 
-@pytest.mark.parametrize("lost", [None, Confinement("/usr/bin/bwrap")])
+@pytest.mark.parametrize("lost", [None, SandboxTools("/usr/bin/bwrap")])
 async def test_what_was_isolated_never_runs_without_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: Confinement | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: SandboxTools | None
 ) -> None:
     """Somebody may rely on it: a bubblewrap or slirp4netns that stops working stops the starts, not the isolation."""
-    whole = Confinement("/usr/bin/bwrap", None, "/usr/bin/slirp4netns")
+    whole = SandboxTools("/usr/bin/bwrap", None, "/usr/bin/slirp4netns")
     works = [whole]
-    monkeypatch.setattr("codehub.adapters.process.runtime.find_confinement", lambda **_: works[0])
+    monkeypatch.setattr("codehub.adapters.process.runtime.find_sandbox_tools", lambda **_: works[0])
     assert await ProcessRuntime(tmp_path, "here", ["true"]).isolates()
     works[0] = lost  # type: ignore[assignment]
     later, workspace_id = ProcessRuntime(tmp_path, "here", ["true"]), uuid4()
@@ -173,22 +174,22 @@ async def test_what_was_isolated_never_runs_without_it(
     ("found", "isolates"),
     [
         (None, False),
-        (Confinement("bwrap"), False),
-        (Confinement("bwrap", "setpriv"), True),
-        (Confinement("bwrap", None, "slirp4netns"), True),
+        (SandboxTools("bwrap"), False),
+        (SandboxTools("bwrap", "setpriv"), True),
+        (SandboxTools("bwrap", None, "slirp4netns"), True),
     ],
 )
 async def test_who_shares_our_user_and_our_network_is_not_kept_from_the_front_door(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Confinement | None, isolates: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: SandboxTools | None, isolates: bool
 ) -> None:
-    monkeypatch.setattr("codehub.adapters.process.runtime.find_confinement", lambda **_: found)
+    monkeypatch.setattr("codehub.adapters.process.runtime.find_sandbox_tools", lambda **_: found)
     assert await ProcessRuntime(tmp_path, "here", ["true"]).isolates() is isolates
 
 
 @pytest.mark.system
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives workspaces users of their own")
 async def test_an_ide_that_its_user_could_not_read_is_refused_in_words(tmp_path: Path) -> None:
-    if find_confinement() is None:
+    if find_sandbox_tools() is None:
         pytest.skip("bubblewrap is not there or does not work")
     private = tmp_path / "ide"
     private.mkdir(mode=0o700)
@@ -201,7 +202,7 @@ async def test_an_ide_that_its_user_could_not_read_is_refused_in_words(tmp_path:
 
 @pytest.mark.system
 async def test_what_runs_since_before_is_told_from_what_has_all_the_isolation(tmp_path: Path) -> None:
-    if find_confinement() is None:
+    if find_sandbox_tools() is None:
         pytest.skip("bubblewrap is not there or does not work")
     before = ProcessRuntime(tmp_path / "root", "here", ["sleep", "60"], sandbox=False)
     now = ProcessRuntime(tmp_path / "root", "here", ["sleep", "60"], sandbox=True)

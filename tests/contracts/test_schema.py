@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch, check_schema
-from codehub.adapters.postgres.migration import migrate
+from codehub.adapters.postgres.schema import migrate, schema_head
 from codehub.adapters.postgres.statements import column
 from codehub.domain.admission import holds_slot
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable
@@ -20,7 +20,6 @@ from codehub.domain.identity import Role, Scope
 from codehub.domain.transitions import MAY_RUN_IN_ERROR
 from codehub.domain.workspace import Condition, Conditions, Desired, Operation, Phase, RecoverAction, Workspace
 from tests.contracts.databases import epoch_of, stored
-from tests.real_services import plain_dsn
 from tests.rows import LONG_AGO, NOW, OP_ID, error_info
 
 pytestmark = pytest.mark.system
@@ -29,7 +28,7 @@ CONTAINER = Conditions(container_ready=Condition(status=True, reason="docker.Run
 
 
 async def ask(url: str, statement: str, *values: object) -> list[tuple[Any, ...]]:
-    connection: asyncpg.Connection[Any] = await asyncpg.connect(plain_dsn(url))
+    connection: asyncpg.Connection[Any] = await asyncpg.connect(url)
     try:
         return [tuple(record) for record in await connection.fetch(statement, *values)]
     finally:
@@ -62,6 +61,12 @@ async def test_migrating_at_once_migrates_once(fresh_database: str) -> None:
     assert sorted(m.before is None for m in done) == [False, False, False, True]
     async with await PostgresDatabase.open(fresh_database) as database:
         await check_schema(database)
+
+
+async def test_a_version_table_without_a_row_is_an_empty_database(fresh_database: str) -> None:
+    await ask(fresh_database, "CREATE TABLE alembic_version (version_num varchar(32) NOT NULL PRIMARY KEY)")
+    assert (await migrate(fresh_database)).before is None
+    assert await ask(fresh_database, "SELECT version_num FROM alembic_version") == [(schema_head(),)]
 
 
 async def test_an_empty_database_asks_for_the_migration(fresh_database: str) -> None:

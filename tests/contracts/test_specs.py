@@ -8,9 +8,9 @@ from uuid import uuid4
 
 import pytest
 
-from codehub.domain.admission import Limits, Slots, admit, admit_another, holds_slot
+from codehub.domain.admission import RunningLimits, Slots, admit, admit_another, holds_slot
 from codehub.domain.errors import Conflict, ErrorReason, LimitReached, NotFound, Refused, Stale
-from codehub.domain.ledger import Kind
+from codehub.domain.ledger import LedgerKind
 from codehub.domain.workspace import (
     NO_CONTAINER,
     Condition,
@@ -72,7 +72,7 @@ async def test_create_takes_the_database_s_time(database: Database) -> None:
 async def test_create_is_explained(database: Database) -> None:
     row = await database.specs().create(fresh(), setting(desired_state=Desired.RUNNING), ANN)
     [entry] = await database.ledger().entries(row.id)
-    assert (entry.kind, entry.actor, entry.after, entry.message) == (Kind.CREATED, "ann", "RUNNING", row.name)
+    assert (entry.kind, entry.actor, entry.after, entry.message) == (LedgerKind.CREATED, "ann", "RUNNING", row.name)
 
 
 async def test_a_refused_create_leaves_nothing(database: Database) -> None:
@@ -126,7 +126,7 @@ async def test_change_is_explained(database: Database) -> None:
     await database.specs().change(row.id, setting(desired_state=Desired.RUNNING), ANN, reason="asked")
     entry = (await database.ledger().entries(row.id))[0]
     assert (entry.kind, entry.actor, entry.before, entry.after, entry.reason) == (
-        Kind.WISH,
+        LedgerKind.WISH,
         "ann",
         "PENDING",
         "RUNNING",
@@ -270,7 +270,7 @@ async def test_slots_count_what_else_the_owner_has(database: Database) -> None:
 
 async def test_nobody_gets_more_workspaces_however_many_are_asked_for_at_once(database: Database) -> None:
     await stored(database)
-    limits = Limits(max_workspaces_per_user=3)
+    limits = RunningLimits(max_workspaces_per_user=3)
 
     def keep(row: Workspace, slots: Slots, _now: datetime) -> Workspace:
         admit_another(slots, limits)
@@ -284,7 +284,7 @@ async def test_nobody_gets_more_workspaces_however_many_are_asked_for_at_once(da
 
 async def test_limits_are_exact_however_many_ask_at_once(database: Database) -> None:
     rows = [await stored(database) for _ in range(8)]
-    limits = Limits(max_running_per_user=3)
+    limits = RunningLimits(max_running_per_user=3)
 
     def start(row: Workspace, slots: Slots, _now: datetime) -> Workspace:
         admit(slots, limits)

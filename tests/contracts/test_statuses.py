@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import product
 from typing import Any
 from uuid import uuid4
@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from codehub.domain.errors import ErrorReason, Stale
-from codehub.domain.ledger import Kind
+from codehub.domain.ledger import LedgerKind
 from codehub.domain.transitions import GIVES_UP_VOLUME
 from codehub.domain.workspace import (
     Condition,
@@ -65,14 +65,22 @@ async def test_a_deleted_row_is_in_sight_until_it_rests(database: Database) -> N
     assert dead.id not in await statuses.versions()
 
 
-async def test_active_is_whatever_is_not_at_rest(database: Database) -> None:
-    expected = set()
+@pytest.mark.parametrize("deleted_at", [None, NOW])
+@pytest.mark.parametrize("pending", ["none", "recover", "restore", "undelete", "handled"])
+async def test_active_is_whatever_is_not_at_rest(database: Database, pending: str, deleted_at: datetime | None) -> None:
+    requests: dict[str, Any] = {"recover_action": "retry"}
+    for request in ("recover", "restore", "undelete"):
+        if pending in (request, "handled"):
+            requests[f"{request}_requested_at"] = NOW
+            requests[f"{request}_handled_at"] = LONG_AGO if pending == request else NOW
+    rows = []
     for phase, desired, busy_with in product(Phase, Desired, (Operation.NONE, Operation.DELETING)):
         operation = {"operation": busy_with, "op_id": OP_ID, "op_started_at": NOW} if busy_with != "NONE" else {}
-        row = await stored(database, desired_state=desired, phase=phase, **operation)
-        settled = phase.value == desired.value or (phase is Phase.ERROR and desired is not Desired.DELETED)
-        if operation or not settled:
-            expected.add(row.id)
+        rows.append(
+            await stored(database, desired_state=desired, phase=phase, deleted_at=deleted_at, **(requests | operation))
+        )
+    expected = {row.id for row in rows if not row.is_at_rest}
+    assert expected
     assert set(await database.statuses(0).active()) == expected
 
 
@@ -196,11 +204,11 @@ async def test_record_is_explained_by_the_controller(database: Database) -> None
     await statuses.record(running, replace(running, operation=Operation.NONE, op_started_at=None, phase=Phase.STANDBY))
     entries = [(e.kind, e.actor, e.before, e.after, e.op_id) for e in await database.ledger().entries(row.id)]
     assert entries == [
-        (Kind.PHASE, "controller", "PENDING", "STANDBY", OP_ID),
-        (Kind.OPERATION_ENDED, "controller", "PROVISIONING", "NONE", OP_ID),
-        (Kind.OPERATION_BEGAN, "controller", "NONE", "PROVISIONING", OP_ID),
-        (Kind.WISH, "ann", "PENDING", "RUNNING", None),
-        (Kind.CREATED, "ann", None, "PENDING", None),
+        (LedgerKind.PHASE, "controller", "PENDING", "STANDBY", OP_ID),
+        (LedgerKind.OPERATION_ENDED, "controller", "PROVISIONING", "NONE", OP_ID),
+        (LedgerKind.OPERATION_BEGAN, "controller", "NONE", "PROVISIONING", OP_ID),
+        (LedgerKind.WISH, "ann", "PENDING", "RUNNING", None),
+        (LedgerKind.CREATED, "ann", None, "PENDING", None),
     ]
 
 
@@ -232,7 +240,7 @@ async def test_observations_are_written_and_explained(database: Database) -> Non
         assert found is not None
         assert found == replace(after, version=found.version, updated_at=found.updated_at)
     [entry, _created] = await database.ledger().entries(rows[0].id)
-    assert (entry.kind, entry.after) == (Kind.PHASE, "STANDBY")
+    assert (entry.kind, entry.after) == (LedgerKind.PHASE, "STANDBY")
     assert await database.statuses(0).record_observations([]) == 0
 
 

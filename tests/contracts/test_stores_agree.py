@@ -59,7 +59,7 @@ async def everything(database: Database, story: Story) -> dict[str, Any]:
             "points": {key: await statuses.restore_points(key) for key in story.ids},
             "ledger": {key: await database.ledger().entries(key) for key in story.ids},
             "collector": sorted(str(row.id) for row in data.workspaces),
-            "marks": sorted((mark.thing.kind, mark.thing.name) for mark in data.marks),
+            "marks": sorted((mark.resource.kind, mark.resource.name) for mark in data.marks),
             "collector points": {key: points for key, points in data.points.items() if points},
         }
     )

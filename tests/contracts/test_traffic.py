@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from codehub.adapters.memory import MemoryDatabase
 from codehub.adapters.postgres import PostgresDatabase
-from codehub.domain.history import Minute
+from codehub.domain.history import TrafficMinute
 from tests.contracts.databases import Database
 
 
@@ -13,8 +13,8 @@ async def aged(database: Database, hours: float) -> None:
     """All that is there was written so long ago."""
     span = timedelta(hours=hours)
     if isinstance(database, MemoryDatabase):
-        known = database.world.traffic
-        older = {at - span: Minute(at - span, one.requests, one.socket_seconds) for at, one in known.items()}
+        known = database.state.traffic
+        older = {at - span: TrafficMinute(at - span, one.requests, one.socket_seconds) for at, one in known.items()}
         known.clear()
         known.update(older)
     else:
@@ -23,9 +23,9 @@ async def aged(database: Database, hours: float) -> None:
             await connection.execute("UPDATE traffic SET minute = minute - $1::interval", span)
 
 
-async def kept(database: Database) -> list[Minute]:
+async def kept(database: Database) -> list[TrafficMinute]:
     assert isinstance(database, MemoryDatabase | PostgresDatabase)
-    return list((await database.views().day()).traffic)
+    return list((await database.views().history_data()).traffic)
 
 
 async def test_doors_add_to_one_sum(database: Database) -> None:

@@ -7,16 +7,16 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from codehub.adapters.memory import MemoryDatabase, MemoryDirectory
+from codehub.adapters.memory import MemoryAccountDatabase, MemoryDatabase
 from codehub.adapters.postgres import PostgresDatabase
-from codehub.domain.admission import Limits, Slots, admit
+from codehub.domain.admission import RunningLimits, Slots, admit
 from codehub.domain.errors import ErrorReason, LimitReached
-from codehub.domain.ledger import Kind
+from codehub.domain.ledger import LedgerKind
 from codehub.domain.template import Template
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.accounts import Accounts, NewUser, Templates
 from codehub.ports.stores import Actor
-from codehub.ports.views import Position, Sought, WorkspaceViews
+from codehub.ports.views import Position, WorkspaceFilter, WorkspaceViews
 from tests.contracts.databases import ANN, Database, epoch_of, fresh, restore_point, setting, stored
 from tests.rows import error_info
 
@@ -30,7 +30,7 @@ def views(database: Database) -> WorkspaceViews:
 @pytest.fixture
 def accounts(database: Database) -> Accounts:
     if isinstance(database, MemoryDatabase):
-        return MemoryDirectory(database.world.people).accounts()
+        return MemoryAccountDatabase(database.state.people).accounts()
     assert isinstance(database, PostgresDatabase)
     return database.accounts()
 
@@ -38,7 +38,7 @@ def accounts(database: Database) -> Accounts:
 @pytest.fixture
 def templates(database: Database) -> Templates:
     if isinstance(database, MemoryDatabase):
-        return MemoryDirectory(database.world.people).templates()
+        return MemoryAccountDatabase(database.state.people).templates()
     assert isinstance(database, PostgresDatabase)
     return database.templates()
 
@@ -47,7 +47,7 @@ async def ids(views: WorkspaceViews, size: int = 2, **sought: Any) -> list[UUID]
     """Through all pages."""
     found: list[UUID] = []
     after = None
-    while page := await views.page(Sought(**sought), size, after):
+    while page := await views.page(WorkspaceFilter(**sought), size, after):
         found += [owned.workspace.id for owned in page]
         last = page[-1].workspace
         after = Position(last.created_at, last.id)
@@ -64,11 +64,11 @@ async def test_pages_are_newest_first_and_whole(database: Database, views: Works
 
 async def test_a_page_goes_on_where_the_last_ended(database: Database, views: WorkspaceViews) -> None:
     made = [await stored(database, owner_id="ann") for _ in range(4)]
-    first = await views.page(Sought("ann"), 2)
+    first = await views.page(WorkspaceFilter("ann"), 2)
     newcomer = await stored(database, owner_id="ann")
     await database.specs().change(made[3].id, setting(deleted_at=made[3].created_at), ANN)
     last = first[-1].workspace
-    rest = await views.page(Sought("ann"), 9, Position(last.created_at, last.id))
+    rest = await views.page(WorkspaceFilter("ann"), 9, Position(last.created_at, last.id))
     assert [owned.workspace.id for owned in rest] == [made[1].id, made[0].id]
     assert newcomer.id not in {owned.workspace.id for owned in rest}
 
@@ -155,7 +155,7 @@ async def test_a_decision_sees_the_owner_s_own_limit(database: Database, account
     ann = await accounts.create_user(NewUser(uuid4(), "ann", max_running=1), Actor("test"))
 
     def running(row: Workspace, others: Slots, _now: datetime) -> Workspace:
-        admit(others, Limits(5, 100))
+        admit(others, RunningLimits(5, 100))
         return replace(row, desired_state=Desired.RUNNING)
 
     await database.specs().create(fresh(owner_id=ann.owner_id), running, ANN)
@@ -176,9 +176,11 @@ async def test_the_ledger_in_pages_and_by_kind(database: Database, views: Worksp
     newest, older = (await views.entries(row.id, 1))[0], await views.entries(row.id, 9, before=None)
     assert newest[1].after == "RUNNING"
     rest = await views.entries(row.id, 9, before=newest[0])
-    assert [entry.kind for _, entry in rest] == [Kind.WISH, Kind.CREATED]
+    assert [entry.kind for _, entry in rest] == [LedgerKind.WISH, LedgerKind.CREATED]
     assert older == [newest, *rest]
-    assert [entry.kind for _, entry in await views.entries(row.id, 9, kinds=[Kind.CREATED])] == [Kind.CREATED]
+    assert [entry.kind for _, entry in await views.entries(row.id, 9, kinds=[LedgerKind.CREATED])] == [
+        LedgerKind.CREATED
+    ]
 
 
 async def test_restore_points_and_leases(database: Database, views: WorkspaceViews) -> None:
@@ -205,11 +207,11 @@ async def test_a_day_holds_what_its_history_is_made_from(database: Database, vie
         begun, replace(begun, operation=Operation.NONE, op_started_at=None, phase=Phase.RUNNING), reason="test"
     )
     await stored(database, owner_id="ann")
-    day = await views.day()
+    day = await views.history_data()
     assert day.running == 1
     assert [(found.kind, found.before, found.after) for found in day.happenings] == [
-        (Kind.OPERATION_BEGAN, "NONE", "STARTING"),
-        (Kind.PHASE, "PENDING", "RUNNING"),
+        (LedgerKind.OPERATION_BEGAN, "NONE", "STARTING"),
+        (LedgerKind.PHASE, "PENDING", "RUNNING"),
     ]
     assert [found.workspace_id for found in day.happenings] == [row.id, row.id]
     assert day.archived == []

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from codehub.adapters.contents import ObjectContents
-from codehub.adapters.objects import ObjectArchives
+from codehub.adapters.object_store.archives import ObjectArchives
+from codehub.adapters.object_store.contents import ObjectContents
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable
 from codehub.domain.judge import ArchiveState
 from tests.contracts.s3 import BUCKET, credentials, rclone
 from tests.contracts.test_contents import read
 from tests.faulty_proxy import ChangingProxy, changing
-from tests.job.jobs import Desk
+from tests.job.harness import JobHarness
 from tests.job.test_outages import ANSWERS, flipped, wrong
 
 pytestmark = pytest.mark.system
@@ -35,59 +35,63 @@ def liar(tmp_path: Path) -> Iterator[ChangingProxy]:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, liar: ChangingProxy) -> Desk:
-    desk = Desk(tmp_path)
-    desk.store_url = f"s3://{BUCKET}"
-    (desk.home / "folder").mkdir()
-    (desk.home / "folder" / "large").write_bytes(LARGE)
-    assert desk.archive().code == 0
-    return desk
+def harness(tmp_path: Path, liar: ChangingProxy) -> JobHarness:
+    harness = JobHarness(tmp_path)
+    harness.store_url = f"s3://{BUCKET}"
+    (harness.home / "folder").mkdir()
+    (harness.home / "folder" / "large").write_bytes(LARGE)
+    assert harness.archive().code == 0
+    return harness
 
 
 @pytest.mark.parametrize("answer", SEEN_BY_A_LOOK)
 async def test_a_look_believes_bad_news_only_when_it_is_heard_twice(
-    desk: Desk, liar: ChangingProxy, answer: str
+    harness: JobHarness, liar: ChangingProxy, answer: str
 ) -> None:
-    with closing(ObjectArchives(desk.store_url, "")) as archives:
+    with closing(ObjectArchives(harness.store_url, "")) as archives:
         liar.change = wrong(*ANSWERS[answer], times=1)
-        assert await archives.look(desk.key) is ArchiveState.READABLE
+        assert await archives.look(harness.key) is ArchiveState.READABLE
         liar.change = wrong(*ANSWERS[answer], times=1000)
         expected = ArchiveState.NOT_FOUND if answer.startswith("no ") else ArchiveState.CORRUPTED
-        assert await archives.look(desk.key) is expected
+        assert await archives.look(harness.key) is expected
 
 
-async def test_a_look_that_is_answered_differently_each_time_knows_nothing(desk: Desk, liar: ChangingProxy) -> None:
+async def test_a_look_that_is_answered_differently_each_time_knows_nothing(
+    harness: JobHarness, liar: ChangingProxy
+) -> None:
     lengths = iter(range(1, 1000))
     shorter = wrong("HEAD", "home.tar.zst", lambda a: a._replace(length=a.length - next(lengths)), times=1000)
     liar.change = shorter
-    with closing(ObjectArchives(desk.store_url, "")) as archives, pytest.raises(Unreachable):
-        await archives.look(desk.key)
+    with closing(ObjectArchives(harness.store_url, "")) as archives, pytest.raises(Unreachable):
+        await archives.look(harness.key)
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
 async def test_browsing_reads_again_before_it_says_that_an_archive_is_damaged(
-    desk: Desk, liar: ChangingProxy, answer: str
+    harness: JobHarness, liar: ChangingProxy, answer: str
 ) -> None:
-    with closing(ObjectContents(desk.store_url)) as contents:
+    with closing(ObjectContents(harness.store_url)) as contents:
         liar.change = wrong(*ANSWERS[answer], times=1)
         try:
-            listing = await contents.tree(desk.key, "folder")
+            listing = await contents.tree(harness.key, "folder")
         except Unreachable:  # read right the second time, and the person is asked to try again
-            listing = await contents.tree(desk.key, "folder")
+            listing = await contents.tree(harness.key, "folder")
         assert [entry.name for entry in listing.entries] == ["large"]
         liar.change = wrong(*ANSWERS[answer], times=1)
-        assert await read(contents, desk.key, "folder/large") == LARGE, "a download goes on where it was"
+        assert await read(contents, harness.key, "folder/large") == LARGE, "a download goes on where it was"
 
 
-async def test_a_whole_archive_that_came_wrong_once_is_not_called_damaged(desk: Desk, liar: ChangingProxy) -> None:
-    with closing(ObjectContents(desk.store_url)) as contents:
+async def test_a_whole_archive_that_came_wrong_once_is_not_called_damaged(
+    harness: JobHarness, liar: ChangingProxy
+) -> None:
+    with closing(ObjectContents(harness.store_url)) as contents:
         liar.change = wrong("GET", "home.tar.zst", flipped, times=1)
         with pytest.raises(Unreachable):
-            await original(contents, desk.key)
-        assert len(await original(contents, desk.key)) > 0
+            await original(contents, harness.key)
+        assert len(await original(contents, harness.key)) > 0
         liar.change = wrong("GET", "home.tar.zst", flipped, times=1000)
         with pytest.raises(BackendError) as damage:
-            await original(contents, desk.key)
+            await original(contents, harness.key)
         assert damage.value.reason is ErrorReason.ARCHIVE_CORRUPTED
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import structlog
 
-pytest.register_assert_rewrite("tests.coordinator.scenes", "tests.coordinator.workshop")
+pytest.register_assert_rewrite("tests.coordinator.operation_scenarios", "tests.coordinator.harness")
 
 Tally = Callable[[str, int], None]
 
@@ -23,8 +23,8 @@ def quiet() -> Iterator[None]:
 
 @pytest.fixture
 def tally(record_property: Callable[[str, object], None]) -> Tally:
-    def count(scene: str, cases: int) -> None:
-        record_property(f"cut:{scene}", cases)
+    def count(scenario: str, cases: int) -> None:
+        record_property(f"cut:{scenario}", cases)
 
     return count
 
@@ -37,5 +37,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 if name.startswith("cut:"):
                     cases[name.removeprefix("cut:")] += number
     if cases:
-        each = ", ".join(f"{scene} {number}" for scene, number in cases.items())
+        each = ", ".join(f"{scenario} {number}" for scenario, number in cases.items())
         terminalreporter.write_line(f"kill anywhere: {cases.total()} cut points ({each})")

@@ -8,11 +8,11 @@ import pytest
 
 from codehub.adapters.memory import Fault
 from codehub.coordinator.backends import Backends
-from codehub.coordinator.tuning import Tuning
+from codehub.coordinator.context import Tuning
 from codehub.domain.errors import BackendError, CircuitOpen, Stale, Unreachable
 from codehub.ports.jobs import JobKind, JobSpec
 from codehub.ports.runtime import ContainerSpec
-from tests.coordinator.workshop import ANSWER_LOST, FAILS, HANGS, Workshop, in_virtual_time
+from tests.coordinator.harness import ANSWER_LOST, FAILS, HANGS, CoordinatorHarness, in_virtual_time
 from tests.rows import KEY, OP_ID, VOLUME, WORKSPACE_ID, with_home
 
 JOB = JobSpec(WORKSPACE_ID, OP_ID, JobKind.ARCHIVE, VOLUME, KEY)
@@ -39,24 +39,24 @@ named = pytest.mark.parametrize("name", EFFECTS)
 @named
 @in_virtual_time
 async def test_a_stale_term_touches_nothing(name: str) -> None:
-    shop = await Workshop.open()
-    shop.wire.faults["leadership.renew"] = HANGS
+    harness = await CoordinatorHarness.open()
+    harness.network.faults["leadership.renew"] = HANGS
     await asyncio.sleep(3.5)
-    shop.wire.calls.clear()
+    harness.network.calls.clear()
     with pytest.raises(Stale):
-        await EFFECTS[name](shop.backends)
-    assert shop.wire.calls == []
+        await EFFECTS[name](harness.backends)
+    assert harness.network.calls == []
 
 
 @pytest.mark.parametrize("name", [*EFFECTS, *QUESTIONS])
 @in_virtual_time
 async def test_a_call_without_an_answer_ends_as_unreachable(name: str) -> None:
-    shop = await Workshop.open(Tuning(call_seconds=20))
-    shop.place(with_home(), volume=())
-    shop.wire.faults[name] = HANGS
+    harness = await CoordinatorHarness.open(Tuning(call_seconds=20))
+    harness.place(with_home(), volume=())
+    harness.network.faults[name] = HANGS
     began = asyncio.get_running_loop().time()
     with pytest.raises(Unreachable):
-        await (EFFECTS | QUESTIONS)[name](shop.backends)
+        await (EFFECTS | QUESTIONS)[name](harness.backends)
     assert asyncio.get_running_loop().time() - began == pytest.approx(20)
 
 
@@ -64,26 +64,26 @@ async def test_a_call_without_an_answer_ends_as_unreachable(name: str) -> None:
 @named
 @in_virtual_time
 async def test_acted_is_the_time_of_the_effects_end_even_if_it_failed(name: str, fault: Fault | None) -> None:
-    shop = await Workshop.open(Tuning(call_seconds=20))
+    harness = await CoordinatorHarness.open(Tuning(call_seconds=20))
     if fault is not None:
-        shop.wire.faults[name] = fault
-    assert shop.backends.acted_at(WORKSPACE_ID) == float("-inf")
+        harness.network.faults[name] = fault
+    assert harness.backends.acted_at(WORKSPACE_ID) == float("-inf")
     await asyncio.sleep(1)
     with contextlib.suppress(BackendError):
-        await EFFECTS[name](shop.backends)
-    assert shop.backends.acted_at(WORKSPACE_ID) == asyncio.get_running_loop().time()
+        await EFFECTS[name](harness.backends)
+    assert harness.backends.acted_at(WORKSPACE_ID) == asyncio.get_running_loop().time()
 
 
 @in_virtual_time
 async def test_a_silent_backend_is_left_alone_and_the_others_are_not() -> None:
-    shop = await Workshop.open()
-    shop.wire.faults["runtime"] = FAILS
+    harness = await CoordinatorHarness.open()
+    harness.network.faults["runtime"] = FAILS
     for _ in range(3):
         with pytest.raises(Unreachable):
-            await shop.backends.volumes()
+            await harness.backends.volumes()
     with pytest.raises(CircuitOpen):
-        await shop.backends.create_volume(WORKSPACE_ID, VOLUME)
-    assert await shop.backends.inventory() == []
+        await harness.backends.create_volume(WORKSPACE_ID, VOLUME)
+    assert await harness.backends.inventory() == []
     with pytest.raises(CircuitOpen):  # jobs run where containers do, and nobody knows now where that is
-        await shop.backends.job(WORKSPACE_ID)
-    assert shop.wire.calls.count("runtime.create_volume") == 0
+        await harness.backends.job(WORKSPACE_ID)
+    assert harness.network.calls.count("runtime.create_volume") == 0

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from codehub.coordinator.breaker import Breaker
+from codehub.coordinator.backends import Breaker
 from codehub.domain.errors import BackendError, CircuitOpen, Unreachable, VolumeInUse
 from codehub.telemetry import Metrics
-from tests.coordinator.workshop import in_virtual_time
+from tests.coordinator.harness import in_virtual_time
 from tests.simulation.virtual_time import VirtualClock
 
 

@@ -10,7 +10,7 @@ import pytest
 from codehub.coordinator.event_listener import EventListener
 from codehub.domain.workspace import Desired
 from codehub.ports.signals import Change, Channel
-from tests.coordinator.workshop import FAILS, HANGS, Workshop, in_virtual_time
+from tests.coordinator.harness import FAILS, HANGS, CoordinatorHarness, in_virtual_time
 from tests.rows import WORKSPACE_ID, workspace
 
 ID = str(WORKSPACE_ID)
@@ -19,20 +19,22 @@ ID = str(WORKSPACE_ID)
 class Listening:
     """A listener at work, and everything that came of it."""
 
-    def __init__(self, shop: Workshop) -> None:
+    def __init__(self, harness: CoordinatorHarness) -> None:
         self.woken: list[UUID] = []
         self.resyncs = 0
         self.heard: list[tuple[str, Mapping[str, Any]]] = []
-        self._shop = shop
+        self._shop = harness
         self.tasks = [asyncio.create_task(self._hear(name)) for name in ("sse:ann", "sse:resync", "wake:wc")]
-        outside = shop.outside
-        self.listener = EventListener(outside.feed, outside.bus, self.woken.append, self._resync, shop.metrics)
+        dependencies = harness.dependencies
+        self.listener = EventListener(
+            dependencies.feed, dependencies.bus, self.woken.append, self._resync, harness.metrics
+        )
 
     def _resync(self) -> None:
         self.resyncs += 1
 
     async def _hear(self, name: str) -> None:
-        async for message in self._shop.outside.bus.subscribe(f"codehub:{name}"):
+        async for message in self._shop.dependencies.bus.subscribe(f"codehub:{name}"):
             self.heard.append((name, message))
 
     async def start(self) -> "asyncio.Task[None]":
@@ -42,13 +44,13 @@ class Listening:
         return task
 
     def tell(self, *changes: Change | None) -> None:
-        for listener in self._shop.worlds.database.listeners:
+        for listener in self._shop.states.database.listeners:
             for change in changes:
                 listener.put_nowait(change)
 
 
 async def listening() -> Listening:
-    it = Listening(await Workshop.open())
+    it = Listening(await CoordinatorHarness.open())
     await it.start()
     it.heard.clear()
     return it
@@ -75,7 +77,7 @@ async def test_each_notice_goes_to_its_channel(
 
 @in_virtual_time
 async def test_it_begins_with_a_resync_and_again_after_a_gap() -> None:
-    it = Listening(await Workshop.open())
+    it = Listening(await CoordinatorHarness.open())
     first = await it.start()
     assert it.heard == [("sse:resync", {"type": "resync"})]
     it.tell(None)
@@ -88,16 +90,16 @@ async def test_it_begins_with_a_resync_and_again_after_a_gap() -> None:
 
 @in_virtual_time
 async def test_a_dead_bus_does_not_stop_wakes() -> None:
-    shop = await Workshop.open()
-    it = Listening(shop)
+    harness = await CoordinatorHarness.open()
+    it = Listening(harness)
     await asyncio.sleep(0)
-    shop.wire.faults["bus"] = FAILS
+    harness.network.faults["bus"] = FAILS
     task = await it.start()
     it.tell(Change(Channel.SSE, WORKSPACE_ID, "ann"), Change(Channel.WAKE, WORKSPACE_ID, "ann"))
     await asyncio.sleep(0.1)
     assert it.woken == [WORKSPACE_ID]
     assert it.heard == []
-    del shop.wire.faults["bus"]
+    del harness.network.faults["bus"]
     it.tell(Change(Channel.SSE, WORKSPACE_ID, "ann"))
     await asyncio.sleep(2.0)
     assert it.heard[0] == ("sse:resync", {"type": "resync"}), "what was missed is made good first"
@@ -108,11 +110,11 @@ async def test_a_dead_bus_does_not_stop_wakes() -> None:
 @in_virtual_time
 async def test_a_slow_bus_does_not_delay_wakes() -> None:
     """A silent Redis takes seconds to give up; a person who clicked start does not wait for it."""
-    shop = await Workshop.open()
-    it = Listening(shop)
+    harness = await CoordinatorHarness.open()
+    it = Listening(harness)
     await it.start()
-    shop.wire._timeout = 5.0
-    shop.wire.faults["bus"] = HANGS
+    harness.network._timeout = 5.0
+    harness.network.faults["bus"] = HANGS
     notices = [Change(Channel.SSE, UUID(int=number), "ann") for number in range(10)]
     it.tell(*notices, Change(Channel.WAKE, WORKSPACE_ID, "ann"))
     await asyncio.sleep(6.0)
@@ -121,13 +123,13 @@ async def test_a_slow_bus_does_not_delay_wakes() -> None:
 
 @in_virtual_time
 async def test_a_wish_written_to_the_database_wakes_the_controller() -> None:
-    shop = await Workshop.open()
-    it = Listening(shop)
+    harness = await CoordinatorHarness.open()
+    it = Listening(harness)
     await it.start()
-    shop.place(workspace(desired_state=Desired.RUNNING))
+    harness.place(workspace(desired_state=Desired.RUNNING))
     await asyncio.sleep(0.1)
     assert it.woken == [WORKSPACE_ID]
-    shop.change(memo="not a wish")()
+    harness.change(memo="not a wish")()
     await asyncio.sleep(0.1)
     assert it.woken == [WORKSPACE_ID]
     assert ("sse:ann", {"type": "updated", "id": ID}) in it.heard

@@ -12,20 +12,20 @@ import pytest
 
 from codehub.adapters.memory.archives import StoredArchive
 from codehub.adapters.memory.runtime import Container, Volume
-from codehub.coordinator.gc_report import CollectorReport
+from codehub.coordinator.context import Tuning
+from codehub.coordinator.gc_report import CollectionReport
 from codehub.coordinator.gc_runner import GcRunner
-from codehub.coordinator.tuning import Tuning
 from codehub.domain import naming
-from codehub.domain.envelope import Envelope
+from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import Conflict, Stale, Unreachable
+from codehub.domain.gc_rules import ResourceKind, Retention
+from codehub.domain.gc_safety import GcLimits
 from codehub.domain.judge import ArchiveState
-from codehub.domain.protection import Retention, ThingKind
 from codehub.domain.workspace import Desired, HomeContext, Operation, Phase, Workspace
-from codehub.domain.worlds import Backend
 from codehub.ports.archives import StoredObject
-from codehub.ports.collector import Restored
-from codehub.ports.worlds import Remembered
-from tests.coordinator.workshop import ANSWER_LOST, FAILS, PERSON, Workshop, began, in_virtual_time, now
+from codehub.ports.collector import RestoredDatabase
+from codehub.ports.stores import BackendRecord
+from tests.coordinator.harness import ANSWER_LOST, FAILS, PERSON, CoordinatorHarness, began, in_virtual_time, now
 from tests.rows import (
     KEY,
     NOW,
@@ -53,39 +53,39 @@ def deleted(ago: timedelta, **changes: Any) -> Workspace:
     return archived(desired_state=Desired.DELETED, phase=Phase.DELETED, deleted_at=NOW - ago, **changes)
 
 
-def names(report: CollectorReport, kind: str) -> set[str]:
-    return {candidate.thing.name for candidate in report.candidates if candidate.thing.kind == kind}
+def names(report: CollectionReport, kind: str) -> set[str]:
+    return {candidate.resource.name for candidate in report.candidates if candidate.resource.kind == kind}
 
 
-def checks(report: CollectorReport) -> list[str]:
+def checks(report: CollectionReport) -> list[str]:
     return [refusal.check.value for refusal in report.refusals]
 
 
-def stray(shop: Workshop, key: str = STRAY, *, age: timedelta = timedelta(0)) -> None:
-    shop.worlds.archives.objects[key] = StoredArchive((1,), now() - age, committed=True)
+def stray(harness: CoordinatorHarness, key: str = STRAY, *, age: timedelta = timedelta(0)) -> None:
+    harness.states.archives.objects[key] = StoredArchive((1,), now() - age, committed=True)
     if naming.stored_name("", key):
-        shop.worlds.database.ledger.append(began(key))
+        harness.states.database.ledger.append(began(key))
 
 
-def purged(shop: Workshop, workspace_id: UUID = NOBODY) -> None:
+def purged(harness: CoordinatorHarness, workspace_id: UUID = NOBODY) -> None:
     """A row that stays for ever, and protects nothing."""
     row = workspace(id=workspace_id, slug="gone", name="gone", phase=Phase.DELETED, desired_state=Desired.DELETED)
-    shop.worlds.database.rows[workspace_id] = replace(row, deleted_at=NOW, purged_at=NOW)
+    harness.states.database.rows[workspace_id] = replace(row, deleted_at=NOW, purged_at=NOW)
 
 
-def collector(shop: Workshop) -> GcRunner:
-    return shop.reign._gc
+def collector(harness: CoordinatorHarness) -> GcRunner:
+    return harness.term_runner.gc
 
 
-async def survey(shop: Workshop) -> CollectorReport:
-    return await collector(shop)._survey.report()
+async def scan(harness: CoordinatorHarness) -> CollectionReport:
+    return await collector(harness)._scanner.report()
 
 
-async def collect(shop: Workshop) -> CollectorReport:
+async def collect(harness: CoordinatorHarness) -> CollectionReport:
     """Mark, wait for the grace, sweep."""
-    await collector(shop).run()
+    await collector(harness).run()
     await asyncio.sleep(GRACE)
-    return await collector(shop).run()
+    return await collector(harness).run()
 
 
 ARCHIVES: dict[str, tuple[Workspace, list[str], set[str]]] = {
@@ -112,17 +112,17 @@ ARCHIVES: dict[str, tuple[Workspace, list[str], set[str]]] = {
 @pytest.mark.parametrize(("row", "objects", "could_go"), ARCHIVES.values(), ids=ARCHIVES.keys())
 @in_virtual_time
 async def test_which_archives_could_go(row: Workspace, objects: list[str], could_go: set[str]) -> None:
-    shop = await Workshop.open(TUNING)
-    shop.place(row)
+    harness = await CoordinatorHarness.open(TUNING)
+    harness.place(row)
     for age, key in enumerate(objects):
         if key == STRAY:
-            stray(shop)
+            stray(harness)
         else:
-            shop.keep(WORKSPACE_ID, key, (1,), age=float(age))
-    report = await survey(shop)
+            harness.keep(WORKSPACE_ID, key, (1,), age=float(age))
+    report = await scan(harness)
     assert names(report, "object") == could_go
-    assert (report.existing[ThingKind.OBJECT], report.refusals) == (len(objects), ())
-    assert set(shop.worlds.archives.objects) == set(objects)
+    assert (report.existing[ResourceKind.OBJECT], report.refusals) == (len(objects), ())
+    assert set(harness.states.archives.objects) == set(objects)
 
 
 VOLUMES: dict[str, tuple[Workspace, bool]] = {
@@ -148,36 +148,36 @@ VOLUMES: dict[str, tuple[Workspace, bool]] = {
 @pytest.mark.parametrize(("row", "could_go"), VOLUMES.values(), ids=VOLUMES.keys())
 @in_virtual_time
 async def test_which_volumes_could_go(row: Workspace, could_go: bool) -> None:
-    shop = await Workshop.open(TUNING)
-    shop.place(row)
-    shop.worlds.runtime.volumes[VOLUME] = Volume(WORKSPACE_ID)
-    report = await survey(shop)
+    harness = await CoordinatorHarness.open(TUNING)
+    harness.place(row)
+    harness.states.runtime.volumes[VOLUME] = Volume(WORKSPACE_ID)
+    report = await scan(harness)
     assert names(report, "volume") == ({VOLUME} if could_go else set())
-    assert report.existing[ThingKind.VOLUME] == 1
+    assert report.existing[ResourceKind.VOLUME] == 1
     assert all(candidate.why for candidate in report.candidates)
-    assert VOLUME in shop.worlds.runtime.volumes
+    assert VOLUME in harness.states.runtime.volumes
 
 
 @in_virtual_time
 async def test_the_outside_is_listed_before_the_database_is_read() -> None:
     """What is made between the two is then known to the database, and kept."""
-    shop = await Workshop.open(TUNING)
-    shop.place(with_home(), volume=(1,))
-    shop.wire.meanwhile["db.collector"] = lambda: shop.keep(WORKSPACE_ID, KEY, (1,))
-    report = await survey(shop)
+    harness = await CoordinatorHarness.open(TUNING)
+    harness.place(with_home(), volume=(1,))
+    harness.network.meanwhile["db.collector"] = lambda: harness.keep(WORKSPACE_ID, KEY, (1,))
+    report = await scan(harness)
     assert report.candidates == ()
-    assert shop.wire.calls[-1] == "db.collector"
+    assert harness.network.calls[-1] == "db.collector"
 
 
 @in_virtual_time
 async def test_a_stranger_s_object_is_neither_counted_nor_touched() -> None:
-    shop = await Workshop.open(TUNING)
-    shop.place(archived(), archives={KEY: (1,)})
+    harness = await CoordinatorHarness.open(TUNING)
+    harness.place(archived(), archives={KEY: (1,)})
     for name in ("notes.txt", f"backup/{STRAY}", f"{NOBODY}/{OP_ID}/other.tar"):
-        stray(shop, name)
-    report = await collect(shop)
-    assert (report.strangers, report.existing[ThingKind.OBJECT], report.candidates) == (6, 1, ())
-    assert len(shop.worlds.archives.objects) == 4
+        stray(harness, name)
+    report = await collect(harness)
+    assert (report.unrecognised, report.existing[ResourceKind.OBJECT], report.candidates) == (6, 1, ())
+    assert len(harness.states.archives.objects) == 4
 
 
 # ── mark, grace, sweep ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -185,69 +185,69 @@ async def test_a_stranger_s_object_is_neither_counted_nor_touched() -> None:
 
 @in_virtual_time
 async def test_nothing_goes_before_it_was_garbage_for_the_whole_grace() -> None:
-    shop = await Workshop.open(TUNING)
-    shop.place(archived(), archives={KEY: (1,)})
-    stray(shop)
-    first = await collector(shop).run()
+    harness = await CoordinatorHarness.open(TUNING)
+    harness.place(archived(), archives={KEY: (1,)})
+    stray(harness)
+    first = await collector(harness).run()
     [candidate] = first.candidates
     assert (first.swept, candidate.marked_at, candidate.may_go_at) == ((), now(), now() + timedelta(seconds=GRACE))
     await asyncio.sleep(GRACE - 1)
-    assert (await collector(shop).run()).swept == ()
+    assert (await collector(harness).run()).swept == ()
     await asyncio.sleep(1)
-    assert [c.thing.name for c in (await collector(shop).run()).swept] == [STRAY]
-    assert set(shop.worlds.archives.objects) == {KEY}
-    assert (await collector(shop).run()).candidates == ()
-    assert shop.worlds.database.collector.marks == {}
+    assert [c.resource.name for c in (await collector(harness).run()).swept] == [STRAY]
+    assert set(harness.states.archives.objects) == {KEY}
+    assert (await collector(harness).run()).candidates == ()
+    assert harness.states.database.collector.marks == {}
 
 
 @in_virtual_time
 async def test_a_mark_that_is_interrupted_begins_anew() -> None:
-    shop = await Workshop.open(TUNING)
-    shop.place(archived(), archives={KEY: (1,), OTHER_KEY: (2,)})
-    shop.worlds.database.points[WORKSPACE_ID].clear()
-    shop.worlds.database.ledger.append(began(OTHER_KEY))
-    await collector(shop).run()
+    harness = await CoordinatorHarness.open(TUNING)
+    harness.place(archived(), archives={KEY: (1,), OTHER_KEY: (2,)})
+    harness.states.database.points[WORKSPACE_ID].clear()
+    harness.states.database.ledger.append(began(OTHER_KEY))
+    await collector(harness).run()
     await asyncio.sleep(GRACE - 10)
-    shop.change(restore_from=OTHER_KEY, restore_requested_at=now())()
-    assert (await collector(shop).run()).candidates == ()
-    shop.change(restore_handled_at=now())()
-    await collector(shop).run()
+    harness.change(restore_from=OTHER_KEY, restore_requested_at=now())()
+    assert (await collector(harness).run()).candidates == ()
+    harness.change(restore_handled_at=now())()
+    await collector(harness).run()
     await asyncio.sleep(20)
-    assert (await collector(shop).run()).swept == ()
+    assert (await collector(harness).run()).swept == ()
     await asyncio.sleep(GRACE)
-    assert [c.thing.name for c in (await collector(shop).run()).swept] == [OTHER_KEY]
+    assert [c.resource.name for c in (await collector(harness).run()).swept] == [OTHER_KEY]
 
 
 @in_virtual_time
 async def test_what_is_still_written_to_is_waited_for() -> None:
-    shop = await Workshop.open(TUNING)
-    shop.place(archived(), archives={KEY: (1,)})
-    stray(shop)
-    await collector(shop).run()
+    harness = await CoordinatorHarness.open(TUNING)
+    harness.place(archived(), archives={KEY: (1,)})
+    stray(harness)
+    await collector(harness).run()
     await asyncio.sleep(GRACE - 10)
-    shop.change(restore_from=KEY, restore_requested_at=now())()
-    stray(shop)
+    harness.change(restore_from=KEY, restore_requested_at=now())()
+    stray(harness)
     await asyncio.sleep(20)
-    assert (await collector(shop).run()).swept == ()
+    assert (await collector(harness).run()).swept == ()
     await asyncio.sleep(GRACE)
-    assert len((await collector(shop).run()).swept) == 1
+    assert len((await collector(harness).run()).swept) == 1
 
 
 @in_virtual_time
 async def test_a_new_leader_goes_on_with_the_marks_of_the_old_one() -> None:
-    shop = await Workshop.open(TUNING)
-    shop.place(archived(), archives={KEY: (1,)})
-    stray(shop)
-    await collector(shop).run()
-    await shop.term.resign()
+    harness = await CoordinatorHarness.open(TUNING)
+    harness.place(archived(), archives={KEY: (1,)})
+    stray(harness)
+    await collector(harness).run()
+    await harness.term.resign()
     await asyncio.sleep(GRACE)
-    heir = Workshop(TUNING)
-    heir.worlds = shop.worlds
-    heir.outside = heir._outside()
-    await heir.take_office()
+    heir = CoordinatorHarness(TUNING)
+    heir.states = harness.states
+    heir.dependencies = heir._dependencies()
+    await heir.become_leader()
     with pytest.raises(Stale):
-        await collector(shop).run()
-    assert STRAY in shop.worlds.archives.objects
+        await collector(harness).run()
+    assert STRAY in harness.states.archives.objects
     assert len((await collector(heir).run()).swept) == 1
 
 
@@ -255,55 +255,55 @@ async def test_a_new_leader_goes_on_with_the_marks_of_the_old_one() -> None:
 @in_virtual_time
 async def test_an_old_leader_sweeps_nothing(moment: str) -> None:
     """Its term ends at the worst moment: everything was looked at, and nothing is written yet."""
-    shop = await Workshop.open(TUNING)
-    shop.place(archived(), archives={KEY: (1,)})
-    stray(shop)
-    await collector(shop).run()
+    harness = await CoordinatorHarness.open(TUNING)
+    harness.place(archived(), archives={KEY: (1,)})
+    stray(harness)
+    await collector(harness).run()
     await asyncio.sleep(GRACE)
-    leadership = shop.worlds.database.leadership
+    leadership = harness.states.database.leadership
 
     def deposed() -> None:
         leadership.free(leadership.epoch)
         leadership.take("rival", now())
 
-    shop.wire.meanwhile[moment] = deposed
+    harness.network.meanwhile[moment] = deposed
     if moment == "db.remark":
         with pytest.raises(Unreachable):
-            await collector(shop).run()
+            await collector(harness).run()
     else:
-        assert (await collector(shop).run()).swept == ()
-    assert STRAY in shop.worlds.archives.objects
+        assert (await collector(harness).run()).swept == ()
+    assert STRAY in harness.states.archives.objects
     with pytest.raises(Stale):
-        await collector(shop).run()
+        await collector(harness).run()
 
 
 @in_virtual_time
 async def test_nothing_is_deleted_by_a_leader_that_cannot_know_it_leads() -> None:
-    shop = await Workshop.open(TUNING)
-    shop.place(archived(), archives={KEY: (1,)})
-    stray(shop)
-    await collector(shop).run()
+    harness = await CoordinatorHarness.open(TUNING)
+    harness.place(archived(), archives={KEY: (1,)})
+    stray(harness)
+    await collector(harness).run()
     await asyncio.sleep(GRACE)
-    shop.wire.meanwhile["db.give_up"] = shop.term._over.set  # type: ignore[attr-defined]
+    harness.network.meanwhile["db.give_up"] = harness.term._over.set  # type: ignore[attr-defined]
     with pytest.raises(Stale, match="nothing is touched"):
-        await collector(shop).run()
-    assert STRAY in shop.worlds.archives.objects
-    assert "archives.delete" not in shop.wire.calls
+        await collector(harness).run()
+    assert STRAY in harness.states.archives.objects
+    assert "archives.delete" not in harness.network.calls
 
 
 @in_virtual_time
 async def test_no_worker_acts_on_the_workspace_meanwhile() -> None:
-    shop = await Workshop.open(TUNING)
-    shop.place(archived(), archives={KEY: (1,)})
-    stray(shop, OTHER_KEY)
-    await collector(shop).run()
+    harness = await CoordinatorHarness.open(TUNING)
+    harness.place(archived(), archives={KEY: (1,)})
+    stray(harness, OTHER_KEY)
+    await collector(harness).run()
     await asyncio.sleep(GRACE)
-    shop.queue.add(WORKSPACE_ID)
-    assert await shop.queue.get() == WORKSPACE_ID
-    sweeping = asyncio.create_task(collector(shop).run())
+    harness.queue.add(WORKSPACE_ID)
+    assert await harness.queue.get() == WORKSPACE_ID
+    sweeping = asyncio.create_task(collector(harness).run())
     await asyncio.sleep(5)
-    assert (sweeping.done(), OTHER_KEY in shop.worlds.archives.objects) == (False, True)
-    shop.queue.done(WORKSPACE_ID)
+    assert (sweeping.done(), OTHER_KEY in harness.states.archives.objects) == (False, True)
+    harness.queue.done(WORKSPACE_ID)
     assert len((await sweeping).swept) == 1
 
 
@@ -312,54 +312,54 @@ async def test_no_worker_acts_on_the_workspace_meanwhile() -> None:
 
 @in_virtual_time
 async def test_a_swept_restore_point_cannot_be_chosen_any_more() -> None:
-    shop = await Workshop.open(TUNING)
-    shop.place(archived())
+    harness = await CoordinatorHarness.open(TUNING)
+    harness.place(archived())
     for age, key in enumerate((KEY, OTHER_KEY, OLD, OLDER, OLDEST)):
-        shop.keep(WORKSPACE_ID, key, (1,), age=float(age))
-    report = await collect(shop)
-    assert {c.thing.name for c in report.swept} == {OLDER, OLDEST}
-    assert [p.key for p in shop.worlds.database.points[WORKSPACE_ID]] == [KEY, OTHER_KEY, OLD]
+        harness.keep(WORKSPACE_ID, key, (1,), age=float(age))
+    report = await collect(harness)
+    assert {c.resource.name for c in report.swept} == {OLDER, OLDEST}
+    assert [p.key for p in harness.states.database.points[WORKSPACE_ID]] == [KEY, OTHER_KEY, OLD]
 
 
 @in_virtual_time
 async def test_what_uploads_leave_in_a_directory_goes() -> None:
     """Beside a proven archive at once; the one that is being written is not touched."""
-    shop = await Workshop.open(TUNING)
-    shop.place(archived(archive_op_id=UUID(int=3)), archives={KEY: (1,)})
+    harness = await CoordinatorHarness.open(TUNING)
+    harness.place(archived(archive_op_id=UUID(int=3)), archives={KEY: (1,)})
     for key in (f"{KEY}#1", f"{KEY}.meta#2", f"{OLDEST}#1", f"{STRAY}#1"):
-        shop.worlds.archives.unfinished[key] = StoredObject(key, 5, now())
-        shop.worlds.database.ledger.append(began(key))
-    report = await collect(shop)
-    assert {c.thing.name for c in report.swept} == {f"{KEY}#1", f"{KEY}.meta#2", f"{STRAY}#1"}
-    assert set(shop.worlds.archives.unfinished) == {f"{OLDEST}#1"}
-    assert set(shop.worlds.archives.objects) == {KEY}
+        harness.states.archives.unfinished[key] = StoredObject(key, 5, now())
+        harness.states.database.ledger.append(began(key))
+    report = await collect(harness)
+    assert {c.resource.name for c in report.swept} == {f"{KEY}#1", f"{KEY}.meta#2", f"{STRAY}#1"}
+    assert set(harness.states.archives.unfinished) == {f"{OLDEST}#1"}
+    assert set(harness.states.archives.objects) == {KEY}
 
 
 @in_virtual_time
 async def test_the_container_goes_before_the_volume() -> None:
-    shop = await Workshop.open(TUNING)
-    shop.place(archived(), archives={KEY: (1,)})
-    purged(shop)
+    harness = await CoordinatorHarness.open(TUNING)
+    harness.place(archived(), archives={KEY: (1,)})
+    purged(harness)
     volume = naming.volume_name(NOBODY, 1)
-    shop.worlds.runtime.volumes[volume] = Volume(NOBODY)
-    shop.worlds.runtime.containers[NOBODY] = Container("c1", volume)
-    stray(shop, naming.archive_key("", NOBODY, OP_ID))
-    report = await collect(shop)
-    assert [c.thing.kind for c in report.swept] == ["container", "volume", "object"]
-    assert (shop.worlds.runtime.containers, shop.worlds.runtime.volumes) == ({}, {})
+    harness.states.runtime.volumes[volume] = Volume(NOBODY)
+    harness.states.runtime.containers[NOBODY] = Container("c1", volume)
+    stray(harness, naming.archive_key("", NOBODY, OP_ID))
+    report = await collect(harness)
+    assert [c.resource.kind for c in report.swept] == ["container", "volume", "object"]
+    assert (harness.states.runtime.containers, harness.states.runtime.volumes) == ({}, {})
 
 
 @in_virtual_time
 async def test_a_volume_in_use_stays() -> None:
     """Whoever uses it has not been garbage for long enough, or is no garbage."""
-    shop = await Workshop.open(TUNING)
+    harness = await CoordinatorHarness.open(TUNING)
     second = HomeContext(incarnation=2, live=True)
-    shop.place(with_home(home_store_key=naming.volume_name(WORKSPACE_ID, 2), home=second), volume=(1,))
-    shop.worlds.runtime.volumes[VOLUME] = Volume(WORKSPACE_ID)
-    shop.worlds.runtime.containers[WORKSPACE_ID] = Container("c1", VOLUME)
-    report = await collect(shop)
+    harness.place(with_home(home_store_key=naming.volume_name(WORKSPACE_ID, 2), home=second), volume=(1,))
+    harness.states.runtime.volumes[VOLUME] = Volume(WORKSPACE_ID)
+    harness.states.runtime.containers[WORKSPACE_ID] = Container("c1", VOLUME)
+    report = await collect(harness)
     assert (report.swept, dict(report.left)) == ((), {VOLUME: "in use"})
-    assert VOLUME in shop.worlds.runtime.volumes
+    assert VOLUME in harness.states.runtime.volumes
 
 
 @pytest.mark.parametrize(("state", "swept"), [(ArchiveState.READABLE, 1), (ArchiveState.CORRUPTED, 0)])
@@ -367,179 +367,179 @@ async def test_a_volume_in_use_stays() -> None:
 async def test_a_volume_past_the_safe_point_goes_only_if_its_archive_can_be_read(
     state: ArchiveState, swept: int
 ) -> None:
-    shop = await Workshop.open(TUNING)
+    harness = await CoordinatorHarness.open(TUNING)
     leaving = HomeContext(incarnation=1, deleting_volume=True)
-    shop.place(archived(home_store_key=VOLUME, home=leaving), volume=(1,), archives={KEY: (1,)})
-    shop.lose_archive(KEY, state)
-    report = await collect(shop)
+    harness.place(archived(home_store_key=VOLUME, home=leaving), volume=(1,), archives={KEY: (1,)})
+    harness.lose_archive(KEY, state)
+    report = await collect(harness)
     assert len(report.swept) == swept
-    assert (VOLUME in shop.worlds.runtime.volumes) is not bool(swept)
+    assert (VOLUME in harness.states.runtime.volumes) is not bool(swept)
 
 
 @in_virtual_time
 async def test_no_more_than_the_cap_goes_in_one_run_and_the_rest_in_the_next() -> None:
-    shop = await Workshop.open(replace(TUNING, envelope=Envelope(per_run=2)))
-    shop.place(archived(), archives={KEY: (1,)})
+    harness = await CoordinatorHarness.open(replace(TUNING, gc_limits=GcLimits(per_run=2)))
+    harness.place(archived(), archives={KEY: (1,)})
     for number in range(3):
-        stray(shop, naming.archive_key("", WORKSPACE_ID, UUID(int=number)))
-    first = await collect(shop)
+        stray(harness, naming.archive_key("", WORKSPACE_ID, UUID(int=number)))
+    first = await collect(harness)
     assert (len(first.swept), first.cap_reached) == (2, True)
-    second = await collector(shop).run()
+    second = await collector(harness).run()
     assert (len(second.swept), second.cap_reached) == (1, False)
 
 
 # ── judged again right before it goes ────────────────────────────────────────────────────────────────────────────────
 
-AGAIN: dict[str, Callable[[Workshop], object]] = {
-    "chosen to be restored": lambda shop: shop.change(restore_from=OLDEST, restore_requested_at=now())(),
-    "pointed at": lambda shop: shop.change(archive_key=OLDEST)(),
-    "in ERROR": lambda shop: shop.worlds.database.put(shop.row, broken(shop.row), "somebody", "meanwhile"),
+AGAIN: dict[str, Callable[[CoordinatorHarness], object]] = {
+    "chosen to be restored": lambda harness: harness.change(restore_from=OLDEST, restore_requested_at=now())(),
+    "pointed at": lambda harness: harness.change(archive_key=OLDEST)(),
+    "in ERROR": lambda harness: harness.states.database.put(harness.row, broken(harness.row), "somebody", "meanwhile"),
 }
 
 
 @pytest.mark.parametrize("meanwhile", AGAIN.values(), ids=AGAIN.keys())
 @in_virtual_time
-async def test_what_is_protected_since_the_look_stays(meanwhile: Callable[[Workshop], object]) -> None:
-    shop = await Workshop.open(TUNING)
-    shop.place(archived())
+async def test_what_is_protected_since_the_look_stays(meanwhile: Callable[[CoordinatorHarness], object]) -> None:
+    harness = await CoordinatorHarness.open(TUNING)
+    harness.place(archived())
     for age, key in enumerate((KEY, OTHER_KEY, OLD, OLDEST)):
-        shop.keep(WORKSPACE_ID, key, (1,), age=float(age))
-    await collector(shop).run()
+        harness.keep(WORKSPACE_ID, key, (1,), age=float(age))
+    await collector(harness).run()
     await asyncio.sleep(GRACE)
-    shop.wire.meanwhile["db.give_up"] = lambda: meanwhile(shop)
-    report = await collector(shop).run()
+    harness.network.meanwhile["db.give_up"] = lambda: meanwhile(harness)
+    report = await collector(harness).run()
     assert (report.swept, dict(report.left)) == ((), {OLDEST: "protected again"})
-    assert OLDEST in shop.worlds.archives.objects
-    assert len(shop.worlds.database.points[WORKSPACE_ID]) == 4
+    assert OLDEST in harness.states.archives.objects
+    assert len(harness.states.database.points[WORKSPACE_ID]) == 4
 
 
-def drop(shop: Workshop) -> None:
+def drop(harness: CoordinatorHarness) -> None:
     home = HomeContext(incarnation=1, live=True)
-    shop.place(deleted(timedelta(hours=3), home_store_key=VOLUME, home=home), volume=(1,), archives={KEY: (1,)})
+    harness.place(deleted(timedelta(hours=3), home_store_key=VOLUME, home=home), volume=(1,), archives={KEY: (1,)})
 
 
 @in_virtual_time
 async def test_a_deleted_workspace_is_purged_before_its_first_copy_goes() -> None:
-    shop = await Workshop.open(TUNING)
-    drop(shop)
-    await collector(shop).run()
+    harness = await CoordinatorHarness.open(TUNING)
+    drop(harness)
+    await collector(harness).run()
     await asyncio.sleep(GRACE)
-    shop.wire.calls.clear()
-    report = await collector(shop).run()
-    assert {c.thing.name for c in report.swept} == {KEY, VOLUME}
-    assert shop.wire.calls.index("db.change") < min(map(shop.wire.calls.index, shop.effects()))
-    assert shop.row.purged_at == now()
-    assert [entry.kind for entry in shop.worlds.database.ledger][-1] == "purged"
+    harness.network.calls.clear()
+    report = await collector(harness).run()
+    assert {c.resource.name for c in report.swept} == {KEY, VOLUME}
+    assert harness.network.calls.index("db.change") < min(map(harness.network.calls.index, harness.effects()))
+    assert harness.row.purged_at == now()
+    assert [entry.kind for entry in harness.states.database.ledger][-1] == "purged"
     with pytest.raises(Conflict, match="purged") as refused:
-        await shop.wishes.undelete(WORKSPACE_ID, PERSON)
+        await harness.wishes.undelete(WORKSPACE_ID, PERSON)
     assert refused.value.code == "purged"
 
 
 @in_virtual_time
 async def test_an_undelete_that_comes_first_wins() -> None:
-    shop = await Workshop.open(TUNING)
-    drop(shop)
-    await collector(shop).run()
+    harness = await CoordinatorHarness.open(TUNING)
+    drop(harness)
+    await collector(harness).run()
     await asyncio.sleep(GRACE)
-    shop.wire.meanwhile["db.change"] = shop.change(undelete_requested_at=now())
-    report = await collector(shop).run()
+    harness.network.meanwhile["db.change"] = harness.change(undelete_requested_at=now())
+    report = await collector(harness).run()
     assert (report.swept, set(report.left.values())) == ((), {"wanted back"})
-    assert (KEY in shop.worlds.archives.objects, VOLUME in shop.worlds.runtime.volumes) == (True, True)
-    await shop.converge()
-    assert (shop.row.deleted_at, shop.row.purged_at) == (None, None)
-    assert (await collector(shop).run()).candidates == ()
+    assert (KEY in harness.states.archives.objects, VOLUME in harness.states.runtime.volumes) == (True, True)
+    await harness.converge()
+    assert (harness.row.deleted_at, harness.row.purged_at) == (None, None)
+    assert (await collector(harness).run()).candidates == ()
 
 
 @in_virtual_time
 async def test_an_undelete_that_comes_later_is_refused_however_little_is_gone() -> None:
-    shop = await Workshop.open(TUNING)
-    drop(shop)
-    await collector(shop).run()
+    harness = await CoordinatorHarness.open(TUNING)
+    drop(harness)
+    await collector(harness).run()
     await asyncio.sleep(GRACE)
-    shop.wire.faults["runtime.delete_volume"] = FAILS
-    report = await collector(shop).run()
+    harness.network.faults["runtime.delete_volume"] = FAILS
+    report = await collector(harness).run()
     assert report.swept == ()
     assert "backend-silent" in report.left
     with pytest.raises(Conflict, match="purged"):
-        await shop.wishes.undelete(WORKSPACE_ID, PERSON)
-    shop.wire.faults.clear()
+        await harness.wishes.undelete(WORKSPACE_ID, PERSON)
+    harness.network.faults.clear()
     await asyncio.sleep(60)
-    await collect(shop)
-    assert (shop.worlds.archives.objects, shop.worlds.runtime.volumes) == ({}, {})
+    await collect(harness)
+    assert (harness.states.archives.objects, harness.states.runtime.volumes) == ({}, {})
 
 
 @in_virtual_time
 async def test_an_upload_that_was_under_way_at_the_delete_is_never_taken_up_again() -> None:
     """It is not protected, so its name must not be used again after an undelete: a late delete would hit it."""
-    shop = await Workshop.open(TUNING)
+    harness = await CoordinatorHarness.open(TUNING)
     home = HomeContext(incarnation=1, live=True)
-    shop.place(
+    harness.place(
         deleted(timedelta(hours=1), archive_key=None, archive_op_id=OP_ID, home_store_key=VOLUME, home=home),
         volume=(1,),
     )
-    stray(shop, KEY)
-    assert names(await survey(shop), "object") == {KEY}
-    await shop.wishes.undelete(WORKSPACE_ID, PERSON)
-    await shop.converge()
-    assert (shop.row.deleted_at, shop.row.archive_op_id) == (None, None)
+    stray(harness, KEY)
+    assert names(await scan(harness), "object") == {KEY}
+    await harness.wishes.undelete(WORKSPACE_ID, PERSON)
+    await harness.converge()
+    assert (harness.row.deleted_at, harness.row.archive_op_id) == (None, None)
 
 
-# ── the envelope ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the gc_limits ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def empty_database(shop: Workshop) -> None:
-    stray(shop)
-    shop.worlds.database.ledger.clear()
+def empty_database(harness: CoordinatorHarness) -> None:
+    stray(harness)
+    harness.states.database.ledger.clear()
 
 
-def new_database(shop: Workshop) -> None:
-    shop.place(archived(created_at=now() - timedelta(hours=1)), archives={KEY: (1,)})
-    stray(shop, age=timedelta(days=3))
+def new_database(harness: CoordinatorHarness) -> None:
+    harness.place(archived(created_at=now() - timedelta(hours=1)), archives={KEY: (1,)})
+    stray(harness, age=timedelta(days=3))
 
 
-def old_database(shop: Workshop) -> None:
-    shop.place(archived(), archives={KEY: (1,)})
-    stray(shop, age=timedelta(hours=-1, seconds=-1))
+def old_database(harness: CoordinatorHarness) -> None:
+    harness.place(archived(), archives={KEY: (1,)})
+    stray(harness, age=timedelta(hours=-1, seconds=-1))
 
 
-def owned_by(shop: Workshop, owner: str) -> None:
+def owned_by(harness: CoordinatorHarness, owner: str) -> None:
     """And adopted so."""
-    shop.worlds.archives.owner = owner
-    shop.worlds.database.worlds[Backend.ARCHIVES] = Remembered(owner, now())
+    harness.states.archives.owner = owner
+    harness.states.database.backend_identities[Backend.ARCHIVES] = BackendRecord(owner, now())
 
 
-def another_s_store(shop: Workshop) -> None:
-    shop.place(archived(), archives={KEY: (1,)})
-    owned_by(shop, "that")
-    stray(shop)
+def another_s_store(harness: CoordinatorHarness) -> None:
+    harness.place(archived(), archives={KEY: (1,)})
+    owned_by(harness, "that")
+    stray(harness)
 
 
-def all_volumes(shop: Workshop) -> None:
+def all_volumes(harness: CoordinatorHarness) -> None:
     """And hundreds of objects that are well protected."""
     for number in range(300):
         row = archived(id=UUID(int=number + 100), name=f"{number}", slug=f"{number}", archive_op_id=None)
         key = naming.archive_key("", row.id, OP_ID)
         home = HomeContext(incarnation=1)
-        shop.place(workspace(id=row.id, archive_key=key, phase=Phase.ARCHIVED, home=home), archives={key: (1,)})
+        harness.place(workspace(id=row.id, archive_key=key, phase=Phase.ARCHIVED, home=home), archives={key: (1,)})
     for number in range(11):
         name = naming.volume_name(UUID(int=number + 100), 1)
-        shop.worlds.runtime.volumes[name] = Volume(UUID(int=number + 100))
+        harness.states.runtime.volumes[name] = Volume(UUID(int=number + 100))
 
 
-def restored_database(shop: Workshop) -> None:
+def restored_database(harness: CoordinatorHarness) -> None:
     """The ledger has gone on since; an archive that was made after the backup is known to nobody."""
-    shop.place(archived(), archives={KEY: (1,)})
-    shop.worlds.database.collector.restored = Restored(NOW - timedelta(days=1), NOW)
-    stray(shop)
+    harness.place(archived(), archives={KEY: (1,)})
+    harness.states.database.collector.restored = RestoredDatabase(NOW - timedelta(days=1), NOW)
+    stray(harness)
 
 
-def recovered_database(shop: Workshop) -> None:
+def recovered_database(harness: CoordinatorHarness) -> None:
     """By the database's own means: nothing says so, but that a workspace's home is here and nobody knows of it."""
-    shop.place(archived(), archives={KEY: (1,)})
-    shop.worlds.runtime.volumes[naming.volume_name(NOBODY, 1)] = Volume(NOBODY)
+    harness.place(archived(), archives={KEY: (1,)})
+    harness.states.runtime.volumes[naming.volume_name(NOBODY, 1)] = Volume(NOBODY)
 
 
-ALARMS: dict[str, Callable[[Workshop], None]] = {
+ALARMS: dict[str, Callable[[CoordinatorHarness], None]] = {
     "database-empty": empty_database,
     "database-younger": new_database,
     "ledger-behind": old_database,
@@ -550,86 +550,86 @@ ALARMS: dict[str, Callable[[Workshop], None]] = {
 }
 
 
-def contents(shop: Workshop) -> list[object]:
-    worlds = shop.worlds
-    return [dict(worlds.archives.objects), dict(worlds.runtime.volumes), dict(worlds.runtime.containers)]
+def contents(harness: CoordinatorHarness) -> list[object]:
+    states = harness.states
+    return [dict(states.archives.objects), dict(states.runtime.volumes), dict(states.runtime.containers)]
 
 
 @pytest.mark.parametrize("check", ALARMS)
 @in_virtual_time
 async def test_it_refuses_to_be_catastrophic(check: str) -> None:
-    shop = await Workshop.open(TUNING)
-    ALARMS[check](shop)
-    before = contents(shop)
-    assert checks(await survey(shop)) == [check]
+    harness = await CoordinatorHarness.open(TUNING)
+    ALARMS[check](harness)
+    before = contents(harness)
+    assert checks(await scan(harness)) == [check]
     for _ in range(3):
-        assert checks(await collector(shop).run()) == [check]
+        assert checks(await collector(harness).run()) == [check]
         await asyncio.sleep(GRACE)
-    assert contents(shop) == before
-    assert bool(shop.worlds.database.collector.marks) is (check == "too-many")
-    assert [(subject, details["reason"]) for subject, details in shop.notifier.notices] == [
+    assert contents(harness) == before
+    assert bool(harness.states.database.collector.marks) is (check == "too-many")
+    assert [(subject, details["reason"]) for subject, details in harness.notifier.notices] == [
         ("garbage collection stopped", check)
     ]
-    assert shop.metrics.registry.get_sample_value("codehub_gc_refusals_total", {"check": check}) == 3
+    assert harness.metrics.registry.get_sample_value("codehub_gc_refusals_total", {"check": check}) == 3
 
 
 @pytest.mark.parametrize("check", ALARMS)
 @in_virtual_time
 async def test_a_person_may_insist_but_not_on_everything(check: str) -> None:
-    shop = await Workshop.open(TUNING)
-    ALARMS[check](shop)
-    await collector(shop).run([check])
+    harness = await CoordinatorHarness.open(TUNING)
+    ALARMS[check](harness)
+    await collector(harness).run([check])
     await asyncio.sleep(GRACE + 3602)
-    report = await collector(shop).run([check])
+    report = await collector(harness).run([check])
     assert bool(report.swept) is (check not in ("database-empty", "foreign-install"))
 
 
 @in_virtual_time
 async def test_after_a_restore_what_is_known_to_be_older_or_later_still_goes() -> None:
-    shop = await Workshop.open(TUNING)
-    shop.place(archived(), archives={KEY: (1,)})
+    harness = await CoordinatorHarness.open(TUNING)
+    harness.place(archived(), archives={KEY: (1,)})
     before, after = NOW - timedelta(days=2), NOW - timedelta(days=1)
-    shop.worlds.database.collector.restored = Restored(before, after)
+    harness.states.database.collector.restored = RestoredDatabase(before, after)
     for key, at in ((STRAY, before - timedelta(hours=3)), (OLDEST, NOW)):
-        stray(shop, key)
-        shop.worlds.archives.objects[key].modified_at = at
-    shop.worlds.database.rows[WORKSPACE_ID] = replace(shop.row, created_at=NOW - timedelta(days=9))
-    assert checks(await survey(shop)) == []
+        stray(harness, key)
+        harness.states.archives.objects[key].modified_at = at
+    harness.states.database.rows[WORKSPACE_ID] = replace(harness.row, created_at=NOW - timedelta(days=9))
+    assert checks(await scan(harness)) == []
     in_between = naming.archive_key("", WORKSPACE_ID, UUID(int=4))
-    shop.worlds.archives.objects[in_between] = StoredArchive((1,), before + timedelta(hours=1), committed=True)
-    assert checks(await survey(shop)) == ["restored"]
+    harness.states.archives.objects[in_between] = StoredArchive((1,), before + timedelta(hours=1), committed=True)
+    assert checks(await scan(harness)) == ["restored"]
 
 
 @in_virtual_time
 async def test_a_reason_that_is_gone_and_comes_back_is_told_again() -> None:
-    shop = await Workshop.open(TUNING)
-    another_s_store(shop)
+    harness = await CoordinatorHarness.open(TUNING)
+    another_s_store(harness)
     for owner in ("that", "this", "that"):
-        owned_by(shop, owner)
-        await collector(shop).run()
-    assert len(shop.notifier.notices) == 2
+        owned_by(harness, owner)
+        await collector(harness).run()
+    assert len(harness.notifier.notices) == 2
 
 
 @in_virtual_time
 async def test_an_archive_that_is_being_written_does_not_alarm() -> None:
     """Hours of upload make no ledger entry."""
-    shop = await Workshop.open(TUNING)
-    shop.place(busy(with_home(archive_op_id=OP_ID), Operation.ARCHIVING), volume=(1,))
+    harness = await CoordinatorHarness.open(TUNING)
+    harness.place(busy(with_home(archive_op_id=OP_ID), Operation.ARCHIVING), volume=(1,))
     await asyncio.sleep(3700)
-    shop.worlds.archives.unfinished[f"{KEY}#1"] = StoredObject(f"{KEY}#1", 5, now())
-    assert checks(await survey(shop)) == []
-    stray(shop, OTHER_KEY)
-    assert checks(await survey(shop)) == ["ledger-behind"]
+    harness.states.archives.unfinished[f"{KEY}#1"] = StoredObject(f"{KEY}#1", 5, now())
+    assert checks(await scan(harness)) == []
+    stray(harness, OTHER_KEY)
+    assert checks(await scan(harness)) == ["ledger-behind"]
 
 
 @in_virtual_time
 async def test_a_store_without_its_mark_is_neither_swept_nor_claimed_again() -> None:
-    shop = await Workshop.open(TUNING)
-    assert shop.worlds.archives.owner == "this"
-    shop.worlds.archives.owner = None
+    harness = await CoordinatorHarness.open(TUNING)
+    assert harness.states.archives.owner == "this"
+    harness.states.archives.owner = None
     with pytest.raises(Unreachable, match="without the mark codehub-owner"):
-        await collector(shop).run()
-    assert shop.worlds.archives.owner is None
+        await collector(harness).run()
+    assert harness.states.archives.owner is None
 
 
 # ── what does not answer ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -640,21 +640,21 @@ LOOKS = ("runtime.identity", "archives.owner", "archives.objects", "runtime.volu
 @pytest.mark.parametrize("call", LOOKS)
 @in_virtual_time
 async def test_a_backend_that_does_not_answer_sweeps_and_marks_nothing(call: str) -> None:
-    shop = await Workshop.open(TUNING)
-    shop.place(archived(), archives={KEY: (1,)})
-    stray(shop)
-    await collector(shop).run()
-    marks = dict(shop.worlds.database.collector.marks)
+    harness = await CoordinatorHarness.open(TUNING)
+    harness.place(archived(), archives={KEY: (1,)})
+    stray(harness)
+    await collector(harness).run()
+    marks = dict(harness.states.database.collector.marks)
     await asyncio.sleep(GRACE)
-    shop.wire.faults[call] = FAILS
+    harness.network.faults[call] = FAILS
     for _ in range(2):
         with pytest.raises(Unreachable):
-            await collector(shop).run()
-    assert (set(shop.worlds.archives.objects), shop.worlds.database.collector.marks) == ({KEY, STRAY}, marks)
-    assert [details["reason"] for _, details in shop.notifier.notices] == ["backend-silent"]
-    assert shop.metrics.registry.get_sample_value("codehub_gc_runs_total", {"outcome": "unreachable"}) == 2
-    shop.wire.faults.clear()
-    assert len((await collector(shop).run()).swept) == 1
+            await collector(harness).run()
+    assert (set(harness.states.archives.objects), harness.states.database.collector.marks) == ({KEY, STRAY}, marks)
+    assert [details["reason"] for _, details in harness.notifier.notices] == ["backend-silent"]
+    assert harness.metrics.registry.get_sample_value("codehub_gc_runs_total", {"outcome": "unreachable"}) == 2
+    harness.network.faults.clear()
+    assert len((await collector(harness).run()).swept) == 1
 
 
 WRITES = (
@@ -673,24 +673,24 @@ WRITES = (
 async def test_whatever_goes_wrong_at_any_call_only_garbage_goes_and_all_of_it_in_the_end(
     call: str, fault: Any
 ) -> None:
-    shop = await Workshop.open(TUNING)
+    harness = await CoordinatorHarness.open(TUNING)
     mine = archived(id=UUID(int=5), slug="mine", name="mine", archive_key=naming.archive_key("", UUID(int=5), OP_ID))
-    shop.place(mine, archives={str(mine.archive_key): (5,)})
-    drop(shop)
-    shop.worlds.runtime.containers[WORKSPACE_ID] = Container("c1", VOLUME)
-    stray(shop)
-    await collector(shop).run()
+    harness.place(mine, archives={str(mine.archive_key): (5,)})
+    drop(harness)
+    harness.states.runtime.containers[WORKSPACE_ID] = Container("c1", VOLUME)
+    stray(harness)
+    await collector(harness).run()
     await asyncio.sleep(GRACE)
-    shop.wire.faults[call] = fault
+    harness.network.faults[call] = fault
     with contextlib.suppress(Unreachable):
-        await collector(shop).run()
-    shop.wire.faults.clear()
+        await collector(harness).run()
+    harness.network.faults.clear()
     for _ in range(3):
         await asyncio.sleep(GRACE)
-        await collector(shop).run()
-    assert set(shop.worlds.archives.objects) == {mine.archive_key}
-    assert (shop.worlds.runtime.volumes, shop.worlds.runtime.containers) == ({}, {})
-    assert shop.worlds.database.collector.marks == {}
+        await collector(harness).run()
+    assert set(harness.states.archives.objects) == {mine.archive_key}
+    assert (harness.states.runtime.volumes, harness.states.runtime.containers) == ({}, {})
+    assert harness.states.database.collector.marks == {}
 
 
 # ── on request ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -698,81 +698,81 @@ async def test_whatever_goes_wrong_at_any_call_only_garbage_goes_and_all_of_it_i
 
 @in_virtual_time
 async def test_an_admin_s_request_is_done_by_the_leader_and_answered() -> None:
-    shop = await Workshop.open(TUNING)
-    all_volumes(shop)
-    await collector(shop).run()
+    harness = await CoordinatorHarness.open(TUNING)
+    all_volumes(harness)
+    await collector(harness).run()
     await asyncio.sleep(GRACE)
-    view = shop.outside.collector
-    assert await collector(shop).serve_request() is None
+    view = harness.dependencies.collector
+    assert await collector(harness).serve_request() is None
     timid, bold = await view.ask("admin", []), await view.ask("admin", ["too-many"])
-    await collector(shop).serve_request()
+    await collector(harness).serve_request()
     answer = await view.request(timid)
     assert answer is not None
     assert answer.report is not None
     assert [refusal["check"] for refusal in answer.report["refusals"]] == ["too-many"]
-    await collector(shop).serve_request()
+    await collector(harness).serve_request()
     answer = await view.request(bold)
     assert answer is not None
     assert answer.report is not None
     assert len(answer.report["swept"]) == 11
-    assert await collector(shop).serve_request() is None
+    assert await collector(harness).serve_request() is None
 
 
 @in_virtual_time
 async def test_a_request_that_fails_is_answered_too() -> None:
-    shop = await Workshop.open(TUNING)
-    request = await shop.outside.collector.ask("admin", [])
-    shop.wire.faults["archives.objects"] = FAILS
+    harness = await CoordinatorHarness.open(TUNING)
+    request = await harness.dependencies.collector.ask("admin", [])
+    harness.network.faults["archives.objects"] = FAILS
     with pytest.raises(Unreachable):
-        await collector(shop).serve_request()
-    answer = await shop.outside.collector.request(request)
+        await collector(harness).serve_request()
+    answer = await harness.dependencies.collector.request(request)
     assert answer is not None
     assert "connection refused" in (answer.report or {})["error"]
 
 
 @in_virtual_time
 async def test_a_term_serves_requests_and_runs_by_the_clock() -> None:
-    shop = await Workshop.open(TUNING)
-    shop.place(archived(), archives={KEY: (1,)})
-    stray(shop)
-    request = await shop.outside.collector.ask("admin", [])
-    ticking = asyncio.create_task(shop.reign._gc_ticks())
+    harness = await CoordinatorHarness.open(TUNING)
+    harness.place(archived(), archives={KEY: (1,)})
+    stray(harness)
+    request = await harness.dependencies.collector.ask("admin", [])
+    ticking = asyncio.create_task(harness.term_runner._gc_ticks())
     await asyncio.sleep(6)
-    answer = await shop.outside.collector.request(request)
+    answer = await harness.dependencies.collector.request(request)
     assert answer is not None
     assert answer.report is not None
-    shop.wire.faults["archives.objects"] = FAILS
+    harness.network.faults["archives.objects"] = FAILS
     await asyncio.sleep(51)
-    shop.wire.faults.clear()
-    assert STRAY in shop.worlds.archives.objects
+    harness.network.faults.clear()
+    assert STRAY in harness.states.archives.objects
     await asyncio.sleep(GRACE + 60)
     ticking.cancel()
-    assert set(shop.worlds.archives.objects) == {KEY}
+    assert set(harness.states.archives.objects) == {KEY}
 
 
 @in_virtual_time
 async def test_it_runs_where_no_term_lasts_as_long_as_its_interval() -> None:
     """Marks outlive their leader, so many short terms do together what one long term does."""
-    shop = await Workshop.open(TUNING)
-    shop.place(archived(), archives={KEY: (1,)})
-    stray(shop)
+    harness = await CoordinatorHarness.open(TUNING)
+    harness.place(archived(), archives={KEY: (1,)})
+    stray(harness)
     for _ in range(5):
-        ticking = asyncio.create_task(shop.reign._gc_ticks())
+        ticking = asyncio.create_task(harness.term_runner._gc_ticks())
         await asyncio.sleep(TUNING.gc_interval - 5)
         ticking.cancel()
         await asyncio.gather(ticking, return_exceptions=True)
-        await shop.term.resign()
-        await shop.take_office()
-    assert set(shop.worlds.archives.objects) == {KEY}
+        await harness.term.resign()
+        await harness.become_leader()
+    assert set(harness.states.archives.objects) == {KEY}
 
 
 @in_virtual_time
 async def test_a_new_term_has_a_few_minutes_of_peace_and_a_crash_does_not_begin_it_anew() -> None:
-    shop = await Workshop.open(replace(TUNING, gc_interval=14400))
-    shop.place(archived(), archives={KEY: (1,)})
+    harness = await CoordinatorHarness.open(replace(TUNING, gc_interval=14400))
+    harness.place(archived(), archives={KEY: (1,)})
     for seconds, runs in ((290, 0), (20, 1), (14000, 1), (380, 1), (30, 2)):
-        ticking = asyncio.create_task(shop.reign._gc_ticks())
+        ticking = asyncio.create_task(harness.term_runner._gc_ticks())
         await asyncio.sleep(seconds)
         ticking.cancel()
         await asyncio.gather(ticking, return_exceptions=True)
-        assert shop.wire.calls.count("archives.objects") == runs
+        assert harness.network.calls.count("archives.objects") == runs

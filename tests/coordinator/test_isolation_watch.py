@@ -2,23 +2,23 @@
 
 import asyncio
 
-from codehub.coordinator.isolation_watch import BROKEN, RESTORED
-from tests.coordinator.workshop import Workshop, in_virtual_time
+from codehub.coordinator.process import BROKEN, RESTORED
+from tests.coordinator.harness import CoordinatorHarness, in_virtual_time
 
 
 @in_virtual_time
 async def test_each_disorder_is_told_and_one_that_lasts_only_once() -> None:
-    shop = await Workshop.open()
-    leading = asyncio.create_task(shop.reign.run())
+    harness = await CoordinatorHarness.open()
+    leading = asyncio.create_task(harness.term_runner.run())
     await asyncio.sleep(1)
-    world = shop.worlds.runtime
-    world.disturb_isolation("missing: -A INPUT", holds=True)
+    state = harness.states.runtime
+    state.disturb_isolation("missing: -A INPUT", holds=True)
     for _ in range(3):
-        world.disturb_isolation("iptables does not work", holds=False)
-    world.disturb_isolation("missing: -A INPUT", holds=True)
-    world.disturb_isolation("iptables does not work", holds=False)
+        state.disturb_isolation("iptables does not work", holds=False)
+    state.disturb_isolation("missing: -A INPUT", holds=True)
+    state.disturb_isolation("iptables does not work", holds=False)
     await asyncio.sleep(1)
-    told = [(subject, details["details"]) for subject, details in shop.notifier.notices]
+    told = [(subject, details["details"]) for subject, details in harness.notifier.notices]
     assert told == [
         (RESTORED, "missing: -A INPUT"),
         (BROKEN, "iptables does not work"),
@@ -31,11 +31,11 @@ async def test_each_disorder_is_told_and_one_that_lasts_only_once() -> None:
 
 @in_virtual_time
 async def test_leftovers_are_removed_by_the_leader_now_and_then() -> None:
-    shop = await Workshop.open()
-    shop.worlds.runtime.leftovers = 3
-    leading = asyncio.create_task(shop.reign.run())
+    harness = await CoordinatorHarness.open()
+    harness.states.runtime.orphans = 3
+    leading = asyncio.create_task(harness.term_runner.run())
     await asyncio.sleep(60)
-    assert shop.worlds.runtime.leftovers == 0
-    assert shop.wire.calls.count("runtime.remove_leftovers") <= 5
+    assert harness.states.runtime.orphans == 0
+    assert harness.network.calls.count("runtime.remove_orphans") <= 5
     leading.cancel()
     await asyncio.gather(leading, return_exceptions=True)

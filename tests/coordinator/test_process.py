@@ -8,13 +8,13 @@ from uuid import UUID
 import pytest
 
 from codehub.adapters.memory import MemoryBus
-from codehub.adapters.memory.wire import Wire
+from codehub.adapters.memory.fault_injection import Network
+from codehub.coordinator.context import Tuning
 from codehub.coordinator.process import Coordinator
-from codehub.coordinator.tuning import Tuning
 from codehub.domain.workspace import Desired, Operation, Phase
 from codehub.telemetry import LAST_GOOD_PASS
-from tests.coordinator.workshop import FAILS, HANGS, ScriptedWire, Workshop, in_virtual_time
-from tests.simulation.stage import PERSON, Stage, Worlds
+from tests.coordinator.harness import FAILS, HANGS, CoordinatorHarness, ScriptedNetwork, in_virtual_time
+from tests.simulation.harness import PERSON, BackendStates, SimulationHarness
 from tests.simulation.virtual_time import VirtualClock
 
 T = TypeVar("T")
@@ -24,13 +24,13 @@ TUNING = Tuning(workers=2)
 EVENTS_ONLY = Tuning(workers=2, idle_interval=1000, active_interval=1000)
 
 
-def stage(tuning: Tuning = TUNING) -> Stage:
-    return Stage(Worlds.fresh(), tuning)
+def simulation(tuning: Tuning = TUNING) -> SimulationHarness:
+    return SimulationHarness(BackendStates.fresh(), tuning)
 
 
-def start(it: Stage, name: str) -> tuple[Coordinator, ScriptedWire]:
-    wire = ScriptedWire(VirtualClock())
-    return it.start(name, wire).coordinator, wire
+def start(it: SimulationHarness, name: str) -> tuple[Coordinator, ScriptedNetwork]:
+    network = ScriptedNetwork(VirtualClock())
+    return it.start(name, network).coordinator, network
 
 
 def leaders(*coordinators: Coordinator) -> list[bool]:
@@ -39,13 +39,13 @@ def leaders(*coordinators: Coordinator) -> list[bool]:
 
 @in_virtual_time
 async def test_one_leads_and_the_other_takes_over_within_five_seconds() -> None:
-    it = stage()
-    a, wire = start(it, "a")
+    it = simulation()
+    a, network = start(it, "a")
     await asyncio.sleep(1)
     b, _ = start(it, "b")
     await asyncio.sleep(10)
     assert leaders(a, b) == [True, False]
-    wire.faults["leadership"] = HANGS
+    network.faults["leadership"] = HANGS
     began = asyncio.get_running_loop().time()
     assert await it.until(lambda: b.readiness().leads, 60, step=0.1)
     assert asyncio.get_running_loop().time() - began < 5 + 1
@@ -55,7 +55,7 @@ async def test_one_leads_and_the_other_takes_over_within_five_seconds() -> None:
 
 @in_virtual_time
 async def test_a_clean_stop_hands_over_at_once() -> None:
-    it = stage()
+    it = simulation()
     start(it, "a")
     await asyncio.sleep(1)
     b, _ = start(it, "b")
@@ -66,19 +66,19 @@ async def test_a_clean_stop_hands_over_at_once() -> None:
 
 @in_virtual_time
 async def test_a_lost_term_ends_its_work_and_the_next_one_is_built_anew() -> None:
-    it = stage()
-    a, wire = start(it, "a")
+    it = simulation()
+    a, network = start(it, "a")
     await it.create(Desired.RUNNING)
     assert await it.reaches(ID, "RUNNING")
-    wire.faults["leadership"] = FAILS
+    network.faults["leadership"] = FAILS
     await asyncio.sleep(5)
     assert a.readiness().leads is False
-    wire.calls.clear()
+    network.calls.clear()
     await it.wishes().want(ID, Desired.STANDBY, PERSON)
     await asyncio.sleep(30)
-    where_it_is = {"db.worlds", "runtime.identity"}
-    assert {name for name in wire.calls if not name.startswith("leadership")} == where_it_is
-    wire.faults.clear()
+    where_it_is = {"db.backend_identities", "runtime.identity"}
+    assert {name for name in network.calls if not name.startswith("leadership")} == where_it_is
+    network.faults.clear()
     assert await it.reaches(ID, "STANDBY")
     assert a.readiness().epoch == 2
 
@@ -86,10 +86,10 @@ async def test_a_lost_term_ends_its_work_and_the_next_one_is_built_anew() -> Non
 @in_virtual_time
 async def test_a_stalled_leader_that_wakes_up_is_refused() -> None:
     """It was deposed in its sleep: its late write changes nothing."""
-    it = stage()
-    _, wire = start(it, "a")
+    it = simulation()
+    _, network = start(it, "a")
     await it.create(Desired.STANDBY)
-    wire.faults.update({"leadership.renew": HANGS, "runtime.create_volume": HANGS})
+    network.faults.update({"leadership.renew": HANGS, "runtime.create_volume": HANGS})
     await asyncio.sleep(1)
     b, _ = start(it, "b")
     assert await it.reaches(ID, "STANDBY")
@@ -101,17 +101,17 @@ async def test_a_stalled_leader_that_wakes_up_is_refused() -> None:
 
 @in_virtual_time
 async def test_the_database_may_be_away_when_it_starts() -> None:
-    it = stage()
-    a, wire = start(it, "a")
-    wire.faults.update({"leadership": FAILS, "db": FAILS})
+    it = simulation()
+    a, network = start(it, "a")
+    network.faults.update({"leadership": FAILS, "db": FAILS})
     await asyncio.sleep(30)
     assert a.readiness().leads is False
-    wire.faults.clear()
+    network.faults.clear()
     await it.create(Desired.RUNNING)
     assert await it.reaches(ID, "RUNNING", 10)
 
 
-class Crashing(Wire):
+class Crashing(Network):
     """The named call meets a bug of ours, for a while."""
 
     def __init__(self, name: str, times: int, about: UUID | None = None) -> None:
@@ -133,12 +133,12 @@ class Crashing(Wire):
 @in_virtual_time
 async def test_a_component_that_crashes_is_restarted(name: str) -> None:
     """Each of these calls is made by another component."""
-    it = stage(Tuning(workers=2, ttl_interval=5, gc_interval=5))
-    wire = Crashing(name, 3)
-    coordinator = it.start("a", wire).coordinator
+    it = simulation(Tuning(workers=2, ttl_interval=5, gc_interval=5))
+    network = Crashing(name, 3)
+    coordinator = it.start("a", network).coordinator
     await it.create(Desired.RUNNING)
     assert await it.reaches(ID, "RUNNING", 60)
-    assert await it.until(lambda: wire.met == 3, 120), "the component died"
+    assert await it.until(lambda: network.met == 3, 120), "the component died"
     await asyncio.sleep(40)
     readiness = coordinator.readiness()
     assert readiness.leads
@@ -150,36 +150,36 @@ async def test_a_component_that_crashes_is_restarted(name: str) -> None:
 
 @in_virtual_time
 async def test_a_collection_that_falls_due_while_the_database_is_away_waits_and_is_made_up_for() -> None:
-    it = stage(Tuning(workers=2, gc_interval=100))
-    _, wire = start(it, "a")
-    wire.faults["db.collection_pending"] = FAILS
+    it = simulation(Tuning(workers=2, gc_interval=100))
+    _, network = start(it, "a")
+    network.faults["db.collection_pending"] = FAILS
     await asyncio.sleep(160)
-    assert 10 < wire.calls.count("db.collection_pending") < 40, "asked every few seconds, and not without a pause"
-    assert "db.collector" not in wire.calls
-    wire.faults.clear()
+    assert 10 < network.calls.count("db.collection_pending") < 40, "asked every few seconds, and not without a pause"
+    assert "db.collector" not in network.calls
+    network.faults.clear()
     await asyncio.sleep(10)
-    assert wire.calls.count("db.collector") == 1
+    assert network.calls.count("db.collector") == 1
 
 
 @in_virtual_time
 async def test_a_pass_that_crashes_harms_no_other_workspace() -> None:
-    it = stage()
-    wire = Crashing("runtime.create_volume", 8, about=ID)
-    it.start("a", wire)
+    it = simulation()
+    network = Crashing("runtime.create_volume", 8, about=ID)
+    it.start("a", network)
     await it.create(Desired.RUNNING, 1)
     await it.create(Desired.RUNNING, 2)
     assert await it.reaches(UUID(int=2), "RUNNING", 5)
     assert it.row(ID).operation is Operation.PROVISIONING
     assert await it.reaches(ID, "RUNNING", 300)
-    assert wire.met == 8
+    assert network.met == 8
 
 
 @in_virtual_time
 async def test_a_lost_feed_is_found_again_and_wishes_made_meanwhile_are_seen() -> None:
-    it = stage(EVENTS_ONLY)
+    it = simulation(EVENTS_ONLY)
     start(it, "a")
     await asyncio.sleep(5)
-    for listener in it.worlds.database.listeners:
+    for listener in it.states.database.listeners:
         listener.put_nowait(None)
     await asyncio.sleep(0.1)
     await it.create(Desired.STANDBY)
@@ -188,30 +188,30 @@ async def test_a_lost_feed_is_found_again_and_wishes_made_meanwhile_are_seen() -
 
 @in_virtual_time
 async def test_a_wish_is_acted_on_at_once_and_a_dead_container_is_seen_by_its_hint() -> None:
-    it = stage(EVENTS_ONLY)
+    it = simulation(EVENTS_ONLY)
     start(it, "a")
     await asyncio.sleep(5)
     await it.create(Desired.RUNNING)
     assert await it.until(lambda: it.row(ID).phase is Phase.RUNNING, 0.5, step=0.01)
     await asyncio.sleep(120)
-    it.worlds.runtime.kill(ID)
-    assert await it.until(lambda: it.worlds.runtime.started == 2, 0.5, step=0.01)
+    it.states.runtime.kill(ID)
+    assert await it.until(lambda: it.states.runtime.started == 2, 0.5, step=0.01)
     assert await it.reaches(ID, "RUNNING", 1)
 
 
 @in_virtual_time
 async def test_readiness_says_whether_it_leads_and_how_fresh_its_sight_is() -> None:
-    it = stage()
-    a, wire = start(it, "a")
+    it = simulation()
+    a, network = start(it, "a")
     assert (a.readiness().leads, a.readiness().pass_age, a.readiness().epoch) == (False, None, None)
     await asyncio.sleep(1)
     assert (a.readiness().leads, a.readiness().epoch) == (True, 1)
-    wire.faults["runtime"] = FAILS
+    network.faults["runtime"] = FAILS
     await asyncio.sleep(100)
     age = a.readiness().pass_age
     assert age is not None
     assert age > 80
-    wire.faults.clear()
+    network.faults.clear()
     await asyncio.sleep(20)
     assert (a.readiness().pass_age or 100) < 16
 
@@ -219,53 +219,53 @@ async def test_readiness_says_whether_it_leads_and_how_fresh_its_sight_is() -> N
 @in_virtual_time
 async def test_a_pass_that_saw_nothing_is_no_good_pass() -> None:
     """The alarm on the age of the last good pass must be able to go off."""
-    shop = await Workshop.open()
-    shop.wire.faults["runtime"] = FAILS
-    reign = asyncio.create_task(shop.reign.run())
+    harness = await CoordinatorHarness.open()
+    harness.network.faults["runtime"] = FAILS
+    term_runner = asyncio.create_task(harness.term_runner.run())
 
     def last_good_pass() -> float | None:
-        return shop.metrics.registry.get_sample_value(LAST_GOOD_PASS.name)
+        return harness.metrics.registry.get_sample_value(LAST_GOOD_PASS.name)
 
     await asyncio.sleep(100)
     assert last_good_pass() == 0
-    shop.wire.faults.clear()
+    harness.network.faults.clear()
     await asyncio.sleep(30)
     assert last_good_pass() != 0
-    reign.cancel()
-    await asyncio.wait([reign])
+    term_runner.cancel()
+    await asyncio.wait([term_runner])
 
 
 @pytest.mark.parametrize("message", [{"type": "wake", "id": str(ID)}, {"id": str(ID)}, {}, {"id": 7}])
 @in_virtual_time
 async def test_a_wake_from_outside_brings_a_look_at_once(message: dict[str, object]) -> None:
-    it = stage(EVENTS_ONLY)
+    it = simulation(EVENTS_ONLY)
     start(it, "a")
     await it.create(Desired.RUNNING)
     assert await it.reaches(ID, "RUNNING")
-    it.worlds.runtime.containers.clear()
+    it.states.runtime.containers.clear()
     await asyncio.sleep(60)
-    assert it.worlds.runtime.containers == {}, "nobody has looked yet"
-    await MemoryBus(it.worlds.signals).publish("codehub:wake:wc", message)
-    assert await it.until(lambda: ID in it.worlds.runtime.containers, 5, step=0.1)
+    assert it.states.runtime.containers == {}, "nobody has looked yet"
+    await MemoryBus(it.states.signals).publish("codehub:wake:wc", message)
+    assert await it.until(lambda: ID in it.states.runtime.containers, 5, step=0.1)
 
 
 @in_virtual_time
 async def test_admins_are_told_once_when_a_backend_falls_silent_and_once_when_it_is_back() -> None:
-    it = stage()
-    _, wire = start(it, "a")
-    notices = it.casts["a"].notifier.notices
+    it = simulation()
+    _, network = start(it, "a")
+    notices = it.running["a"].notifier.notices
 
     def of_backends() -> list[str]:
         return [subject for subject, _ in notices if subject.startswith("backend")]
 
     await it.create(Desired.RUNNING)
     assert await it.reaches(ID, "RUNNING")
-    wire.faults.update({"runtime": FAILS, "jobs": FAILS})
+    network.faults.update({"runtime": FAILS, "jobs": FAILS})
     await it.wishes().want(ID, Desired.STANDBY, PERSON)
     await asyncio.sleep(600)
     assert of_backends() == ["backend does not answer"]
     assert notices[0][1]["backend"] == "runtime"
     assert notices[0][1]["error"]
-    wire.faults.clear()
+    network.faults.clear()
     assert await it.reaches(ID, "STANDBY")
     assert of_backends() == ["backend does not answer", "backend answers again"]

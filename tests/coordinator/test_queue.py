@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from codehub.coordinator.queue import WorkQueue
-from tests.coordinator.workshop import in_virtual_time
+from tests.coordinator.harness import in_virtual_time
 from tests.simulation.virtual_time import VirtualClock
 
 A, B = UUID(int=1), UUID(int=2)

@@ -12,7 +12,7 @@ import pytest
 from codehub.domain.errors import BackendError, ErrorReason, Stale, Unreachable
 from codehub.domain.judge import ArchiveState
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction, Workspace
-from tests.coordinator.workshop import FAILS, PERSON, REFUSES, Workshop, in_virtual_time
+from tests.coordinator.harness import FAILS, PERSON, REFUSES, CoordinatorHarness, in_virtual_time
 from tests.rows import (
     KEY,
     NOW,
@@ -40,7 +40,7 @@ class Case:
     volume: tuple[int, ...] | None = None
     container: bool = False
     archives: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    happens: Callable[[Workshop], object] = lambda _shop: None
+    happens: Callable[[CoordinatorHarness], object] = lambda _shop: None
     again: bool = True
 
 
@@ -57,12 +57,12 @@ def restoring(row: Workspace, key: str) -> Workspace:
     return replace(row, restore_from=key, restore_requested_at=NOW)
 
 
-def kill_container(shop: Workshop) -> None:
-    shop.worlds.runtime.kill(WORKSPACE_ID)
+def kill_container(harness: CoordinatorHarness) -> None:
+    harness.states.runtime.kill(WORKSPACE_ID)
 
 
-def silence_runtime(shop: Workshop) -> None:
-    shop.wire.faults["runtime"] = FAILS
+def silence_runtime(harness: CoordinatorHarness) -> None:
+    harness.network.faults["runtime"] = FAILS
 
 
 CASES = {
@@ -79,7 +79,7 @@ CASES = {
         archived(desired_state=Desired.RUNNING),
         {"operation": "NONE", "phase": "ARCHIVED"},
         archives={KEY: HOME},
-        happens=lambda shop: shop.wire.faults.update(archives=FAILS),
+        happens=lambda harness: harness.network.faults.update(archives=FAILS),
         again=False,
     ),
     "continue": Case(
@@ -135,7 +135,7 @@ CASES = {
         with_home(desired_state=Desired.STANDBY),
         {"phase": "ERROR", "error_reason": "DataLost", "operation": "NONE"},
         volume=HOME,
-        happens=lambda shop: shop.worlds.runtime.volumes.clear(),
+        happens=lambda harness: harness.states.runtime.volumes.clear(),
         again=False,
     ),
     "ContainerWithoutVolume": Case(
@@ -143,14 +143,14 @@ CASES = {
         {"phase": "ERROR", "error_reason": "ContainerWithoutVolume"},
         volume=HOME,
         container=True,
-        happens=lambda shop: shop.worlds.runtime.volumes.clear(),
+        happens=lambda harness: harness.states.runtime.volumes.clear(),
         again=False,
     ),
     "ArchiveAccessError": Case(
         archived(desired_state=Desired.ARCHIVED),
         {"phase": "ERROR", "error_reason": "ArchiveAccessError"},
         archives={KEY: HOME},
-        happens=lambda shop: shop.lose_archive(KEY, ArchiveState.EXPIRED),
+        happens=lambda harness: harness.lose_archive(KEY, ArchiveState.EXPIRED),
         again=False,
     ),
     "repoint to the newest readable": Case(
@@ -159,7 +159,7 @@ CASES = {
         "archive_lost",
         volume=HOME,
         archives={KEY: HOME, OTHER_KEY: HOME},
-        happens=lambda shop: shop.lose_archive(KEY),
+        happens=lambda harness: harness.lose_archive(KEY),
     ),
     "repoint to none": Case(
         with_home(desired_state=Desired.STANDBY, archive_key=KEY),
@@ -167,7 +167,7 @@ CASES = {
         "archive_lost",
         volume=HOME,
         archives={KEY: HOME},
-        happens=lambda shop: shop.lose_archive(KEY, ArchiveState.CORRUPTED),
+        happens=lambda harness: harness.lose_archive(KEY, ArchiveState.CORRUPTED),
     ),
     "recover: retry": Case(
         asked(broken(with_home(desired_state=Desired.STANDBY)), RecoverAction.RETRY),
@@ -205,7 +205,7 @@ CASES = {
         {"phase": "PENDING", "archive_key": None, "error_info": None},
         "recover:forget_archive",
         archives={KEY: HOME},
-        happens=lambda shop: shop.lose_archive(KEY),
+        happens=lambda harness: harness.lose_archive(KEY),
     ),
     "recover: remove_container": Case(
         asked(
@@ -237,7 +237,7 @@ CASES = {
         restoring(archived(desired_state=Desired.ARCHIVED), OTHER_KEY),
         {"archive_key": KEY, "restore_handled_at": NOW},
         archives={KEY: HOME, OTHER_KEY: HOME},
-        happens=lambda shop: shop.lose_archive(OTHER_KEY),
+        happens=lambda harness: harness.lose_archive(OTHER_KEY),
     ),
     "undelete": Case(
         archived(desired_state=Desired.DELETED, phase=Phase.DELETED, deleted_at=NOW, undelete_requested_at=NOW),
@@ -257,213 +257,217 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 @in_virtual_time
 async def test_each_decision_is_recorded(case: Case) -> None:
-    shop = await Workshop.open()
-    shop.place(case.row, volume=case.volume, container=case.container, archives=case.archives)
-    case.happens(shop)
-    after = await shop.reconcile()
-    assert {name: getattr(shop.row, name) for name in case.then} == case.then
-    assert case.reason is None or case.reason in shop.reasons()
+    harness = await CoordinatorHarness.open()
+    harness.place(case.row, volume=case.volume, container=case.container, archives=case.archives)
+    case.happens(harness)
+    after = await harness.reconcile()
+    assert {name: getattr(harness.row, name) for name in case.then} == case.then
+    assert case.reason is None or case.reason in harness.reasons()
     assert (after is not None) is case.again
 
 
 @in_virtual_time
 async def test_recorded_before_acted() -> None:
     """Every effect finds its operation in the row."""
-    shop = await Workshop.open()
-    shop.place(workspace(desired_state=Desired.RUNNING))
+    harness = await CoordinatorHarness.open()
+    harness.place(workspace(desired_state=Desired.RUNNING))
     under = []
     for effect in ("runtime.create_volume", "runtime.start_container"):
-        shop.wire.meanwhile[effect] = lambda: under.append(shop.row.operation)
-    await shop.converge()
+        harness.network.meanwhile[effect] = lambda: under.append(harness.row.operation)
+    await harness.converge()
     assert under == [Operation.PROVISIONING, Operation.STARTING]
-    assert shop.row.phase is Phase.RUNNING
+    assert harness.row.phase is Phase.RUNNING
 
 
 @in_virtual_time
 async def test_a_row_that_moved_on_is_dropped() -> None:
-    shop = await Workshop.open()
-    shop.place(with_home(desired_state=Desired.RUNNING), volume=HOME)
-    shop.wire.meanwhile["db.record"] = shop.change(operation=Operation.ARCHIVING)
+    harness = await CoordinatorHarness.open()
+    harness.place(with_home(desired_state=Desired.RUNNING), volume=HOME)
+    harness.network.meanwhile["db.record"] = harness.change(operation=Operation.ARCHIVING)
     with pytest.raises(Stale):
-        await shop.reconcile()
-    assert shop.effects() == []
+        await harness.reconcile()
+    assert harness.effects() == []
 
 
 @in_virtual_time
 async def test_a_container_that_keeps_dying_ends_in_error_and_the_admins_hear_of_it_once() -> None:
-    shop = await Workshop.open()
-    shop.place(with_home(desired_state=Desired.RUNNING), volume=HOME)
-    while shop.row.phase is not Phase.ERROR:
-        if WORKSPACE_ID in shop.worlds.runtime.containers and shop.row.phase is Phase.RUNNING:
-            shop.worlds.runtime.kill(WORKSPACE_ID)
-        await asyncio.sleep(await shop.reconcile() or 1.0)
-    assert (shop.row.error_reason, shop.row.error_count) == ("RetryExceeded", 3)
-    await shop.reconcile(3)
-    assert [subject for subject, _ in shop.notifier.notices] == ["workspace in ERROR"]
-    assert shop.row.conditions.healthy.status is False
+    harness = await CoordinatorHarness.open()
+    harness.place(with_home(desired_state=Desired.RUNNING), volume=HOME)
+    while harness.row.phase is not Phase.ERROR:
+        if WORKSPACE_ID in harness.states.runtime.containers and harness.row.phase is Phase.RUNNING:
+            harness.states.runtime.kill(WORKSPACE_ID)
+        await asyncio.sleep(await harness.reconcile() or 1.0)
+    assert (harness.row.error_reason, harness.row.error_count) == ("RetryExceeded", 3)
+    await harness.reconcile(3)
+    assert [subject for subject, _ in harness.notifier.notices] == ["workspace in ERROR"]
+    assert harness.row.conditions.healthy.status is False
 
 
 @in_virtual_time
 async def test_failed_tries_keep_their_operation_and_its_id_and_wait_longer_each_time() -> None:
-    shop = await Workshop.open()
-    shop.place(workspace(desired_state=Desired.STANDBY))
-    shop.wire.faults["runtime.create_volume"] = REFUSES
+    harness = await CoordinatorHarness.open()
+    harness.place(workspace(desired_state=Desired.STANDBY))
+    harness.network.faults["runtime.create_volume"] = REFUSES
     seen, waits = set(), []
-    while shop.row.phase is not Phase.ERROR:
-        after = await shop.reconcile() or 0.0
-        if shop.row.retry_at is not None:
-            seen.add((shop.row.operation, shop.row.op_id))
+    while harness.row.phase is not Phase.ERROR:
+        after = await harness.reconcile() or 0.0
+        if harness.row.retry_at is not None:
+            seen.add((harness.row.operation, harness.row.op_id))
             waits.append(after)
         await asyncio.sleep(after)
     assert len(seen) == 1
     assert [round(wait) for wait in waits] == [1, 2]
-    assert shop.row.error_reason == "RetryExceeded"
-    assert shop.wire.calls.count("runtime.create_volume") == 3
+    assert harness.row.error_reason == "RetryExceeded"
+    assert harness.network.calls.count("runtime.create_volume") == 3
 
 
 @in_virtual_time
 async def test_waiting_behind_an_open_breaker_burns_neither_tries_nor_time() -> None:
-    shop = await Workshop.open()
-    shop.place(busy(with_home(desired_state=Desired.ARCHIVED), Operation.ARCHIVING), volume=HOME)
-    shop.wire.faults["jobs"] = FAILS
+    harness = await CoordinatorHarness.open()
+    harness.place(busy(with_home(desired_state=Desired.ARCHIVED), Operation.ARCHIVING), volume=HOME)
+    harness.network.faults["jobs"] = FAILS
     for _ in range(3):
         with pytest.raises(Unreachable):
-            await shop.backends.job(WORKSPACE_ID)
+            await harness.backends.job(WORKSPACE_ID)
     for _ in range(5):
-        await asyncio.sleep(await shop.reconcile() or 1.0)
-    assert (shop.row.operation, shop.row.error_count, shop.row.error_reason) == ("ARCHIVING", 0, "Unreachable")
-    assert shop.row.op_excused_seconds == pytest.approx(asyncio.get_running_loop().time(), abs=0.5)
-    assert shop.wire.calls.count("jobs.find") == 3, "nobody was asked"
+        await asyncio.sleep(await harness.reconcile() or 1.0)
+    assert (harness.row.operation, harness.row.error_count, harness.row.error_reason) == ("ARCHIVING", 0, "Unreachable")
+    assert harness.row.op_excused_seconds == pytest.approx(asyncio.get_running_loop().time(), abs=0.5)
+    assert harness.network.calls.count("jobs.find") == 3, "nobody was asked"
 
 
 @in_virtual_time
 async def test_a_deadline_stands_still_while_the_runtime_is_silent_and_leaders_change() -> None:
-    shop = await Workshop.open()
-    shop.place(busy(with_home(desired_state=Desired.RUNNING), Operation.STARTING), volume=HOME)
-    shop.wire.faults["runtime"] = FAILS
-    await shop.reconcile()
+    harness = await CoordinatorHarness.open()
+    harness.place(busy(with_home(desired_state=Desired.RUNNING), Operation.STARTING), volume=HOME)
+    harness.network.faults["runtime"] = FAILS
+    await harness.reconcile()
     for _ in range(3):
         await asyncio.sleep(400)
-        await shop.term.resign()
-        await shop.take_office()
-        await shop.reconcile()
-    assert (shop.row.phase, shop.row.operation) == (Phase.STANDBY, Operation.STARTING)
-    assert shop.row.op_excused_seconds == pytest.approx(1200)
-    await shop.term.resign()
+        await harness.term.resign()
+        await harness.become_leader()
+        await harness.reconcile()
+    assert (harness.row.phase, harness.row.operation) == (Phase.STANDBY, Operation.STARTING)
+    assert harness.row.op_excused_seconds == pytest.approx(1200)
+    await harness.term.resign()
     await asyncio.sleep(400)
-    await shop.take_office()
-    shop.wire.faults.clear()
-    await shop.reconcile()
-    assert (shop.row.phase, shop.row.operation) == (Phase.STANDBY, Operation.STARTING)
-    assert shop.row.op_excused_seconds == pytest.approx(1600), "what went by before it answered again counts too"
+    await harness.become_leader()
+    harness.network.faults.clear()
+    await harness.reconcile()
+    assert (harness.row.phase, harness.row.operation) == (Phase.STANDBY, Operation.STARTING)
+    assert harness.row.op_excused_seconds == pytest.approx(1600), "what went by before it answered again counts too"
 
 
 @in_virtual_time
 async def test_recovering_with_a_chosen_archive_survives_an_outage_of_the_object_store() -> None:
     """The person's choice waits for the store; nobody is sent to ERROR because of it."""
-    shop = await Workshop.open()
+    harness = await CoordinatorHarness.open()
     lost = broken(with_home(desired_state=Desired.RUNNING), ErrorReason.DATA_LOST)
-    shop.place(restoring(asked(lost, RecoverAction.USE_ARCHIVE), KEY), archives={KEY: HOME})
-    shop.wire.faults["archives"] = FAILS
+    harness.place(restoring(asked(lost, RecoverAction.USE_ARCHIVE), KEY), archives={KEY: HOME})
+    harness.network.faults["archives"] = FAILS
     for _ in range(20):
         with contextlib.suppress(BackendError):
-            await shop.reconcile()
+            await harness.reconcile()
         await asyncio.sleep(5)
-    assert (shop.row.operation, shop.row.error_reason) in (("NONE", None), ("NONE", "DataLost"))
-    assert shop.row.phase is not Phase.STANDBY
-    shop.wire.faults.clear()
+    assert (harness.row.operation, harness.row.error_reason) in (("NONE", None), ("NONE", "DataLost"))
+    assert harness.row.phase is not Phase.STANDBY
+    harness.network.faults.clear()
     await asyncio.sleep(10)
-    await shop.converge()
-    assert shop.row.phase is Phase.RUNNING
-    assert shop.worlds.runtime.volumes[shop.row.home_store_key or ""].content == HOME
+    await harness.converge()
+    assert harness.row.phase is Phase.RUNNING
+    assert harness.states.runtime.volumes[harness.row.home_store_key or ""].content == HOME
 
 
 @in_virtual_time
 async def test_a_silent_runtime_stops_the_deadline() -> None:
-    shop = await Workshop.open()
-    shop.place(with_home(desired_state=Desired.RUNNING), volume=HOME)
-    shop.worlds.runtime.boot_seconds = 10_000
-    await shop.reconcile(2)
-    silence_runtime(shop)
+    harness = await CoordinatorHarness.open()
+    harness.place(with_home(desired_state=Desired.RUNNING), volume=HOME)
+    harness.states.runtime.boot_seconds = 10_000
+    await harness.reconcile(2)
+    silence_runtime(harness)
     for _ in range(100):
-        await shop.reconcile()
+        await harness.reconcile()
         await asyncio.sleep(10)
-    assert shop.row.operation is Operation.STARTING
-    shop.wire.faults.clear()
-    while shop.row.phase is not Phase.ERROR:
-        await shop.reconcile()
+    assert harness.row.operation is Operation.STARTING
+    harness.network.faults.clear()
+    while harness.row.phase is not Phase.ERROR:
+        await harness.reconcile()
         await asyncio.sleep(5)
-    assert shop.row.error_reason == "Timeout"
+    assert harness.row.error_reason == "Timeout"
     assert asyncio.get_running_loop().time() >= 1300
 
 
 @in_virtual_time
 async def test_a_restore_point_first_archives_the_present_state() -> None:
-    shop = await Workshop.open()
-    shop.place(running(archive_key=KEY), volume=(1, 2, 3, 4), container=True, archives={KEY: (1,)})
-    await shop.wishes.restore(WORKSPACE_ID, KEY, PERSON)
-    await shop.converge()
-    row, objects = shop.row, shop.worlds.archives.objects
+    harness = await CoordinatorHarness.open()
+    harness.place(running(archive_key=KEY), volume=(1, 2, 3, 4), container=True, archives={KEY: (1,)})
+    await harness.wishes.restore(WORKSPACE_ID, KEY, PERSON)
+    await harness.converge()
+    row, objects = harness.row, harness.states.archives.objects
     assert (row.phase, row.archive_key) == (Phase.RUNNING, KEY)
-    assert shop.worlds.runtime.volumes[row.home_store_key or ""].content == (1,)
+    assert harness.states.runtime.volumes[row.home_store_key or ""].content == (1,)
     assert [a.content for key, a in objects.items() if key != KEY] == [(1, 2, 3, 4)]
-    assert {p.key for p in shop.worlds.database.points[WORKSPACE_ID]} == set(objects)
+    assert {p.key for p in harness.states.database.points[WORKSPACE_ID]} == set(objects)
 
 
 @in_virtual_time
 async def test_what_was_discarded_comes_back_and_stays() -> None:
     """Wanted back, it is not discarded again at once; and it is what a lost home then comes back from."""
-    shop = await Workshop.open()
-    shop.place(archived(archive_key=KEY), archives={KEY: HOME})
-    await shop.wishes.want(WORKSPACE_ID, Desired.PENDING, PERSON, discard_home=True)
-    await shop.converge()
-    assert (shop.row.phase, shop.row.archive_key) == (Phase.PENDING, None)
-    await shop.wishes.restore(WORKSPACE_ID, KEY, PERSON)
-    await shop.converge()
-    assert (shop.row.phase, shop.row.desired_state, shop.row.archive_key) == (Phase.ARCHIVED, Desired.ARCHIVED, KEY)
-    await shop.wishes.want(WORKSPACE_ID, Desired.STANDBY, PERSON)
-    await shop.converge()
-    shop.worlds.runtime.volumes.clear()
-    await shop.converge()
-    assert shop.row.error_reason is ErrorReason.DATA_LOST
-    await shop.wishes.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
-    await shop.converge()
-    assert shop.row.phase is Phase.STANDBY
-    assert shop.worlds.runtime.volumes[shop.row.home_store_key or ""].content == HOME
+    harness = await CoordinatorHarness.open()
+    harness.place(archived(archive_key=KEY), archives={KEY: HOME})
+    await harness.wishes.want(WORKSPACE_ID, Desired.PENDING, PERSON, discard_home=True)
+    await harness.converge()
+    assert (harness.row.phase, harness.row.archive_key) == (Phase.PENDING, None)
+    await harness.wishes.restore(WORKSPACE_ID, KEY, PERSON)
+    await harness.converge()
+    assert (harness.row.phase, harness.row.desired_state, harness.row.archive_key) == (
+        Phase.ARCHIVED,
+        Desired.ARCHIVED,
+        KEY,
+    )
+    await harness.wishes.want(WORKSPACE_ID, Desired.STANDBY, PERSON)
+    await harness.converge()
+    harness.states.runtime.volumes.clear()
+    await harness.converge()
+    assert harness.row.error_reason is ErrorReason.DATA_LOST
+    await harness.wishes.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
+    await harness.converge()
+    assert harness.row.phase is Phase.STANDBY
+    assert harness.states.runtime.volumes[harness.row.home_store_key or ""].content == HOME
 
 
 @in_virtual_time
 async def test_undelete_brings_an_archived_home_back_at_rest() -> None:
-    shop = await Workshop.open()
-    shop.place(running(), volume=HOME, container=True)
-    await shop.wishes.want(WORKSPACE_ID, Desired.DELETED, PERSON)
-    await shop.converge()
-    assert (shop.row.phase, shop.worlds.runtime.volumes) == (Phase.DELETED, {})
-    await shop.wishes.undelete(WORKSPACE_ID, PERSON)
-    await shop.converge()
-    assert (shop.row.phase, shop.row.desired_state) == (Phase.ARCHIVED, Desired.ARCHIVED)
-    await shop.wishes.want(WORKSPACE_ID, Desired.RUNNING, PERSON)
-    await shop.converge()
-    assert shop.worlds.runtime.volumes[shop.row.home_store_key or ""].content == HOME
+    harness = await CoordinatorHarness.open()
+    harness.place(running(), volume=HOME, container=True)
+    await harness.wishes.want(WORKSPACE_ID, Desired.DELETED, PERSON)
+    await harness.converge()
+    assert (harness.row.phase, harness.states.runtime.volumes) == (Phase.DELETED, {})
+    await harness.wishes.undelete(WORKSPACE_ID, PERSON)
+    await harness.converge()
+    assert (harness.row.phase, harness.row.desired_state) == (Phase.ARCHIVED, Desired.ARCHIVED)
+    await harness.wishes.want(WORKSPACE_ID, Desired.RUNNING, PERSON)
+    await harness.converge()
+    assert harness.states.runtime.volumes[harness.row.home_store_key or ""].content == HOME
 
 
 @in_virtual_time
 async def test_stopping_ends_the_leases() -> None:
-    shop = await Workshop.open()
-    shop.place(running(desired_state=Desired.STANDBY), volume=HOME, container=True)
-    await shop.outside.specs.hold(WORKSPACE_ID, "make train", NOW + timedelta(hours=5))
-    await shop.converge()
-    assert shop.row.phase is Phase.STANDBY
-    assert await shop.outside.specs.leases() == {}
+    harness = await CoordinatorHarness.open()
+    harness.place(running(desired_state=Desired.STANDBY), volume=HOME, container=True)
+    await harness.dependencies.specs.hold(WORKSPACE_ID, "make train", NOW + timedelta(hours=5))
+    await harness.converge()
+    assert harness.row.phase is Phase.STANDBY
+    assert await harness.dependencies.specs.leases() == {}
 
 
 @in_virtual_time
 async def test_a_repointed_home_tells_the_admins() -> None:
-    shop = await Workshop.open()
-    shop.place(with_home(desired_state=Desired.STANDBY, archive_key=KEY), volume=HOME, archives={KEY: HOME})
-    shop.lose_archive(KEY)
-    await shop.reconcile()
-    ((subject, details),) = shop.notifier.notices
+    harness = await CoordinatorHarness.open()
+    harness.place(with_home(desired_state=Desired.STANDBY, archive_key=KEY), volume=HOME, archives={KEY: HOME})
+    harness.lose_archive(KEY)
+    await harness.reconcile()
+    ((subject, details),) = harness.notifier.notices
     assert "archive lost" in subject
     assert details["lost"] == KEY
-    assert shop.row.home == with_home().home
+    assert harness.row.home == with_home().home

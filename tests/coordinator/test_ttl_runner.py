@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from codehub.coordinator.tuning import Tuning
+from codehub.coordinator.context import Tuning
 from codehub.domain.errors import Unreachable
 from codehub.domain.idle import IdlePolicy
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
-from tests.coordinator.workshop import FAILS, PERSON, Workshop, in_virtual_time, now
+from tests.coordinator.harness import FAILS, PERSON, CoordinatorHarness, in_virtual_time, now
 from tests.rows import NOW, WORKSPACE_ID, busy, with_home
 
 TTL = 600
@@ -29,25 +29,25 @@ def running(**changes: Any) -> Workspace:
     return with_home(**(wanted | changes))
 
 
-async def opened(row: Workspace, policy: IdlePolicy = POLICY) -> Workshop:
-    shop = await Workshop.open(Tuning(idle=policy))
-    shop.place(row, volume=(1,), container=row.phase is Phase.RUNNING)
-    return shop
+async def opened(row: Workspace, policy: IdlePolicy = POLICY) -> CoordinatorHarness:
+    harness = await CoordinatorHarness.open(Tuning(idle=policy))
+    harness.place(row, volume=(1,), container=row.phase is Phase.RUNNING)
+    return harness
 
 
-async def tick_until(shop: Workshop, seconds: float) -> float | None:
+async def tick_until(harness: CoordinatorHarness, seconds: float) -> float | None:
     """A tick a minute; when the wish was lowered, or None."""
-    ttl, before = shop.reign._ttl, shop.row.desired_state
+    ttl, before = harness.term_runner.ttl, harness.row.desired_state
     while asyncio.get_running_loop().time() < seconds:
         await asyncio.sleep(60)
         await ttl.tick()
-        if shop.row.desired_state is not before:
+        if harness.row.desired_state is not before:
             return asyncio.get_running_loop().time()
     return None
 
 
-async def warnings(shop: Workshop) -> AsyncIterator[tuple[float, str]]:
-    async for message in shop.outside.bus.subscribe("codehub:sse:ann"):
+async def warnings(harness: CoordinatorHarness) -> AsyncIterator[tuple[float, str]]:
+    async for message in harness.dependencies.bus.subscribe("codehub:sse:ann"):
         if message["type"] == "idle_warning":
             yield asyncio.get_running_loop().time(), message["becomes"]
 
@@ -76,23 +76,23 @@ CASES: dict[str, tuple[Workspace, IdlePolicy, Desired | None]] = {
 @pytest.mark.parametrize(("row", "policy", "becomes"), CASES.values(), ids=CASES.keys())
 @in_virtual_time
 async def test_who_is_put_to_sleep(row: Workspace, policy: IdlePolicy, becomes: Desired | None) -> None:
-    shop = await opened(row, policy)
-    await tick_until(shop, 3600)
-    assert shop.row.desired_state is (becomes or row.desired_state)
-    assert shop.row.desired_by == ("ttl" if becomes else "")
+    harness = await opened(row, policy)
+    await tick_until(harness, 3600)
+    assert harness.row.desired_state is (becomes or row.desired_state)
+    assert harness.row.desired_by == ("ttl" if becomes else "")
 
 
 @in_virtual_time
 async def test_it_warns_twice_and_then_sleeps() -> None:
-    shop = await opened(running())
+    harness = await opened(running())
     heard: list[tuple[float, str]] = []
 
     async def listen() -> None:
-        async for warning in warnings(shop):
+        async for warning in warnings(harness):
             heard.append(warning)  # noqa: PERF401 - heard one by one, until cancelled
 
     listening = asyncio.create_task(listen())
-    slept = await tick_until(shop, 3600)
+    slept = await tick_until(harness, 3600)
     listening.cancel()
     assert slept is not None
     assert slept >= TTL + POLICY.flush_seconds
@@ -103,41 +103,41 @@ async def test_it_warns_twice_and_then_sleeps() -> None:
 
 @in_virtual_time
 async def test_a_warning_that_could_not_be_sent_was_not_given() -> None:
-    shop = await opened(running())
-    shop.wire.faults["bus"] = FAILS
-    assert await tick_until(shop, 3600) is None
-    del shop.wire.faults["bus"]
-    slept = await tick_until(shop, 7200)
+    harness = await opened(running())
+    harness.network.faults["bus"] = FAILS
+    assert await tick_until(harness, 3600) is None
+    del harness.network.faults["bus"]
+    slept = await tick_until(harness, 7200)
     assert slept is not None
     assert slept >= 3600 + 120
 
 
 @in_virtual_time
 async def test_nobody_is_stopped_while_activity_cannot_be_read() -> None:
-    shop = await opened(running())
-    shop.wire.faults["activity"] = FAILS
+    harness = await opened(running())
+    harness.network.faults["activity"] = FAILS
     for _ in range(60):
         await asyncio.sleep(60)
         with pytest.raises(Unreachable):
-            await shop.reign._ttl.tick()
-    assert shop.row.desired_state is Desired.RUNNING
-    assert "db.idle_candidates" not in shop.wire.calls
+            await harness.term_runner.ttl.tick()
+    assert harness.row.desired_state is Desired.RUNNING
+    assert "db.idle_candidates" not in harness.network.calls
 
 
 @in_virtual_time
 async def test_activity_is_drained_into_the_row_and_newer_activity_stays() -> None:
-    shop = await opened(running())
-    activity = shop.worlds.signals.activity
+    harness = await opened(running())
+    activity = harness.states.signals.activity
     await asyncio.sleep(500)
     seen = now()
     activity[WORKSPACE_ID] = seen
-    shop.wire.meanwhile["activity.forget"] = lambda: activity.update({WORKSPACE_ID: seen + timedelta(seconds=1)})
-    await shop.reign._ttl.tick()
-    assert shop.row.last_access_at == seen
+    harness.network.meanwhile["activity.forget"] = lambda: activity.update({WORKSPACE_ID: seen + timedelta(seconds=1)})
+    await harness.term_runner.ttl.tick()
+    assert harness.row.last_access_at == seen
     assert activity == {WORKSPACE_ID: seen + timedelta(seconds=1)}
-    await shop.reign._ttl.tick()
+    await harness.term_runner.ttl.tick()
     assert activity == {}
-    slept = await tick_until(shop, 3600)
+    slept = await tick_until(harness, 3600)
     assert slept is not None
     assert slept >= 500 + TTL
 
@@ -149,12 +149,12 @@ async def test_activity_is_drained_into_the_row_and_newer_activity_stays() -> No
 )
 @in_virtual_time
 async def test_a_fresh_wish_wins(meanwhile: dict[str, Any]) -> None:
-    shop = await opened(running())
-    shop.wire.meanwhile["db.change"] = shop.change(**meanwhile)
-    await tick_until(shop, 3600)
-    assert shop.wire.meanwhile == {}
-    assert {name: getattr(shop.row, name) for name in meanwhile} == meanwhile
-    assert shop.row.desired_by != "ttl"
+    harness = await opened(running())
+    harness.network.meanwhile["db.change"] = harness.change(**meanwhile)
+    await tick_until(harness, 3600)
+    assert harness.network.meanwhile == {}
+    assert {name: getattr(harness.row, name) for name in meanwhile} == meanwhile
+    assert harness.row.desired_by != "ttl"
 
 
 @pytest.mark.parametrize(
@@ -168,9 +168,9 @@ async def test_a_fresh_wish_wins(meanwhile: dict[str, Any]) -> None:
 )
 @in_virtual_time
 async def test_a_lease_holds_until_it_ends(row: Workspace, policy: IdlePolicy, holds: bool) -> None:
-    shop = await opened(row, policy)
-    await shop.outside.specs.hold(WORKSPACE_ID, "make train", NOW + timedelta(hours=3))
-    slept = await tick_until(shop, 24 * 3600)
+    harness = await opened(row, policy)
+    await harness.dependencies.specs.hold(WORKSPACE_ID, "make train", NOW + timedelta(hours=3))
+    slept = await tick_until(harness, 24 * 3600)
     assert slept is not None
     assert (slept >= 3 * 3600) is holds
 
@@ -178,14 +178,14 @@ async def test_a_lease_holds_until_it_ends(row: Workspace, policy: IdlePolicy, h
 @in_virtual_time
 async def test_a_lease_that_comes_during_the_tick_holds() -> None:
     """Somebody answers the last warning while others are being stopped."""
-    shop = await opened(running())
+    harness = await opened(running())
 
     def answers_the_warning() -> None:
         with contextlib.suppress(StopIteration):  # nothing of it waits
-            shop.outside.specs.hold(WORKSPACE_ID, "ann", now() + timedelta(hours=3)).send(None)
+            harness.dependencies.specs.hold(WORKSPACE_ID, "ann", now() + timedelta(hours=3)).send(None)
 
-    shop.wire.meanwhile["db.change"] = answers_the_warning
-    slept = await tick_until(shop, 24 * 3600)
+    harness.network.meanwhile["db.change"] = answers_the_warning
+    slept = await tick_until(harness, 24 * 3600)
     assert slept is not None
     assert slept >= 3 * 3600
 
@@ -193,8 +193,8 @@ async def test_a_lease_that_comes_during_the_tick_holds() -> None:
 @in_virtual_time
 async def test_an_explicit_wish_needs_no_timer() -> None:
     """A lease holds timers, not people."""
-    shop = await opened(running())
-    await shop.outside.specs.hold(WORKSPACE_ID, "make train", NOW + timedelta(hours=3))
-    await shop.wishes.want(WORKSPACE_ID, Desired.STANDBY, PERSON)
-    await shop.converge()
-    assert shop.row.phase is Phase.STANDBY
+    harness = await opened(running())
+    await harness.dependencies.specs.hold(WORKSPACE_ID, "make train", NOW + timedelta(hours=3))
+    await harness.wishes.want(WORKSPACE_ID, Desired.STANDBY, PERSON)
+    await harness.converge()
+    assert harness.row.phase is Phase.STANDBY

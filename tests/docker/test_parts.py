@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from codehub.adapters.docker.engine import Engine, agreed_version
-from codehub.adapters.docker.hints import Hints
+from codehub.adapters.docker.events import EngineEvents
 from codehub.adapters.docker.images import Layers, pull_failure
 from codehub.adapters.docker.jobs import job_store
 from codehub.domain.errors import BackendError, ErrorReason
@@ -86,7 +86,7 @@ def event(kind: str, key: str = "x", **attributes: str) -> dict[str, object]:
 
 
 def test_events_are_about_our_own_workspaces() -> None:
-    hints = Hints(Engine(), "here")
+    hints = EngineEvents(Engine(), "here")
     ours = {"codehub_install": "here", "codehub_workspace": str(KEY)}
     assert hints.about(event("container", **ours, codehub_role="workspace")) == KEY
     assert hints.about(event("container", **ours, codehub_role="job")) == KEY

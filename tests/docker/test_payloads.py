@@ -1,28 +1,28 @@
-"""What the engine is asked for, whole and by equality: a wall that is left out shows here first."""
+"""What the engine is asked for, whole and by equality: a restriction that is left out shows here first."""
 
 from dataclasses import replace
 from uuid import UUID
 
 from codehub.adapters.docker.payloads import (
+    DockerSite,
     JobStore,
     Launch,
-    Site,
     agent_filling,
     agent_volume,
     agent_volume_name,
+    firewall_helper,
     job,
     key_of,
     network,
     probe,
     volume,
-    walls,
     workspace,
 )
 from codehub.ports.jobs import JobKind, JobSpec, StoreOwner
-from codehub.ports.runtime import ContainerSpec, Share
+from codehub.ports.runtime import ContainerSpec, Resources
 
 KEY, OP = UUID("11111111-2222-3333-4444-555555555555"), UUID("99999999-8888-7777-6666-555555555555")
-SITE = Site("here", "ide:1", "codehub:1", "codehub-net")
+SITE = DockerSite("here", "ide:1", "codehub:1", "codehub-net")
 GIB, MIB = 1 << 30, 1 << 20
 HOME_MOUNT = {
     "Type": "volume",
@@ -53,7 +53,7 @@ CONFINED = {
 
 
 def test_a_workspace() -> None:
-    share = Share(cpu=0.5, memory_bytes=GIB, pids=100)
+    share = Resources(cpu=0.5, memory_bytes=GIB, pids=100)
     spec = ContainerSpec(
         KEY, "ws-home", "theirs:2", {"B": "2", "A": "1", "HOME": "/elsewhere", "CODEHUB_AGENT_KEY": "00"}, share
     )
@@ -219,8 +219,8 @@ def test_a_volume_and_the_network() -> None:
     assert len(SITE.bridge) <= 15  # the kernel's limit
 
 
-def test_whoever_puts_up_the_walls_has_that_power_and_no_other() -> None:
-    payload = walls(SITE, "script")
+def test_whoever_sets_up_the_firewall_has_that_power_and_no_other() -> None:
+    payload = firewall_helper(SITE, "script")
     assert payload["HostConfig"]["CapAdd"] == ["NET_ADMIN", "NET_RAW"]
     assert payload["HostConfig"]["NetworkMode"] == "host"
     assert CONFINED.items() <= payload["HostConfig"].items()

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codehub.domain.addresses import ENTRANCE, entry_url, has_own_host, workspace_url
+from codehub.domain.addresses import ENTRANCE, entry_url, has_own_host, local_path, workspace_url
 from codehub.domain.errors import Conflict
-from codehub.domain.local_path import local_path
 from tests.rows import WORKSPACE_ID
 
 LOCAL, WILD, PATH = "http://{slug}.localhost:8000/", "https://{slug}.ws.example.com", "https://hub.example.com/w/{id}/"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from codehub.domain.admission import Limits, Slots, admit, holds_slot
+from codehub.domain.admission import RunningLimits, Slots, admit, holds_slot
 from codehub.domain.errors import ErrorReason, LimitReached
 from codehub.domain.judge import NOTHING_KNOWN, judge
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
@@ -64,7 +64,7 @@ def test_a_deleted_workspace_holds_none() -> None:
 
 
 def test_the_last_slot_may_be_taken_and_no_more() -> None:
-    limits = Limits(max_running_per_user=2, max_running_global=5)
+    limits = RunningLimits(max_running_per_user=2, max_running_global=5)
     admit(Slots(mine=("a",), total=4), limits)
     with pytest.raises(LimitReached, match=r"You may run 2 .*: a, b\."):
         admit(Slots(mine=("b", "a"), total=2), limits)
@@ -73,5 +73,5 @@ def test_the_last_slot_may_be_taken_and_no_more() -> None:
 
 
 def test_the_defaults_of_the_seeds() -> None:
-    assert (Limits().max_running_per_user, Limits().max_running_global) == (2, 100)
-    assert Limits().max_workspaces_per_user == 100
+    assert (RunningLimits().max_running_per_user, RunningLimits().max_running_global) == (2, 100)
+    assert RunningLimits().max_workspaces_per_user == 100

@@ -1,4 +1,4 @@
-"""Every situation × every wish: one decision each, and each obeys the rules.
+"""Every case × every wish: one decision each, and each obeys the rules.
 
 The rules are written here a second time, from the design and not from the code, and all violations are counted
 before the test fails, so that one run shows every broken rule with an example.
@@ -10,17 +10,16 @@ from itertools import islice
 from typing import Any, get_args
 
 from codehub.domain.errors import ErrorReason
+from codehub.domain.failures import Policy, settle_health
 from codehub.domain.judge import ArchiveState, Facts, judge
-from codehub.domain.operations import settle_health
 from codehub.domain.plan import (
     Abandon,
     Begin,
     Complete,
     Continue,
+    CrashedAfterStart,
     Decision,
-    Policy,
     Recover,
-    Relapse,
     Settled,
     TakeRestorePoint,
     TimedOut,
@@ -28,7 +27,7 @@ from codehub.domain.plan import (
     plan,
 )
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
-from tests.domain import space
+from tests.domain import state_space
 from tests.domain.conftest import Tally
 from tests.rows import KEY, NOW, OP_ID, VOLUME, workspace
 
@@ -47,7 +46,7 @@ LEADS_TO = {
 }
 """The table's edges. Anything else would skip a level."""
 
-DEFINITE_ACTS = (Begin, Continue, TimedOut, Abandon, Relapse, Recover, TakeRestorePoint)
+DEFINITE_ACTS = (Begin, Continue, TimedOut, Abandon, CrashedAfterStart, Recover, TakeRestorePoint)
 NEEDS_STORE = (Operation.RESTORING, Operation.ARCHIVING, Operation.CREATE_EMPTY_ARCHIVE)
 ENDS_CONTAINER = (Operation.STOPPING, Operation.ARCHIVING, Operation.RESTORING, Operation.DELETING)
 LOST_HOME = {ErrorReason.DATA_LOST, ErrorReason.CONTAINER_WITHOUT_VOLUME, ErrorReason.ARCHIVE_ACCESS_ERROR}
@@ -255,11 +254,11 @@ def _told(row: Workspace) -> str:
 def test_every_situation_has_one_lawful_decision(tally: Tally) -> None:
     findings, phases, judgements, combinations = Findings(), PossiblePhases(), 0, 0
     kinds = get_args(Decision)
-    for situation in space.situations():
+    for case in state_space.cases():
         judgements += 1
-        before, facts = situation.row, situation.facts
+        before, facts = case.row, case.facts
         judged = judge(before, facts, NOW)
-        possible = phases.of(situation) if in_doubt(judged) else {judged.phase}
+        possible = phases.of(case) if in_doubt(judged) else {judged.phase}
         ws = settle_health(before, judged, NOW)
         for rule in broken_by_judge(before, ws, facts, possible):
             findings.add(rule, facts, before)
@@ -271,26 +270,26 @@ def test_every_situation_has_one_lawful_decision(tally: Tally) -> None:
             elif wrong := broken_by_decision(wished, facts, possible, decision, late=late):
                 findings.add(wrong, facts, wished, decision)
     tally(f"{combinations:,} combinations of row, observation, wish and moment ({judgements:,} judgements)")
-    assert (judgements, combinations) == (space.JUDGEMENTS, space.COMBINATIONS)
+    assert (judgements, combinations) == (state_space.JUDGEMENTS, state_space.COMBINATIONS)
     assert findings.counts == {}, f"\n{findings.report()}"
 
 
 class PossiblePhases:
-    """The phases that the definite worlds behind a situation have; remembered for one row, since most worlds recur."""
+    """The phases of all definite completions of a case; remembered for one row, since most completions recur."""
 
     def __init__(self) -> None:
         self._row: Workspace | None = None
         self._known: dict[object, Phase] = {}
 
-    def of(self, situation: space.Situation) -> set[Phase]:
-        if situation.row is not self._row:
-            self._row, self._known = situation.row, {}
-        return {self._phase(situation.row, world) for world in situation.worlds}
+    def of(self, case: state_space.Case) -> set[Phase]:
+        if case.row is not self._row:
+            self._row, self._known = case.row, {}
+        return {self._phase(case.row, state) for state in case.completions}
 
-    def _phase(self, row: Workspace, world: Facts) -> Phase:
-        key = (world.container, str(world.volumes), world.archive)
+    def _phase(self, row: Workspace, state: Facts) -> Phase:
+        key = (state.container, str(state.volumes), state.archive)
         if key not in self._known:
-            self._known[key] = judge(row, world, NOW).phase
+            self._known[key] = judge(row, state, NOW).phase
         return self._known[key]
 
 
@@ -302,7 +301,7 @@ def in_doubt(ws: Workspace) -> bool:
 def _wishes(before: Workspace, ws: Workspace) -> Iterator[tuple[Workspace, Workspace, bool]]:
     """The two rows under every wish and moment. Scratch copies are written over: `replace` would cost 20 × the plan."""
     loaded, judged = replace(before), replace(ws)
-    for name, changes in space.MOMENTS.items():
+    for name, changes in state_space.MOMENTS.items():
         late = name == "overdue"
         originals = [(row, field, getattr(row, field)) for row in (loaded, judged) for field in changes]
         for row, field, _ in originals:
@@ -321,17 +320,17 @@ def _set(row: Workspace, field: str, value: Any) -> None:
 
 
 def test_judgement_does_not_depend_on_wish_or_moment() -> None:
-    for situation in islice(space.situations(), 0, None, 97):
-        judged = judge(situation.row, situation.facts, NOW)
+    for case in islice(state_space.cases(), 0, None, 97):
+        judged = judge(case.row, case.facts, NOW)
         for desired in Desired:
-            for changes in space.MOMENTS.values():
+            for changes in state_space.MOMENTS.values():
                 wished = {"desired_state": desired, **changes}
-                assert judge(replace(situation.row, **wished), situation.facts, NOW) == replace(judged, **wished)
+                assert judge(replace(case.row, **wished), case.facts, NOW) == replace(judged, **wished)
 
 
 def test_judging_twice_changes_nothing() -> None:
-    for situation in islice(space.situations(), 0, None, 13):
-        once = settle_health(situation.row, judge(situation.row, situation.facts, NOW), NOW)
-        again = settle_health(once, judge(once, situation.facts, NOW), NOW)
-        if once.operation is situation.row.operation:  # an operation that ends may uncover another reason
-            assert again == once, (situation.facts, situation.row)
+    for case in islice(state_space.cases(), 0, None, 13):
+        once = settle_health(case.row, judge(case.row, case.facts, NOW), NOW)
+        again = settle_health(once, judge(once, case.facts, NOW), NOW)
+        if once.operation is case.row.operation:  # an operation that ends may uncover another reason
+            assert again == once, (case.facts, case.row)

@@ -3,7 +3,7 @@
 import pytest
 
 from codehub.domain.errors import Invalid
-from codehub.domain.git_url import checked_git_url
+from codehub.domain.template import checked_git_url
 
 
 @pytest.mark.parametrize(

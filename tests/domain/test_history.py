@@ -3,8 +3,8 @@
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
-from codehub.domain.history import SPAN, STEP, Day, Minute, Step, history
-from codehub.domain.ledger import Entry, Kind
+from codehub.domain.history import SPAN, STEP, HistoryData, HistoryPoint, TrafficMinute, history
+from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.workspace import Operation, Phase
 from tests.rows import LONG_AGO
 
@@ -15,12 +15,12 @@ def ago(minutes: float) -> datetime:
     return NOW - timedelta(minutes=minutes)
 
 
-def entry(minutes: float, key: UUID, kind: Kind, before: str, after: str) -> Entry:
-    return Entry(ago(minutes), key, "controller", kind, before, after, "", None, "")
+def entry(minutes: float, key: UUID, kind: LedgerKind, before: str, after: str) -> LedgerEntry:
+    return LedgerEntry(ago(minutes), key, "controller", kind, before, after, "", None, "")
 
 
-def steps_of(**day: object) -> tuple[Step, ...]:
-    return history(Day(**{"now": NOW, "running": 0, "happenings": [], "archived": [], **day}))  # type: ignore[arg-type]
+def steps_of(**day: object) -> tuple[HistoryPoint, ...]:
+    return history(HistoryData(**{"now": NOW, "running": 0, "happenings": [], "archived": [], **day}))  # type: ignore[arg-type]
 
 
 def test_a_day_without_anything_is_a_day_of_nothing() -> None:
@@ -34,10 +34,10 @@ def test_a_day_without_anything_is_a_day_of_nothing() -> None:
 
 def test_what_passed_the_doors_is_summed_and_sockets_are_averaged() -> None:
     minutes = [
-        Minute(ago(20), 100, 0.0),
-        Minute(ago(14), 7, 600.0),
-        Minute(ago(1), 5, 300.0),
-        Minute(ago(1441), 9, 9.0),
+        TrafficMinute(ago(20), 100, 0.0),
+        TrafficMinute(ago(14), 7, 600.0),
+        TrafficMinute(ago(1), 5, 300.0),
+        TrafficMinute(ago(1441), 9, 9.0),
     ]
     *_, before, last = steps_of(traffic=minutes)
     assert (before.requests, before.sockets) == (100, 0.0)
@@ -48,11 +48,11 @@ def test_what_passed_the_doors_is_summed_and_sockets_are_averaged() -> None:
 def test_starts_are_timed_and_what_ran_is_counted_backwards() -> None:
     one, other = uuid4(), uuid4()
     told = [
-        entry(40, one, Kind.OPERATION_BEGAN, Operation.NONE, Operation.STARTING),
-        entry(39, one, Kind.PHASE, Phase.STANDBY, Phase.RUNNING),
-        entry(22, other, Kind.OPERATION_BEGAN, Operation.NONE, Operation.STARTING),
-        entry(10, one, Kind.PHASE, Phase.RUNNING, Phase.STANDBY),
-        entry(9, other, Kind.PHASE, Phase.STANDBY, Phase.RUNNING),
+        entry(40, one, LedgerKind.OPERATION_BEGAN, Operation.NONE, Operation.STARTING),
+        entry(39, one, LedgerKind.PHASE, Phase.STANDBY, Phase.RUNNING),
+        entry(22, other, LedgerKind.OPERATION_BEGAN, Operation.NONE, Operation.STARTING),
+        entry(10, one, LedgerKind.PHASE, Phase.RUNNING, Phase.STANDBY),
+        entry(9, other, LedgerKind.PHASE, Phase.STANDBY, Phase.RUNNING),
     ]
     *_, earlier, third, second, last = steps_of(running=1, happenings=told)
     assert [step.running for step in (earlier, third, second, last)] == [0, 1, 1, 1]

@@ -7,8 +7,8 @@ from itertools import product
 import pytest
 
 from codehub.domain.errors import ErrorReason
+from codehub.domain.failures import settle_health
 from codehub.domain.judge import NOTHING_KNOWN, ArchiveState, Facts, judge
-from codehub.domain.operations import settle_health
 from codehub.domain.plan import next_operation
 from codehub.domain.workspace import NO_VOLUME, Conditions, HomeContext, Operation, Phase, Workspace
 from tests.rows import (

@@ -6,23 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codehub.domain import operations
+from codehub.domain import failures, operations
 from codehub.domain.errors import ErrorReason
+from codehub.domain.failures import Failure, Policy, settle_health
 from codehub.domain.judge import judge
-from codehub.domain.ledger import Entry, Kind, entries
-from codehub.domain.operations import Failure, settle_health
-from codehub.domain.plan import Policy
+from codehub.domain.ledger import LedgerEntry, LedgerKind, entries
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction, Workspace
 from tests.rows import KEY, NOW, OP_ID, OTHER_OP_ID, VOLUME, archived, broken, busy, facts, with_home, workspace
 
 
-def told(before: Workspace | None, after: Workspace) -> list[tuple[Kind, str | None, str | None]]:
+def told(before: Workspace | None, after: Workspace) -> list[tuple[LedgerKind, str | None, str | None]]:
     return [(entry.kind, entry.before, entry.after) for entry in entries(before, after, "ann", "because", NOW)]
 
 
 def test_a_creation_is_told() -> None:
     (entry,) = entries(None, workspace(desired_state=Desired.RUNNING), "ann", "asked", NOW)
-    assert (entry.kind, entry.after, entry.message) == (Kind.CREATED, "RUNNING", "demo")
+    assert (entry.kind, entry.after, entry.message) == (LedgerKind.CREATED, "RUNNING", "demo")
     assert (entry.actor, entry.reason, entry.at, entry.workspace_id) == ("ann", "asked", NOW, workspace().id)
 
 
@@ -34,32 +33,34 @@ def test_no_change_is_not_told() -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"desired_state": Desired.RUNNING}, (Kind.WISH, "PENDING", "RUNNING")),
-        ({"phase": Phase.STANDBY}, (Kind.PHASE, "PENDING", "STANDBY")),
-        ({"archive_key": KEY}, (Kind.ARCHIVE, None, KEY)),
+        ({"desired_state": Desired.RUNNING}, (LedgerKind.WISH, "PENDING", "RUNNING")),
+        ({"phase": Phase.STANDBY}, (LedgerKind.PHASE, "PENDING", "STANDBY")),
+        ({"archive_key": KEY}, (LedgerKind.ARCHIVE, None, KEY)),
         (
             {"recover_requested_at": NOW, "recover_action": RecoverAction.RETRY},
-            (Kind.RECOVER_ASKED, None, "retry"),
+            (LedgerKind.RECOVER_ASKED, None, "retry"),
         ),
-        ({"restore_requested_at": NOW, "restore_from": KEY}, (Kind.RESTORE_ASKED, None, KEY)),
-        ({"undelete_requested_at": NOW}, (Kind.UNDELETE_ASKED, None, None)),
-        ({"deleted_at": NOW}, (Kind.DELETED, None, None)),
+        ({"restore_requested_at": NOW, "restore_from": KEY}, (LedgerKind.RESTORE_ASKED, None, KEY)),
+        ({"undelete_requested_at": NOW}, (LedgerKind.UNDELETE_ASKED, None, None)),
+        ({"deleted_at": NOW}, (LedgerKind.DELETED, None, None)),
     ],
 )
-def test_each_change_is_told_once(changes: dict[str, object], expected: tuple[Kind, str | None, str | None]) -> None:
+def test_each_change_is_told_once(
+    changes: dict[str, object], expected: tuple[LedgerKind, str | None, str | None]
+) -> None:
     assert told(workspace(), workspace(**changes)) == [expected]
 
 
 def test_an_undeletion_is_told() -> None:
-    assert told(workspace(deleted_at=NOW), workspace()) == [(Kind.UNDELETED, None, None)]
+    assert told(workspace(deleted_at=NOW), workspace()) == [(LedgerKind.UNDELETED, None, None)]
 
 
 def test_the_life_of_an_operation_is_told() -> None:
     row = with_home(desired_state=Desired.RUNNING)
     began = operations.begin(row, Operation.STARTING, OP_ID, NOW, ())
-    assert told(row, began) == [(Kind.OPERATION_BEGAN, "NONE", "STARTING")]
+    assert told(row, began) == [(LedgerKind.OPERATION_BEGAN, "NONE", "STARTING")]
     ended = operations.complete(began)
-    assert told(began, ended) == [(Kind.OPERATION_ENDED, "STARTING", "NONE")]
+    assert told(began, ended) == [(LedgerKind.OPERATION_ENDED, "STARTING", "NONE")]
     (entry,) = entries(row, began, "ann", "planned", NOW)
     assert entry.op_id == OP_ID
 
@@ -67,27 +68,27 @@ def test_the_life_of_an_operation_is_told() -> None:
 def test_one_operation_after_another_of_the_same_kind_is_told() -> None:
     first = busy(with_home(), Operation.STARTING)
     second = replace(first, op_id=OTHER_OP_ID)
-    assert [kind for kind, _, _ in told(first, second)] == [Kind.OPERATION_ENDED, Kind.OPERATION_BEGAN]
+    assert [kind for kind, _, _ in told(first, second)] == [LedgerKind.OPERATION_ENDED, LedgerKind.OPERATION_BEGAN]
 
 
 def test_each_failed_try_is_told_and_the_last_is_an_error() -> None:
     row = busy(with_home(), Operation.STARTING)
     kinds = []
     for _ in range(3):
-        after = operations.failed(row, Failure(ErrorReason.ACTION_FAILED, "no luck"), Policy(), 0.0, NOW)
+        after = failures.failed(row, Failure(ErrorReason.ACTION_FAILED, "no luck"), Policy(), 0.0, NOW)
         kinds.append([kind for kind, _, _ in told(row, after)])
         row = after
-    assert kinds[:2] == [[Kind.ATTEMPT_FAILED], [Kind.ATTEMPT_FAILED]]
-    assert kinds[2] == [Kind.OPERATION_ENDED, Kind.PHASE, Kind.ERROR]
+    assert kinds[:2] == [[LedgerKind.ATTEMPT_FAILED], [LedgerKind.ATTEMPT_FAILED]]
+    assert kinds[2] == [LedgerKind.OPERATION_ENDED, LedgerKind.PHASE, LedgerKind.ERROR]
 
 
 def test_an_error_is_told_with_its_reason_and_message() -> None:
     before = with_home()
     after = settle_health(before, judge(before, facts(), NOW), NOW)
     by_kind = {entry.kind: entry for entry in entries(before, after, "controller", "observed", NOW)}
-    assert by_kind[Kind.PHASE].reason == "DataLost"
-    assert (by_kind[Kind.ERROR].after, by_kind[Kind.ERROR].reason) == ("DataLost", "DataLost")
-    assert by_kind[Kind.ERROR].message
+    assert by_kind[LedgerKind.PHASE].reason == "DataLost"
+    assert (by_kind[LedgerKind.ERROR].after, by_kind[LedgerKind.ERROR].reason) == ("DataLost", "DataLost")
+    assert by_kind[LedgerKind.ERROR].message
 
 
 ROWS = st.builds(
@@ -106,25 +107,27 @@ ROWS = st.builds(
 
 @given(ROWS, ROWS)
 def test_no_change_that_matters_goes_unexplained(before: Workspace, after: Workspace) -> None:
-    found: dict[Kind, Entry] = {entry.kind: entry for entry in entries(before, after, "ann", "because", NOW)}
+    found: dict[LedgerKind, LedgerEntry] = {
+        entry.kind: entry for entry in entries(before, after, "ann", "because", NOW)
+    }
     watched = {
-        Kind.WISH: "desired_state",
-        Kind.PHASE: "phase",
-        Kind.ARCHIVE: "archive_key",
-        Kind.RECOVER_ASKED: "recover_requested_at",
-        Kind.RESTORE_ASKED: "restore_requested_at",
-        Kind.UNDELETE_ASKED: "undelete_requested_at",
+        LedgerKind.WISH: "desired_state",
+        LedgerKind.PHASE: "phase",
+        LedgerKind.ARCHIVE: "archive_key",
+        LedgerKind.RECOVER_ASKED: "recover_requested_at",
+        LedgerKind.RESTORE_ASKED: "restore_requested_at",
+        LedgerKind.UNDELETE_ASKED: "undelete_requested_at",
     }
     for kind, field in watched.items():
         assert (kind in found) is (getattr(before, field) != getattr(after, field)), field
-    assert (Kind.DELETED in found or Kind.UNDELETED in found) is (before.deleted_at != after.deleted_at)
+    assert (LedgerKind.DELETED in found or LedgerKind.UNDELETED in found) is (before.deleted_at != after.deleted_at)
     if before.operation is not after.operation:
-        assert (Kind.OPERATION_ENDED in found) is (before.operation is not Operation.NONE)
-        assert (Kind.OPERATION_BEGAN in found) is (after.operation is not Operation.NONE)
+        assert (LedgerKind.OPERATION_ENDED in found) is (before.operation is not Operation.NONE)
+        assert (LedgerKind.OPERATION_BEGAN in found) is (after.operation is not Operation.NONE)
     assert all(entry.actor == "ann" and entry.reason for entry in found.values())
 
 
 def test_leaving_error_is_told() -> None:
     before = broken(archived(), ErrorReason.ARCHIVE_ACCESS_ERROR)
     after = settle_health(before, judge(before, facts(VOLUME), NOW), NOW)
-    assert told(before, after) == [(Kind.PHASE, "ERROR", "ARCHIVED")]
+    assert told(before, after) == [(LedgerKind.PHASE, "ERROR", "ARCHIVED")]

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from codehub.domain.idle import IdlePolicy, Sleep, Warn, idle_verdict, remember
-from codehub.domain.ledger import Entry, Kind
+from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.lifecycle import explain
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction, Workspace
 from tests.rows import NOW, OP_ID, workspace
@@ -20,8 +20,10 @@ def ran(**changes: Any) -> Workspace:
     return workspace(**(settled | changes))
 
 
-def entry(kind: Kind, before: str | None, after: str | None, actor: str = "ann", reason: str = "asked") -> Entry:
-    return Entry(NOW, uuid4(), actor, kind, before, after, reason, None, "")
+def entry(
+    kind: LedgerKind, before: str | None, after: str | None, actor: str = "ann", reason: str = "asked"
+) -> LedgerEntry:
+    return LedgerEntry(NOW, uuid4(), actor, kind, before, after, reason, None, "")
 
 
 def test_an_idle_one_says_when_it_stops_and_when_it_warns() -> None:
@@ -92,9 +94,9 @@ def test_a_lease_is_an_obstacle_with_an_end() -> None:
 
 def test_why_it_is_up_is_the_last_wish_to_run() -> None:
     story = [
-        entry(Kind.WISH, "STANDBY", "RUNNING", "bob"),
-        entry(Kind.WISH, "RUNNING", "STANDBY", "ttl", "idle"),
-        entry(Kind.CREATED, None, "RUNNING"),
+        entry(LedgerKind.WISH, "STANDBY", "RUNNING", "bob"),
+        entry(LedgerKind.WISH, "RUNNING", "STANDBY", "ttl", "idle"),
+        entry(LedgerKind.CREATED, None, "RUNNING"),
     ]
     up = explain(ran(), None, story, POLICY, NOW).why_up
     assert up is not None
@@ -105,10 +107,10 @@ def test_why_it_is_up_is_the_last_wish_to_run() -> None:
 
 def test_why_it_stopped_is_the_wish_behind_the_stop() -> None:
     story = [
-        entry(Kind.WISH, "STANDBY", "ARCHIVED", "ann"),
-        entry(Kind.PHASE, "RUNNING", "STANDBY", "controller", ""),
-        entry(Kind.WISH, "RUNNING", "STANDBY", "ttl", "idle"),
-        entry(Kind.PHASE, "STANDBY", "RUNNING", "controller", ""),
+        entry(LedgerKind.WISH, "STANDBY", "ARCHIVED", "ann"),
+        entry(LedgerKind.PHASE, "RUNNING", "STANDBY", "controller", ""),
+        entry(LedgerKind.WISH, "RUNNING", "STANDBY", "ttl", "idle"),
+        entry(LedgerKind.PHASE, "STANDBY", "RUNNING", "controller", ""),
     ]
     stop = explain(ran(), None, story, POLICY, NOW).last_stop
     assert stop is not None
@@ -117,9 +119,9 @@ def test_why_it_stopped_is_the_wish_behind_the_stop() -> None:
 
 def test_a_container_that_ended_by_itself_has_no_wish_behind_it() -> None:
     story = [
-        entry(Kind.PHASE, "RUNNING", "STANDBY", "controller", ""),
-        entry(Kind.PHASE, "STANDBY", "RUNNING", "controller", ""),
-        entry(Kind.WISH, "RUNNING", "STANDBY", "ann"),
+        entry(LedgerKind.PHASE, "RUNNING", "STANDBY", "controller", ""),
+        entry(LedgerKind.PHASE, "STANDBY", "RUNNING", "controller", ""),
+        entry(LedgerKind.WISH, "RUNNING", "STANDBY", "ann"),
     ]
     stop = explain(ran(), None, story, POLICY, NOW).last_stop
     assert stop is not None

@@ -6,11 +6,11 @@ from uuid import UUID
 
 import pytest
 
-from codehub.domain import naming, operations
+from codehub.domain import failures, naming, operations
 from codehub.domain.errors import CONTEXT_FIELDS, ErrorReason, Unreachable
+from codehub.domain.failures import Failure, Policy, settle_health
 from codehub.domain.judge import ArchiveState, Facts, judge
-from codehub.domain.operations import Failure, settle_health
-from codehub.domain.plan import Complete, Policy, TimedOut, plan
+from codehub.domain.plan import Complete, TimedOut, plan
 from codehub.domain.workspace import Desired, HomeContext, Operation, Phase, Progress, RecoverAction, Workspace
 from tests.rows import (
     KEY,
@@ -40,7 +40,7 @@ def begun(row: Workspace, operation: Operation, *volumes: str) -> Workspace:
 
 
 def fail(row: Workspace, failure: Failure = NO_LUCK) -> Workspace:
-    return operations.failed(row, failure, POLICY, 0.0, LATER)
+    return failures.failed(row, failure, POLICY, 0.0, LATER)
 
 
 # ── begin ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -187,7 +187,7 @@ def test_an_outage_uses_up_neither_tries_nor_time(operation: Operation) -> None:
     row = before = busy(with_home(error_count=2), operation)
     now = NOW
     for _ in range(50):
-        row = operations.failed(operations.excused(row, 1.0), SILENCE, POLICY, 0.0, now)
+        row = failures.failed(operations.excused(row, 1.0), SILENCE, POLICY, 0.0, now)
         assert row.retry_at is not None
         now = row.retry_at + timedelta(seconds=1)
     assert (row.phase, row.operation, row.op_id, row.error_count) == (before.phase, operation, OP_ID, 2)
@@ -198,7 +198,7 @@ def test_an_outage_uses_up_neither_tries_nor_time(operation: Operation) -> None:
 def test_the_longer_an_outage_lasts_the_more_rarely_it_is_tried_again() -> None:
     row, now, pauses = busy(with_home(), Operation.STOPPING), NOW, []
     for _ in range(12):
-        row = operations.failed(row, SILENCE, POLICY, 0.0, now)
+        row = failures.failed(row, SILENCE, POLICY, 0.0, now)
         assert row.retry_at is not None
         pauses.append((row.retry_at - now).total_seconds())
         now = row.retry_at
@@ -210,7 +210,7 @@ def test_the_longer_an_outage_lasts_the_more_rarely_it_is_tried_again() -> None:
 
 def test_an_outage_in_error_leaves_the_error_as_it_is() -> None:
     row = busy(broken(with_home(desired_state=Desired.DELETED)), Operation.DELETING)
-    after = operations.failed(row, SILENCE, POLICY, 0.0, LATER)
+    after = failures.failed(row, SILENCE, POLICY, 0.0, LATER)
     assert (after.error_info, after.error_reason, after.error_count) == (row.error_info, row.error_reason, 3)
     assert after.retry_at == LATER + timedelta(seconds=1)
 
@@ -290,7 +290,7 @@ def test_some_failures_end_at_once(reason: ErrorReason) -> None:
 @pytest.mark.parametrize("operation", [op for op in BUSY_OPERATIONS if op is not Operation.DELETING])
 def test_a_timeout_is_written_whole(operation: Operation) -> None:
     before = busy(with_home(archive_op_id=OTHER_OP_ID, archive_key=KEY), operation)
-    row = operations.timed_out(before, 1801.2, 1800.0, LATER)
+    row = failures.timed_out(before, 1801.2, 1800.0, LATER)
     assert_error_is_whole(row, ErrorReason.TIMEOUT, before)
     assert row.error_info is not None
     assert row.error_info.context == {
@@ -311,7 +311,7 @@ def test_a_wish_to_delete_is_never_given_up() -> None:
 def test_a_relapse_counts_as_a_failed_start() -> None:
     before = with_home(phase=Phase.RUNNING, phase_changed_at=NOW, desired_state=Desired.RUNNING)
     seen = judge(before, facts(VOLUME, container=container(running=False, answered=False, detail="exit 1")), LATER)
-    row = operations.relapsed(before, seen, POLICY, 0.0, LATER)
+    row = failures.crashed_after_start(before, seen, POLICY, 0.0, LATER)
     assert (row.error_count, row.operation, row.retry_at) == (1, Operation.NONE, LATER + timedelta(seconds=1))
     assert row.error_info is not None
     assert "exit 1" in row.error_info.message
@@ -319,7 +319,7 @@ def test_a_relapse_counts_as_a_failed_start() -> None:
 
 
 def test_forgiveness_clears_all_of_the_error() -> None:
-    row = operations.forgiven(operations.abandon(fail(busy(with_home(), Operation.STARTING))))
+    row = failures.failures_reset(operations.abandon(fail(busy(with_home(), Operation.STARTING))))
     assert (row.error_count, row.error_reason, row.error_info, row.retry_at) == (0, None, None, None)
 
 
@@ -343,7 +343,7 @@ def test_a_half_restored_volume_does_not_become_whole_by_choosing_another_archiv
 @pytest.mark.parametrize("newest", [None, OTHER_KEY])
 def test_repointing_makes_the_volume_the_home_again(newest: str | None) -> None:
     leaving = with_home(archive_key=KEY, archive_op_id=OP_ID, home=HomeContext(incarnation=1, deleting_volume=True))
-    row = operations.repoint(busy(leaving, Operation.ARCHIVING), newest)
+    row = operations.lost_archive_replaced(busy(leaving, Operation.ARCHIVING), newest)
     assert (row.operation, row.archive_key, row.archive_op_id) == (Operation.NONE, newest, None)
     seen = judge(row, facts(VOLUME), NOW)
     assert (seen.phase, seen.home.live) == (Phase.STANDBY, True)
@@ -357,7 +357,7 @@ def test_repointing_does_not_undo_a_restore_that_has_succeeded(newest: str | Non
     lost = facts(VOLUME, archive=ArchiveState.NOT_FOUND)
     judged = judge(before, lost, NOW)
     decision = plan(before, judged, lost, POLICY, NOW)
-    row = operations.complete(judged) if decision == Complete() else operations.repoint(judged, newest)
+    row = operations.complete(judged) if decision == Complete() else operations.lost_archive_replaced(judged, newest)
     look = facts(VOLUME)
     after = judge(row, look, NOW)
     ended = after.operation is Operation.NONE or plan(row, after, look, POLICY, NOW) == Complete()
@@ -370,10 +370,10 @@ def test_repointing_does_not_undo_a_restore_that_has_succeeded(newest: str | Non
 def recover(row: Workspace, action: RecoverAction, look: Facts, newest: str | None = None) -> Workspace:
     """The row after the action, judged again by the same look."""
     asked = replace(row, recover_action=action, recover_requested_at=NOW)
-    judged = operations.settle_health(asked, judge(asked, look, NOW), NOW)
-    written = operations.recovered(judged, newest, NOW)
+    judged = failures.settle_health(asked, judge(asked, look, NOW), NOW)
+    written = failures.recovered(judged, newest, NOW)
     assert not written.recover_pending
-    return operations.settle_health(written, judge(written, look, NOW), NOW)
+    return failures.settle_health(written, judge(written, look, NOW), NOW)
 
 
 @pytest.mark.parametrize("action", RecoverAction)
@@ -533,7 +533,7 @@ def test_a_recovered_phase_is_as_old_as_the_recovery() -> None:
     """What was in ERROR for a day is not put away for its age two minutes after somebody recovered it."""
     failed = enter_at(NOW)
     asked = replace(failed, recover_action=RecoverAction.RETRY, recover_requested_at=LATER)
-    row = operations.recovered(asked, None, LATER)
+    row = failures.recovered(asked, None, LATER)
     row = settle_health(row, judge(row, facts(VOLUME), LATER), LATER)
     assert (row.phase, row.phase_changed_at) == (Phase.STANDBY, LATER)
     assert row.conditions.healthy.last_transition_time == LATER
@@ -541,4 +541,4 @@ def test_a_recovered_phase_is_as_old_as_the_recovery() -> None:
 
 def enter_at(now: datetime) -> Workspace:
     row = busy(with_home(), Operation.ARCHIVING)
-    return operations.timed_out(row, 1900, 1800, now)
+    return failures.timed_out(row, 1900, 1800, now)

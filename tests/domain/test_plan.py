@@ -9,29 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codehub.domain import operations
+from codehub.domain import failures, operations
 from codehub.domain.errors import ErrorReason
+from codehub.domain.failures import Failure, Policy, backoff, settle_health, terminal_reason
 from codehub.domain.judge import NOTHING_KNOWN, ArchiveState, Facts, judge
-from codehub.domain.operations import Failure, settle_health
 from codehub.domain.plan import (
     Abandon,
     Begin,
     Complete,
     Continue,
+    CrashedAfterStart,
     Decision,
-    Forgive,
-    Policy,
     Recover,
-    Relapse,
-    Repoint,
+    ReplaceLostArchive,
+    ResetFailures,
     Settled,
     TakeRestorePoint,
     TimedOut,
     Undelete,
     Wait,
-    backoff,
     plan,
-    terminal_reason,
 )
 from codehub.domain.workspace import Desired, HomeContext, Operation, Phase, RecoverAction, Workspace
 from tests.rows import (
@@ -361,8 +358,8 @@ def ran_for(seconds: int, **changes: object) -> Workspace:
 
 
 def test_a_container_that_dies_right_after_its_start_is_a_failed_try() -> None:
-    assert decide(ran_for(59), facts(VOLUME, container=EXITED)) == Relapse()
-    assert decide(ran_for(59), facts(VOLUME)) == Relapse()
+    assert decide(ran_for(59), facts(VOLUME, container=EXITED)) == CrashedAfterStart()
+    assert decide(ran_for(59), facts(VOLUME)) == CrashedAfterStart()
 
 
 def test_one_that_dies_later_is_started_again() -> None:
@@ -381,8 +378,8 @@ def test_a_container_that_dies_each_time_ends_in_error() -> None:
         now += timedelta(minutes=1)
         row = replace(row, phase=Phase.RUNNING, phase_changed_at=now - SECOND, retry_at=None)
         judged = judge(row, facts(VOLUME, container=EXITED), now)
-        assert plan(row, judged, facts(VOLUME, container=EXITED), POLICY, now) == Relapse()
-        row = operations.relapsed(row, judged, POLICY, 0.0, now)
+        assert plan(row, judged, facts(VOLUME, container=EXITED), POLICY, now) == CrashedAfterStart()
+        row = failures.crashed_after_start(row, judged, POLICY, 0.0, now)
     assert (row.phase, row.error_reason, row.error_count) == (Phase.ERROR, ErrorReason.RETRY_EXCEEDED, 3)
 
 
@@ -390,7 +387,7 @@ def test_failures_are_forgiven_once_the_phase_has_held() -> None:
     look = facts(VOLUME, container=container())
     young, old = ran_for(59, error_count=2), ran_for(60, error_count=2)
     assert decide(young, look) == Settled()
-    assert decide(old, look) == Forgive()
+    assert decide(old, look) == ResetFailures()
     assert decide(replace(old, error_count=0), look) == Settled()
 
 
@@ -428,13 +425,13 @@ def test_deletion_wins_over_a_restore() -> None:
 
 def test_an_archive_lost_beside_a_living_volume_is_repointed_and_runs_on() -> None:
     row = with_home(archive_key=KEY, desired_state=Desired.STANDBY)
-    assert decide(row, facts(VOLUME, archive=ArchiveState.NOT_FOUND)) == Repoint()
+    assert decide(row, facts(VOLUME, archive=ArchiveState.NOT_FOUND)) == ReplaceLostArchive()
 
 
 def test_an_archive_lost_before_the_volume_is_deleted_stops_the_delete() -> None:
     home = HomeContext(incarnation=1, deleting_volume=True)
     row = with_home(archive_key=KEY, archive_op_id=OP_ID, home=home, desired_state=Desired.ARCHIVED)
-    assert decide(busy(row, Operation.ARCHIVING), facts(VOLUME, archive=ArchiveState.NOT_FOUND)) == Repoint()
+    assert decide(busy(row, Operation.ARCHIVING), facts(VOLUME, archive=ArchiveState.NOT_FOUND)) == ReplaceLostArchive()
 
 
 def asked(row: Workspace, action: RecoverAction) -> Workspace:
@@ -463,9 +460,9 @@ def test_a_recovery_is_not_taken_back_by_an_outage(look: Facts) -> None:
     """Either it waits for the answer, or the row that it wrote does not fall back into the error it was freed of."""
     row = asked(broken(archived(desired_state=Desired.RUNNING)), RecoverAction.RETRY)
     if decide(row, look) == Recover():
-        row = operations.recovered(judge(row, look, NOW), None, NOW)
+        row = failures.recovered(judge(row, look, NOW), None, NOW)
     else:
-        row = operations.recovered(judge(row, facts(), NOW), None, NOW)
+        row = failures.recovered(judge(row, facts(), NOW), None, NOW)
     after = settle_health(row, judge(row, look, NOW), NOW)
     assert after.error_info is None
 
@@ -473,7 +470,7 @@ def test_a_recovery_is_not_taken_back_by_an_outage(look: Facts) -> None:
 def test_an_attempt_to_delete_that_fails_does_not_free_a_workspace_from_error() -> None:
     row = busy(broken(with_home(desired_state=Desired.DELETED), ErrorReason.TIMEOUT), Operation.DELETING)
     row = replace(row, error_count=1)
-    failed = operations.failed(row, Failure(ErrorReason.ACTION_FAILED, "busy"), POLICY, 0.0, NOW)
+    failed = failures.failed(row, Failure(ErrorReason.ACTION_FAILED, "busy"), POLICY, 0.0, NOW)
     assert settle_health(failed, judge(failed, facts(VOLUME), NOW), NOW).phase is Phase.ERROR
 
 
@@ -488,4 +485,4 @@ def test_recovering_a_healthy_workspace_only_consumes_the_wish() -> None:
     for action, look in product(RecoverAction, (facts(VOLUME), facts(VOLUME, container=container()))):
         row = asked(judge(with_home(), look, NOW), action)
         assert decide(row, look) == Recover()
-        assert operations.recovered(row, None, NOW) == replace(row, recover_handled_at=NOW)
+        assert failures.recovered(row, None, NOW) == replace(row, recover_handled_at=NOW)

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from codehub.domain import naming
-from codehub.domain.protection import (
+from codehub.domain.gc_rules import (
     RestorePoint,
     Retention,
     protected_keys,

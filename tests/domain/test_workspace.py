@@ -3,6 +3,7 @@
 import json
 from dataclasses import FrozenInstanceError, fields
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,10 @@ from codehub.domain.workspace import (
     STATUS_FIELDS,
     Condition,
     Conditions,
+    Desired,
     HomeContext,
+    Operation,
+    Phase,
     Progress,
     Workspace,
 )
@@ -133,3 +137,31 @@ def test_a_container_counts_as_there_until_it_is_seen_gone() -> None:
         conditions=Conditions(container_ready=Condition(status=False, reason="docker.Exited"))
     ).container_exists
     assert not workspace().container_exists
+
+
+@pytest.mark.parametrize(
+    ("changes", "at_rest"),
+    [
+        ({}, True),
+        ({"desired_state": Desired.RUNNING}, False),
+        ({"operation": Operation.STARTING}, False),
+        ({"restore_requested_at": NOW}, False),
+        ({"restore_requested_at": NOW, "restore_handled_at": NOW}, True),
+        ({"phase": Phase.ERROR}, True),
+        ({"phase": Phase.ERROR, "recover_requested_at": NOW}, False),
+        ({"phase": Phase.ERROR, "desired_state": Desired.DELETED}, False),
+        ({"phase": Phase.DELETED, "desired_state": Desired.DELETED, "deleted_at": NOW}, True),
+        ({"phase": Phase.STANDBY, "desired_state": Desired.DELETED, "deleted_at": NOW}, False),
+        (
+            {
+                "phase": Phase.DELETED,
+                "desired_state": Desired.DELETED,
+                "deleted_at": NOW,
+                "undelete_requested_at": NOW,
+            },
+            False,
+        ),
+    ],
+)
+def test_at_rest_is_when_nothing_is_left_to_do(changes: dict[str, Any], at_rest: bool) -> None:
+    assert workspace(**changes).is_at_rest is at_rest

@@ -7,10 +7,6 @@ from pathlib import Path
 
 from tests.house.project import SOURCE, project_files, python_files, shown, tree
 
-MAX_LINES = 600
-LONGER_ON_PURPOSE: dict[str, str] = {}
-"""file: why it is one room and not two"""
-
 VAGUE = re.compile(r"(^|_)(utils?|helpers?|base|common|managers?|misc)($|_)")
 PURE_IMPORTS = {
     "__future__",
@@ -34,12 +30,6 @@ PURE_IMPORTS = {
     "uuid",
 }
 IMPURE_CALLS = {"now", "utcnow", "today", "uuid1", "uuid4", "open", "print", "input"}
-
-
-def test_files_in_src_fit_in_a_head() -> None:
-    long = {shown(path): n for path in python_files("src") if (n := path.read_text().count("\n")) > MAX_LINES}
-    assert {name: n for name, n in long.items() if name not in LONGER_ON_PURPOSE} == {}
-    assert set(LONGER_ON_PURPOSE) <= set(long), "an exception that is no longer needed"
 
 
 def test_no_module_has_a_vague_name() -> None:

@@ -4,12 +4,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from codehub.adapters.postgres.failures import _CONFLICTS
+from codehub.adapters.postgres.connections import _CONFLICTS
 from codehub.api.errors import BY_CODE, BY_KIND, BY_STATUS
 from codehub.domain.errors import ErrorReason, LimitReached
 from tests.house.project import SOURCE
 
-WORDS = SOURCE / "dashboard" / "static" / "words"
+TRANSLATIONS = SOURCE / "dashboard" / "static" / "translations"
 RAISED = {"Conflict": 1, "LimitReached": 2}
 """Which place of the call holds the code."""
 UNSEEN = {"internal", "offline"}
@@ -17,7 +17,7 @@ UNSEEN = {"internal", "offline"}
 
 
 def words(language: str, start: str) -> set[str]:
-    text = (WORDS / f"{language}.js").read_text()
+    text = (TRANSLATIONS / f"{language}.js").read_text()
     return set(re.findall(rf'^  "{re.escape(start)}([^"]+)":', text, re.MULTILINE))
 
 
@@ -68,7 +68,9 @@ def test_every_reason_of_a_wish_has_words() -> None:
 
 
 def test_everything_we_stand_on_has_a_name() -> None:
-    checks = set(re.findall(r'"(\w+)": Check\(', (SOURCE / "bootstrap" / "api.py").read_text())) | {"controller"}
+    checks = set(re.findall(r'"(\w+)": ReadinessCheck\(', (SOURCE / "bootstrap" / "api.py").read_text())) | {
+        "controller"
+    }
     assert len(checks) > 3
     for language in ("en", "ko"):
         assert checks - words(language, "health.") == set()

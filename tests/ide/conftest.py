@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.ide.workshop import Workshop
+from tests.ide.fake_release import FakeRelease
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    return Workshop.build(tmp_path)
+def release(tmp_path: Path) -> FakeRelease:
+    return FakeRelease.build(tmp_path)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from codehub.bootstrap.ide import ide, install_ide
-from codehub.bootstrap.places import ide_cache_dir
+from codehub.bootstrap.paths import ide_cache_dir
 from codehub.settings import Settings, load_settings
 
 

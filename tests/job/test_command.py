@@ -10,23 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from codehub.job.exit_codes import OUTCOMES, ExitCode, outcome_of
-from tests.job.jobs import Desk, finish_job, run_job, start_job
+from codehub.job.errors import OUTCOMES, ExitCode, outcome_of
+from tests.job.harness import JobHarness, finish_job, run_job, start_job
 from tests.job.trees import assert_same
 
 
-def test_archive_and_restore_as_programs(desk: Desk) -> None:
-    (desk.home / "a").write_bytes(os.urandom(3 << 20))
-    archived = run_job(desk.archive_arguments())
+def test_archive_and_restore_as_programs(harness: JobHarness) -> None:
+    (harness.home / "a").write_bytes(os.urandom(3 << 20))
+    archived = run_job(harness.archive_arguments())
     assert (archived.code, archived.last["event"]) == (ExitCode.DONE, "done")
     assert {"bytes", "files", "total_bytes", "step"} <= set(archived.events[0])
-    restored = run_job([*desk.restore_arguments(), "--max-bytes", str(10 << 20)])
+    restored = run_job([*harness.restore_arguments(), "--max-bytes", str(10 << 20)])
     assert (restored.code, restored.last["sha256"]) == (ExitCode.DONE, archived.last["sha256"])
-    assert_same(desk.tree_of_home(), desk.tree_restored())
+    assert_same(harness.tree_of_home(), harness.tree_restored())
 
 
-def test_the_last_line_says_why_it_failed(desk: Desk) -> None:
-    failed = run_job(desk.restore_arguments())
+def test_the_last_line_says_why_it_failed(harness: JobHarness) -> None:
+    failed = run_job(harness.restore_arguments())
     assert failed.code == ExitCode.ARCHIVE_NOT_FOUND
     assert failed.last == {
         "event": "failed",
@@ -36,15 +36,15 @@ def test_the_last_line_says_why_it_failed(desk: Desk) -> None:
     }
 
 
-def test_wrong_usage(desk: Desk) -> None:
+def test_wrong_usage(harness: JobHarness) -> None:
     assert run_job(["archive"]).last["detail"] == "usage"
-    desk.store_url = "ftp://example.com"
-    assert run_job(desk.archive_arguments()).code == ExitCode.USAGE
-    desk.store_url, desk.key = desk.archives.as_uri(), "../escape"
-    assert run_job(desk.archive_arguments()).code == ExitCode.USAGE
-    desk.key = "percent%20/home.tar.zst"
-    assert run_job(desk.archive_arguments()).code == ExitCode.USAGE
-    assert run_job([*desk.restore_arguments(), "--max-bytes", "-1"]).code == ExitCode.USAGE
+    harness.store_url = "ftp://example.com"
+    assert run_job(harness.archive_arguments()).code == ExitCode.USAGE
+    harness.store_url, harness.key = harness.archives.as_uri(), "../escape"
+    assert run_job(harness.archive_arguments()).code == ExitCode.USAGE
+    harness.key = "percent%20/home.tar.zst"
+    assert run_job(harness.archive_arguments()).code == ExitCode.USAGE
+    assert run_job([*harness.restore_arguments(), "--max-bytes", "-1"]).code == ExitCode.USAGE
 
 
 def test_help_names_every_exit_code() -> None:
@@ -66,20 +66,20 @@ def test_every_exit_code_has_an_outcome() -> None:
     }
 
 
-def test_a_reader_that_went_away_does_not_end_the_job(desk: Desk) -> None:
-    (desk.home / "a").write_bytes(os.urandom(3 << 20))
-    job = start_job(desk.archive_arguments())
+def test_a_reader_that_went_away_does_not_end_the_job(harness: JobHarness) -> None:
+    (harness.home / "a").write_bytes(os.urandom(3 << 20))
+    job = start_job(harness.archive_arguments())
     assert job.stdout is not None
     job.stdout.close()
     assert job.wait(timeout=60) == ExitCode.DONE
     if job.stderr is not None:
         job.stderr.close()
-    assert desk.meta.exists()
+    assert harness.meta.exists()
 
 
 @pytest.mark.system
-def test_a_reader_that_sleeps_does_not_hold_the_job_up(desk: Desk) -> None:
-    (desk.home / "a").write_text("x")
+def test_a_reader_that_sleeps_does_not_hold_the_job_up(harness: JobHarness) -> None:
+    (harness.home / "a").write_text("x")
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     try:
@@ -87,24 +87,24 @@ def test_a_reader_that_sleeps_does_not_hold_the_job_up(desk: Desk) -> None:
             os.write(write_end, b"x" * 4096)
     except BlockingIOError:
         os.set_blocking(write_end, True)
-    job = subprocess.Popen([sys.executable, "-m", "codehub.job", *desk.archive_arguments()], stdout=write_end)
+    job = subprocess.Popen([sys.executable, "-m", "codehub.job", *harness.archive_arguments()], stdout=write_end)
     assert job.wait(timeout=60) == ExitCode.DONE
     os.close(read_end)
     os.close(write_end)
 
 
-def test_a_stopped_job_leaves_nothing_half_done(desk: Desk) -> None:
-    (desk.home / "a").write_bytes(os.urandom(64 << 20))
-    job = start_job(desk.archive_arguments())
-    while not list(desk.archives.rglob("*#*")):
+def test_a_stopped_job_leaves_nothing_half_done(harness: JobHarness) -> None:
+    (harness.home / "a").write_bytes(os.urandom(64 << 20))
+    job = start_job(harness.archive_arguments())
+    while not list(harness.archives.rglob("*#*")):
         assert job.poll() is None
         time.sleep(0.005)
     job.send_signal(signal.SIGTERM)
     assert finish_job(job).code == ExitCode.STOPPED
-    assert [path for path in desk.archives.rglob("*") if path.is_file()] == []
+    assert [path for path in harness.archives.rglob("*") if path.is_file()] == []
 
 
-def test_the_job_knows_nothing_of_the_rest_of_codehub(desk: Desk) -> None:
+def test_the_job_knows_nothing_of_the_rest_of_codehub(harness: JobHarness) -> None:
     script = (
         "import json, sys, codehub.job.command; print(json.dumps([m for m in sys.modules if m.startswith('codehub')]))"
     )

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from codehub.job.exit_codes import ExitCode
-from codehub.job.layout import mark_begun, staging_name
+from codehub.job.errors import ExitCode
+from codehub.job.filesystem import opened
 from codehub.job.verify import verify
-from codehub.job.volume import opened
-from tests.job.jobs import Desk, finish_job, operation, run_job, start_job
+from codehub.job.volume import mark_begun, staging_name
+from tests.job.harness import JobHarness, finish_job, operation, run_job, start_job
 from tests.job.s3_server import BUCKET, S3Server
 from tests.job.trees import ROOT, assert_same
 
@@ -21,19 +21,19 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
-def home(desk: Desk) -> Desk:
-    (desk.home / "large").write_bytes(os.urandom(96 << 20))
-    (desk.home / "small").write_text("small")
-    return desk
+def home(harness: JobHarness) -> JobHarness:
+    (harness.home / "large").write_bytes(os.urandom(96 << 20))
+    (harness.home / "small").write_text("small")
+    return harness
 
 
-def wait_for_upload(server: S3Server, desk: Desk) -> None:
+def wait_for_upload(server: S3Server, harness: JobHarness) -> None:
     """Until the multipart upload has begun: the server then knows the job, and nothing is visible yet."""
     time.sleep(0.8)
-    assert f"{desk.key}.meta" not in server.objects()
+    assert f"{harness.key}.meta" not in server.objects()
 
 
-def test_s3_round_trip(home: Desk, s3: S3Server) -> None:
+def test_s3_round_trip(home: JobHarness, s3: S3Server) -> None:
     before = home.tree_of_home()
     archived = run_job(home.archive_arguments())
     assert archived.code == ExitCode.DONE, archived.message
@@ -44,7 +44,7 @@ def test_s3_round_trip(home: Desk, s3: S3Server) -> None:
     assert_same(before, home.tree_restored())
 
 
-def test_the_server_goes_away_in_the_middle_and_comes_back(home: Desk, s3: S3Server) -> None:
+def test_the_server_goes_away_in_the_middle_and_comes_back(home: JobHarness, s3: S3Server) -> None:
     job = start_job(home.archive_arguments())
     wait_for_upload(s3, home)
     s3.stop()
@@ -55,7 +55,7 @@ def test_the_server_goes_away_in_the_middle_and_comes_back(home: Desk, s3: S3Ser
     verify(home.store())
 
 
-def test_the_server_goes_away_and_stays_away(home: Desk, s3: S3Server) -> None:
+def test_the_server_goes_away_and_stays_away(home: JobHarness, s3: S3Server) -> None:
     before = home.tree_of_home()
     job = start_job([*home.archive_arguments(), "--backoff-seconds", "0.1"])
     wait_for_upload(s3, home)
@@ -69,7 +69,7 @@ def test_the_server_goes_away_and_stays_away(home: Desk, s3: S3Server) -> None:
     verify(home.store())
 
 
-def test_the_server_is_killed_while_a_home_is_restored(home: Desk, s3: S3Server) -> None:
+def test_the_server_is_killed_while_a_home_is_restored(home: JobHarness, s3: S3Server) -> None:
     before = home.tree_of_home()
     home.archive()
     job = start_job([*home.restore_arguments(), "--backoff-seconds", "0.1"])
@@ -85,7 +85,7 @@ def test_the_server_is_killed_while_a_home_is_restored(home: Desk, s3: S3Server)
     assert_same(before, home.tree_restored())
 
 
-def test_wrong_credentials_are_said_at_once(home: Desk, s3: S3Server) -> None:
+def test_wrong_credentials_are_said_at_once(home: JobHarness, s3: S3Server) -> None:
     began = time.monotonic()
     archived = run_job(home.archive_arguments(), AWS_SECRET_ACCESS_KEY="not-the-secret-at-all")
     assert (archived.code, archived.last["reason"]) == (ExitCode.ACCESS_DENIED, "Unreachable")
@@ -97,14 +97,14 @@ def test_wrong_credentials_are_said_at_once(home: Desk, s3: S3Server) -> None:
     assert run_job(home.archive_arguments()).code == ExitCode.DONE
 
 
-def test_a_bucket_that_is_not_there_is_no_lost_archive(home: Desk, s3: S3Server) -> None:
+def test_a_bucket_that_is_not_there_is_no_lost_archive(home: JobHarness, s3: S3Server) -> None:
     home.store_url = "s3://no-such-bucket"
     assert run_job(home.archive_arguments()).code == ExitCode.UNREACHABLE
     assert run_job(home.restore_arguments()).code == ExitCode.UNREACHABLE
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "object gone", "meta gone"])
-def test_damage_on_s3(home: Desk, s3: S3Server, damage: str) -> None:
+def test_damage_on_s3(home: JobHarness, s3: S3Server, damage: str) -> None:
     home.archive()
     stored = s3.directory / BUCKET / home.key
     meta = stored.with_name(stored.name + ".meta")
@@ -140,7 +140,7 @@ def small_disk() -> Iterator[Path]:
         subprocess.run(["umount", directory], check=True)
 
 
-def test_the_disk_is_full_on_restore(home: Desk, small_disk: Path) -> None:
+def test_the_disk_is_full_on_restore(home: JobHarness, small_disk: Path) -> None:
     home.archive()
     home.restored = small_disk
     restored = run_job(home.restore_arguments())
@@ -152,7 +152,7 @@ def test_the_disk_is_full_on_restore(home: Desk, small_disk: Path) -> None:
     assert_same(home.tree_of_home(), home.tree_restored())
 
 
-def test_the_leftovers_of_a_killed_restore_do_not_count_as_used(home: Desk, small_disk: Path) -> None:
+def test_the_leftovers_of_a_killed_restore_do_not_count_as_used(home: JobHarness, small_disk: Path) -> None:
     """24 MB, and 20 of the 32 MB there are hold the first attempt's staging."""
     for path in home.home.iterdir():
         path.unlink()
@@ -169,7 +169,7 @@ def test_the_leftovers_of_a_killed_restore_do_not_count_as_used(home: Desk, smal
     assert_same(home.tree_of_home(), home.tree_restored())
 
 
-def test_a_home_larger_than_the_disk_is_not_begun(home: Desk, small_disk: Path) -> None:
+def test_a_home_larger_than_the_disk_is_not_begun(home: JobHarness, small_disk: Path) -> None:
     home.archive()
     home.restored = small_disk
     restored = run_job([*home.restore_arguments(), "--max-bytes", "free"])
@@ -179,7 +179,7 @@ def test_a_home_larger_than_the_disk_is_not_begun(home: Desk, small_disk: Path) 
     assert os.listdir(small_disk) == []
 
 
-def test_the_disk_is_full_on_archive(home: Desk, small_disk: Path) -> None:
+def test_the_disk_is_full_on_archive(home: JobHarness, small_disk: Path) -> None:
     before = home.tree_of_home()
     home.store_url = small_disk.as_uri()
     archived = run_job(home.archive_arguments())
@@ -188,7 +188,7 @@ def test_the_disk_is_full_on_archive(home: Desk, small_disk: Path) -> None:
     assert_same(before, home.tree_of_home())
 
 
-def test_a_mounted_volume_keeps_its_lost_and_found(home: Desk, small_disk: Path) -> None:
+def test_a_mounted_volume_keeps_its_lost_and_found(home: JobHarness, small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,size=200m", small_disk], check=True)
     (small_disk / "lost+found").mkdir(mode=0o700)
     home.archive()

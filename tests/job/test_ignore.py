@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codehub.job.ignore import LARGEST_FILE, parse_ignore
-from codehub.job.ignore_pattern import fits
-from tests.job.jobs import Desk
+from codehub.job.ignore import LARGEST_FILE, fits, parse_ignore
+from tests.job.harness import JobHarness
 from tests.job.trees import assert_same
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def harness(tmp_path: Path) -> JobHarness:
+    return JobHarness(tmp_path)
 
 
 def ignored(patterns: str, path: str) -> bool:
@@ -38,27 +37,27 @@ def ignored(patterns: str, path: str) -> bool:
     ],
     ids=["cut after the star", "not UTF-8", "unknown class taken back", "open bracket taken back"],
 )
-def test_a_file_that_is_not_understood_leaves_out_nothing(desk: Desk, content: bytes, why: str) -> None:
-    (desk.home / ".codehubignore").write_bytes(content)
-    (desk.home / "thesis").write_text("years of work")
-    before = desk.tree_of_home()
-    archived = desk.archive()
-    desk.restore()
-    assert_same(before, desk.tree_restored())
+def test_a_file_that_is_not_understood_leaves_out_nothing(harness: JobHarness, content: bytes, why: str) -> None:
+    (harness.home / ".codehubignore").write_bytes(content)
+    (harness.home / "thesis").write_text("years of work")
+    before = harness.tree_of_home()
+    archived = harness.archive()
+    harness.restore()
+    assert_same(before, harness.tree_restored())
     assert archived.warnings == [f".codehubignore: {why}, so nothing is left out"]
 
 
-def test_a_file_of_the_largest_size_is_read_to_its_end(desk: Desk) -> None:
-    (desk.home / ".codehubignore").write_bytes(b"#" * (LARGEST_FILE - 4) + b"\n*.o")
-    (desk.home / "a.o").write_text("x")
-    assert desk.archive().warnings == []
-    desk.restore()
-    assert sorted(desk.tree_restored()) == [b"", b".codehubignore"]
+def test_a_file_of_the_largest_size_is_read_to_its_end(harness: JobHarness) -> None:
+    (harness.home / ".codehubignore").write_bytes(b"#" * (LARGEST_FILE - 4) + b"\n*.o")
+    (harness.home / "a.o").write_text("x")
+    assert harness.archive().warnings == []
+    harness.restore()
+    assert sorted(harness.tree_restored()) == [b"", b".codehubignore"]
 
 
 @pytest.mark.parametrize("kind", ["fifo", "directory", "link"])
-def test_what_is_no_file_is_named(desk: Desk, kind: str) -> None:
-    path = desk.home / ".codehubignore"
+def test_what_is_no_file_is_named(harness: JobHarness, kind: str) -> None:
+    path = harness.home / ".codehubignore"
     match kind:
         case "fifo":
             os.mkfifo(path)
@@ -66,14 +65,14 @@ def test_what_is_no_file_is_named(desk: Desk, kind: str) -> None:
             path.mkdir()
         case _:
             path.symlink_to("elsewhere")
-    [warning] = [text for text in desk.archive().warnings if text.startswith(".codehubignore:")]
+    [warning] = [text for text in harness.archive().warnings if text.startswith(".codehubignore:")]
     assert warning.endswith("so nothing is left out")
 
 
 @pytest.mark.parametrize("line", ["!", "a\\", "[a", "[[:vowel:]]", "[[::]]", "[[:alpha:]", "[[:alpha", "[a\\"])
 def test_a_line_that_is_no_pattern_is_named_and_the_others_hold(line: str) -> None:
     ignore = parse_ignore(f"{line}\n*.o\n".encode())
-    assert ignore.oddities == [f"not a pattern: {line}"]
+    assert ignore.warnings == [f"not a pattern: {line}"]
     assert ignore.matches(b"x.o", is_directory=False)
     assert not ignore.matches(b"a", is_directory=False)
 

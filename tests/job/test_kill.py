@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from codehub.job.exit_codes import ExitCode
+from codehub.job.errors import ExitCode
 from codehub.job.verify import verify
-from tests.job.dying import run_until
-from tests.job.jobs import Desk, operation, run_job, start_job
+from tests.job.harness import JobHarness, operation, run_job, start_job
+from tests.job.killed_job import run_until
 from tests.job.s3_server import S3Server
 from tests.job.trees import MTIME, Snapshot, acl, assert_same
 
@@ -50,32 +50,32 @@ def make_busy_tree(root: Path) -> None:
     os.utime(root, ns=(0, MTIME))
 
 
-def check_restored(desk: Desk, before: Snapshot) -> None:
-    assert_same(before, desk.tree_restored())
-    assert desk.leftovers() == []
+def check_restored(harness: JobHarness, before: Snapshot) -> None:
+    assert_same(before, harness.tree_restored())
+    assert harness.leftovers() == []
 
 
 @pytest.mark.system
 @pytest.mark.timeout(600)
-def test_restore_killed_at_every_call(desk: Desk) -> None:
-    make_small_tree(desk.home)
-    before = desk.tree_of_home()
-    desk.archive()
+def test_restore_killed_at_every_call(harness: JobHarness) -> None:
+    make_small_tree(harness.home)
+    before = harness.tree_of_home()
+    harness.archive()
     at = 0
-    for at in deaths_on_fresh_volumes(desk):
-        assert run_until(desk.restore_arguments()) == ExitCode.DONE, at
-        check_restored(desk, before)
+    for at in deaths_on_fresh_volumes(harness):
+        assert run_until(harness.restore_arguments()) == ExitCode.DONE, at
+        check_restored(harness, before)
     print(f"restore: killed at each of {at + 1} calls")
     assert at > 80
 
 
-def deaths_on_fresh_volumes(desk: Desk) -> Iterator[int]:
+def deaths_on_fresh_volumes(harness: JobHarness) -> Iterator[int]:
     """Numbers of calls the job died at, until it lives through."""
     at = 0
     while True:
-        desk.restored = desk.archives.parent / f"volume-{at}"
-        desk.restored.mkdir()
-        if run_until(desk.restore_arguments(), at, half=at % 2 == 1) != -signal.SIGKILL:
+        harness.restored = harness.archives.parent / f"volume-{at}"
+        harness.restored.mkdir()
+        if run_until(harness.restore_arguments(), at, half=at % 2 == 1) != -signal.SIGKILL:
             return
         yield at
         at += 1
@@ -83,21 +83,21 @@ def deaths_on_fresh_volumes(desk: Desk) -> Iterator[int]:
 
 @pytest.mark.system
 @pytest.mark.timeout(600)
-def test_restore_over_an_earlier_one_killed_at_every_call_twice(desk: Desk) -> None:
+def test_restore_over_an_earlier_one_killed_at_every_call_twice(harness: JobHarness) -> None:
     """The second run dies too, elsewhere; the third must finish."""
-    make_small_tree(desk.home)
-    before = desk.tree_of_home()
-    desk.archive()
-    assert run_until(desk.restore_arguments()) == ExitCode.DONE
+    make_small_tree(harness.home)
+    before = harness.tree_of_home()
+    harness.archive()
+    assert run_until(harness.restore_arguments()) == ExitCode.DONE
     number, at = 2, 0
     while True:
-        desk.op_id = operation(number)
+        harness.op_id = operation(number)
         number += 1
-        if run_until(desk.restore_arguments(), at, half=at % 2 == 0) != -signal.SIGKILL:
+        if run_until(harness.restore_arguments(), at, half=at % 2 == 0) != -signal.SIGKILL:
             break
-        run_until(desk.restore_arguments(), (at * 7) % 90)
-        assert run_until(desk.restore_arguments()) == ExitCode.DONE, at
-        check_restored(desk, before)
+        run_until(harness.restore_arguments(), (at * 7) % 90)
+        assert run_until(harness.restore_arguments()) == ExitCode.DONE, at
+        check_restored(harness, before)
         at += 3
     print(f"restore over restore: killed at {at // 3} calls")
 
@@ -113,41 +113,45 @@ def is_half_moved(staging: Path) -> bool:
 @pytest.mark.system
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("given_up_when", [is_committed, is_half_moved])
-def test_a_restore_given_up_for_another_killed_at_every_call(desk: Desk, given_up_when: Callable[[Path], bool]) -> None:
+def test_a_restore_given_up_for_another_killed_at_every_call(
+    harness: JobHarness, given_up_when: Callable[[Path], bool]
+) -> None:
     """Operation 1 dies on its way into place, operation 2 dies clearing that away; then either must finish."""
-    make_small_tree(desk.home)
-    before = desk.tree_of_home()
-    desk.archive()
+    make_small_tree(harness.home)
+    before = harness.tree_of_home()
+    harness.archive()
     death = next(
-        at for at in deaths_on_fresh_volumes(desk) if given_up_when(desk.restored / f".codehub-restore-{operation(1)}")
+        at
+        for at in deaths_on_fresh_volumes(harness)
+        if given_up_when(harness.restored / f".codehub-restore-{operation(1)}")
     )
     for at in range(50):
-        desk.restored = desk.archives.parent / f"given-up-{at}"
-        desk.restored.mkdir()
-        run_until(desk.restore_arguments(), death, half=death % 2 == 1)
-        desk.op_id = operation(2)
-        run_until(desk.restore_arguments(), at, half=at % 4 > 1)
-        desk.op_id = operation(1 + at % 2)
-        assert run_until(desk.restore_arguments()) == ExitCode.DONE, at
-        check_restored(desk, before)
-        desk.op_id = operation(1)
+        harness.restored = harness.archives.parent / f"given-up-{at}"
+        harness.restored.mkdir()
+        run_until(harness.restore_arguments(), death, half=death % 2 == 1)
+        harness.op_id = operation(2)
+        run_until(harness.restore_arguments(), at, half=at % 4 > 1)
+        harness.op_id = operation(1 + at % 2)
+        assert run_until(harness.restore_arguments()) == ExitCode.DONE, at
+        check_restored(harness, before)
+        harness.op_id = operation(1)
 
 
 @pytest.mark.system
 @pytest.mark.timeout(600)
-def test_archive_killed_at_every_call(desk: Desk) -> None:
-    make_small_tree(desk.home)
-    before = desk.tree_of_home()
+def test_archive_killed_at_every_call(harness: JobHarness) -> None:
+    make_small_tree(harness.home)
+    before = harness.tree_of_home()
     for at in range(1000):
-        desk.key = f"homes/7f1c/op-{at}/home.tar.zst"
-        if run_until(desk.archive_arguments(), at, half=at % 2 == 1) != -signal.SIGKILL:
+        harness.key = f"homes/7f1c/op-{at}/home.tar.zst"
+        if run_until(harness.archive_arguments(), at, half=at % 2 == 1) != -signal.SIGKILL:
             break
-        if desk.meta.exists():
-            verify(desk.store())
-        assert run_until(desk.archive_arguments()) == ExitCode.DONE, at
-        verify(desk.store())
-        assert desk.tree_of_home() == before
-        assert desk.leftovers() == []
+        if harness.meta.exists():
+            verify(harness.store())
+        assert run_until(harness.archive_arguments()) == ExitCode.DONE, at
+        verify(harness.store())
+        assert harness.tree_of_home() == before
+        assert harness.leftovers() == []
     print(f"archive: killed at each of {at} calls")
     assert at > 20
 
@@ -159,77 +163,77 @@ def kill_at_random(arguments: list[str], moment: float) -> None:
     job.communicate()
 
 
-def archive_killed_at_random(desk: Desk, times: int) -> None:
-    make_busy_tree(desk.home)
-    before = desk.tree_of_home()
+def archive_killed_at_random(harness: JobHarness, times: int) -> None:
+    make_busy_tree(harness.home)
+    before = harness.tree_of_home()
     began = time.monotonic()
-    assert run_job(desk.archive_arguments()).code == ExitCode.DONE
+    assert run_job(harness.archive_arguments()).code == ExitCode.DONE
     lasts = time.monotonic() - began
     moments = random.Random(times)
     for number in range(times):
-        desk.key = f"homes/7f1c/op-{number}/home.tar.zst"
-        kill_at_random(desk.archive_arguments(), moments.uniform(0.1, lasts))
-        store = desk.store()
+        harness.key = f"homes/7f1c/op-{number}/home.tar.zst"
+        kill_at_random(harness.archive_arguments(), moments.uniform(0.1, lasts))
+        store = harness.store()
         if store.read_meta() is not None:
             verify(store)
-        assert run_job(desk.archive_arguments()).code == ExitCode.DONE
+        assert run_job(harness.archive_arguments()).code == ExitCode.DONE
         verify(store)
-        assert desk.leftovers() == []
-        desk.restored = desk.archives.parent / f"volume-{number}"
-        desk.restored.mkdir()
-    assert desk.tree_of_home() == before
-    assert desk.restore().code == ExitCode.DONE
-    check_restored(desk, before)
+        assert harness.leftovers() == []
+        harness.restored = harness.archives.parent / f"volume-{number}"
+        harness.restored.mkdir()
+    assert harness.tree_of_home() == before
+    assert harness.restore().code == ExitCode.DONE
+    check_restored(harness, before)
 
 
-def restore_killed_at_random(desk: Desk, times: int) -> None:
-    make_busy_tree(desk.home)
-    before = desk.tree_of_home()
-    assert desk.archive().code == ExitCode.DONE
+def restore_killed_at_random(harness: JobHarness, times: int) -> None:
+    make_busy_tree(harness.home)
+    before = harness.tree_of_home()
+    assert harness.archive().code == ExitCode.DONE
     began = time.monotonic()
-    assert run_job(desk.restore_arguments()).code == ExitCode.DONE
+    assert run_job(harness.restore_arguments()).code == ExitCode.DONE
     lasts = time.monotonic() - began
     moments = random.Random(times)
     for number in range(times):
-        desk.op_id = operation(number + 2)
-        kill_at_random(desk.restore_arguments(), moments.uniform(0.1, lasts))
+        harness.op_id = operation(number + 2)
+        kill_at_random(harness.restore_arguments(), moments.uniform(0.1, lasts))
         if number % 3 == 0:
-            kill_at_random(desk.restore_arguments(), moments.uniform(0.1, lasts))
-        assert run_job(desk.restore_arguments()).code == ExitCode.DONE
-        check_restored(desk, before)
+            kill_at_random(harness.restore_arguments(), moments.uniform(0.1, lasts))
+        assert run_job(harness.restore_arguments()).code == ExitCode.DONE
+        check_restored(harness, before)
 
 
 @pytest.mark.system
 @pytest.mark.timeout(600)
-def test_archive_killed_at_random_moments(desk: Desk) -> None:
-    archive_killed_at_random(desk, CI)
+def test_archive_killed_at_random_moments(harness: JobHarness) -> None:
+    archive_killed_at_random(harness, CI)
 
 
 @pytest.mark.system
 @pytest.mark.timeout(600)
-def test_archive_to_s3_killed_at_random_moments(desk: Desk, s3: S3Server) -> None:
-    archive_killed_at_random(desk, CI)
+def test_archive_to_s3_killed_at_random_moments(harness: JobHarness, s3: S3Server) -> None:
+    archive_killed_at_random(harness, CI)
 
 
 @pytest.mark.system
 @pytest.mark.timeout(600)
-def test_restore_killed_at_random_moments(desk: Desk) -> None:
-    restore_killed_at_random(desk, CI)
+def test_restore_killed_at_random_moments(harness: JobHarness) -> None:
+    restore_killed_at_random(harness, CI)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_archive_killed_at_two_hundred_random_moments(desk: Desk) -> None:
-    archive_killed_at_random(desk, LONG)
+def test_archive_killed_at_two_hundred_random_moments(harness: JobHarness) -> None:
+    archive_killed_at_random(harness, LONG)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_archive_to_s3_killed_at_two_hundred_random_moments(desk: Desk, s3: S3Server) -> None:
-    archive_killed_at_random(desk, LONG)
+def test_archive_to_s3_killed_at_two_hundred_random_moments(harness: JobHarness, s3: S3Server) -> None:
+    archive_killed_at_random(harness, LONG)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_restore_killed_at_two_hundred_random_moments(desk: Desk) -> None:
-    restore_killed_at_random(desk, LONG)
+def test_restore_killed_at_two_hundred_random_moments(harness: JobHarness) -> None:
+    restore_killed_at_random(harness, LONG)

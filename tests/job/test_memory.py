@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from codehub.job.exit_codes import ExitCode
-from tests.job.jobs import Desk
+from codehub.job.errors import ExitCode
+from tests.job.harness import JobHarness
 from tests.job.s3_server import S3Server
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
@@ -38,25 +38,25 @@ def make_large_home(home: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["directory", "s3"])
-def test_a_large_file(desk: Desk, where: str, request: pytest.FixtureRequest) -> None:
+def test_a_large_file(harness: JobHarness, where: str, request: pytest.FixtureRequest) -> None:
     if where == "s3":
         server: S3Server = request.getfixturevalue("s3")
-        assert desk.store_url == server.url
-    make_large_home(desk.home)
-    archive = peak_memory(desk.archive_arguments())
-    restore = peak_memory(desk.restore_arguments())
+        assert harness.store_url == server.url
+    make_large_home(harness.home)
+    archive = peak_memory(harness.archive_arguments())
+    restore = peak_memory(harness.restore_arguments())
     print(f"1 GiB, {where}: archive {archive >> 20} MB, restore {restore >> 20} MB")
     assert archive < LIMIT
     assert restore < LIMIT
 
 
-def test_a_crowd_in_one_directory(desk: Desk) -> None:
+def test_a_crowd_in_one_directory(harness: JobHarness) -> None:
     """Names are all a directory costs; hard links are kept in mind until their last name."""
     for number in range(30_000):
-        (desk.home / f"file-{number:06}-with-a-name-of-ordinary-length").touch()
-    (desk.home / "again").mkdir()
+        (harness.home / f"file-{number:06}-with-a-name-of-ordinary-length").touch()
+    (harness.home / "again").mkdir()
     for number in range(0, 30_000, 2):
         name = f"file-{number:06}-with-a-name-of-ordinary-length"
-        (desk.home / "again" / name).hardlink_to(desk.home / name)
-    assert peak_memory(desk.archive_arguments()) < LIMIT
-    assert peak_memory(desk.restore_arguments()) < LIMIT
+        (harness.home / "again" / name).hardlink_to(harness.home / name)
+    assert peak_memory(harness.archive_arguments()) < LIMIT
+    assert peak_memory(harness.restore_arguments()) < LIMIT

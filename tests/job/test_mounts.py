@@ -11,10 +11,9 @@ import pytest
 
 from codehub.adapters.process.volumes import Volumes
 from codehub.domain.errors import VolumeInUse
-from codehub.job.exit_codes import ExitCode
-from codehub.job.mounts import mounts_below
-from codehub.job.volume import opened, remove_tree
-from tests.job.jobs import Desk
+from codehub.job.errors import ExitCode
+from codehub.job.filesystem import mounts_below, opened, remove_tree
+from tests.job.harness import JobHarness
 from tests.job.trees import ROOT
 
 pytestmark = pytest.mark.system
@@ -53,65 +52,65 @@ def share() -> Iterator[Share]:
             share.unmount()
 
 
-def test_they_are_found_whatever_they_are_called(desk: Desk, share: Share) -> None:
-    (desk.home / "deep" / ODD).mkdir(parents=True)
-    (desk.home / "file").touch()
-    (desk.home.parent / "home2").mkdir()
-    assert mounts_below(desk.home) == []
-    share.mount(desk.home / "deep" / ODD)
-    share.mount(desk.home / "file", share.file)
-    share.mount(desk.home.parent / "home2")
-    with opened(desk.home) as home:
-        assert mounts_below(home) == mounts_below(desk.home) == [b"deep/" + ODD.encode(), b"file"]
+def test_they_are_found_whatever_they_are_called(harness: JobHarness, share: Share) -> None:
+    (harness.home / "deep" / ODD).mkdir(parents=True)
+    (harness.home / "file").touch()
+    (harness.home.parent / "home2").mkdir()
+    assert mounts_below(harness.home) == []
+    share.mount(harness.home / "deep" / ODD)
+    share.mount(harness.home / "file", share.file)
+    share.mount(harness.home.parent / "home2")
+    with opened(harness.home) as home:
+        assert mounts_below(home) == mounts_below(harness.home) == [b"deep/" + ODD.encode(), b"file"]
 
 
-def test_a_home_with_a_mount_is_not_archived(desk: Desk, share: Share) -> None:
-    (desk.home / "mnt").mkdir()
-    share.mount(desk.home / "mnt")
-    archived = desk.archive()
+def test_a_home_with_a_mount_is_not_archived(harness: JobHarness, share: Share) -> None:
+    (harness.home / "mnt").mkdir()
+    share.mount(harness.home / "mnt")
+    archived = harness.archive()
     assert (archived.code, archived.message) == (
         ExitCode.ACTION_FAILED,
         "another filesystem is mounted at “mnt”; unmount it first",
     )
-    assert not desk.object.exists()
+    assert not harness.object.exists()
     share.unmount()
-    assert desk.archive().last["files"] == 0
+    assert harness.archive().last["files"] == 0
 
 
-def test_a_home_with_a_mount_is_not_replaced(desk: Desk, share: Share) -> None:
-    (desk.home / "deep" / "mnt").mkdir(parents=True)
-    desk.archive()
-    desk.restore()
-    desk.op_id = "restore-2"
-    share.mount(desk.restored / "deep" / "mnt")
-    restored = desk.restore()
+def test_a_home_with_a_mount_is_not_replaced(harness: JobHarness, share: Share) -> None:
+    (harness.home / "deep" / "mnt").mkdir(parents=True)
+    harness.archive()
+    harness.restore()
+    harness.op_id = "restore-2"
+    share.mount(harness.restored / "deep" / "mnt")
+    restored = harness.restore()
     assert (restored.code, restored.message) == (
         ExitCode.ACTION_FAILED,
         "another filesystem is mounted at “deep/mnt”; unmount it first",
     )
     assert share.file.exists()
-    assert (desk.restored / "deep" / "mnt" / "payroll").exists(), "nothing was moved"
+    assert (harness.restored / "deep" / "mnt" / "payroll").exists(), "nothing was moved"
     share.unmount()
-    assert desk.restore().code == ExitCode.DONE
+    assert harness.restore().code == ExitCode.DONE
 
 
 @pytest.mark.parametrize("point", ["", "inner/mnt"])
-def test_a_tree_with_a_mount_is_not_removed(desk: Desk, share: Share, point: str) -> None:
-    (desk.home / "tree" / "inner" / "mnt").mkdir(parents=True)
-    (desk.home / "tree" / "file").touch()
-    share.mount(desk.home / "tree" / point)
-    with opened(desk.home) as home, pytest.raises(OSError, match="another filesystem is mounted at"):
+def test_a_tree_with_a_mount_is_not_removed(harness: JobHarness, share: Share, point: str) -> None:
+    (harness.home / "tree" / "inner" / "mnt").mkdir(parents=True)
+    (harness.home / "tree" / "file").touch()
+    share.mount(harness.home / "tree" / point)
+    with opened(harness.home) as home, pytest.raises(OSError, match="another filesystem is mounted at"):
         remove_tree(home, b"tree")
     assert share.file.exists()
     share.unmount()
-    assert (desk.home / "tree" / "file").exists()
-    with opened(desk.home) as home:
+    assert (harness.home / "tree" / "file").exists()
+    with opened(harness.home) as home:
         remove_tree(home, b"tree")
-    assert os.listdir(desk.home) == []
+    assert os.listdir(harness.home) == []
 
 
-def test_a_volume_with_a_mount_is_kept(desk: Desk, share: Share) -> None:
-    volumes, workspace = Volumes(desk.home, "here"), uuid4()
+def test_a_volume_with_a_mount_is_kept(harness: JobHarness, share: Share) -> None:
+    volumes, workspace = Volumes(harness.home, "here"), uuid4()
     volumes.create(workspace, "home-1")
     point = volumes.home("home-1") / "mnt"
     point.mkdir()

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from codehub.job.exit_codes import ExitCode
+from codehub.job.errors import ExitCode
 from codehub.job.tar_format import DIRECTORY, Member, encode
-from tests.job import hostile
-from tests.job.jobs import Desk, operation
+from tests.job import malicious_archives
+from tests.job.harness import JobHarness, operation
 from tests.job.trees import MTIME, ROOT, assert_same
 
 NOBODY = 65534
@@ -27,13 +27,13 @@ os._exit(codehub.job.command.main(sys.argv[1:]))
 
 
 @pytest.fixture
-def theirs() -> Iterator[Desk]:
+def theirs() -> Iterator[JobHarness]:
     with tempfile.TemporaryDirectory(prefix="codehub-job-") as directory:
-        desk = Desk(Path(directory))
+        harness = JobHarness(Path(directory))
         if ROOT:
-            for path in (Path(directory), desk.home, desk.archives, desk.restored):
+            for path in (Path(directory), harness.home, harness.archives, harness.restored):
                 os.chown(path, NOBODY, NOBODY)
-        yield desk
+        yield harness
 
 
 def run(arguments: list[str]) -> int:
@@ -54,7 +54,7 @@ def make_home(root: Path) -> None:
     (root / "s").symlink_to("a")
 
 
-def test_read_only_directories_come_back(theirs: Desk) -> None:
+def test_read_only_directories_come_back(theirs: JobHarness) -> None:
     make_home(theirs.home)
     before = theirs.tree_of_home()
     theirs.archive()
@@ -66,7 +66,7 @@ def test_read_only_directories_come_back(theirs: Desk) -> None:
     assert theirs.leftovers() == []
 
 
-def test_the_whole_way_and_once_more(theirs: Desk) -> None:
+def test_the_whole_way_and_once_more(theirs: JobHarness) -> None:
     """Restoring over a restored home removes read-only directories, too."""
     make_home(theirs.home)
     give(theirs.home)
@@ -81,20 +81,30 @@ def test_the_whole_way_and_once_more(theirs: Desk) -> None:
         assert theirs.leftovers() == []
 
 
-def test_a_refused_archive_is_cleared_away(theirs: Desk) -> None:
+def test_a_refused_archive_is_cleared_away(theirs: JobHarness) -> None:
     closed = encode(Member(b"closed", DIRECTORY, 0o500, 0, 0, 0))
-    hostile.publish(theirs, [closed, hostile.file(b"closed/x"), hostile.directory(b"next"), hostile.file(b"../pwned")])
+    malicious_archives.publish(
+        theirs,
+        [
+            closed,
+            malicious_archives.file(b"closed/x"),
+            malicious_archives.directory(b"next"),
+            malicious_archives.file(b"../pwned"),
+        ],
+    )
     assert run(theirs.restore_arguments()) == ExitCode.REFUSED_MEMBER
     assert os.listdir(theirs.restored) == []
 
 
-def test_attributes_only_root_may_set_are_named_not_fatal(theirs: Desk) -> None:
-    capability = hostile.record(b"SCHILY.xattr.security.capability", bytes.fromhex("0100000200040000" + "00" * 12))
-    hostile.publish(theirs, [hostile.extended(capability, hostile.file(b"ping"))])
+def test_attributes_only_root_may_set_are_named_not_fatal(theirs: JobHarness) -> None:
+    capability = malicious_archives.record(
+        b"SCHILY.xattr.security.capability", bytes.fromhex("0100000200040000" + "00" * 12)
+    )
+    malicious_archives.publish(theirs, [malicious_archives.extended(capability, malicious_archives.file(b"ping"))])
     assert run(theirs.restore_arguments()) == ExitCode.DONE
 
 
-def test_a_file_its_owner_cannot_read_is_named(theirs: Desk) -> None:
+def test_a_file_its_owner_cannot_read_is_named(theirs: JobHarness) -> None:
     (theirs.home / "closed").write_text("x")
     (theirs.home / "closed").chmod(0)
     give(theirs.home)

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from codehub.job.exit_codes import ExitCode
-from codehub.job.failure import JobFailed
+from codehub.job.errors import ExitCode, JobFailed
 from codehub.job.store import ArchiveStore
 from codehub.job.verify import verify
 from tests.faulty_proxy import Answered, Break, BreakingProxy, ChangingProxy, breaking, changing
-from tests.job.jobs import Desk, run_job
+from tests.job.harness import JobHarness, run_job
 from tests.job.s3_server import S3Server
 from tests.job.trees import assert_same
 
@@ -24,10 +23,10 @@ IMPATIENT = ("--backoff-seconds", "0.05")
 
 
 @pytest.fixture
-def home(desk: Desk) -> Desk:
-    (desk.home / "large").write_bytes(os.urandom(3 << 20))
-    (desk.home / "small").write_text("small")
-    return desk
+def home(harness: JobHarness) -> JobHarness:
+    (harness.home / "large").write_bytes(os.urandom(3 << 20))
+    (harness.home / "small").write_text("small")
+    return harness
 
 
 @pytest.fixture
@@ -48,7 +47,7 @@ def liar(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChangingProx
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_a_store_that_breaks_off_is_not_reached(home: Desk, cut: BreakingProxy, way: Break) -> None:
+def test_a_store_that_breaks_off_is_not_reached(home: JobHarness, cut: BreakingProxy, way: Break) -> None:
     before = home.tree_of_home()
     cut.choose = lambda: way
     archived = run_job([*home.archive_arguments(), *IMPATIENT])
@@ -65,7 +64,9 @@ def test_a_store_that_breaks_off_is_not_reached(home: Desk, cut: BreakingProxy, 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_store_that_breaks_off_at_random_is_worked_with_in_the_end(home: Desk, cut: BreakingProxy, seed: int) -> None:
+def test_a_store_that_breaks_off_at_random_is_worked_with_in_the_end(
+    home: JobHarness, cut: BreakingProxy, seed: int
+) -> None:
     before, chance = home.tree_of_home(), random.Random(seed)
     cut.choose = lambda: chance.choice(WAYS) if chance.random() < 0.3 else None
     for arguments in (home.archive_arguments(), home.restore_arguments()):
@@ -79,13 +80,13 @@ def test_a_store_that_breaks_off_at_random_is_worked_with_in_the_end(home: Desk,
     assert_same(before, home.tree_restored())
 
 
-def test_an_upload_that_the_store_forgets_is_an_outage(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    (desk.home / "a").write_text("x")
-    monkeypatch.setattr(ArchiveStore, "settle", lambda _store: desk.object.unlink())
-    archived = desk.archive()
+def test_an_upload_that_the_store_forgets_is_an_outage(harness: JobHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    (harness.home / "a").write_text("x")
+    monkeypatch.setattr(ArchiveStore, "sync", lambda _store: harness.object.unlink())
+    archived = harness.archive()
     what = "the object store does not give back what was sent"
     assert (archived.code, archived.message) == (ExitCode.UNREACHABLE, what)
-    assert not desk.meta.exists()
+    assert not harness.meta.exists()
 
 
 # ── wrong answers ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -132,16 +133,16 @@ def wrong(method: str, end: str, change: Change, times: int) -> Callable[[str, s
     return changed
 
 
-def verdict(desk: Desk) -> ExitCode:
+def verdict(harness: JobHarness) -> ExitCode:
     try:
-        verify(desk.store())
+        verify(harness.store())
     except JobFailed as failure:
         return failure.code
     return ExitCode.DONE
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_a_wrong_answer_is_not_a_wrong_object(home: Desk, liar: ChangingProxy, answer: str) -> None:
+def test_a_wrong_answer_is_not_a_wrong_object(home: JobHarness, liar: ChangingProxy, answer: str) -> None:
     before = home.tree_of_home()
     assert run_job(home.archive_arguments()).code == ExitCode.DONE
     liar.change = wrong(*ANSWERS[answer], times=1)
@@ -152,7 +153,7 @@ def test_a_wrong_answer_is_not_a_wrong_object(home: Desk, liar: ChangingProxy, a
     assert verdict(home) in (ExitCode.DONE, ExitCode.UNREACHABLE)
 
 
-def test_answers_that_are_wrong_in_another_way_each_time_are_no_damage(home: Desk, liar: ChangingProxy) -> None:
+def test_answers_that_are_wrong_in_another_way_each_time_are_no_damage(home: JobHarness, liar: ChangingProxy) -> None:
     assert run_job(home.archive_arguments()).code == ExitCode.DONE
     chance = random.Random(1)
 
@@ -168,7 +169,7 @@ def test_answers_that_are_wrong_in_another_way_each_time_are_no_damage(home: Des
 
 
 @pytest.mark.parametrize("answer", ["a flipped bit of the archive", "a wrong length", "a short .meta"])
-def test_what_is_wrong_in_the_same_way_each_time_is_damage(home: Desk, liar: ChangingProxy, answer: str) -> None:
+def test_what_is_wrong_in_the_same_way_each_time_is_damage(home: JobHarness, liar: ChangingProxy, answer: str) -> None:
     assert run_job(home.archive_arguments()).code == ExitCode.DONE
     liar.change = wrong(*ANSWERS[answer], times=1000)
     restored = run_job([*home.restore_arguments(), *IMPATIENT])
@@ -178,7 +179,7 @@ def test_what_is_wrong_in_the_same_way_each_time_is_damage(home: Desk, liar: Cha
 
 @pytest.mark.parametrize("answer", ["a flipped bit of the archive", "a short archive", "a flipped bit of .meta"])
 def test_a_wrong_answer_while_an_archive_is_proven_is_asked_for_again(
-    home: Desk, liar: ChangingProxy, answer: str
+    home: JobHarness, liar: ChangingProxy, answer: str
 ) -> None:
     liar.change = wrong(*ANSWERS[answer], times=1)
     archived = run_job([*home.archive_arguments(), *IMPATIENT])

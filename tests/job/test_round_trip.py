@@ -12,60 +12,60 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from codehub.job.attributes import read_xattrs
-from codehub.job.exit_codes import ExitCode
+from codehub.job.errors import ExitCode
 from codehub.job.tar_format import Xattrs
 from codehub.job.verify import members, verify
-from tests.job.jobs import Desk, operation
+from tests.job.harness import JobHarness, operation
 from tests.job.trees import acl, assert_same, make_nasty_tree, snapshot
 
 
-def test_the_nasty_tree_comes_back_identical(desk: Desk) -> None:
-    make_nasty_tree(desk.home)
-    before = desk.tree_of_home()
-    archived = desk.archive()
+def test_the_nasty_tree_comes_back_identical(harness: JobHarness) -> None:
+    make_nasty_tree(harness.home)
+    before = harness.tree_of_home()
+    archived = harness.archive()
     assert archived.code == ExitCode.DONE, archived.message
-    assert desk.restore().code == ExitCode.DONE
-    assert_same(before, desk.tree_restored())
+    assert harness.restore().code == ExitCode.DONE
+    assert_same(before, harness.tree_restored())
     assert archived.last["left_out"] == 1, "the socket, by its type"
-    assert desk.leftovers() == []
-    assert desk.object.stat().st_size < 12 << 20, "holes are not stored"
+    assert harness.leftovers() == []
+    assert harness.object.stat().st_size < 12 << 20, "holes are not stored"
 
 
-def test_archiving_changes_nothing_in_the_home(desk: Desk) -> None:
-    make_nasty_tree(desk.home)
+def test_archiving_changes_nothing_in_the_home(harness: JobHarness) -> None:
+    make_nasty_tree(harness.home)
     os.sync()  # until then a file system may still change its mind about blocks
-    before = desk.tree_of_home()
-    desk.archive()
-    assert desk.tree_of_home() == before
+    before = harness.tree_of_home()
+    harness.archive()
+    assert harness.tree_of_home() == before
 
 
-def test_a_restored_home_can_be_archived_and_gives_the_same_bytes(desk: Desk) -> None:
-    make_nasty_tree(desk.home)
-    first = desk.archive().last
-    desk.restore()
-    desk.home, desk.key = desk.restored, "homes/7f1c/op-2/home.tar.zst"
-    second = desk.archive().last
+def test_a_restored_home_can_be_archived_and_gives_the_same_bytes(harness: JobHarness) -> None:
+    make_nasty_tree(harness.home)
+    first = harness.archive().last
+    harness.restore()
+    harness.home, harness.key = harness.restored, "homes/7f1c/op-2/home.tar.zst"
+    second = harness.archive().last
     if os.geteuid() == 0:
         assert second["sha256"] == first["sha256"]
     assert second["files"] == first["files"]
 
 
-def test_the_job_leaves_its_own_names_and_nothing_else_out(desk: Desk) -> None:
-    (desk.home / ".codehubrc").write_text("mine")
-    (desk.home / "inner").mkdir()
-    (desk.home / "inner" / f".codehub-restored-{operation(1)}").write_text("mine too")
-    desk.archive()
-    desk.restore()
-    desk.home, desk.key, desk.op_id = desk.restored, "homes/7f1c/op-2/home.tar.zst", operation(2)
+def test_the_job_leaves_its_own_names_and_nothing_else_out(harness: JobHarness) -> None:
+    (harness.home / ".codehubrc").write_text("mine")
+    (harness.home / "inner").mkdir()
+    (harness.home / "inner" / f".codehub-restored-{operation(1)}").write_text("mine too")
+    harness.archive()
+    harness.restore()
+    harness.home, harness.key, harness.op_id = harness.restored, "homes/7f1c/op-2/home.tar.zst", operation(2)
     # as if killed before its very last steps
-    (desk.home / f".codehub-restoring-{operation(1)}").symlink_to("codehub is restoring this home")
-    (desk.home / f".codehub-restore-{operation(1)}").mkdir()
-    desk.restored = desk.home.with_name("restored again")
-    desk.restored.mkdir()
-    desk.archive()
-    desk.restore()
+    (harness.home / f".codehub-restoring-{operation(1)}").symlink_to("codehub is restoring this home")
+    (harness.home / f".codehub-restore-{operation(1)}").mkdir()
+    harness.restored = harness.home.with_name("restored again")
+    harness.restored.mkdir()
+    harness.archive()
+    harness.restore()
     stamp = f".codehub-restored-{operation(2)}".encode()
-    assert sorted(snapshot(desk.restored, reserved=True)) == [
+    assert sorted(snapshot(harness.restored, reserved=True)) == [
         b"",
         stamp,
         b".codehubrc",
@@ -87,7 +87,7 @@ LIKE_OURS = [
 
 @pytest.mark.parametrize("name", LIKE_OURS)
 @pytest.mark.parametrize("kind", ["file", "directory", "empty directory", "symlink", "fifo"])
-def test_names_like_the_jobs_own_are_the_users(desk: Desk, name: str, kind: str) -> None:
+def test_names_like_the_jobs_own_are_the_users(harness: JobHarness, name: str, kind: str) -> None:
     """Nothing tells a user which names are taken, so none is: it comes back, twice, and stands in nobody's way."""
     make: dict[str, Callable[[Path], object]] = {
         "file": lambda path: path.write_text("mine"),
@@ -96,57 +96,57 @@ def test_names_like_the_jobs_own_are_the_users(desk: Desk, name: str, kind: str)
         "symlink": lambda path: path.symlink_to("a"),
         "fifo": os.mkfifo,
     }
-    (desk.home / "a").write_text("a")
-    make[kind](desk.home / name)
-    before = snapshot(desk.home, reserved=True)
+    (harness.home / "a").write_text("a")
+    make[kind](harness.home / name)
+    before = snapshot(harness.home, reserved=True)
     for number in (1, 2):
-        desk.key, desk.op_id = f"homes/7f1c/op-{number}/home.tar.zst", operation(number)
-        archived = desk.archive()
+        harness.key, harness.op_id = f"homes/7f1c/op-{number}/home.tar.zst", operation(number)
+        archived = harness.archive()
         assert (archived.code, archived.last.get("left_out")) == (ExitCode.DONE, 0), archived.message
-        assert desk.restore().code == ExitCode.DONE
-        after = snapshot(desk.restored, reserved=True)
-        del after[f".codehub-restored-{desk.op_id}".encode()]
+        assert harness.restore().code == ExitCode.DONE
+        after = snapshot(harness.restored, reserved=True)
+        del after[f".codehub-restored-{harness.op_id}".encode()]
         assert_same(before, after)
-        desk.home, desk.restored = desk.restored, desk.home.with_name(f"restored {number}")
-        desk.restored.mkdir()
+        harness.home, harness.restored = harness.restored, harness.home.with_name(f"restored {number}")
+        harness.restored.mkdir()
 
 
-def test_not_even_a_forged_mark_loses_anything(desk: Desk) -> None:
+def test_not_even_a_forged_mark_loses_anything(harness: JobHarness) -> None:
     """Whoever makes what only a restore makes is told by name what stands in the way, and nothing is given up."""
-    (desk.home / "a").write_text("a")
-    (desk.home / ".codehub-restored-\udcff").write_text(json.dumps({**STAMP, "op_id": "\udcff"}))
-    (desk.home / ".codehub-restored-x").write_text(json.dumps({**STAMP, "op_id": "\ud800"}))
-    assert desk.archive().code == ExitCode.DONE
-    desk.key = "homes/7f1c/op-2/home.tar.zst"
-    (desk.home / ".codehub-restoring-\udcfe").symlink_to("codehub is restoring this home")
-    refused = desk.archive()
-    assert (refused.code, desk.object.exists()) == (ExitCode.CONFLICT, False)
+    (harness.home / "a").write_text("a")
+    (harness.home / ".codehub-restored-\udcff").write_text(json.dumps({**STAMP, "op_id": "\udcff"}))
+    (harness.home / ".codehub-restored-x").write_text(json.dumps({**STAMP, "op_id": "\ud800"}))
+    assert harness.archive().code == ExitCode.DONE
+    harness.key = "homes/7f1c/op-2/home.tar.zst"
+    (harness.home / ".codehub-restoring-\udcfe").symlink_to("codehub is restoring this home")
+    refused = harness.archive()
+    assert (refused.code, harness.object.exists()) == (ExitCode.CONFLICT, False)
     assert r"“.codehub-restoring-\xfe”" in refused.message
-    (desk.home / ".codehub-restoring-\udcfe").unlink()
-    assert desk.archive().code == ExitCode.DONE
+    (harness.home / ".codehub-restoring-\udcfe").unlink()
+    assert harness.archive().code == ExitCode.DONE
 
 
 @pytest.mark.parametrize("name", LIKE_OURS)
-def test_a_home_with_such_a_name_is_replaced_like_any(desk: Desk, name: str) -> None:
-    (desk.home / name).mkdir()
-    (desk.home / name / "notes").write_text("mine")
-    before = snapshot(desk.home, reserved=True)
-    desk.archive()
+def test_a_home_with_such_a_name_is_replaced_like_any(harness: JobHarness, name: str) -> None:
+    (harness.home / name).mkdir()
+    (harness.home / name / "notes").write_text("mine")
+    before = snapshot(harness.home, reserved=True)
+    harness.archive()
     for number in (1, 2):
-        desk.op_id = operation(number)
-        assert desk.restore().code == ExitCode.DONE
-    after = snapshot(desk.restored, reserved=True)
+        harness.op_id = operation(number)
+        assert harness.restore().code == ExitCode.DONE
+    after = snapshot(harness.restored, reserved=True)
     del after[f".codehub-restored-{operation(2)}".encode()]
     assert_same(before, after)
-    (desk.restored / f".codehub-restored-{operation(2)}").unlink()
-    desk.op_id = operation(3)
-    assert desk.restore().code == ExitCode.CONFLICT, "no restore says that this is its work"
-    assert (desk.restored / name / "notes").read_text() == "mine"
+    (harness.restored / f".codehub-restored-{operation(2)}").unlink()
+    harness.op_id = operation(3)
+    assert harness.restore().code == ExitCode.CONFLICT, "no restore says that this is its work"
+    assert (harness.restored / name / "notes").read_text() == "mine"
 
 
 @pytest.mark.parametrize("depth", [20, 270])
-def test_a_path_longer_than_the_kernel_takes_at_once(desk: Desk, depth: int) -> None:
-    directory = os.open(desk.home, os.O_RDONLY)
+def test_a_path_longer_than_the_kernel_takes_at_once(harness: JobHarness, depth: int) -> None:
+    directory = os.open(harness.home, os.O_RDONLY)
     name = "d" * 250
     for _ in range(depth):
         os.mkdir(name, dir_fd=directory)
@@ -155,14 +155,14 @@ def test_a_path_longer_than_the_kernel_takes_at_once(desk: Desk, depth: int) -> 
         directory = inner
     os.close(os.open("bottom", os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=directory))
     os.close(directory)
-    before = desk.tree_of_home()
+    before = harness.tree_of_home()
     assert max(map(len, before)) > 250 * depth
-    assert desk.archive().code == ExitCode.DONE
-    assert desk.restore().code == ExitCode.DONE
-    assert_same(before, desk.tree_restored())
+    assert harness.archive().code == ExitCode.DONE
+    assert harness.restore().code == ExitCode.DONE
+    assert_same(before, harness.tree_restored())
 
 
-def test_a_file_of_an_exbibyte_and_one_with_megabytes_of_attributes(roomy_desk: Desk) -> None:
+def test_a_file_of_an_exbibyte_and_one_with_megabytes_of_attributes(roomy_desk: JobHarness) -> None:
     """Not every filesystem takes them; one that does must not lose a home over them."""
     home = roomy_desk.home
     try:
@@ -187,18 +187,18 @@ def attributes_and_sizes(directory: Path) -> dict[str, tuple[int, Xattrs]]:
     return {path.name: (path.stat().st_size, read_xattrs(str(path))) for path in paths}
 
 
-def test_verify_reads_every_header(desk: Desk) -> None:
-    make_nasty_tree(desk.home)
-    desk.archive()
-    meta = verify(desk.store())
-    paths = [member.path for member in members(desk.store())]
-    assert sorted(paths) == sorted(desk.tree_of_home())
-    assert meta.files == sum(1 for entry in desk.tree_of_home().values() if entry.kind != 0o040000)
+def test_verify_reads_every_header(harness: JobHarness) -> None:
+    make_nasty_tree(harness.home)
+    harness.archive()
+    meta = verify(harness.store())
+    paths = [member.path for member in members(harness.store())]
+    assert sorted(paths) == sorted(harness.tree_of_home())
+    assert meta.files == sum(1 for entry in harness.tree_of_home().values() if entry.kind != 0o040000)
 
 
-def test_progress_reaches_its_total(desk: Desk) -> None:
-    make_nasty_tree(desk.home)
-    events = desk.archive().events
+def test_progress_reaches_its_total(harness: JobHarness) -> None:
+    make_nasty_tree(harness.home)
+    events = harness.archive().events
     assert events[0]["step"] == "pack"
     total = events[0]["total_bytes"]
     content = events[-1]["content_bytes"]
@@ -207,7 +207,7 @@ def test_progress_reaches_its_total(desk: Desk) -> None:
 
 @pytest.mark.system
 @pytest.mark.timeout(600)
-def test_a_hundred_thousand_small_files(roomy_desk: Desk) -> None:
+def test_a_hundred_thousand_small_files(roomy_desk: JobHarness) -> None:
     for group in range(100):
         directory = roomy_desk.home / f"group-{group}"
         directory.mkdir()
@@ -298,11 +298,11 @@ def build_file(path: bytes, node: File | None) -> None:
 @given(trees)
 def test_any_tree_comes_back_identical(tree: dict[bytes, object]) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        desk = Desk(Path(directory))
-        build(os.fsencode(desk.home), tree, [])
-        before = desk.tree_of_home()
-        archived = desk.archive()
+        harness = JobHarness(Path(directory))
+        build(os.fsencode(harness.home), tree, [])
+        before = harness.tree_of_home()
+        archived = harness.archive()
         assert archived.code == ExitCode.DONE, archived.message
-        restored = desk.restore()
+        restored = harness.restore()
         assert restored.code == ExitCode.DONE, restored.message
-        assert_same(before, desk.tree_restored())
+        assert_same(before, harness.tree_restored())

@@ -9,38 +9,37 @@ from pathlib import Path
 import pytest
 
 from codehub.job.compress import decompressed
-from codehub.job.sparse import Pieces, encode_map
-from codehub.job.tar_format import REGULAR, Member, encode
+from codehub.job.tar_format import REGULAR, Member, Pieces, encode, encode_map
 from codehub.job.tar_reader import TarReader
-from tests.job.jobs import Desk
+from tests.job.harness import JobHarness
 from tests.job.trees import ROOT, assert_same, make_nasty_tree, snapshot
 
 
-def plain_tar(desk: Desk, target: Path) -> Path:
-    make_nasty_tree(desk.home)
-    desk.archive()
-    target.write_bytes(b"".join(decompressed([desk.object.read_bytes()])))
+def plain_tar(harness: JobHarness, target: Path) -> Path:
+    make_nasty_tree(harness.home)
+    harness.archive()
+    target.write_bytes(b"".join(decompressed([harness.object.read_bytes()])))
     return target
 
 
-def test_python_tarfile_lists_it(desk: Desk, tmp_path: Path) -> None:
-    with tarfile.open(plain_tar(desk, tmp_path / "home.tar"), errors="surrogateescape") as archive:
+def test_python_tarfile_lists_it(harness: JobHarness, tmp_path: Path) -> None:
+    with tarfile.open(plain_tar(harness, tmp_path / "home.tar"), errors="surrogateescape") as archive:
         names = {name.encode(errors="surrogateescape") for name in archive.getnames()}
         by_name = {member.name: member for member in archive}
-    assert {b"" if name == b"." else name for name in names} == set(desk.tree_of_home())
+    assert {b"" if name == b"." else name for name in names} == set(harness.tree_of_home())
     assert by_name["holes/1 GiB of nothing"].size == 1 << 30
 
 
 @pytest.mark.skipif(shutil.which("tar") is None, reason="needs GNU tar")
-def test_gnu_tar_restores_it(desk: Desk, tmp_path: Path) -> None:
-    archive = plain_tar(desk, tmp_path / "home.tar")
+def test_gnu_tar_restores_it(harness: JobHarness, tmp_path: Path) -> None:
+    archive = plain_tar(harness, tmp_path / "home.tar")
     if not ROOT:  # GNU tar cannot set an ordinary user's attributes on a read-only file
         subprocess.run(["tar", "-tf", archive], capture_output=True, check=True)
         return
     keep = ["--same-permissions", "--numeric-owner", "--xattrs", "--xattrs-include=*", "--delay-directory-restore"]
-    done = subprocess.run(["tar", "-C", desk.restored, *keep, "-xf", archive], capture_output=True, check=True)
+    done = subprocess.run(["tar", "-C", harness.restored, *keep, "-xf", archive], capture_output=True, check=True)
     assert b"Cannot" not in done.stderr
-    assert_same(desk.tree_of_home(), snapshot(desk.restored))
+    assert_same(harness.tree_of_home(), snapshot(harness.restored))
 
 
 @pytest.mark.parametrize("length", [1, 8, 85, 86, 87, 88, 89, 90, 91, 92, 93, 900, 985, 990, 995, 9990])

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.mutants.catalogue import MUTANTS
-from tests.mutants.planting import DoesNotApply, Mutant, copy_tree, plant
+from tests.mutants.patches import DoesNotApply, Mutant, copy_tree, plant
 
 CAUGHT = re.compile(r"^caught after (\d+) seeds \(seed (\d+)\): (.*)$", re.MULTILINE)
 WALL_SECONDS = 600.0

@@ -3,10 +3,10 @@
 The texts are chosen to be short and whole within a line where they can be, so that a change of layout leaves them be.
 """
 
+from tests.mutants.backend_identity import WORLDS
 from tests.mutants.collector import COLLECTOR
 from tests.mutants.outages import OUTAGES
-from tests.mutants.planting import Mutant, Patch
-from tests.mutants.worlds import WORLDS
+from tests.mutants.patches import Mutant, Patch
 
 EXECUTOR = "coordinator/executor.py"
 EXECUTOR_TESTS = "tests/coordinator/test_executor.py::"
@@ -17,12 +17,13 @@ BACKENDS = "coordinator/backends.py"
 TIMER = "coordinator/ttl_runner.py"
 JUDGE = "domain/judge.py"
 PLAN = "domain/plan.py"
+FAILURES = "domain/failures.py"
 OPERATIONS = "domain/operations.py"
 TRANSITIONS = "domain/transitions.py"
 NAMING = "domain/naming.py"
 LEDGER = "domain/ledger.py"
 STORES = "ports/stores.py"
-WISHES = "usecases/wishes.py"
+WISHES = "usecases/workspace_commands.py"
 DATABASE = "adapters/memory/database.py"
 LEADERSHIP = "adapters/memory/leadership.py"
 
@@ -56,7 +57,7 @@ ORDER = (
                 RECONCILER,
                 "        row = await self._statuses.record(it.loaded, after, reason=reason)\n",
                 "        if isinstance(it.decision, Begin):\n"
-                "            await self._executor.step(after, it.facts, it.now).take()\n"
+                "            await Executor(self._context, after, it.facts, it.now).step()\n"
                 "        row = await self._statuses.record(it.loaded, after, reason=reason)\n",
             ),
         ),
@@ -66,9 +67,10 @@ ORDER = (
         (
             Patch(
                 RECONCILER,
-                "or step.row is not row:\n",
-                "or step.row is not row:\n"
-                "            await self._statuses.record(step.row, operations.complete(step.row), reason='observed')\n",
+                "or executor.row is not row:\n",
+                "or executor.row is not row:\n"
+                "            done = operations.complete(executor.row)\n"
+                "            await self._statuses.record(executor.row, done, reason='observed')\n",
             ),
         ),
     ),
@@ -77,9 +79,9 @@ ORDER = (
         (
             Patch(
                 RECONCILER,
-                "        row = await self._statuses.record(step.row, after, reason=error.reason.value)\n",
+                "        row = await self._statuses.record(before, after, reason=error.reason.value)\n",
                 "        after = replace(after, op_id=self._ids.new())\n"
-                "        row = await self._statuses.record(step.row, after, reason=error.reason.value)\n",
+                "        row = await self._statuses.record(before, after, reason=error.reason.value)\n",
             ),
         ),
     ),
@@ -139,7 +141,7 @@ SIGHT = (
     Mutant(
         "a stale snapshot believed",
         (
-            Patch(OBSERVER, "fresh and sight.begun > since and ", ""),
+            Patch(OBSERVER, "fresh and snapshot.begun > since and ", ""),
             Patch(RECONCILER, "return enters_error or creates or", "return"),
         ),
     ),
@@ -264,7 +266,7 @@ HOME = (
     Mutant("a hand-removed volume silently replaced", (Patch(JUDGE, "if home.live and gone:", "if False:"),)),
     Mutant(
         "recover drops a living volume",
-        (Patch(OPERATIONS, "only_copy = volume_lives(ws.conditions.volume_ready) and", "only_copy = False and"),),
+        (Patch(FAILURES, "only_copy = volume_lives(ws.conditions.volume_ready) and", "only_copy = False and"),),
     ),
     Mutant(
         "a restore point taken over a living home",
@@ -299,7 +301,7 @@ PEOPLE = (
         (
             Patch(
                 DATABASE,
-                "        async with self._world.admission:\n            slots = await self._write(",
+                "        async with self._state.admission:\n            slots = await self._write(",
                 "        if True:\n            slots = await self._write(",
             ),
         ),
@@ -314,11 +316,11 @@ PEOPLE = (
     ),
     Mutant(
         "an error that needs a person gives way to one that clears itself",
-        (Patch(OPERATIONS, "return present.reason is found or (", "return present.reason is found or False and ("),),
+        (Patch(FAILURES, "return present.reason is found or (", "return present.reason is found or False and ("),),
     ),
     Mutant(
         "the next try comes at once",
-        (Patch(PLAN, "timedelta(seconds=seconds * (1 + 0.1 * jitter))", "timedelta(seconds=0 * seconds * jitter)"),),
+        (Patch(FAILURES, "timedelta(seconds=seconds * (1 +", "timedelta(seconds=0 * seconds * (1 +"),),
     ),
     Mutant(
         "an outage counts against the deadline",

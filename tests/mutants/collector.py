@@ -1,45 +1,45 @@
 """Bugs planted in the collector and in what proves an archive. Where the simulation does not run the code (real
 storage) or never meets the disaster (an empty database), the mutant names the test that must catch it."""
 
-from tests.mutants.planting import Mutant, Patch
+from tests.mutants.patches import Mutant, Patch
 
 RUNNER = "coordinator/gc_runner.py"
 REPORT = "coordinator/gc_report.py"
 RECONCILER = "coordinator/reconciler.py"
 OPERATIONS = "domain/operations.py"
-PROTECTION = "domain/protection.py"
-ENVELOPE = "domain/envelope.py"
-WISHES = "usecases/wishes.py"
+RULES = "domain/gc_rules.py"
+SAFETY = "domain/gc_safety.py"
+WISHES = "usecases/workspace_commands.py"
 MARKS = "adapters/memory/collector.py"
-OBJECTS = "adapters/objects.py"
+OBJECTS = "adapters/object_store/archives.py"
 JOB = "job/archive.py"
 
 REFUSES = "tests/coordinator/test_gc_runner.py::test_it_refuses_to_be_catastrophic"
 OLDER = "tests/coordinator/test_older_database.py"
-PURGE = "            if not await self._wishes.purge(ws.id, self._retention.undo, self._robot):\n"
-JUDGED_AGAIN = "partial(may_sweep, thing, self._retention)"
+PURGE = "            if not await self._commands.purge(ws.id, self._retention.undo, self._robot):\n"
+JUDGED_AGAIN = "partial(may_sweep, resource, self._retention)"
 
 SWEEPING = (
     Mutant("the collector sweeps without grace", (Patch(REPORT, "begins + retention.grace", "begins"),)),
-    Mutant("the collector ignores restore points", (Patch(PROTECTION, "[: retention.restore_points]", "[:0]"),)),
+    Mutant("the collector ignores restore points", (Patch(RULES, "[: retention.restore_points]", "[:0]"),)),
     Mutant(
         "the collector takes the archive in use",
-        (Patch(PROTECTION, "keys = {ws.archive_key} if ws.archive_key else set()", "keys: set[str] = set()"),),
+        (Patch(RULES, "keys = {ws.archive_key} if ws.archive_key else set()", "keys: set[str] = set()"),),
     ),
     Mutant(
         "the collector takes the archive that is being written",
-        (Patch(PROTECTION, "    if ws.archive_op_id is not None:\n", "    if False:\n"),),
+        (Patch(RULES, "    if ws.archive_op_id is not None:\n", "    if False:\n"),),
     ),
     Mutant(
         "the collector takes what a workspace in ERROR has",
         (
-            Patch(PROTECTION, "in_error = ws.deleted_at is None and", "in_error = False and"),
-            Patch(PROTECTION, "    if ws.phase is Phase.ERROR:\n        return", "    if False:\n        return"),
+            Patch(RULES, "in_error = ws.deleted_at is None and", "in_error = False and"),
+            Patch(RULES, "    if ws.phase is Phase.ERROR:\n        return", "    if False:\n        return"),
         ),
     ),
     Mutant(
         "the collector takes the living home",
-        (Patch(PROTECTION, "in_use = ws.volume_may_be_only_copy or", "in_use = "),),
+        (Patch(RULES, "in_use = ws.volume_may_be_only_copy or", "in_use = "),),
     ),
     Mutant(
         "the collector believes what it saw and does not judge again",
@@ -48,20 +48,20 @@ SWEEPING = (
     Mutant("the collector works beside the workers", (Patch(RUNNER, "holding(workspace_id)", "holding(UUID(int=0))"),)),
     Mutant(
         "a mark outlives what interrupts it",
-        (Patch(MARKS, "self._world.collector.marks = after", "self._world.collector.marks = before | after"),),
+        (Patch(MARKS, "self._state.collector.marks = after", "self._state.collector.marks = before | after"),),
     ),
     Mutant(
         "the last copies go without a purge",
         (
             Patch(RUNNER, PURGE, "            if False:\n"),
-            Patch(PROTECTION, "is not None and not purge_first", "is not None"),
+            Patch(RULES, "is not None and not purge_first", "is not None"),
         ),
     ),
     Mutant(
         "a purge overrules an undelete",
         (
             Patch(
-                PROTECTION,
+                RULES,
                 " and now - ws.deleted_at >= undo and not ws.undelete_pending",
                 " and now - ws.deleted_at >= undo",
             ),
@@ -69,7 +69,7 @@ SWEEPING = (
     ),
     Mutant(
         "a purge within the undo window",
-        (Patch(PROTECTION, " and now - ws.deleted_at >= undo and", " and"),),
+        (Patch(RULES, " and now - ws.deleted_at >= undo and", " and"),),
     ),
     Mutant(
         "an undelete is accepted after the purge",
@@ -83,7 +83,7 @@ SWEEPING = (
     ),
     Mutant(
         "the collector marks nothing",
-        (Patch(RUNNER, "    if not doubts_the_database(report.refusals):\n", "    if not report.existing:\n"),),
+        (Patch(RUNNER, "    if not database_is_doubtful(report.refusals):\n", "    if not report.existing:\n"),),
     ),
 )
 
@@ -101,12 +101,12 @@ NAMED = (
     ),
     Mutant(
         "the collector sweeps on an empty database",
-        (Patch(ENVELOPE, "        _empty(inventory),\n", ""),),
+        (Patch(SAFETY, "        _empty(facts),\n", ""),),
         test=REFUSES,
     ),
     Mutant(
         "the collector sweeps on a restored database",
-        (Patch(ENVELOPE, "        _behind(inventory, envelope),\n", ""),),
+        (Patch(SAFETY, "        _behind(facts, limits),\n", ""),),
         test=REFUSES,
     ),
     Mutant(
@@ -121,7 +121,7 @@ NAMED = (
     ),
     Mutant(
         "the collector sweeps a home that is newer than its row",
-        (Patch(PROTECTION, "    return number > ws.home.incarnation or number", "    return number"),),
+        (Patch(RULES, "    return number > ws.home.incarnation or number", "    return number"),),
         test=f"{OLDER}::test_a_home_newer_than_its_row_stops_the_collector_whatever_the_row_says",
     ),
     Mutant(
@@ -131,26 +131,26 @@ NAMED = (
     ),
     Mutant(
         "the collector sweeps what the database has lost",
-        (Patch(ENVELOPE, "        _older(inventory),\n", ""),),
+        (Patch(SAFETY, "        _older(facts),\n", ""),),
         test=f"{OLDER}::test_what_belongs_to_a_workspace_that_nobody_knows_stops_the_collector",
     ),
     Mutant(
         "the collector sweeps on a new database",
-        (Patch(ENVELOPE, "        _younger(inventory, envelope),\n", ""),),
+        (Patch(SAFETY, "        _younger(facts, limits),\n", ""),),
         test=REFUSES,
     ),
     Mutant(
         "the collector sweeps in another installation's store",
-        (Patch(ENVELOPE, "        _foreign(inventory),\n", ""),),
+        (Patch(SAFETY, "        _foreign(facts),\n", ""),),
         test=REFUSES,
     ),
     Mutant(
         "many objects hide the loss of all volumes",
         (
             Patch(
-                ENVELOPE,
-                "count.garbage > count.existing * envelope.most_share",
-                "count.garbage > 500 * envelope.most_share",
+                SAFETY,
+                "count.garbage > count.existing * limits.most_share",
+                "count.garbage > 500 * limits.most_share",
             ),
         ),
         test=REFUSES,
@@ -169,7 +169,7 @@ NAMED = (
     ),
     Mutant(
         "a volume goes before its container",
-        (Patch(RUNNER, "enumerate(ThingKind)", "enumerate(reversed(ThingKind))"),),
+        (Patch(RUNNER, "enumerate(ResourceKind)", "enumerate(reversed(ResourceKind))"),),
         test="tests/coordinator/test_gc_runner.py::test_the_container_goes_before_the_volume",
     ),
     Mutant(

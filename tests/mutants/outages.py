@@ -1,8 +1,9 @@
 """Planted bugs in what counts as a failure: tries, outages, and answers that are believed too soon. The search runs the
 coordinator's half of it; the storage job and the adapters are caught by the tests they name."""
 
-from tests.mutants.planting import Mutant, Patch
+from tests.mutants.patches import Mutant, Patch
 
+FAILURES = "domain/failures.py"
 OPERATIONS = "domain/operations.py"
 JUDGE = "domain/judge.py"
 RECONCILER = "coordinator/reconciler.py"
@@ -35,13 +36,13 @@ TRIES = (
 DAMAGE = (
     Mutant(
         "an archive found damaged is called ready",
-        (Patch(OPERATIONS, "        ws = _found_corrupted(ws, now)\n", "        pass\n"),),
+        (Patch(FAILURES, "        ws = _with_corruption_mark(ws, now)\n", "        pass\n"),),
     ),
     Mutant(
         "recover takes the damaged archive again",
         (
             Patch(RECONCILER, " and point.key not in ws.home.corrupted\n", "\n"),
-            Patch(RECONCILER, "besides=_just_failed(ws))", "besides=None)"),
+            Patch(RECONCILER, "besides=_failed_restore_key(ws))", "besides=None)"),
         ),
         test="tests/coordinator/test_outages.py::test_recovering_from_a_damaged_archive_takes_another",
     ),
@@ -50,13 +51,13 @@ DAMAGE = (
 SILENCE = (
     Mutant(
         "an outage uses up a try",
-        (Patch(OPERATIONS, "    if REASONS[failure.reason].is_outage:\n", "    if False:\n"),),
+        (Patch(FAILURES, "    if REASONS[failure.reason].is_outage:\n", "    if False:\n"),),
     ),
     Mutant(
         "a storage job that cannot reach the store has failed",
         (
             Patch(
-                "job/store_errors.py",
+                "job/store_address.py",
                 '        raise JobFailed(ExitCode.UNREACHABLE, f"{doing}: {first_line(error)}", transient=True)',
                 '        raise JobFailed(ExitCode.ACTION_FAILED, f"{doing}: {first_line(error)}", transient=True)',
             ),
@@ -81,7 +82,7 @@ SILENCE = (
     ),
     Mutant(
         "the deadline of a storage job runs on while the store is out",
-        (Patch(RECONCILER, "            row = operations.begun_anew(row, now)\n", "            pass\n"),),
+        (Patch(RECONCILER, "            row = operations.restarted(row, now)\n", "            pass\n"),),
         test="tests/coordinator/test_outages.py::test_the_deadline_of_a_storage_job_stands_still_while_the_store_is_out",
     ),
 )
@@ -99,14 +100,16 @@ ANSWERS = (
     ),
     Mutant(
         "an archive that is not there once is lost",
-        (Patch(VERIFY, "        return _looked_at_again(store.reopened(), failure)\n", "        raise\n"),),
+        (Patch(VERIFY, "        return _confirmed(store.reopened(), failure)\n", "        raise\n"),),
         test=f"{JOB_TESTS}test_a_wrong_answer_is_not_a_wrong_object",
     ),
     Mutant(
         "the coordinator believes the first bad news",
         (
             Patch(
-                "adapters/objects.py", "        if first.state is ArchiveState.READABLE:\n", "        if first.state:\n"
+                "adapters/object_store/archives.py",
+                "        if first.state is ArchiveState.READABLE:\n",
+                "        if first.state:\n",
             ),
         ),
         test=f"{ANSWER_TESTS}test_a_look_believes_bad_news_only_when_it_is_heard_twice",
@@ -115,7 +118,7 @@ ANSWERS = (
         "a download calls an archive damaged at the first wrong piece",
         (
             Patch(
-                "adapters/archive_proof.py",
+                "adapters/object_store/extract.py",
                 "        if wrong == (number, mark):\n",
                 "        if wrong == (number, mark) or not wrong:\n",
             ),

@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from tests.mutants.catalogue import MUTANTS
-from tests.mutants.planting import PACKAGE, ROOT, DoesNotApply, Mutant, Patch, patched
+from tests.mutants.patches import PACKAGE, ROOT, DoesNotApply, Mutant, Patch, patched
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)

@@ -1,4 +1,4 @@
-"""A front door on the event loop it runs on in earnest, before workspaces that are real servers."""
+"""A proxy on the event loop it runs on in earnest, before workspaces that are real servers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import pytest
 import uvloop
 
-from tests.proxy.doors import Door
-from tests.proxy.workspaces import Workspace
+from tests.proxy.fake_workspace import FakeWorkspace
+from tests.proxy.harness import ProxyHarness
 
 
 def pytest_asyncio_loop_factories(
@@ -17,12 +17,12 @@ def pytest_asyncio_loop_factories(
 
 
 @pytest.fixture
-async def workspace() -> AsyncIterator[Workspace]:
-    async with Workspace() as workspace:
+async def workspace() -> AsyncIterator[FakeWorkspace]:
+    async with FakeWorkspace() as workspace:
         yield workspace
 
 
 @pytest.fixture
-async def door(workspace: Workspace) -> AsyncIterator[Door]:
-    async with Door(workspace.endpoint) as door:
-        yield door
+async def proxy(workspace: FakeWorkspace) -> AsyncIterator[ProxyHarness]:
+    async with ProxyHarness(workspace.endpoint) as proxy:
+        yield proxy

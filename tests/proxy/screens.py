@@ -1,4 +1,4 @@
-"""The front door's pages as pictures in docs/screens: `python -m tests.proxy.screens` takes them anew.
+"""The proxy's pages as pictures in docs/screens: `python -m tests.proxy.screens` takes them anew.
 
 One sheet for each kind of screen, from real pages in a real browser.
 """
@@ -14,15 +14,22 @@ from uuid import UUID
 
 from playwright.async_api import Browser
 
-from codehub.domain.access import doorway
+from codehub.domain.access import access_to
 from codehub.domain.errors import ErrorReason
 from codehub.domain.workspace import Condition, Conditions, Desired, Operation, Phase, Progress, Workspace
-from codehub.proxy.gate import Failure
-from codehub.proxy.view import failure_view, limit_view, making_room, no_listener, not_found, signed_out
-from codehub.proxy.workspace_view import view_of
+from codehub.proxy.access.verdicts import UpstreamFailure
+from codehub.proxy.pages.models import (
+    failure_page,
+    limit_page,
+    making_room_page,
+    no_listener_page,
+    not_found_page,
+    signed_out_page,
+    workspace_page,
+)
 from tests import rows
 from tests.proxy.browser import chromium
-from tests.proxy.front import Front, Tell
+from tests.proxy.page_server import PageServer, Tell
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "screens"
 HOME_THERE = Conditions(volume_ready=Condition(status=True, reason="VolumeProvisioned"))
@@ -48,7 +55,7 @@ SHEETS = (
 
 
 def of(row: Workspace, *, wakes: bool = False) -> Tell:
-    return lambda language: view_of(row, doorway(row), language, wakes=wakes)
+    return lambda language: workspace_page(row, access_to(row), language, wakes=wakes)
 
 
 def pages() -> Iterator[Tell | None]:
@@ -67,9 +74,9 @@ def pages() -> Iterator[Tell | None]:
     yield of(rows.with_home(desired_state=Desired.STANDBY, name="blog"))
     yield of(rows.busy(wanted, Operation.STARTING))
     yield of(rows.archived(desired_state=Desired.ARCHIVED, name="blog"))
-    yield lambda language: view_of(
+    yield lambda language: workspace_page(
         row := rows.busy(restoring, Operation.RESTORING, op_progress=Progress(1_240_000_000, 18_300, 3_400_000_000)),
-        doorway(row),
+        access_to(row),
         language,
         wakes=False,
     )
@@ -77,12 +84,12 @@ def pages() -> Iterator[Tell | None]:
     yield of(broken)
     gone = rows.error_info(ErrorReason.DATA_LOST, message="the volume ws-7f3a-home is not there any more")
     yield of(rows.broken(rows.workspace(name="blog"), ErrorReason.DATA_LOST, error_info=gone))
-    yield partial(limit_view, wanted, others)
-    yield partial(making_room, wanted, others[0])
-    yield partial(signed_out, sign_in="/signin")
-    yield not_found
-    yield partial(no_listener, 3000, "blog")
-    yield lambda language: failure_view(Failure.UNREACHABLE, language, "blog")
+    yield partial(limit_page, wanted, others)
+    yield partial(making_room_page, wanted, others[0])
+    yield partial(signed_out_page, sign_in="/signin")
+    yield not_found_page
+    yield partial(no_listener_page, 3000, "blog")
+    yield lambda language: failure_page(UpstreamFailure.UNREACHABLE, language, "blog")
     yield of(
         rows.busy(rows.with_home(phase=Phase.RUNNING, desired_state=Desired.STANDBY, name="blog"), Operation.STOPPING)
     )
@@ -98,12 +105,12 @@ async def taken(browser: Browser, sheet: Sheet) -> list[bytes]:
         viewport={"width": sheet.width, "height": sheet.height},
         device_scale_factor=1,
     )
-    async with Front() as front:
-        front.provider = "Example ID"
+    async with PageServer() as page_server:
+        page_server.provider = "Example ID"
         for tell in pages():
-            front.show(tell)
+            page_server.show(tell)
             page = await context.new_page()
-            await page.goto(front.url + ("/signin" if tell is None else "/"))
+            await page.goto(page_server.url + ("/signin" if tell is None else "/"))
             await page.wait_for_function("document.fonts.status === 'loaded'")
             shots.append(await page.screenshot(animations="disabled"))
             await page.close()

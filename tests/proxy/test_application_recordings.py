@@ -8,8 +8,8 @@ from itertools import cycle, pairwise
 
 import pytest
 
-from codehub.proxy.periodic import PeriodicTraffic, kind_of_request
-from codehub.proxy.presence import AppPresence
+from codehub.proxy.presence.periodic import PeriodicTraffic, kind_of_request
+from codehub.proxy.presence.tap import AppPresence
 from tests.proxy.recording.applications import APPLICATION_TAPES, APPLICATIONS
 from tests.proxy.recording.tape import Frame, Mark, Request, Tape, read
 
@@ -26,7 +26,7 @@ def tape(request: pytest.FixtureRequest) -> Tape:
 
 
 class Player:
-    """One process of the front door, or several between which a browser's connections are divided at random."""
+    """One process of the proxy, or several between which a browser's connections are divided at random."""
 
     def __init__(self, processes: int = 1, *, output: bool = False) -> None:
         self._requests = [PeriodicTraffic(64) for _ in range(processes)]

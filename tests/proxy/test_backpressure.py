@@ -1,11 +1,11 @@
-"""Who is slow slows the other side down; the front door holds little of what is between them."""
+"""Who is slow slows the other side down; the proxy holds little of what is between them."""
 
 import asyncio
 import resource
 
-from tests.proxy.doors import Door, get, patient
+from tests.proxy.fake_workspace import OK, FakeWorkspace
+from tests.proxy.harness import ProxyHarness, get, in_time
 from tests.proxy.test_websocket import SWITCH, upgraded
-from tests.proxy.workspaces import OK, Workspace
 
 SIZE = 200_000_000
 PIECE = b"p" * 1_000_000
@@ -33,7 +33,9 @@ async def stalls(sent: list[int]) -> int:
     return before
 
 
-async def test_a_slow_client_stops_a_download_and_then_gets_all_of_it(door: Door, workspace: Workspace) -> None:
+async def test_a_slow_client_stops_a_download_and_then_gets_all_of_it(
+    proxy: ProxyHarness, workspace: FakeWorkspace
+) -> None:
     sent = [0]
 
     async def download(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -42,13 +44,13 @@ async def test_a_slow_client_stops_a_download_and_then_gets_all_of_it(door: Door
         await send(writer, sent)
 
     workspace.handler = download
-    raw = await door.connect()
+    raw = await proxy.connect()
     before = peak()
     raw.write(get())
     await raw.head()
-    assert await patient(stalls(sent)) < ROOM
+    assert await in_time(stalls(sent)) < ROOM
     received = 0
-    while data := await patient(raw.reader.read(1 << 20)):
+    while data := await in_time(raw.reader.read(1 << 20)):
         received += len(data)
         if received == SIZE:
             break
@@ -57,7 +59,9 @@ async def test_a_slow_client_stops_a_download_and_then_gets_all_of_it(door: Door
     raw.close()
 
 
-async def test_a_slow_workspace_stops_an_upload_and_then_gets_all_of_it(door: Door, workspace: Workspace) -> None:
+async def test_a_slow_workspace_stops_an_upload_and_then_gets_all_of_it(
+    proxy: ProxyHarness, workspace: FakeWorkspace
+) -> None:
     go_on, received = asyncio.Event(), [0]
 
     async def upload(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -68,20 +72,20 @@ async def test_a_slow_workspace_stops_an_upload_and_then_gets_all_of_it(door: Do
         writer.write(OK)
 
     workspace.handler = upload
-    raw = await door.connect()
+    raw = await proxy.connect()
     before, sent = peak(), [0]
     raw.write(get("/", f"Content-Length: {SIZE}", method="POST"))
     sending = asyncio.create_task(send(raw.writer, sent))
-    assert await patient(stalls(sent)) < ROOM
+    assert await in_time(stalls(sent)) < ROOM
     go_on.set()
-    await patient(sending)
+    await in_time(sending)
     assert (await raw.answer())[1] == b"ok"
     assert received == [SIZE]
     assert peak() - before < ROOM
     raw.close()
 
 
-async def test_a_slow_reader_of_a_socket_stops_the_other_side(door: Door, workspace: Workspace) -> None:
+async def test_a_slow_reader_of_a_socket_stops_the_other_side(proxy: ProxyHarness, workspace: FakeWorkspace) -> None:
     sent = [0]
 
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -90,21 +94,23 @@ async def test_a_slow_reader_of_a_socket_stops_the_other_side(door: Door, worksp
         await send(writer, sent)
 
     workspace.handler = flood
-    raw = await upgraded(door)
+    raw = await upgraded(proxy)
     before = peak()
-    assert await patient(stalls(sent)) < ROOM
+    assert await in_time(stalls(sent)) < ROOM
     received = 0
-    while data := await patient(raw.reader.read(1 << 20)):
+    while data := await in_time(raw.reader.read(1 << 20)):
         received += len(data)
     assert received == SIZE
     assert peak() - before < ROOM
     raw.close()
 
 
-async def test_a_client_that_asks_and_never_reads_is_not_served_without_end(door: Door, workspace: Workspace) -> None:
+async def test_a_client_that_asks_and_never_reads_is_not_served_without_end(
+    proxy: ProxyHarness, workspace: FakeWorkspace
+) -> None:
     body = b"x" * 100_000
     workspace.answer = lambda _: b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + body
-    raw = await door.connect()
+    raw = await proxy.connect()
     raw.reader._transport.pause_reading()  # type: ignore[attr-defined]
     raw.write(get() * 2000)
     asked = [0]
@@ -115,7 +121,7 @@ async def test_a_client_that_asks_and_never_reads_is_not_served_without_end(door
             await asyncio.sleep(0.05)
 
     counting = asyncio.create_task(count())
-    stopped = await patient(stalls(asked))
+    stopped = await in_time(stalls(asked))
     counting.cancel()
     assert 0 < stopped < 1000
     raw.reader._transport.resume_reading()  # type: ignore[attr-defined]

@@ -13,11 +13,11 @@ from itertools import product
 import pytest
 
 from codehub.domain.credentials import SESSION_COOKIE
-from codehub.proxy.gate import Forward, Wait
-from codehub.proxy.visitors import VISIT_COOKIE
-from tests.proxy.doors import LIMITS, Door, Raw, get, status
-from tests.proxy.hub import PLATFORM, Hub, hub_on
-from tests.proxy.workspaces import Seen, Workspace
+from codehub.proxy.access.session_cache import VISIT_COOKIE
+from codehub.proxy.access.verdicts import Forward, Pending
+from tests.proxy.deployment import PLATFORM, Deployment, deployed
+from tests.proxy.fake_workspace import FakeWorkspace, Seen
+from tests.proxy.harness import LIMITS, ProxyHarness, RawConnection, get, status
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND")
 SIZES = (0, 1, 70_000, 600_000)
@@ -41,7 +41,7 @@ def answered(seen: Seen) -> bytes:
     return b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n" + (b"" if seen.method == "HEAD" else b"ok")
 
 
-async def ask(raw: Raw, method: str, head: bytes, body: bytes, *, together: bool) -> int:
+async def ask(raw: RawConnection, method: str, head: bytes, body: bytes, *, together: bool) -> int:
     raw.write(head + body if together else head)
     if not together:
         for _ in range(3):
@@ -53,24 +53,24 @@ async def ask(raw: Raw, method: str, head: bytes, body: bytes, *, together: bool
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("method", METHODS)
 async def test_a_body_arrives_whichever_way_it_meets_its_connection(
-    workspace: Workspace, method: str, size: int
+    workspace: FakeWorkspace, method: str, size: int
 ) -> None:
     workspace.answer = answered
     body = payload(size)
     for upstream_kept in YES_AND_NO:
-        async with Door(workspace.endpoint, LIMITS if upstream_kept else replace(LIMITS, pool_idle=0)) as door:
+        async with ProxyHarness(workspace.endpoint, LIMITS if upstream_kept else replace(LIMITS, pool_idle=0)) as proxy:
 
-            async def later(forward: Forward = door.gate.forward) -> Forward:
+            async def later(forward: Forward = proxy.authorizer.forward) -> Forward:
                 await asyncio.sleep(0)
                 await asyncio.sleep(0.002)
                 return forward
 
-            door.gate.verdicts[b"/waited"] = lambda: Wait(later())
+            proxy.authorizer.verdicts[b"/waited"] = lambda: Pending(later())
             for downstream_kept, waited, chunked, together in product(YES_AND_NO, repeat=4):
                 way = f"{upstream_kept=} {downstream_kept=} {waited=} {chunked=} {together=}"
                 line, sent = framed(body, chunked=chunked)
                 head = get("/waited" if waited else "/now", line, method=method)
-                with closing(await door.connect()) as raw, closing(await door.connect()) as other:
+                with closing(await proxy.connect()) as raw, closing(await proxy.connect()) as other:
                     before = raw if downstream_kept else other
                     before.write(get("/before"))
                     await before.answer()
@@ -84,36 +84,36 @@ async def test_a_body_arrives_whichever_way_it_meets_its_connection(
 
 
 @pytest.fixture
-async def hub() -> AsyncIterator[Hub]:
-    async with hub_on() as opened:
+async def deployment() -> AsyncIterator[Deployment]:
+    async with deployed() as opened:
         yield opened
 
 
 @pytest.mark.parametrize("place", ["host", "port", "path", "platform"])
-async def test_a_body_arrives_at_every_place(hub: Hub, place: str) -> None:
-    """Decided on at once and after a look into the database, as the front door really does it."""
-    ann = await hub.person()
-    demo = await hub.workspace(ann)
-    hub.runtime.world.listen(demo.id, 3000, hub.ide.endpoint)
-    visit, at_port = await hub.visit(ann, demo), await hub.visit(ann, demo, 3000)
+async def test_a_body_arrives_at_every_place(deployment: Deployment, place: str) -> None:
+    """Decided on at once and after a look into the database, as the proxy really does it."""
+    ann = await deployment.person()
+    demo = await deployment.workspace(ann)
+    deployment.runtime.state.listen(demo.id, 3000, deployment.ide.endpoint)
+    visit, at_port = await deployment.visit(ann, demo), await deployment.visit(ann, demo, 3000)
     host, path, cookie = {
-        "host": (hub.host(demo), "/form", f"{VISIT_COOKIE}={visit}"),
-        "port": (hub.host(demo, 3000), "/form", f"{VISIT_COOKIE}={at_port}"),
+        "host": (deployment.host(demo), "/form", f"{VISIT_COOKIE}={visit}"),
+        "port": (deployment.host(demo, 3000), "/form", f"{VISIT_COOKIE}={at_port}"),
         "path": (PLATFORM, f"/w/{demo.id}/form", f"{SESSION_COOKIE}={ann.session}"),
         "platform": (PLATFORM, "/api/v1/form", f"{SESSION_COOKIE}={ann.session}"),
     }[place]
-    behind = hub.api if place == "platform" else hub.ide
+    behind = deployment.api if place == "platform" else deployment.ide
     lines = (f"Cookie: {cookie}", f"Origin: http://{host}")
     for size, downstream_kept, known, chunked, together in product((1, 70_000), *(YES_AND_NO,) * 4):
         way = f"{size=} {downstream_kept=} {known=} {chunked=} {together=}"
         line, sent = framed(payload(size), chunked=chunked)
         head = get(path, *lines, line, method="POST", host=host)
-        with closing(await hub.connect()) as raw, closing(await hub.connect()) as other:
+        with closing(await deployment.connect()) as raw, closing(await deployment.connect()) as other:
             before = raw if downstream_kept else other
             before.write(get(path, *lines, host=host))
             assert status((await before.answer())[0]) == 200
             if not known:
-                hub.door._visitors._listening()
-                hub.door._directory.withdraw_all()
+                deployment.proxy._sessions._forget_all()
+                deployment.proxy._workspaces.withdraw_all()
             assert await ask(raw, "POST", head, sent, together=together) == 200, way
             assert behind.seen[-1].body == payload(size), way

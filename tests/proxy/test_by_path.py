@@ -2,7 +2,7 @@
 
 import pytest
 
-from codehub.bootstrap.door import serves_by_path
+from codehub.bootstrap.proxy import serves_by_path
 from codehub.settings import Settings, SettingsError, load_settings
 
 HOSTS = "https://{slug}.ws.example.com/"

@@ -12,22 +12,23 @@ import time
 import psutil
 import pytest
 
-from bench._proxy_doors import running
 from bench._proxy_load import SITES
-from codehub.proxy.client import Client
-from codehub.proxy.websocket import Relay, RelayEnd
-from tests.proxy.doors import Door, eventually, get, patient
+from bench._proxy_processes import running
+from codehub.proxy.http.downstream import Downstream
+from codehub.proxy.websocket.relay import RelayEnd, WebSocketRelay
+from tests.eventually import eventually
+from tests.proxy.fake_workspace import OK, FakeWorkspace
+from tests.proxy.harness import ProxyHarness, get, in_time
 from tests.proxy.test_websocket import OFFER, SWITCH, echo, upgraded
-from tests.proxy.workspaces import OK, Workspace
 
 
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - the names are not needed
 
 
-async def visit(door: Door, dice: random.Random) -> None:
+async def visit(proxy: ProxyHarness, dice: random.Random) -> None:
     """One client, in one of the ways clients come and go."""
-    raw = await door.connect()
+    raw = await proxy.connect()
     way = dice.randrange(6)
     if way == 0:
         raw.write(get() * 3)
@@ -41,7 +42,7 @@ async def visit(door: Door, dice: random.Random) -> None:
         raw.write(get("/ws", *OFFER))
         await raw.head()
         raw.write(b"message")
-        await patient(raw.reader.readexactly(7))
+        await in_time(raw.reader.readexactly(7))
     elif way == 4:
         raw.write(b"nonsense\r\n\r\n")
     if dice.random() < 0.3:
@@ -49,7 +50,7 @@ async def visit(door: Door, dice: random.Random) -> None:
     raw.close()
 
 
-async def test_nothing_is_left_after_churn(door: Door, workspace: Workspace) -> None:
+async def test_nothing_is_left_after_churn(proxy: ProxyHarness, workspace: FakeWorkspace) -> None:
     async def both(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while head := await reader.readuntil(b"\r\n\r\n"):
             if head.startswith(b"GET /ws"):
@@ -68,22 +69,24 @@ async def test_nothing_is_left_after_churn(door: Door, workspace: Workspace) -> 
     gc.disable()  # what is left must go by itself, not at some later collection
     try:
         for _ in range(40):
-            await asyncio.gather(*(visit(door, dice) for _ in range(25)))
-        await eventually(lambda: door.server.connections == 0)
-        await eventually(lambda: workspace.open == door.server.kept_connections)
-        await eventually(lambda: descriptors() <= before + 2 * door.server.kept_connections)
-        assert [type(each) for each in gc.get_objects() if isinstance(each, Client | Relay | RelayEnd)] == []
+            await asyncio.gather(*(visit(proxy, dice) for _ in range(25)))
+        await eventually(lambda: proxy.server.connections == 0)
+        await eventually(lambda: workspace.open == proxy.server.kept_connections)
+        await eventually(lambda: descriptors() <= before + 2 * proxy.server.kept_connections)
+        assert [
+            type(each) for each in gc.get_objects() if isinstance(each, Downstream | WebSocketRelay | RelayEnd)
+        ] == []
     finally:
         gc.enable()
 
 
-async def test_many_sockets_at_once(door: Door, workspace: Workspace) -> None:
+async def test_many_sockets_at_once(proxy: ProxyHarness, workspace: FakeWorkspace) -> None:
     workspace.handler = echo
-    raws = await asyncio.gather(*(upgraded(door) for _ in range(200)))
-    assert door.server.connections == 200
+    raws = await asyncio.gather(*(upgraded(proxy) for _ in range(200)))
+    assert proxy.server.connections == 200
     for raw in raws:
         raw.close()
-    await eventually(lambda: door.server.connections == 0 and workspace.open == 0)
+    await eventually(lambda: proxy.server.connections == 0 and workspace.open == 0)
 
 
 @pytest.mark.long

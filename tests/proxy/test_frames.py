@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from codehub.proxy.frames import FrameReader, close_frame, unmasked
+from codehub.proxy.websocket.frames import FrameReader, close_frame, unmasked
 from tests.proxy.recording.tape import frames, header, masked
 
 LENGTHS = st.one_of(st.integers(0, 40), st.sampled_from((124, 125, 126, 127, 65535, 65536, 70000)))

@@ -9,19 +9,20 @@ from dataclasses import replace
 
 import pytest
 
-from codehub.proxy.presence import AppPresence, IdePresence
-from tests.proxy.doors import LIMITS, Raw, eventually, get, patient
-from tests.proxy.hub import Hub, Somebody, hub_on
-from tests.proxy.test_caps import reset
+from codehub.proxy.presence.tap import AppPresence, IdePresence
+from tests.eventually import eventually
+from tests.proxy.deployment import Deployment, SignedInUser, deployed
+from tests.proxy.fake_workspace import OK
+from tests.proxy.harness import LIMITS, RawConnection, get, in_time
+from tests.proxy.test_connection_limits import reset
 from tests.proxy.test_live_sockets import masked
 from tests.proxy.test_websocket import SWITCH
-from tests.proxy.workspaces import OK
 
-Visit = Callable[[Hub, "Scene"], Awaitable[None]]
+Visit = Callable[[Deployment, "Scene"], Awaitable[None]]
 
 
 class Scene:
-    def __init__(self, ann: Somebody, slug: str, host: str, secret: str) -> None:
+    def __init__(self, ann: SignedInUser, slug: str, host: str, secret: str) -> None:
         self.ann, self.slug, self.host, self.secret = ann, slug, host, secret
 
     def request(self, path: str = "/", *lines: str, method: str = "GET", host: str | None = None) -> bytes:
@@ -60,61 +61,61 @@ async def ide(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Non
         writer.write(OK)
 
 
-async def at(hub: Hub) -> Raw:
-    return Raw(*await asyncio.open_connection("127.0.0.1", hub.port))
+async def at(deployment: Deployment) -> RawConnection:
+    return RawConnection(*await asyncio.open_connection("127.0.0.1", deployment.port))
 
 
-async def _asks(hub: Hub, request: bytes) -> None:
-    raw = await at(hub)
+async def _asks(deployment: Deployment, request: bytes) -> None:
+    raw = await at(deployment)
     raw.write(request)
     await raw.head()
     raw.close()
 
 
 def asks(*args: str, **more: str) -> Visit:
-    return lambda hub, scene: _asks(hub, scene.request(*args, **more))
+    return lambda deployment, scene: _asks(deployment, scene.request(*args, **more))
 
 
-async def goes_at_once(hub: Hub, scene: Scene) -> None:
-    raw = await at(hub)
+async def goes_at_once(deployment: Deployment, scene: Scene) -> None:
+    raw = await at(deployment)
     raw.write(scene.request("/never"))
-    await eventually(lambda: len(hub.door.server.forwards()) == 1)
+    await eventually(lambda: len(deployment.proxy.server.forwards()) == 1)
     reset(raw)
 
 
-async def talks(hub: Hub, scene: Scene) -> None:
-    raw = await at(hub)
+async def talks(deployment: Deployment, scene: Scene) -> None:
+    raw = await at(deployment)
     raw.write(scene.offer())
     await raw.head()
     raw.write(masked(b"hello"))
-    await patient(raw.reader.readexactly(11))
+    await in_time(raw.reader.readexactly(11))
     raw.close()
 
 
-async def just_connects(hub: Hub, scene: Scene) -> None:
-    raw = await at(hub)
+async def just_connects(deployment: Deployment, scene: Scene) -> None:
+    raw = await at(deployment)
     raw.write(scene.offer())
     await raw.head()
     reset(raw)
 
 
-async def is_shown_out(hub: Hub, scene: Scene) -> None:
-    raw, asking = await at(hub), await at(hub)
+async def is_shown_out(deployment: Deployment, scene: Scene) -> None:
+    raw, asking = await at(deployment), await at(deployment)
     raw.write(scene.offer())
     asking.write(scene.request("/never"))
     await raw.head()
-    await eventually(lambda: len(hub.door.server.forwards()) == 2)
-    hub.door.server.abort_sockets(lambda _: True)
+    await eventually(lambda: len(deployment.proxy.server.forwards()) == 2)
+    deployment.proxy.server.abort_sockets(lambda _: True)
     await asking.head()
     await raw.rest()
     for each in (raw, asking):
         each.close()
 
 
-async def is_turned_away(hub: Hub, scene: Scene) -> None:
-    raws = [await at(hub) for _ in range(4)]
-    await eventually(lambda: hub.door.server.connections == 4)
-    await _asks(hub, scene.request())
+async def is_turned_away(deployment: Deployment, scene: Scene) -> None:
+    raws = [await at(deployment) for _ in range(4)]
+    await eventually(lambda: deployment.proxy.server.connections == 4)
+    await _asks(deployment, scene.request())
     for raw in raws:
         raw.close()
 
@@ -138,24 +139,24 @@ VISITS: dict[str, Visit] = {
 
 
 @pytest.fixture
-async def hub() -> AsyncIterator[Hub]:
-    async with hub_on(door_limits=replace(LIMITS, per_address=4, linger_seconds=0.1)) as opened:
+async def deployment() -> AsyncIterator[Deployment]:
+    async with deployed(proxy_limits=replace(LIMITS, per_address=4, linger_seconds=0.1)) as opened:
         opened.ide.handler = ide
         yield opened
 
 
 @pytest.mark.parametrize("visit", VISITS.values(), ids=VISITS)
-async def test_a_visit_leaves_no_circles(hub: Hub, visit: Visit) -> None:
-    ann = await hub.person()
-    demo = await hub.workspace(ann)
-    scene = Scene(ann, demo.slug, hub.host(demo), await hub.visit(ann, demo))
-    server = hub.door.server
+async def test_a_visit_leaves_no_circles(deployment: Deployment, visit: Visit) -> None:
+    ann = await deployment.person()
+    demo = await deployment.workspace(ann)
+    scene = Scene(ann, demo.slug, deployment.host(demo), await deployment.visit(ann, demo))
+    server = deployment.proxy.server
 
     async def several() -> None:
         for _ in range(5):
-            await visit(hub, scene)
-            await eventually(lambda: server.connections == 0 and not server._leaving)
-        await eventually(lambda: hub.ide.open <= server.kept_connections)
+            await visit(deployment, scene)
+            await eventually(lambda: server.connections == 0 and not server._overloaded)
+        await eventually(lambda: deployment.ide.open <= server.kept_connections)
         for _ in range(5):
             await asyncio.sleep(0.01)
 

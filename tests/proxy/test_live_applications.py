@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from codehub.proxy.gate import Forward, Verdict
-from codehub.proxy.periodic import PeriodicTraffic, kind_of_request
-from codehub.proxy.presence import AppPresence
-from codehub.proxy.request import RequestHead
-from tests.proxy.doors import Door
+from codehub.proxy.access.verdicts import Forward, Verdict
+from codehub.proxy.http.parser import RequestHead
+from codehub.proxy.presence.periodic import PeriodicTraffic, kind_of_request
+from codehub.proxy.presence.tap import AppPresence
+from tests.proxy.harness import ProxyHarness
 from tests.proxy.recording.applications import APPLICATIONS, Person
 from tests.proxy.recording.record_applications import PROGRAMS, install, page, served
 from tests.proxy.recording.workbench import chromium
@@ -23,7 +23,7 @@ WORKS = 20.0
 
 
 class Watch:
-    """What the front door counts of one tab."""
+    """What the proxy counts of one tab."""
 
     def __init__(self) -> None:
         self.last = time.monotonic()
@@ -32,8 +32,8 @@ class Watch:
     def seen(self) -> None:
         self.last = time.monotonic()
 
-    def note_requests(self, door: Door) -> None:
-        decide = door.server._decide
+    def note_requests(self, proxy: ProxyHarness) -> None:
+        decide = proxy.server._decide
 
         def noted(head: RequestHead) -> Verdict:
             kind = kind_of_request(3000, head.method, head.target, head.fields.body_length)
@@ -41,7 +41,7 @@ class Watch:
                 self.seen()
             return decide(head)
 
-        door.server._decide = noted
+        proxy.server._decide = noted
 
     async def is_alone(self) -> None:
         async with asyncio.timeout(PATIENCE):
@@ -61,9 +61,9 @@ async def test_a_tab_left_alone_is_nobody_and_work_in_it_is_somebody(name: str) 
     watch = Watch()
     async with served(application, PROGRAMS) as endpoint:
         forward = Forward(endpoint, tap=lambda: AppPresence(watch.seen))
-        async with Door(endpoint, forward=forward) as door:
-            watch.note_requests(door)
-            async with page(door.port, application) as opened:
+        async with ProxyHarness(endpoint, forward=forward) as proxy:
+            watch.note_requests(proxy)
+            async with page(proxy.port, application) as opened:
                 await watch.is_alone()
                 alone_until = time.monotonic()
                 await application.works(Person(opened, asyncio.get_running_loop().time() + WORKS))

@@ -8,11 +8,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from codehub.adapters.ide import IdeError, ensure_code_server
-from codehub.bootstrap.places import ide_cache_dir
-from codehub.proxy.gate import Forward
-from codehub.proxy.presence import IdePresence, counts
+from codehub.bootstrap.paths import ide_cache_dir
+from codehub.proxy.access.verdicts import Forward
+from codehub.proxy.presence.tap import IdePresence, may_be_activity
 from codehub.settings import load_settings
-from tests.proxy.doors import Door
+from tests.proxy.harness import ProxyHarness
 from tests.proxy.recording.scenarios import LOOP
 from tests.proxy.recording.workbench import Tab, chromium, code_server, tab
 
@@ -37,10 +37,10 @@ def _tools() -> None:
 
 
 class Watch:
-    """What the front door sees of one tab. Its folder is the home itself, and a terminal is open."""
+    """What the proxy sees of one tab. Its folder is the home itself, and a terminal is open."""
 
     tab: Tab
-    door: Door
+    proxy: ProxyHarness
 
     def __init__(self) -> None:
         self.last = time.monotonic()
@@ -50,17 +50,17 @@ class Watch:
         self.last = time.monotonic()
         self.times += 1
 
-    async def settle(self, seconds: float = OVER) -> None:
+    async def add_user(self, seconds: float = OVER) -> None:
         async with asyncio.timeout(PATIENCE):
             while time.monotonic() - self.last < seconds:
                 await asyncio.sleep(0.5)
 
     async def alone(self, seconds: float) -> None:
-        times, asked = self.times, len(self.door.gate.asked)
+        times, asked = self.times, len(self.proxy.authorizer.asked)
         await asyncio.sleep(seconds)
         assert self.times == times
-        heads = self.door.gate.asked[asked:]
-        assert [head.target for head in heads if counts(head.method, head.target)] == []
+        heads = self.proxy.authorizer.asked[asked:]
+        assert [head.target for head in heads if may_be_activity(head.method, head.target)] == []
 
     async def sees(self, doing: Awaitable[object]) -> None:
         before = self.times
@@ -68,7 +68,7 @@ class Watch:
         async with asyncio.timeout(PATIENCE):
             while self.times == before:
                 await asyncio.sleep(0.05)
-        await self.settle()
+        await self.add_user()
 
 
 @asynccontextmanager
@@ -77,11 +77,11 @@ async def watched_tab() -> AsyncIterator[Watch]:
     async with AsyncExitStack() as stack:
         endpoint, _ = await stack.enter_async_context(code_server())
         forward = Forward(endpoint, tap=lambda: IdePresence(watch.seen, rest=0.0))
-        watch.door = await stack.enter_async_context(Door(endpoint, forward=forward))
-        watch.tab = await stack.enter_async_context(tab(watch.door.port))
+        watch.proxy = await stack.enter_async_context(ProxyHarness(endpoint, forward=forward))
+        watch.tab = await stack.enter_async_context(tab(watch.proxy.port))
         assert watch.times > 0
         await watch.tab.open_terminal()
-        await watch.settle(SETTLED)
+        await watch.add_user(SETTLED)
         yield watch
 
 
@@ -101,7 +101,7 @@ async def test_a_tab_left_alone_is_nobody_and_each_kind_of_work_is_somebody() ->
         await watch.sees(keyboard.type("a { "))
         await watch.sees(watch.tab.complete())
         await keyboard.press("Escape")
-        await watch.settle()
+        await watch.add_user()
         await watch.sees(keyboard.press("Control+s"))
 
 

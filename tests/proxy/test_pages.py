@@ -7,13 +7,21 @@ from uuid import UUID
 
 import pytest
 
-from codehub.domain.access import doorway
+from codehub.domain.access import access_to
 from codehub.domain.workspace import Desired, Operation, Phase, Progress, Workspace
-from codehub.proxy.gate import Failure, Respond
-from codehub.proxy.pages import POLICY, answer, asset, page, sign_in_page, state
-from codehub.proxy.texts import Language
-from codehub.proxy.view import View, failure_view, limit_view, no_listener, not_found, signed_out, unavailable
-from codehub.proxy.workspace_view import view_of
+from codehub.proxy.access.verdicts import Respond, UpstreamFailure
+from codehub.proxy.pages.models import (
+    PageModel,
+    failure_page,
+    limit_page,
+    no_listener_page,
+    not_found_page,
+    signed_out_page,
+    unavailable_page,
+    workspace_page,
+)
+from codehub.proxy.pages.render import POLICY, answer, asset, page, sign_in_page, state
+from codehub.proxy.pages.texts import Language
 from tests import rows
 
 NASTY = "<img src=x onerror=alert(1)>\"'&{name}"
@@ -43,8 +51,10 @@ def row(**changes: object) -> Workspace:
     return rows.with_home(name=NASTY, **changes)
 
 
-def shown(workspace: Workspace) -> View:
-    return view_of(workspace, doorway(workspace), Language.ENGLISH, wakes=False, public_url="https://hub.example")
+def shown(workspace: Workspace) -> PageModel:
+    return workspace_page(
+        workspace, access_to(workspace), Language.ENGLISH, wakes=False, public_url="https://hub.example"
+    )
 
 
 def header(answered: Respond, name: bytes) -> bytes | None:
@@ -61,13 +71,13 @@ VIEWS = {
         )
     ),
     "error": shown(rows.broken(row(), error_info=rows.error_info(message=NASTY))),
-    "limit": limit_view(
+    "limit": limit_page(
         row(), [rows.workspace(id=UUID(int=1), name=NASTY, desired_state=Desired.RUNNING)], Language.ENGLISH
     ),
-    "unreachable": failure_view(Failure.UNREACHABLE, Language.ENGLISH, NASTY),
-    "no_listener": no_listener(3000, NASTY, Language.ENGLISH),
-    "signed_out": signed_out(Language.ENGLISH, f"/signin?next={NASTY}"),
-    "not_found": not_found(Language.ENGLISH),
+    "unreachable": failure_page(UpstreamFailure.UNREACHABLE, Language.ENGLISH, NASTY),
+    "no_listener": no_listener_page(3000, NASTY, Language.ENGLISH),
+    "signed_out": signed_out_page(Language.ENGLISH, f"/signin?next={NASTY}"),
+    "not_found": not_found_page(Language.ENGLISH),
 }
 
 
@@ -207,9 +217,11 @@ def test_a_problem_has_a_code_of_its_own(name: str, status: int, code: str) -> N
 
 
 def test_not_found_tells_nothing_of_what_is_there() -> None:
-    assert page(not_found(Language.ENGLISH), Language.ENGLISH) == page(not_found(Language.ENGLISH), Language.ENGLISH)
+    assert page(not_found_page(Language.ENGLISH), Language.ENGLISH) == page(
+        not_found_page(Language.ENGLISH), Language.ENGLISH
+    )
     gone = rows.workspace(phase=Phase.DELETED, name="secret")
-    assert gone.name not in page(not_found(Language.ENGLISH), Language.ENGLISH).body.decode()
+    assert gone.name not in page(not_found_page(Language.ENGLISH), Language.ENGLISH).body.decode()
 
 
 def test_state_is_the_view_with_its_version() -> None:
@@ -219,7 +231,7 @@ def test_state_is_the_view_with_its_version() -> None:
     assert said.pop("version") == VIEWS["limit"].version
     assert said == json.loads(json.dumps(VIEWS["limit"].to_json()))
     assert header(made, b"Cache-Control") == b"no-store"
-    assert state(unavailable(Language.ENGLISH)).status == 200
+    assert state(unavailable_page(Language.ENGLISH)).status == 200
 
 
 # ── signing in ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codehub.proxy.periodic import MOST_PERIODS, PeriodicTraffic, kind_of_message, kind_of_request
+from codehub.proxy.presence.periodic import MOST_PERIODS, PeriodicTraffic, kind_of_message, kind_of_request
 
 HOUR = 3600.0
 TTL = 600.0
@@ -38,7 +38,7 @@ def test_a_steady_period_counts_four_times(period: float, late: list[float], beg
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize(("tabs", "share"), [(1, 1.0), (2, 1.0), (3, 1.0), (1, 0.5), (2, 0.5), (1, 0.34)])
 def test_tabs_left_alone_let_a_workspace_stop_within_the_hour(seed: int, tabs: int, share: float) -> None:
-    """`share`: what of their requests this process of the front door gets."""
+    """`share`: what of their requests this process of the proxy gets."""
     chance = random.Random(seed)
     begins = [chance.uniform(0.0, 10.0) for _ in range(tabs)]
     times = sorted(begin + number * 10.0 + abs(chance.gauss(0, 0.1)) for begin in begins for number in range(360))

@@ -1,4 +1,4 @@
-"""Somebody's work told from background chatter, message by message, however the bytes are cut and framed."""
+"""Somebody's work told from background messages, message by message, however the bytes are cut and framed."""
 
 import json
 import tracemalloc
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codehub.proxy.frames import close_frame
-from codehub.proxy.presence import AppPresence, IdePresence, counts, ide_tap
+from codehub.proxy.presence.tap import AppPresence, IdePresence, ide_tap, may_be_activity
+from codehub.proxy.websocket.frames import close_frame
 from tests.proxy.recording.tape import header, masked
 from tests.proxy.test_frames import cuts
 
@@ -565,4 +565,4 @@ def test_it_knows_where_a_frame_of_ours_may_go(make: Callable[..., IdePresence |
     ],
 )
 def test_requests(target: str, expected: bool) -> None:
-    assert counts(b"GET", target.encode()) == expected
+    assert may_be_activity(b"GET", target.encode()) == expected

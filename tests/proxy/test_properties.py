@@ -1,4 +1,4 @@
-"""Any valid request arrives as it was sent, and no bytes whatever make the front door fall or smuggle.
+"""Any valid request arrives as it was sent, and no bytes whatever make the proxy fall or smuggle.
 
 What the workspace gets is read by two parsers that are not ours (h11 and llhttp): they must agree with what was sent,
 or with each other on how many requests there are.
@@ -13,8 +13,8 @@ import uvloop
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.proxy.doors import Door
-from tests.proxy.workspaces import OK, Workspace
+from tests.proxy.fake_workspace import OK, FakeWorkspace
+from tests.proxy.harness import ProxyHarness
 
 TOKEN = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 VALUE = "".join(map(chr, range(0x21, 0x7F))) + "\u00e9\u00ff"
@@ -90,10 +90,10 @@ requests = st.builds(
 cuts = st.lists(st.integers(1, 60), max_size=6)
 
 
-async def deliver(data: bytes, cuts: list[int], answers: int) -> tuple[Workspace, bytes]:
-    """Through a front door of its own, cut into pieces as told."""
-    async with Workspace() as workspace, Door(workspace.endpoint) as door:
-        raw = await door.connect()
+async def deliver(data: bytes, cuts: list[int], answers: int) -> tuple[FakeWorkspace, bytes]:
+    """Through a proxy of its own, cut into pieces as told."""
+    async with FakeWorkspace() as workspace, ProxyHarness(workspace.endpoint) as proxy:
+        raw = await proxy.connect()
         for cut in cuts:
             piece, data = data[:cut], data[cut:]
             raw.write(piece)
@@ -174,9 +174,9 @@ def read_by_llhttp(raw: bytes) -> Counted:
     [],
 )
 def test_no_bytes_make_it_fall_or_smuggle(data: bytes, cuts: list[int]) -> None:
-    async def survive() -> tuple[Workspace, list[bytes]]:
-        async with Workspace() as workspace, Door(workspace.endpoint) as door:
-            raw = await door.connect()
+    async def survive() -> tuple[FakeWorkspace, list[bytes]]:
+        async with FakeWorkspace() as workspace, ProxyHarness(workspace.endpoint) as proxy:
+            raw = await proxy.connect()
             rest = data
             for cut in cuts:
                 raw.write(rest[:cut])
@@ -186,14 +186,14 @@ def test_no_bytes_make_it_fall_or_smuggle(data: bytes, cuts: list[int]) -> None:
             raw.writer.write_eof()
             await raw.rest()
             raw.close()
-            asked = [head.target for head in door.gate.asked]
-            assert (await door.ask(b"GET /alive HTTP/1.1\r\nHost: a\r\n\r\n")).endswith(OK[-2:])
+            asked = [head.target for head in proxy.authorizer.asked]
+            assert (await proxy.ask(b"GET /alive HTTP/1.1\r\nHost: a\r\n\r\n")).endswith(OK[-2:])
             return workspace, asked
 
     workspace, asked = uvloop.run(survive())
     seen = [request.target.encode() for request in workspace.seen[:-1]]
     begun = [target for received in workspace.received for target in read_by_llhttp(bytes(received)).targets]
-    # Neither parser sees a request that the gate was not asked about, nor another order.
+    # Neither parser sees a request that the authorizer was not asked about, nor another order.
     assert seen == asked[: len(seen)]
     assert begun[: len(asked)] == asked[: len(begun)]
     assert set(begun[len(asked) :]) <= {b"/alive"}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from codehub.adapters.ide.install import CODE_SERVER
-from codehub.proxy.presence import IdePresence, counts
+from codehub.proxy.presence.tap import IdePresence, may_be_activity
 from tests.proxy.recording.scenarios import SCENARIOS
 from tests.proxy.recording.tape import TAPES, Frame, Mark, Request, Tape, read
 
@@ -82,14 +82,14 @@ def test_opening_a_tab_is_seen(tape: Tape) -> None:
     begin, end = tape.marks()["load"]
     assert any(begin <= at < end for at in seen_at(tape))
     requests = [entry for entry in tape.entries if isinstance(entry, Request) and entry.at < end]
-    assert any(counts(entry.method.encode(), entry.target.encode()) for entry in requests)
+    assert any(may_be_activity(entry.method.encode(), entry.target.encode()) for entry in requests)
 
 
 def test_no_plain_request_of_a_quiet_tab_counts(tape: Tape) -> None:
     for doing, (begin, end) in tape.marks().items():
         if doing.startswith("quiet"):
             requests = [entry for entry in tape.entries if isinstance(entry, Request) and begin <= entry.at < end]
-            assert [one for one in requests if counts(one.method.encode(), one.target.encode())] == []
+            assert [one for one in requests if may_be_activity(one.method.encode(), one.target.encode())] == []
 
 
 @pytest.mark.parametrize("seed", [1, 2])

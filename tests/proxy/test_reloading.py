@@ -9,12 +9,12 @@ from playwright.async_api import Browser, Page, Request, Response
 
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.accounts import Ticket
-from codehub.usecases.new_secrets import digest, new_session_token
-from tests.api.real_site import free_port
+from codehub.usecases.identity import digest, new_session_token
+from tests.eventually import eventually
 from tests.proxy.browser import chromium
-from tests.proxy.doors import eventually
-from tests.proxy.hub import Hub, hub_on, session_of
-from tests.proxy.workspaces import Workspace as Server
+from tests.proxy.deployment import Deployment, deployed, session_of
+from tests.proxy.fake_workspace import FakeWorkspace
+from tests.real_services import free_port
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
@@ -32,9 +32,9 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 @pytest.fixture
-async def hub() -> AsyncIterator[Hub]:
+async def deployment() -> AsyncIterator[Deployment]:
     port = free_port()
-    async with hub_on(workspace_url=f"http://{{slug}}.localhost:{port}/", port=port) as opened:
+    async with deployed(workspace_url=f"http://{{slug}}.localhost:{port}/", port=port) as opened:
         yield opened
 
 
@@ -47,7 +47,7 @@ class Tab:
     demo: Workspace
     origin: str
     pages: list[str] = field(default_factory=list)
-    """Which pages came, in their order, by the front door's name for them; "" is the app's."""
+    """Which pages came, in their order, by the proxy's name for them; "" is the app's."""
     polls: int = 0
     """How often our page asked for news since it came: it does so when it starts nothing."""
 
@@ -67,62 +67,64 @@ class Tab:
         await eventually(lambda: self.pages[-1:] == [name])
 
 
-async def opened(hub: Hub, browser: Browser) -> Tab:
-    ann = await hub.person()
-    demo = await hub.workspace(ann)
-    origin, secret = f"http://3000--{demo.slug}.localhost:{hub.port}", new_session_token()
-    await hub.directory.tickets().issue(digest(secret), Ticket(ann.user.id, demo.id, session_of(ann), 3000), 60)
+async def opened(deployment: Deployment, browser: Browser) -> Tab:
+    ann = await deployment.person()
+    demo = await deployment.workspace(ann)
+    origin, secret = f"http://3000--{demo.slug}.localhost:{deployment.port}", new_session_token()
+    await deployment.directory.tickets().issue(digest(secret), Ticket(ann.user.id, demo.id, session_of(ann), 3000), 60)
     tab = Tab(await (await browser.new_context()).new_page(), demo, origin)
     await tab.page.goto(f"{origin}/_codehub/enter?ticket={secret}")
     return tab
 
 
-async def stops(hub: Hub, demo: Workspace) -> None:
-    hub.runtime.world.containers.pop(demo.id)
-    await hub.becomes(demo.id, phase=Phase.STANDBY, desired_state=Desired.STANDBY)
+async def stops(deployment: Deployment, demo: Workspace) -> None:
+    deployment.runtime.state.containers.pop(demo.id)
+    await deployment.becomes(demo.id, phase=Phase.STANDBY, desired_state=Desired.STANDBY)
 
 
-def wishes(hub: Hub, tab: Tab) -> Desired:
-    return hub.row(tab.demo.id).desired_state
+def wishes(deployment: Deployment, tab: Tab) -> Desired:
+    return deployment.row(tab.demo.id).desired_state
 
 
-async def stays_asleep(hub: Hub, tab: Tab) -> None:
+async def stays_asleep(deployment: Deployment, tab: Tab) -> None:
     await tab.shows("asleep")
     await eventually(lambda: tab.polls > 0)
-    assert wishes(hub, tab) is Desired.STANDBY
+    assert wishes(deployment, tab) is Desired.STANDBY
 
 
-async def test_a_dev_client_that_reloads_starts_nothing_and_a_person_does(hub: Hub, browser: Browser) -> None:
-    async with Server() as app, asyncio.timeout(200):
+async def test_a_dev_client_that_reloads_starts_nothing_and_a_person_does(
+    deployment: Deployment, browser: Browser
+) -> None:
+    async with FakeWorkspace() as app, asyncio.timeout(200):
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(DEV_CLIENT)
         app.answer = lambda _: head + DEV_CLIENT
-        tab = await opened(hub, browser)
-        hub.runtime.world.listen(tab.demo.id, 3000, app.endpoint)
+        tab = await opened(deployment, browser)
+        deployment.runtime.state.listen(tab.demo.id, 3000, app.endpoint)
         await tab.page.goto(f"{tab.origin}/deep")
         await tab.shows("")
-        await stops(hub, tab.demo)
-        await stays_asleep(hub, tab)
+        await stops(deployment, tab.demo)
+        await stays_asleep(deployment, tab)
 
         await tab.page.reload()  # as the browser's own button does
-        await eventually(lambda: wishes(hub, tab) is Desired.RUNNING)
+        await eventually(lambda: wishes(deployment, tab) is Desired.RUNNING)
 
 
-async def test_our_page_where_nothing_listens_does_not_undo_a_stop(hub: Hub, browser: Browser) -> None:
+async def test_our_page_where_nothing_listens_does_not_undo_a_stop(deployment: Deployment, browser: Browser) -> None:
     async with asyncio.timeout(200):
-        tab = await opened(hub, browser)
+        tab = await opened(deployment, browser)
         await tab.shows("no_listener")
-        await stops(hub, tab.demo)
-        await stays_asleep(hub, tab)
+        await stops(deployment, tab.demo)
+        await stays_asleep(deployment, tab)
         bookmark = await tab.page.context.new_page()
         await bookmark.goto(f"{tab.origin}/deep")
-        await eventually(lambda: wishes(hub, tab) is Desired.RUNNING)
+        await eventually(lambda: wishes(deployment, tab) is Desired.RUNNING)
 
 
-async def test_a_click_on_our_page_starts_it(hub: Hub, browser: Browser) -> None:
+async def test_a_click_on_our_page_starts_it(deployment: Deployment, browser: Browser) -> None:
     async with asyncio.timeout(200):
-        tab = await opened(hub, browser)
+        tab = await opened(deployment, browser)
         await tab.shows("no_listener")
-        await stops(hub, tab.demo)
-        await stays_asleep(hub, tab)
+        await stops(deployment, tab.demo)
+        await stays_asleep(deployment, tab)
         await tab.page.click("[data-action=wake]")
-        await eventually(lambda: wishes(hub, tab) is Desired.RUNNING)
+        await eventually(lambda: wishes(deployment, tab) is Desired.RUNNING)

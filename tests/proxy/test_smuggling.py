@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.proxy.doors import Door, get, status
-from tests.proxy.workspaces import Workspace
+from tests.proxy.fake_workspace import FakeWorkspace
+from tests.proxy.harness import ProxyHarness, get, status
 
 HOST = b"Host: w.localhost\r\n"
 SECOND = b"GET /smuggled HTTP/1.1\r\nHost: w.localhost\r\n\r\n"
@@ -122,19 +122,19 @@ BAD_CHUNKS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_refused_and_closed(door: Door, workspace: Workspace, case: str) -> None:
+async def test_refused_and_closed(proxy: ProxyHarness, workspace: FakeWorkspace, case: str) -> None:
     wanted, request = REFUSED[case]
-    answer = await door.ask(request + SECOND)
+    answer = await proxy.ask(request + SECOND)
     assert status(answer) == wanted, answer
     assert answer.count(b"\r\n\r\n") == 1, answer
     assert b"Connection: close\r\n" in answer
     assert workspace.seen == []
-    assert door.gate.asked == []
+    assert proxy.authorizer.asked == []
 
 
 @pytest.mark.parametrize("case", BAD_CHUNKS)
-async def test_a_bad_chunk_ends_it(door: Door, workspace: Workspace, case: str) -> None:
-    answer = await door.ask(post(CHUNKED) + BAD_CHUNKS[case] + SECOND)
+async def test_a_bad_chunk_ends_it(proxy: ProxyHarness, workspace: FakeWorkspace, case: str) -> None:
+    answer = await proxy.ask(post(CHUNKED) + BAD_CHUNKS[case] + SECOND)
     assert status(answer) == 400, answer
     assert answer.count(b"\r\n\r\n") == 1, answer
     assert workspace.seen == []
@@ -142,29 +142,29 @@ async def test_a_bad_chunk_ends_it(door: Door, workspace: Workspace, case: str) 
 
 
 @pytest.mark.parametrize("name", ["Transfer_Encoding", "Content_Length", "X_Forwarded_For", "x-FORWARDED_proto"])
-async def test_an_underscore_does_not_pass_for_a_dash(door: Door, workspace: Workspace, name: str) -> None:
-    await door.ask(get("/", f"{name}: chunked"))
+async def test_an_underscore_does_not_pass_for_a_dash(proxy: ProxyHarness, workspace: FakeWorkspace, name: str) -> None:
+    await proxy.ask(get("/", f"{name}: chunked"))
     assert workspace.seen[0].all(name) == []
 
 
 async def test_a_plain_request_that_offers_another_protocol_is_a_plain_request(
-    door: Door, workspace: Workspace
+    proxy: ProxyHarness, workspace: FakeWorkspace
 ) -> None:
     """Some parsers (llhttp) stop at any Upgrade: what follows would be nobody's."""
     offer = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
-    answer = await door.ask(get("/1", *offer, "Content-Length: 3", method="POST") + b"abc" + get("/2"))
+    answer = await proxy.ask(get("/1", *offer, "Content-Length: 3", method="POST") + b"abc" + get("/2"))
     assert answer.count(b"HTTP/1.1 200") == 2
     assert [(seen.target, seen.body) for seen in workspace.seen] == [("/1", b"abc"), ("/2", b"")]
     assert workspace.seen[0].all("upgrade") + workspace.seen[0].all("http2-settings") == []
 
 
-async def test_one_empty_line_before_a_request_is_read_over(door: Door, workspace: Workspace) -> None:
-    answer = await door.ask(get("/1") + b"\r\n" + get("/2"))
+async def test_one_empty_line_before_a_request_is_read_over(proxy: ProxyHarness, workspace: FakeWorkspace) -> None:
+    answer = await proxy.ask(get("/1") + b"\r\n" + get("/2"))
     assert answer.count(b"HTTP/1.1 200") == 2
 
 
-async def test_the_head_sent_on_is_ours(door: Door, workspace: Workspace) -> None:
-    await door.ask(b"GET /a?b=%20c HTTP/1.1\r\nhOsT:w.localhost\r\nX-Odd:   spaced  \r\nconnection:close\r\n\r\n")
+async def test_the_head_sent_on_is_ours(proxy: ProxyHarness, workspace: FakeWorkspace) -> None:
+    await proxy.ask(b"GET /a?b=%20c HTTP/1.1\r\nhOsT:w.localhost\r\nX-Odd:   spaced  \r\nconnection:close\r\n\r\n")
     raw = bytes(workspace.raw)
     assert raw.startswith(b"GET /a?b=%20c HTTP/1.1\r\nHost: w.localhost\r\n")
     assert b"onnection" not in raw

@@ -1,11 +1,11 @@
-"""What the front door says: in both languages, the same things, to whoever would rather have which."""
+"""What the proxy says: in both languages, the same things, to whoever would rather have which."""
 
 import string
 from datetime import UTC, datetime
 
 import pytest
 
-from codehub.proxy.texts import SENTENCES, Language, amount, day, language, say
+from codehub.proxy.pages.texts import SENTENCES, Language, amount, day, language, say
 
 ENGLISH, KOREAN = Language.ENGLISH, Language.KOREAN
 HANGUL = range(0xAC00, 0xD7A4)

@@ -5,15 +5,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from codehub.domain.admission import Limits
+from codehub.domain.admission import RunningLimits
 from codehub.domain.errors import ErrorReason
-from codehub.domain.ledger import Kind
+from codehub.domain.ledger import LedgerKind
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.accounts import Ticket
-from codehub.proxy.visitors import VISIT_COOKIE
-from codehub.usecases.new_secrets import digest
-from tests.proxy.doors import eventually, patient
-from tests.proxy.hub import DIRECT, FROM_ELSEWHERE, HTML, Hub, Somebody, hub_on, problem, session_of
+from codehub.proxy.access.session_cache import VISIT_COOKIE
+from codehub.usecases.identity import digest
+from tests.eventually import eventually
+from tests.proxy.deployment import DIRECT, FROM_ELSEWHERE, HTML, Deployment, SignedInUser, deployed, problem, session_of
+from tests.proxy.harness import in_time
 
 WAKES = "&quot;wakes&quot;: true"
 UNLESS_RELOADED = "&quot;unless_reloaded&quot;: true"
@@ -22,40 +23,40 @@ SAME_ORIGIN = {**HTML, "sec-fetch-site": "same-origin"}
 
 
 @pytest.fixture
-async def hub() -> AsyncIterator[Hub]:
-    async with hub_on() as opened:
+async def deployment() -> AsyncIterator[Deployment]:
+    async with deployed() as opened:
         yield opened
 
 
-async def asleep(hub: Hub) -> tuple[Somebody, Workspace]:
-    ann = await hub.person()
-    return ann, await hub.workspace(ann, Phase.STANDBY)
+async def asleep(deployment: Deployment) -> tuple[SignedInUser, Workspace]:
+    ann = await deployment.person()
+    return ann, await deployment.workspace(ann, Phase.STANDBY)
 
 
 # ── what does ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_our_page_wakes_it_by_a_post(hub: Hub) -> None:
-    ann, demo = await asleep(hub)
-    woken = await hub.wake(demo, ann)
+async def test_our_page_wakes_it_by_a_post(deployment: Deployment) -> None:
+    ann, demo = await asleep(deployment)
+    woken = await deployment.wake(demo, ann)
     assert (woken.status_code, woken.json()["name"]) == (202, "waiting")
-    row = hub.row(demo.id)
+    row = deployment.row(demo.id)
     assert (row.desired_state, row.desired_by) == (Desired.RUNNING, "ann")
 
 
-async def test_many_tabs_are_one_start(hub: Hub) -> None:
-    ann, demo = await asleep(hub)
-    answers = await asyncio.gather(*(hub.wake(demo, ann) for _ in range(20)))
+async def test_many_tabs_are_one_start(deployment: Deployment) -> None:
+    ann, demo = await asleep(deployment)
+    answers = await asyncio.gather(*(deployment.wake(demo, ann) for _ in range(20)))
     assert {answer.status_code for answer in answers} == {202}
-    entries = await hub.database.views().entries(demo.id, 100)
-    assert sum(entry.after == "RUNNING" for _, entry in entries if entry.kind is Kind.WISH) == 1
+    entries = await deployment.database.views().entries(demo.id, 100)
+    assert sum(entry.after == "RUNNING" for _, entry in entries if entry.kind is LedgerKind.WISH) == 1
 
 
-async def test_a_token_wakes_it_without_a_page(hub: Hub) -> None:
-    ann, demo = await asleep(hub)
+async def test_a_token_wakes_it_without_a_page(deployment: Deployment) -> None:
+    ann, demo = await asleep(deployment)
     headers = {"authorization": f"Bearer {ann.token}"}
-    assert (await hub.get(demo, "/_codehub/wake", headers=headers, method="POST")).status_code == 202
-    assert hub.row(demo.id).desired_state is Desired.RUNNING
+    assert (await deployment.get(demo, "/_codehub/wake", headers=headers, method="POST")).status_code == 202
+    assert deployment.row(demo.id).desired_state is Desired.RUNNING
 
 
 @pytest.mark.parametrize(
@@ -77,60 +78,66 @@ async def test_a_token_wakes_it_without_a_page(hub: Hub) -> None:
     ],
 )
 async def test_the_page_wakes_by_itself_when_a_person_came_on_purpose(
-    hub: Hub, headers: dict[str, str], by_itself: bool
+    deployment: Deployment, headers: dict[str, str], by_itself: bool
 ) -> None:
-    ann, demo = await asleep(hub)
-    page = await hub.get(demo, "/deep", ann, headers)
+    ann, demo = await asleep(deployment)
+    page = await deployment.get(demo, "/deep", ann, headers)
     assert (WAKES in page.text) is by_itself
     assert (UNLESS_RELOADED in page.text) is (by_itself and "sec-fetch-user" not in headers)
-    assert hub.row(demo.id).desired_state is Desired.STANDBY
+    assert deployment.row(demo.id).desired_state is Desired.STANDBY
 
 
 @pytest.mark.parametrize("port", [None, 3000])
-async def test_a_page_that_reloads_itself_after_a_stop_wakes_nothing(hub: Hub, port: int | None) -> None:
+async def test_a_page_that_reloads_itself_after_a_stop_wakes_nothing(deployment: Deployment, port: int | None) -> None:
     """As Next's dev client does two seconds later, and our own page where nothing listens."""
-    ann = await hub.person()
-    demo = await hub.workspace(ann)
-    hub.runtime.world.listen(demo.id, 3000, hub.ide.endpoint)
-    assert (await hub.get(demo, "/", ann, {**DIRECT, **BY_A_PERSON}, port=port)).text == "ok"
-    await hub.becomes(demo.id, phase=Phase.STANDBY, desired_state=Desired.STANDBY)
-    await eventually(lambda: hub.knows(demo.slug, Phase.STANDBY))
-    told = await hub.get(demo, "/", ann, SAME_ORIGIN, port=port)
+    ann = await deployment.person()
+    demo = await deployment.workspace(ann)
+    deployment.runtime.state.listen(demo.id, 3000, deployment.ide.endpoint)
+    assert (await deployment.get(demo, "/", ann, {**DIRECT, **BY_A_PERSON}, port=port)).text == "ok"
+    await deployment.becomes(demo.id, phase=Phase.STANDBY, desired_state=Desired.STANDBY)
+    await eventually(lambda: deployment.knows(demo.slug, Phase.STANDBY))
+    told = await deployment.get(demo, "/", ann, SAME_ORIGIN, port=port)
     assert told.headers["codehub-page"] == "asleep"
     assert 'data-action="wake"' in told.text, "a person may still start it"
     assert WAKES not in told.text
 
 
-async def test_who_arrived_at_a_running_workspace_wakes_nothing_by_a_later_reload(hub: Hub) -> None:
-    ann = await hub.person()
-    demo = await hub.workspace(ann)
-    await hub.directory.tickets().issue(digest("s"), Ticket(ann.user.id, demo.id, session_of(ann), wakes=True), 60)
-    entered = await hub.get(demo, "/_codehub/enter?ticket=s", headers=FROM_ELSEWHERE)
+async def test_who_arrived_at_a_running_workspace_wakes_nothing_by_a_later_reload(deployment: Deployment) -> None:
+    ann = await deployment.person()
+    demo = await deployment.workspace(ann)
+    await deployment.directory.tickets().issue(
+        digest("s"), Ticket(ann.user.id, demo.id, session_of(ann), wakes=True), 60
+    )
+    entered = await deployment.get(demo, "/_codehub/enter?ticket=s", headers=FROM_ELSEWHERE)
     kept = "; ".join(cookie.partition(";")[0] for cookie in entered.headers.get_list("set-cookie"))
-    await hub.becomes(demo.id, phase=Phase.STANDBY, desired_state=Desired.STANDBY)
-    await eventually(lambda: hub.knows(demo.slug, Phase.STANDBY))
-    assert WAKES not in (await hub.get(demo, "/", headers={**SAME_ORIGIN, "cookie": kept})).text
+    await deployment.becomes(demo.id, phase=Phase.STANDBY, desired_state=Desired.STANDBY)
+    await eventually(lambda: deployment.knows(demo.slug, Phase.STANDBY))
+    assert WAKES not in (await deployment.get(demo, "/", headers={**SAME_ORIGIN, "cookie": kept})).text
 
 
-async def test_who_comes_with_the_dashboard_s_ticket_came_on_purpose(hub: Hub) -> None:
+async def test_who_comes_with_the_dashboard_s_ticket_came_on_purpose(deployment: Deployment) -> None:
     """From the dashboard's host the browser says cross-site; the ticket is what tells."""
-    ann, demo = await asleep(hub)
-    await hub.directory.tickets().issue(digest("s"), Ticket(ann.user.id, demo.id, session_of(ann), wakes=True), 60)
-    entered = await hub.get(demo, "/_codehub/enter?ticket=s&to=/deep", headers=FROM_ELSEWHERE)
+    ann, demo = await asleep(deployment)
+    await deployment.directory.tickets().issue(
+        digest("s"), Ticket(ann.user.id, demo.id, session_of(ann), wakes=True), 60
+    )
+    entered = await deployment.get(demo, "/_codehub/enter?ticket=s&to=/deep", headers=FROM_ELSEWHERE)
     kept = "; ".join(cookie.partition(";")[0] for cookie in entered.headers.get_list("set-cookie"))
-    page = await hub.get(demo, "/deep", headers={**FROM_ELSEWHERE, "cookie": kept})
+    page = await deployment.get(demo, "/deep", headers={**FROM_ELSEWHERE, "cookie": kept})
     assert WAKES in page.text
     assert "__Host-codehub-arrived=; Path=/; Max-Age=0" in page.headers["set-cookie"]
     only_visit = kept.partition(";")[0]
-    assert WAKES not in (await hub.get(demo, "/deep", headers={**FROM_ELSEWHERE, "cookie": only_visit})).text
+    assert WAKES not in (await deployment.get(demo, "/deep", headers={**FROM_ELSEWHERE, "cookie": only_visit})).text
 
 
-async def test_a_link_that_was_handed_over_waits_for_a_click(hub: Hub) -> None:
-    ann, demo = await asleep(hub)
-    handed = await hub.platform(f"/open/{demo.slug}?to=/deep", ann, FROM_ELSEWHERE)
-    entered = await hub.get(demo, handed.headers["location"].partition(hub.host(demo))[2], headers=FROM_ELSEWHERE)
+async def test_a_link_that_was_handed_over_waits_for_a_click(deployment: Deployment) -> None:
+    ann, demo = await asleep(deployment)
+    handed = await deployment.platform(f"/open/{demo.slug}?to=/deep", ann, FROM_ELSEWHERE)
+    entered = await deployment.get(
+        demo, handed.headers["location"].partition(deployment.host(demo))[2], headers=FROM_ELSEWHERE
+    )
     (cookie,) = entered.headers.get_list("set-cookie")
-    page = await hub.get(demo, "/deep", headers={**FROM_ELSEWHERE, "cookie": cookie.partition(";")[0]})
+    page = await deployment.get(demo, "/deep", headers={**FROM_ELSEWHERE, "cookie": cookie.partition(";")[0]})
     assert page.status_code == 200
     assert WAKES not in page.text
 
@@ -149,121 +156,124 @@ async def test_a_link_that_was_handed_over_waits_for_a_click(hub: Hub) -> None:
         {"content-type": "application/x-www-form-urlencoded"},
     ],
 )
-async def test_another_site_s_post_does_not(hub: Hub, headers: dict[str, str]) -> None:
-    ann, demo = await asleep(hub)
-    refused = await hub.wake(demo, ann, **headers)
+async def test_another_site_s_post_does_not(deployment: Deployment, headers: dict[str, str]) -> None:
+    ann, demo = await asleep(deployment)
+    refused = await deployment.wake(demo, ann, **headers)
     assert (refused.status_code, problem(refused)) == (403, "cross_site")
-    assert hub.row(demo.id).desired_state is Desired.STANDBY
+    assert deployment.row(demo.id).desired_state is Desired.STANDBY
 
 
-async def test_a_get_of_the_wake_does_not(hub: Hub) -> None:
-    ann, demo = await asleep(hub)
+async def test_a_get_of_the_wake_does_not(deployment: Deployment) -> None:
+    ann, demo = await asleep(deployment)
     for method in ("GET", "HEAD", "PUT", "DELETE"):
-        assert (await hub.get(demo, "/_codehub/wake", ann, DIRECT, method=method)).status_code == 404
-    assert hub.row(demo.id).desired_state is Desired.STANDBY
+        assert (await deployment.get(demo, "/_codehub/wake", ann, DIRECT, method=method)).status_code == 404
+    assert deployment.row(demo.id).desired_state is Desired.STANDBY
 
 
-async def test_a_sleeping_tab_s_socket_does_not_and_sees_that_nobody_is_there(hub: Hub) -> None:
+async def test_a_sleeping_tab_s_socket_does_not_and_sees_that_nobody_is_there(deployment: Deployment) -> None:
     """A handshake that is accepted and then closed looks like a connection: the IDE would say nothing for minutes."""
-    ann, demo = await asleep(hub)
-    host, secret = hub.host(demo), await hub.visit(ann, demo)
-    told = await hub.socket(f"Origin: http://{host}", f"Cookie: {VISIT_COOKIE}={secret}", host=host)
+    ann, demo = await asleep(deployment)
+    host, secret = deployment.host(demo), await deployment.visit(ann, demo)
+    told = await deployment.socket(f"Origin: http://{host}", f"Cookie: {VISIT_COOKIE}={secret}", host=host)
     assert told.status == 503
-    assert b'"code": "not_running"' in await patient(told.raw.reader.read(4096))
-    assert hub.row(demo.id).desired_state is Desired.STANDBY
+    assert b'"code": "not_running"' in await in_time(told.raw.reader.read(4096))
+    assert deployment.row(demo.id).desired_state is Desired.STANDBY
 
 
-async def test_nobody_else_can(hub: Hub) -> None:
-    ann, demo = await asleep(hub)
-    bob = await hub.person("bob")
+async def test_nobody_else_can(deployment: Deployment) -> None:
+    ann, demo = await asleep(deployment)
+    bob = await deployment.person("bob")
     token = {"authorization": f"Bearer {bob.token}"}
-    assert (await hub.get(demo, "/_codehub/wake", headers=token, method="POST")).status_code == 404
-    ours = {"origin": f"http://{hub.host(demo)}", "content-type": "application/json"}
-    assert (await hub.get(demo, "/_codehub/wake", headers=ours, method="POST")).status_code == 401
-    assert hub.row(demo.id).desired_state is Desired.STANDBY
+    assert (await deployment.get(demo, "/_codehub/wake", headers=token, method="POST")).status_code == 404
+    ours = {"origin": f"http://{deployment.host(demo)}", "content-type": "application/json"}
+    assert (await deployment.get(demo, "/_codehub/wake", headers=ours, method="POST")).status_code == 401
+    assert deployment.row(demo.id).desired_state is Desired.STANDBY
     assert ann.user.username == "ann"
 
 
-async def test_an_error_is_not_woken_away(hub: Hub) -> None:
-    ann = await hub.person()
-    demo = await hub.workspace(ann, Phase.ERROR, error_reason=ErrorReason.DATA_LOST)
-    told = await hub.wake(demo, ann)
+async def test_an_error_is_not_woken_away(deployment: Deployment) -> None:
+    ann = await deployment.person()
+    demo = await deployment.workspace(ann, Phase.ERROR, error_reason=ErrorReason.DATA_LOST)
+    told = await deployment.wake(demo, ann)
     assert told.json()["name"] == "error"
-    entries = await hub.database.views().entries(demo.id, 100)
-    assert sum(entry.kind is Kind.WISH for _, entry in entries) <= 1
+    entries = await deployment.database.views().entries(demo.id, 100)
+    assert sum(entry.kind is LedgerKind.WISH for _, entry in entries) <= 1
 
 
 # ── waiting ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_the_page_hears_of_each_change(hub: Hub) -> None:
-    ann, demo = await asleep(hub)
-    first = (await hub.get(demo, "/_codehub/state", ann)).json()
+async def test_the_page_hears_of_each_change(deployment: Deployment) -> None:
+    ann, demo = await asleep(deployment)
+    first = (await deployment.get(demo, "/_codehub/state", ann)).json()
     assert first["name"] == "asleep"
-    asked = asyncio.ensure_future(hub.get(demo, f"/_codehub/state?seen={first['version']}", ann))
+    asked = asyncio.ensure_future(deployment.get(demo, f"/_codehub/state?seen={first['version']}", ann))
     await asyncio.sleep(0.05)
     assert not asked.done()
-    await hub.becomes(demo.id, desired_state=Desired.RUNNING, operation=Operation.STARTING)
+    await deployment.becomes(demo.id, desired_state=Desired.RUNNING, operation=Operation.STARTING)
     second = (await asked).json()
     assert second["version"] != first["version"]
-    assert (await hub.get(demo, "/_codehub/state")).status_code == 401
+    assert (await deployment.get(demo, "/_codehub/state")).status_code == 401
 
 
 # ── limits ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_at_the_limit_another_may_give_way() -> None:
-    async with hub_on(Limits(max_running_per_user=1)) as hub:
-        ann = await hub.person()
-        runs = await hub.workspace(ann, name="runs")
-        demo = await hub.workspace(ann, Phase.STANDBY)
-        full = await hub.wake(demo, ann)
+    async with deployed(RunningLimits(max_running_per_user=1)) as deployment:
+        ann = await deployment.person()
+        runs = await deployment.workspace(ann, name="runs")
+        demo = await deployment.workspace(ann, Phase.STANDBY)
+        full = await deployment.wake(demo, ann)
         assert (full.status_code, full.json()["name"]) == (429, "limit")
         assert f"instead:{runs.id}" in [action["id"] for action in full.json()["actions"]]
-        assert hub.row(demo.id).desired_state is Desired.STANDBY
-        making = await hub.wake(demo, ann, f"?instead={runs.id}")
+        assert deployment.row(demo.id).desired_state is Desired.STANDBY
+        making = await deployment.wake(demo, ann, f"?instead={runs.id}")
         assert (making.status_code, making.json()["name"]) == (202, "making_room")
-        assert hub.row(runs.id).desired_state is Desired.STANDBY
-        hub.runtime.world.containers.pop(runs.id)
-        await hub.becomes(runs.id, phase=Phase.STANDBY)
-        assert (await hub.wake(demo, ann)).status_code == 202
+        assert deployment.row(runs.id).desired_state is Desired.STANDBY
+        deployment.runtime.state.containers.pop(runs.id)
+        await deployment.becomes(runs.id, phase=Phase.STANDBY)
+        assert (await deployment.wake(demo, ann)).status_code == 202
 
 
 @pytest.mark.parametrize(
-    "limits", [Limits(max_running_per_user=1), Limits(max_running_global=1)], ids=["own", "installation"]
+    "limits", [RunningLimits(max_running_per_user=1), RunningLimits(max_running_global=1)], ids=["own", "installation"]
 )
-async def test_beyond_the_limit_the_first_page_says_so_and_lists_what_runs(limits: Limits) -> None:
-    async with hub_on(limits) as hub:
-        ann = await hub.person()
-        runs = await hub.workspace(ann, name="runs")
-        demo = await hub.workspace(ann, Phase.STANDBY)
-        page = await hub.get(demo, "/deep", ann, {**DIRECT, **BY_A_PERSON})
+async def test_beyond_the_limit_the_first_page_says_so_and_lists_what_runs(limits: RunningLimits) -> None:
+    async with deployed(limits) as deployment:
+        ann = await deployment.person()
+        runs = await deployment.workspace(ann, name="runs")
+        demo = await deployment.workspace(ann, Phase.STANDBY)
+        page = await deployment.get(demo, "/deep", ann, {**DIRECT, **BY_A_PERSON})
         assert (page.status_code, page.headers["codehub-page"]) == (502, "limit")
         assert f"instead:{runs.id}" in page.text
         assert WAKES not in page.text
-        below = await hub.platform(f"/w/{demo.id}/", ann, {**SAME_ORIGIN, **BY_A_PERSON})
+        below = await deployment.platform(f"/w/{demo.id}/", ann, {**SAME_ORIGIN, **BY_A_PERSON})
         assert (below.status_code, below.headers["codehub-page"]) == (502, "limit")
-        link = await hub.get(demo, "/deep", ann, FROM_ELSEWHERE)
+        link = await deployment.get(demo, "/deep", ann, FROM_ELSEWHERE)
         assert (link.status_code, link.headers["codehub-page"]) == (200, "asleep"), "nobody asked to start it"
-        assert (await hub.wake(demo, ann)).status_code == 429
-        assert {hub.row(runs.id).desired_state, hub.row(demo.id).desired_state} == {Desired.RUNNING, Desired.STANDBY}
+        assert (await deployment.wake(demo, ann)).status_code == 429
+        assert {deployment.row(runs.id).desired_state, deployment.row(demo.id).desired_state} == {
+            Desired.RUNNING,
+            Desired.STANDBY,
+        }
 
 
 async def test_what_holds_its_own_place_is_not_beyond_the_limit() -> None:
     """It is stopping: its container counts still, and is its own."""
-    async with hub_on(Limits(max_running_per_user=1, max_running_global=1)) as hub:
-        ann = await hub.person()
-        demo = await hub.workspace(ann, desired_state=Desired.STANDBY, operation=Operation.STOPPING)
-        page = await hub.get(demo, "/", ann, {**DIRECT, **BY_A_PERSON})
+    async with deployed(RunningLimits(max_running_per_user=1, max_running_global=1)) as deployment:
+        ann = await deployment.person()
+        demo = await deployment.workspace(ann, desired_state=Desired.STANDBY, operation=Operation.STOPPING)
+        page = await deployment.get(demo, "/", ann, {**DIRECT, **BY_A_PERSON})
         assert page.status_code == 200
         assert WAKES in page.text
 
 
 async def test_only_one_s_own_gives_way() -> None:
-    async with hub_on(Limits(max_running_per_user=1)) as hub:
-        ann, bob = await hub.person(), await hub.person("bob")
-        theirs = await hub.workspace(bob, name="theirs")
-        demo = await hub.workspace(ann, Phase.STANDBY)
-        assert (await hub.wake(demo, ann, f"?instead={theirs.id}")).status_code == 404
-        assert (await hub.wake(demo, ann, "?instead=nonsense")).status_code == 422
-        assert hub.row(theirs.id).desired_state is Desired.RUNNING
+    async with deployed(RunningLimits(max_running_per_user=1)) as deployment:
+        ann, bob = await deployment.person(), await deployment.person("bob")
+        theirs = await deployment.workspace(bob, name="theirs")
+        demo = await deployment.workspace(ann, Phase.STANDBY)
+        assert (await deployment.wake(demo, ann, f"?instead={theirs.id}")).status_code == 404
+        assert (await deployment.wake(demo, ann, "?instead=nonsense")).status_code == 422
+        assert deployment.row(theirs.id).desired_state is Desired.RUNNING

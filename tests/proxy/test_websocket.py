@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from codehub.proxy.gate import Failure, Forward
-from tests.proxy.doors import LIMITS, Door, Raw, eventually, get, patient, status
-from tests.proxy.workspaces import Workspace
+from codehub.proxy.access.verdicts import Forward, UpstreamFailure
+from tests.eventually import eventually
+from tests.proxy.fake_workspace import FakeWorkspace
+from tests.proxy.harness import LIMITS, ProxyHarness, RawConnection, get, in_time, status
 
 SWITCH = (
     b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n"
@@ -24,31 +25,31 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
         await writer.drain()
 
 
-async def upgraded(door: Door, path: str = "/ws") -> Raw:
-    raw = await door.connect()
+async def upgraded(proxy: ProxyHarness, path: str = "/ws") -> RawConnection:
+    raw = await proxy.connect()
     raw.write(get(path, *OFFER))
     head = await raw.head()
     assert status(head) == 101, head
     return raw
 
 
-async def test_64_sockets_echo_at_once(door: Door, workspace: Workspace) -> None:
+async def test_64_sockets_echo_at_once(proxy: ProxyHarness, workspace: FakeWorkspace) -> None:
     workspace.handler = echo
 
     async def chat(number: int) -> None:
-        raw = await upgraded(door)
+        raw = await upgraded(proxy)
         for turn in range(50):
             message = b"%d:%d:" % (number, turn) + b"x" * (turn * 37)
             raw.write(message)
-            assert await patient(raw.reader.readexactly(len(message))) == message
+            assert await in_time(raw.reader.readexactly(len(message))) == message
         raw.close()
 
     await asyncio.gather(*(chat(number) for number in range(64)))
     assert workspace.connections == 64
-    await eventually(lambda: workspace.open == 0 and door.server.connections == 0)
+    await eventually(lambda: workspace.open == 0 and proxy.server.connections == 0)
 
 
-async def test_the_handshake_passes_without_extensions(door: Door, workspace: Workspace) -> None:
+async def test_the_handshake_passes_without_extensions(proxy: ProxyHarness, workspace: FakeWorkspace) -> None:
     heads: list[bytes] = []
 
     async def note(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -57,7 +58,7 @@ async def test_the_handshake_passes_without_extensions(door: Door, workspace: Wo
         await reader.read()
 
     workspace.handler = note
-    raw = await door.connect()
+    raw = await proxy.connect()
     raw.write(get("/ws", *OFFER, "Sec-WebSocket-Extensions: permessage-deflate", "Sec-WebSocket-Protocol: a, b"))
     answer = await raw.head()
     raw.close()
@@ -69,23 +70,25 @@ async def test_the_handshake_passes_without_extensions(door: Door, workspace: Wo
     assert b"Connection: Upgrade\r\nUpgrade: websocket\r\n" in heads[0]
 
 
-async def test_bytes_that_come_with_the_handshake_are_not_lost(door: Door, workspace: Workspace) -> None:
+async def test_bytes_that_come_with_the_handshake_are_not_lost(proxy: ProxyHarness, workspace: FakeWorkspace) -> None:
     async def eager(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(SWITCH + b"hello")
         writer.write(await reader.readexactly(5))
 
     workspace.handler = eager
-    raw = await door.connect()
+    raw = await proxy.connect()
     raw.write(get("/ws", *OFFER) + b"early")
     await raw.head()
     assert await raw.rest() == b"helloearly"
     raw.close()
 
 
-async def test_a_refused_upgrade_is_an_answer_and_what_follows_a_request(door: Door, workspace: Workspace) -> None:
+async def test_a_refused_upgrade_is_an_answer_and_what_follows_a_request(
+    proxy: ProxyHarness, workspace: FakeWorkspace
+) -> None:
     workspace.answer = lambda seen: b"HTTP/1.1 403 No\r\nContent-Length: 1\r\n\r\n" + seen.target[-1:].encode()
-    raw = await door.connect()
+    raw = await proxy.connect()
     raw.write(get("/1", *OFFER) + get("/2"))
     assert [(await raw.answer())[1], (await raw.answer())[1]] == [b"1", b"2"]
     raw.close()
@@ -93,14 +96,16 @@ async def test_a_refused_upgrade_is_an_answer_and_what_follows_a_request(door: D
 
 
 @pytest.mark.parametrize("offer", [(), OFFER])
-async def test_a_switch_nobody_asked_for_is_garbage(door: Door, workspace: Workspace, offer: tuple[str, ...]) -> None:
+async def test_a_switch_nobody_asked_for_is_garbage(
+    proxy: ProxyHarness, workspace: FakeWorkspace, offer: tuple[str, ...]
+) -> None:
     wrong = SWITCH.replace(b"websocket", b"telnet") if offer else SWITCH
     workspace.answer = lambda _: wrong
-    raw = await door.connect()
+    raw = await proxy.connect()
     raw.write(get("/", *offer))
     assert status((await raw.answer())[0]) == 502
     raw.close()
-    assert door.gate.failures == [Failure.GARBAGE]
+    assert proxy.authorizer.failures == [UpstreamFailure.GARBAGE]
 
 
 class Watching:
@@ -122,7 +127,7 @@ class Watching:
         self.closed += 1
 
 
-async def test_a_tap_sees_both_ways_and_cannot_break_the_relay(workspace: Workspace) -> None:
+async def test_a_tap_sees_both_ways_and_cannot_break_the_relay(workspace: FakeWorkspace) -> None:
     workspace.handler = echo
     taps: list[Watching] = []
 
@@ -130,11 +135,11 @@ async def test_a_tap_sees_both_ways_and_cannot_break_the_relay(workspace: Worksp
         taps.append(Watching())
         return taps[-1]
 
-    async with Door(workspace.endpoint, forward=Forward(workspace.endpoint, tap=tap)) as door:
-        raw = await upgraded(door)
+    async with ProxyHarness(workspace.endpoint, forward=Forward(workspace.endpoint, tap=tap)) as proxy:
+        raw = await upgraded(proxy)
         for message in (b"one", b"break", b"two"):
             raw.write(message)
-            assert await patient(raw.reader.readexactly(len(message))) == message
+            assert await in_time(raw.reader.readexactly(len(message))) == message
         raw.close()
     assert len(taps) == 1
     assert bytes(taps[0].client) == b"onebreaktwo"
@@ -142,20 +147,20 @@ async def test_a_tap_sees_both_ways_and_cannot_break_the_relay(workspace: Worksp
     assert taps[0].closed == 1
 
 
-async def test_a_tap_that_cannot_be_made_costs_only_the_tap(workspace: Workspace) -> None:
+async def test_a_tap_that_cannot_be_made_costs_only_the_tap(workspace: FakeWorkspace) -> None:
     workspace.handler = echo
 
     def broken() -> Watching:
         raise RuntimeError("no tap")
 
-    async with Door(workspace.endpoint, forward=Forward(workspace.endpoint, tap=broken)) as door:
-        raw = await upgraded(door)
+    async with ProxyHarness(workspace.endpoint, forward=Forward(workspace.endpoint, tap=broken)) as proxy:
+        raw = await upgraded(proxy)
         raw.write(b"still here")
-        assert await patient(raw.reader.readexactly(10)) == b"still here"
+        assert await in_time(raw.reader.readexactly(10)) == b"still here"
         raw.close()
 
 
-async def test_either_side_may_end_first_and_still_listen(door: Door, workspace: Workspace) -> None:
+async def test_either_side_may_end_first_and_still_listen(proxy: ProxyHarness, workspace: FakeWorkspace) -> None:
     async def last_word(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         target = (await reader.readuntil(b"\r\n\r\n")).split()[1]
         writer.write(SWITCH)
@@ -170,36 +175,36 @@ async def test_either_side_may_end_first_and_still_listen(door: Door, workspace:
 
     heard: list[bytes] = []
     workspace.handler = last_word
-    raw = await upgraded(door, "/client-first")
+    raw = await upgraded(proxy, "/client-first")
     raw.write(b"all")
     raw.writer.write_eof()
     assert await raw.rest() == b"heard all"
     raw.close()
-    raw = await upgraded(door, "/workspace-first")
+    raw = await upgraded(proxy, "/workspace-first")
     assert await raw.rest() == b"bye"
     raw.write(b"and you")
     raw.close()
     await eventually(lambda: heard == [b"and you"])
-    await eventually(lambda: door.server.connections == 0 and workspace.open == 0)
+    await eventually(lambda: proxy.server.connections == 0 and workspace.open == 0)
 
 
-async def test_a_half_closed_socket_does_not_stay_for_ever(workspace: Workspace) -> None:
+async def test_a_half_closed_socket_does_not_stay_for_ever(workspace: FakeWorkspace) -> None:
     async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(SWITCH)
         await asyncio.Event().wait()
 
     workspace.handler = deaf
-    async with Door(workspace.endpoint, replace(LIMITS, half_closed_seconds=0.1)) as door:
-        raw = await upgraded(door)
+    async with ProxyHarness(workspace.endpoint, replace(LIMITS, half_closed_seconds=0.1)) as proxy:
+        raw = await upgraded(proxy)
         raw.writer.write_eof()
         assert await raw.rest() == b""
         raw.close()
-        await eventually(lambda: door.server.connections == 0)
+        await eventually(lambda: proxy.server.connections == 0)
 
 
 @pytest.mark.parametrize("leaves", [False, True])
-async def test_a_client_that_does_not_read_cannot_hold_on_for_ever(workspace: Workspace, leaves: bool) -> None:
+async def test_a_client_that_does_not_read_cannot_hold_on_for_ever(workspace: FakeWorkspace, leaves: bool) -> None:
     """Nor when its workspace has gone meanwhile, which is not seen while nothing is read from it."""
 
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -213,15 +218,15 @@ async def test_a_client_that_does_not_read_cannot_hold_on_for_ever(workspace: Wo
         await writer.drain()
 
     workspace.handler = flood
-    async with Door(workspace.endpoint, replace(LIMITS, body_idle_seconds=1.0)) as door:
-        raw = await upgraded(door)
+    async with ProxyHarness(workspace.endpoint, replace(LIMITS, body_idle_seconds=1.0)) as proxy:
+        raw = await upgraded(proxy)
         raw.reader._transport.pause_reading()  # type: ignore[attr-defined]
-        assert door.server.connections == 1
-        await eventually(lambda: door.server.connections == 0)
+        assert proxy.server.connections == 1
+        await eventually(lambda: proxy.server.connections == 0)
         raw.close()
 
 
-async def test_a_lost_workspace_s_last_bytes_have_a_bounded_time(workspace: Workspace) -> None:
+async def test_a_lost_workspace_s_last_bytes_have_a_bounded_time(workspace: FakeWorkspace) -> None:
     async def last_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(SWITCH)
@@ -230,46 +235,46 @@ async def test_a_lost_workspace_s_last_bytes_have_a_bounded_time(workspace: Work
 
     go_on = asyncio.Event()
     workspace.handler = last_bytes
-    async with Door(workspace.endpoint, replace(LIMITS, half_closed_seconds=0.3)) as door:
-        raw = await upgraded(door)
+    async with ProxyHarness(workspace.endpoint, replace(LIMITS, half_closed_seconds=0.3)) as proxy:
+        raw = await upgraded(proxy)
         raw.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         raw.reader._transport.pause_reading()  # type: ignore[attr-defined]
         go_on.set()
-        await eventually(lambda: door.server.connections == 0)
+        await eventually(lambda: proxy.server.connections == 0)
         raw.close()
 
 
-async def test_sockets_of_a_label_are_ended_and_no_others(door: Door, workspace: Workspace) -> None:
+async def test_sockets_of_a_label_are_ended_and_no_others(proxy: ProxyHarness, workspace: FakeWorkspace) -> None:
     workspace.handler = echo
     for label in ("ada", "eve"):
-        door.gate.verdicts[f"/{label}".encode()] = lambda label=label: Forward(workspace.endpoint, label=label)  # type: ignore[misc]
-    ada, eve = await upgraded(door, "/ada"), await upgraded(door, "/eve")
-    assert door.server.abort_sockets(lambda forward: forward.label == "eve") == 1
+        proxy.authorizer.verdicts[f"/{label}".encode()] = lambda label=label: Forward(workspace.endpoint, grant=label)  # type: ignore[misc]
+    ada, eve = await upgraded(proxy, "/ada"), await upgraded(proxy, "/eve")
+    assert proxy.server.abort_sockets(lambda forward: forward.grant == "eve") == 1
     assert await raw_end(eve) == b""
     ada.write(b"still")
-    assert await patient(ada.reader.readexactly(5)) == b"still"
+    assert await in_time(ada.reader.readexactly(5)) == b"still"
     ada.close()
     eve.close()
     await eventually(lambda: workspace.open == 0)
 
 
-async def test_requests_under_way_are_ended_too(door: Door, workspace: Workspace) -> None:
+async def test_requests_under_way_are_ended_too(proxy: ProxyHarness, workspace: FakeWorkspace) -> None:
     async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nsome")
         await reader.read()
 
     workspace.handler = endless
-    raw = await door.connect()
+    raw = await proxy.connect()
     raw.write(get())
     await raw.head()
-    assert door.server.abort_sockets(lambda _: True) == 1
+    assert proxy.server.abort_sockets(lambda _: True) == 1
     assert await raw_end(raw) in (b"", b"some")
     raw.close()
     await eventually(lambda: workspace.open == 0)
 
 
-async def test_an_old_client_can_tell_that_its_answer_was_ended(door: Door, workspace: Workspace) -> None:
+async def test_an_old_client_can_tell_that_its_answer_was_ended(proxy: ProxyHarness, workspace: FakeWorkspace) -> None:
     """Over HTTP/1.0 the regular end of the connection would pass for the end of the body."""
 
     async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -278,17 +283,17 @@ async def test_an_old_client_can_tell_that_its_answer_was_ended(door: Door, work
         await reader.read()
 
     workspace.handler = endless
-    raw = await door.connect()
+    raw = await proxy.connect()
     raw.write(b"GET / HTTP/1.0\r\nHost: w.localhost\r\n\r\n")
     await raw.head()
-    assert await patient(raw.reader.readexactly(4)) == b"some"
-    assert door.server.abort_sockets(lambda _: True) == 1
+    assert await in_time(raw.reader.readexactly(4)) == b"some"
+    assert proxy.server.abort_sockets(lambda _: True) == 1
     with pytest.raises(ConnectionResetError):
         await raw.rest()
     raw.close()
 
 
-async def raw_end(raw: Raw) -> bytes:
+async def raw_end(raw: RawConnection) -> bytes:
     try:
         return await raw.rest()
     except ConnectionError:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import uvloop
 
-from codehub.proxy.gate import Cap, Failure, Forward, Respond, Verdict, Wait
-from codehub.proxy.request import RequestHead
-from codehub.proxy.responses import plain_crowded, plain_failure
+from codehub.proxy.access.verdicts import Cap, Forward, Pending, Respond, UpstreamFailure, Verdict
+from codehub.proxy.http.parser import RequestHead
+from codehub.proxy.http.responses import failure_problem, overload_problem
 from codehub.proxy.server import ProxyServer
-from codehub.proxy.worker import serve_worker
+from codehub.proxy.workers import serve_worker
 
 
 class PidGate:
@@ -23,13 +23,13 @@ class PidGate:
     def decide(self, head: RequestHead) -> Verdict:
         if head.target == b"/die":
             os._exit(3)
-        return Wait(self._later()) if head.target == b"/later" else self._now()
+        return Pending(self._later()) if head.target == b"/later" else self._now()
 
-    def failed(self, head: RequestHead, forward: Forward, failure: Failure) -> Respond:
-        return plain_failure(failure)
+    def failed(self, head: RequestHead, forward: Forward, failure: UpstreamFailure) -> Respond:
+        return failure_problem(failure)
 
-    def crowded(self, head: RequestHead, cap: Cap) -> Respond:
-        return plain_crowded(cap)
+    def overloaded(self, head: RequestHead, cap: Cap) -> Respond:
+        return overload_problem(cap)
 
     async def _later(self) -> Respond:
         while not self._latch.exists():

@@ -11,14 +11,14 @@ import pytest
 from codehub.adapters.memory.archives import StoredArchive, StoredEntry
 from codehub.domain.audit import AuditAction
 from codehub.domain.errors import Unreachable
-from codehub.domain.protection import RestorePoint
-from codehub.ports.contents import EntryKind
-from tests.api.conftest import admin, ann, bob, site
-from tests.api.site import MemorySite, Person
+from codehub.domain.gc_rules import RestorePoint
+from codehub.ports.archives import EntryKind
+from tests.api.conftest import admin, ann, api, bob
+from tests.api.memory_api import ApiUser, MemoryApi
 from tests.house.project import SOURCE
 from tests.rows import OP_ID
 
-__all__ = ["admin", "ann", "bob", "site"]
+__all__ = ["admin", "ann", "api", "bob"]
 
 HOME = {
     b"project": StoredEntry(EntryKind.FOLDER),
@@ -28,17 +28,17 @@ HOME = {
 
 
 @pytest.fixture
-async def workspace_id(site: MemorySite, ann: Person) -> UUID:
+async def workspace_id(api: MemoryApi, ann: ApiUser) -> UUID:
     made = UUID((await ann.create("shop", desired_state="PENDING"))["id"])
     key, now = f"{made}/{OP_ID}/home.tar.zst", datetime.now(UTC)
-    site.worlds.database.world.points[made] = [RestorePoint(made, OP_ID, key, 1, 1, "0" * 64, now, now)]
-    site.worlds.archives.world.objects[key] = StoredArchive((), now, committed=True, home=dict(HOME))
+    api.backends.database.state.points[made] = [RestorePoint(made, OP_ID, key, 1, 1, "0" * 64, now, now)]
+    api.backends.archives.state.objects[key] = StoredArchive((), now, committed=True, home=dict(HOME))
     return made
 
 
-def told(site: MemorySite, workspace_id: UUID) -> list[dict[str, Any]]:
+def told(api: MemoryApi, workspace_id: UUID) -> list[dict[str, Any]]:
     """What the audit log says of this workspace, oldest first."""
-    entries = [e for e in site.worlds.database.world.people.audit if e.subject == f"workspace:{workspace_id}"]
+    entries = [e for e in api.backends.database.state.people.audit if e.subject == f"workspace:{workspace_id}"]
     return [{"actor": entry.actor, "action": entry.action, **entry.details} for entry in entries]
 
 
@@ -47,7 +47,7 @@ def trace(actor: str, action: AuditAction, **details: str) -> dict[str, str]:
 
 
 async def test_a_download_says_which_archive_and_path_also_the_owner_s(
-    site: MemorySite, ann: Person, admin: Person, workspace_id: UUID
+    api: MemoryApi, ann: ApiUser, admin: ApiUser, workspace_id: UUID
 ) -> None:
     point = f"/api/v1/workspaces/{workspace_id}/archives/{OP_ID}"
     for person in (ann, admin):
@@ -55,7 +55,7 @@ async def test_a_download_says_which_archive_and_path_also_the_owner_s(
         assert (await person.http.get(f"{point}/content?path=project/%FF")).content == b"no text"
         assert (await person.http.get(f"{point}/original")).is_success
     part, whole = AuditAction.DOWNLOAD_FROM_ARCHIVE, AuditAction.DOWNLOAD_ARCHIVE
-    assert told(site, workspace_id) == [
+    assert told(api, workspace_id) == [
         entry
         for name in ("ann", "root")
         for entry in (
@@ -67,16 +67,16 @@ async def test_a_download_says_which_archive_and_path_also_the_owner_s(
 
 
 async def test_what_was_not_there_or_refused_was_not_downloaded(
-    site: MemorySite, ann: Person, bob: Person, workspace_id: UUID
+    api: MemoryApi, ann: ApiUser, bob: ApiUser, workspace_id: UUID
 ) -> None:
     point = f"/api/v1/workspaces/{workspace_id}/archives/{OP_ID}"
     assert (await ann.http.get(f"{point}/content?path=nothing")).status_code == 404
     assert (await bob.http.get(f"{point}/content?path=project/keys.pem")).status_code == 404
-    assert told(site, workspace_id) == []
+    assert told(api, workspace_id) == []
 
 
 async def test_an_admin_s_look_is_told_and_the_owner_s_is_not(
-    site: MemorySite, ann: Person, admin: Person, workspace_id: UUID
+    api: MemoryApi, ann: ApiUser, admin: ApiUser, workspace_id: UUID
 ) -> None:
     path = f"/api/v1/workspaces/{workspace_id}"
     looks = {
@@ -92,26 +92,26 @@ async def test_an_admin_s_look_is_told_and_the_owner_s_is_not(
     for person in (ann, admin):
         for end in looks:
             assert (await person.http.get(path + end)).is_success, end
-    assert told(site, workspace_id) == list(looks.values())
+    assert told(api, workspace_id) == list(looks.values())
 
 
 async def test_a_page_that_asks_again_and_again_does_not_bury_the_rest(
-    site: MemorySite, ann: Person, admin: Person, workspace_id: UUID
+    api: MemoryApi, ann: ApiUser, admin: ApiUser, workspace_id: UUID
 ) -> None:
-    again = await site.person("root")
+    again = await api.person("root")
     for _ in range(5):
         for person in (admin, again):
             assert (await person.http.get(f"/api/v1/workspaces/{workspace_id}/logs")).is_success
-    assert told(site, workspace_id) == [trace("root", AuditAction.READ_LOGS)] * 2  # once for each credential
+    assert told(api, workspace_id) == [trace("root", AuditAction.READ_LOGS)] * 2  # once for each credential
 
 
 async def test_no_byte_is_given_of_what_cannot_be_written_down(
-    site: MemorySite, ann: Person, workspace_id: UUID, monkeypatch: pytest.MonkeyPatch
+    api: MemoryApi, ann: ApiUser, workspace_id: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(*_: object) -> None:
         raise Unreachable("the database does not answer")
 
-    monkeypatch.setattr(type(site.parts.audit), "append", fails)
+    monkeypatch.setattr(type(api.parts.audit), "append", fails)
     answer = await ann.http.get(f"/api/v1/workspaces/{workspace_id}/archives/{OP_ID}/content?path=project/keys.pem")
     assert answer.status_code == 503
     assert b"secret" not in answer.content
@@ -126,7 +126,7 @@ def test_every_action_that_the_code_names_has_its_meaning() -> None:
 
 def _actions(tree: ast.Module) -> Iterator[str]:
     """What is given to those who write the audit log, and what they write if nothing is given."""
-    writers = {"append", "told", "change_user", "set_password", "open_session", "end_session"}
+    writers = {"append", "append_audit", "change_user", "set_password", "open_session", "end_session"}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             name, text = ast.unparse(node.func).rpartition(".")[2], ast.unparse(node)

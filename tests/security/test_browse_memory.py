@@ -7,19 +7,20 @@ import tracemalloc
 
 import pytest
 
-from codehub.adapters.archive_index import ArchiveIndex, IndexBuilder
-from codehub.adapters.index_memory import Allowance
-from codehub.adapters.index_shelf import IndexShelf
+from codehub.adapters.object_store.index import ArchiveIndex, IndexBuilder
+from codehub.adapters.object_store.index_cache import IndexCache, MemoryReservation
 from codehub.domain.errors import Unreachable
-from codehub.job.failure import JobFailed
+from codehub.job.errors import JobFailed
 from codehub.job.tar_format import DIRECTORY, HARD_LINK, REGULAR, SYMLINK, Member
 
 MEMORY = 8 << 20
 
 
-def built(entries: int, name_bytes: int, allowance: Allowance | None = None, kind: bytes = REGULAR) -> ArchiveIndex:
+def built(
+    entries: int, name_bytes: int, reservation: MemoryReservation | None = None, kind: bytes = REGULAR
+) -> ArchiveIndex:
     """Folders of a hundred entries each, with names of that length."""
-    builder = IndexBuilder(allowance.cover) if allowance else IndexBuilder()
+    builder = IndexBuilder(reservation.cover) if reservation else IndexBuilder()
     for number in range(entries):
         folder = b"%08d" % (number // 100)
         if number % 100 == 0:
@@ -54,12 +55,12 @@ async def test_many_large_archives_at_once_stay_within_the_memory() -> None:
     taken: list[int] = []
     sizes = random.Random(7)
 
-    async def make(key: str, allowance: Allowance) -> ArchiveIndex:
-        await allowance.reserve(64 << 10)
+    async def make(key: str, reservation: MemoryReservation) -> ArchiveIndex:
+        await reservation.reserve(64 << 10)
 
         def watched(size: int) -> None:
-            allowance.cover(size)
-            taken.append(shelf.memory.taken)
+            reservation.cover(size)
+            taken.append(indexes.memory.taken)
 
         def work() -> ArchiveIndex:
             builder = IndexBuilder(watched)
@@ -71,26 +72,26 @@ async def test_many_large_archives_at_once_stay_within_the_memory() -> None:
 
     async def looked(person: str) -> int | type[Exception]:
         try:
-            return len(await shelf.get(person, turn=person))
+            return len(await indexes.get(person, turn=person))
         except (Unreachable, JobFailed) as error:
             return type(error)
 
-    shelf = IndexShelf(make, MEMORY, most_at_once=4)
+    indexes = IndexCache(make, MEMORY, most_at_once=4)
     outcomes = await asyncio.gather(*(looked(str(number)) for number in range(12)))
     assert taken
     assert max(taken) <= MEMORY
     assert [outcome for outcome in outcomes if isinstance(outcome, int)]
     for number in range(12):
-        shelf.forget(str(number))
+        indexes.forget(str(number))
     gc.collect()
-    assert shelf.memory.taken == 0, "whatever became of them, nothing stays taken"
+    assert indexes.memory.taken == 0, "whatever became of them, nothing stays taken"
 
 
 async def test_an_archive_of_countless_entries_is_refused_before_it_has_taken_much() -> None:
-    async def make(_key: str, allowance: Allowance) -> ArchiveIndex:
-        return built(10_000_000, 8, allowance)
+    async def make(_key: str, reservation: MemoryReservation) -> ArchiveIndex:
+        return built(10_000_000, 8, reservation)
 
-    shelf = IndexShelf(make, MEMORY, most_at_once=4)
+    indexes = IndexCache(make, MEMORY, most_at_once=4)
     with pytest.raises(JobFailed, match="too many files to browse"):
-        await shelf.get("endless", turn="mallory")
-    assert shelf.memory.taken == 0
+        await indexes.get("endless", turn="mallory")
+    assert indexes.memory.taken == 0

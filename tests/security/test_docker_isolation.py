@@ -15,20 +15,20 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from codehub.adapters.docker import DockerRuntime, Engine, Site, firewall, payloads
-from codehub.adapters.docker.walls import Walls
-from codehub.domain.errors import HeldBack
+from codehub.adapters.docker import DockerRuntime, DockerSite, Engine, firewall, payloads
+from codehub.adapters.docker.network_isolation import NetworkIsolation
+from codehub.domain.errors import Deferred
 from codehub.domain.naming import INSTALL_LABEL, volume_name
 from codehub.domain.workspace import Desired, Phase
-from codehub.ports.runtime import ContainerSpec, Share
-from tests.contracts.patience import eventually
-from tests.docker_engine import TOY_IMAGE, WORKSPACE_IMAGE, DockerHouse, sweep
-from tests.system.conftest import witnessed_database, witnessed_template
+from codehub.ports.runtime import ContainerSpec, Resources
+from tests.docker_engine import FAKE_IDE_IMAGE, WORKSPACE_IMAGE, DockerTestbed, sweep
+from tests.eventually import eventually
+from tests.system.conftest import logged_database, logged_template
 from tests.system.docker_site import DockerDeployment, docker_deployed, has_tools, own_engine
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
-__all__ = ["witnessed_database", "witnessed_template"]
+__all__ = ["logged_database", "logged_template"]
 
 RESTORED = "the isolation of workspaces was broken and has been restored"
 KEEPS_TRYING = """\
@@ -86,37 +86,37 @@ def target() -> Iterator[Target]:
 
 @pytest.fixture
 async def site(
-    docker_house: DockerHouse, witnessed_database: str, fresh_redis: str
+    docker_testbed: DockerTestbed, logged_database: str, fresh_redis: str
 ) -> AsyncIterator[tuple[DockerDeployment, UUID]]:
-    async with docker_deployed(witnessed_database, fresh_redis) as site:
+    async with docker_deployed(logged_database, fresh_redis) as site:
         site.start()
         key = await site.create(Desired.RUNNING)
         await site.settled(key, Phase.RUNNING)
         yield site, key
 
 
-async def reload_firewall(walls: Walls) -> None:
+async def reload_firewall(isolation: NetworkIsolation) -> None:
     """All that is ours is gone, as if the machine's firewall had been loaded anew."""
-    await walls._run(firewall.take_down(walls._site.bridge))
+    await isolation._run(firewall.take_down(isolation._site.bridge))
 
 
 async def test_rules_that_are_deleted_are_put_back_and_who_slipped_through_is_cut_off(
     site: tuple[DockerDeployment, UUID],
 ) -> None:
     deployed, key = site
-    walls = deployed.runtime.walls
-    gateway = await walls.gateway()
+    isolation = deployed.runtime.isolation
+    gateway = await isolation.gateway()
     with target() as machine:
         inside = ["exec", "--detach", f"ws-{key}", "python3", "-c", KEEPS_TRYING, gateway, str(machine.port)]
         deployed.docker(*inside)
         for _ in range(20):
-            await reload_firewall(walls)
+            await reload_firewall(isolation)
             if machine.connections:
                 break
         assert machine.connections, "without the rules it would not have been kept out"
 
         async def they_stand() -> bool:
-            return await walls.missing() == ""
+            return await isolation.missing() == ""
 
         await eventually(they_stand, 30)
         came = machine.bytes
@@ -132,31 +132,31 @@ async def test_rules_that_are_deleted_are_put_back_and_who_slipped_through_is_cu
 
 
 @pytest.fixture
-async def own(docker_house: DockerHouse, engine: Engine) -> AsyncIterator[Walls]:
-    site = docker_house.site()
-    walls = Walls(engine, replace(site, network=f"codehub-{site.install_id}"))
-    yield walls
+async def own(docker_testbed: DockerTestbed, engine: Engine) -> AsyncIterator[NetworkIsolation]:
+    site = docker_testbed.site()
+    isolation = NetworkIsolation(engine, replace(site, network=f"codehub-{site.install_id}"))
+    yield isolation
     await sweep(engine, site.install_id)
-    await walls.take_down()
+    await isolation.take_down()
 
 
-async def test_nothing_starts_while_the_rules_cannot_be_put_up(own: Walls, engine: Engine) -> None:
+async def test_nothing_starts_while_the_rules_cannot_be_put_up(own: NetworkIsolation, engine: Engine) -> None:
     """Here the packet filter refuses one of them."""
-    refusing = Walls(engine, replace(own._site, reachable=("300.1.2.3/8",)))
-    runtime = DockerRuntime(engine, refusing._site, walls=refusing)
+    refusing = NetworkIsolation(engine, replace(own._site, reachable=("300.1.2.3/8",)))
+    runtime = DockerRuntime(engine, refusing._site, isolation=refusing)
     key = uuid4()
     await runtime.create_volume(key, volume_name(key, 1))
-    spec = ContainerSpec(key, volume_name(key, 1), "", {}, Share(memory_bytes=64 << 20))
+    spec = ContainerSpec(key, volume_name(key, 1), "", {}, Resources(memory_bytes=64 << 20))
     for _ in range(2):
-        with pytest.raises(HeldBack, match=r"workspaces are not isolated .*300\.1\.2\.3"):
+        with pytest.raises(Deferred, match=r"workspaces are not isolated .*300\.1\.2\.3"):
             await runtime.start_container(spec)
     assert await runtime.containers() == {}
-    mended = DockerRuntime(engine, own._site, walls=own)
+    mended = DockerRuntime(engine, own._site, isolation=own)
     await mended.start_container(spec)
     assert set(await runtime.containers()) == {key}
 
 
-async def test_a_word_that_is_old_does_not_count(own: Walls, engine: Engine) -> None:
+async def test_a_word_that_is_old_does_not_count(own: NetworkIsolation, engine: Engine) -> None:
     """The monitor stands still: what it said before it did is not believed, and another takes its place."""
     await own.stand()
     docker = await engine.docker()
@@ -165,20 +165,20 @@ async def test_a_word_that_is_old_does_not_count(own: Walls, engine: Engine) -> 
     await monitor.pause()
     await own._run(firewall.take_down(own._site.bridge))
     assert await own.missing() != ""
-    later = Walls(engine, own._site)
+    later = NetworkIsolation(engine, own._site)
     await later.stand()
     assert await own.missing() == ""
     assert (await monitor.show())["Id"] != before
 
 
-async def test_several_at_once_make_one_network_and_one_monitor(own: Walls, engine: Engine) -> None:
+async def test_several_at_once_make_one_network_and_one_monitor(own: NetworkIsolation, engine: Engine) -> None:
     """A leader that begins and a doctor that looks, say."""
-    others = [Walls(engine, own._site) for _ in range(4)]
-    await asyncio.gather(*(walls.stand() for walls in others))
+    others = [NetworkIsolation(engine, own._site) for _ in range(4)]
+    await asyncio.gather(*(isolation.stand() for isolation in others))
     assert await own.missing() == ""
 
 
-async def test_what_was_disturbed_can_be_asked_for_later(own: Walls) -> None:
+async def test_what_was_disturbed_can_be_asked_for_later(own: NetworkIsolation) -> None:
     await own.stand()
     assert await own.disturbances() == []
     await own._run(f'for tables in iptables-nft iptables-legacy; do "$tables" -F {own._site.bridge}-HOST; done; true')
@@ -190,7 +190,7 @@ async def test_what_was_disturbed_can_be_asked_for_later(own: Walls) -> None:
     assert await own.missing() == ""
 
 
-async def test_the_monitor_ends_with_the_network(own: Walls, engine: Engine) -> None:
+async def test_the_monitor_ends_with_the_network(own: NetworkIsolation, engine: Engine) -> None:
     """So nothing of an installation that was removed runs on for ever."""
     await own.stand()
     docker = await engine.docker()
@@ -206,22 +206,22 @@ async def test_the_monitor_ends_with_the_network(own: Walls, engine: Engine) -> 
 
 
 @pytest.mark.parametrize("reload", ["iptables -F", "iptables -F; iptables -X"], ids=["flushed", "flushed and removed"])
-async def test_a_whole_firewall_that_is_loaded_anew_is_survived(reload: str, docker_house: DockerHouse) -> None:
+async def test_a_whole_firewall_that_is_loaded_anew_is_survived(reload: str, docker_testbed: DockerTestbed) -> None:
     """On an engine of the test's own, for it takes Docker's own chains away too: then nobody would ask ours."""
     if not has_tools():
         pytest.skip("dockerd, unshare, nsenter, ip or mkfs.ext4 is not there")
     with own_engine() as lonely:
         engine = Engine(lonely.host)
-        walls = Walls(engine, Site("reloaded", TOY_IMAGE, TOY_IMAGE, "codehub-reloaded"))
+        isolation = NetworkIsolation(engine, DockerSite("reloaded", FAKE_IDE_IMAGE, FAKE_IDE_IMAGE, "codehub-reloaded"))
         try:
-            await walls.stand()
+            await isolation.stand()
             subprocess.run([*lonely.enter, "sh", "-c", reload], check=True)
 
             async def they_stand() -> bool:
-                return await walls.missing() == ""
+                return await isolation.missing() == ""
 
             await eventually(they_stand, 120)
-            await walls.take_down()
+            await isolation.take_down()
         finally:
             await engine.close()
 
@@ -233,7 +233,7 @@ async def reached(runtime: DockerRuntime, spec: ContainerSpec, host: str, port: 
 
 
 async def test_what_the_operator_names_on_the_same_machine_is_reached_and_nothing_beside_it(
-    own: Walls, engine: Engine
+    own: NetworkIsolation, engine: Engine
 ) -> None:
     """A git server that listens on the machine, and one in another container: by its published port and by its own
     address. The ports beside them, and a network that holds them all, open nothing."""
@@ -241,7 +241,7 @@ async def test_what_the_operator_names_on_the_same_machine_is_reached_and_nothin
     await own._make_network()
     gateway = (await (await docker.networks.get(own._site.network)).show())["IPAM"]["Config"][0]["Gateway"]
     server: payloads.Payload = {
-        "Image": TOY_IMAGE,
+        "Image": FAKE_IDE_IMAGE,
         "Labels": {INSTALL_LABEL: own._site.install_id},
         "Entrypoint": ["/usr/local/lib/codehub/bin/python", "-m", "http.server"],
         "Cmd": ["3000"],
@@ -263,9 +263,9 @@ async def test_what_the_operator_names_on_the_same_machine_is_reached_and_nothin
         )
         for reachable, open_to in ((wide, []), ((*wide, *exact), places)):
             site = replace(own._site, reachable=reachable)
-            runtime = DockerRuntime(engine, site, walls=Walls(engine, site))
+            runtime = DockerRuntime(engine, site, isolation=NetworkIsolation(engine, site))
             await runtime.create_volume(key, volume_name(key, 1))
-            spec = ContainerSpec(key, volume_name(key, 1), WORKSPACE_IMAGE, {}, Share(memory_bytes=256 << 20))
+            spec = ContainerSpec(key, volume_name(key, 1), WORKSPACE_IMAGE, {}, Resources(memory_bytes=256 << 20))
             tried = [*places, (gateway, beside.port), (address, 3001)]
             assert [place for place in tried if await reached(runtime, spec, *place)] == open_to, reachable
 

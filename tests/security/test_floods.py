@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import pytest
 import uvloop
 
-from codehub.proxy.frames import MOST_FRAMES, FrameReader
-from codehub.proxy.gate import Failure, Tap
-from codehub.proxy.presence import AppPresence, IdePresence
-from codehub.proxy.upstream import MOST_INTERIM
-from tests.proxy.doors import Door, get, status
-from tests.proxy.workspaces import OK, Workspace
+from codehub.proxy.access.verdicts import Tap, UpstreamFailure
+from codehub.proxy.http.upstream import MOST_INTERIM
+from codehub.proxy.presence.tap import AppPresence, IdePresence
+from codehub.proxy.websocket.frames import MOST_FRAMES, FrameReader
+from tests.proxy.fake_workspace import OK, FakeWorkspace
+from tests.proxy.harness import ProxyHarness, get, status
 
 HINT = b"HTTP/1.1 103 X\r\n\r\n"
 EMPTY = {"from upstream": b"\x82\x00", "from client": b"\x82\x80abcd", "pings": b"\x89\x00"}
@@ -24,22 +24,22 @@ def pytest_asyncio_loop_factories(
 
 
 @pytest.fixture
-async def workspace() -> AsyncIterator[Workspace]:
-    async with Workspace() as opened:
+async def workspace() -> AsyncIterator[FakeWorkspace]:
+    async with FakeWorkspace() as opened:
         yield opened
 
 
 @pytest.mark.parametrize("count", [MOST_INTERIM + 1, 15_000])
-async def test_a_flood_of_interim_answers_is_garbage(workspace: Workspace, count: int) -> None:
+async def test_a_flood_of_interim_answers_is_garbage(workspace: FakeWorkspace, count: int) -> None:
     workspace.answer = lambda _: HINT * count + OK
-    async with Door(workspace.endpoint) as door:
-        raw = await door.connect()
+    async with ProxyHarness(workspace.endpoint) as proxy:
+        raw = await proxy.connect()
         raw.write(get())
         head = await raw.head()
         while status(head) == 103:
             head = await raw.head()
         assert status(head) == 502
-        assert door.gate.failures == [Failure.GARBAGE]
+        assert proxy.authorizer.failures == [UpstreamFailure.GARBAGE]
         raw.close()
 
 

@@ -14,13 +14,13 @@ from uuid import uuid4
 import pytest
 
 from codehub.adapters.process import ProcessRuntime
-from codehub.adapters.process.sandbox import find_confinement
+from codehub.adapters.process.sandbox import find_sandbox_tools
+from codehub.bootstrap.operator import port_can_be_taken
 from codehub.domain.naming import volume_name
-from codehub.operating import front_door_taken
 from codehub.ports.runtime import ContainerSpec
-from codehub.proxy.supervisor import Supervisor
-from tests.contracts.patience import eventually
+from codehub.proxy.workers import WorkerSupervisor
 from tests.contracts.places import READABLE
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.system
 
@@ -40,7 +40,7 @@ def connected(tmp_path: Path) -> ProcessRuntime:
 
 
 def confining(place: Path, *, own_network: bool) -> ProcessRuntime:
-    found = find_confinement(own_network=own_network)
+    found = find_sandbox_tools(own_network=own_network)
     if found is None or (own_network and found.slirp4netns is None):
         pytest.skip("bubblewrap or slirp4netns is not there or does not work")
     return ProcessRuntime(place / "root", "here", ["true"], sandbox=True, own_network=own_network, readable=READABLE)
@@ -61,7 +61,7 @@ async def workspace(runtime: ProcessRuntime) -> ContainerSpec:
 async def front_door(latch: Path, workers: int) -> AsyncIterator[int]:
     """Its port."""
     command = [sys.executable, "-m", "tests.proxy.worker_program", str(latch)]
-    supervisor = Supervisor(command, workers, "127.0.0.1", 0)
+    supervisor = WorkerSupervisor(command, workers, "127.0.0.1", 0)
     running = asyncio.create_task(supervisor.run())
 
     async def serves() -> bool:
@@ -85,7 +85,7 @@ async def test_a_workspace_takes_no_visitor_of_the_front_door(
 ) -> None:
     """By sharing its port (SO_REUSEPORT), or by being first on `[::1]`, which is `localhost` just as well."""
     async with front_door(tmp_path / "latch", 2) as port:
-        assert await front_door_taken(port, inside(runtime, attacker)) is False
+        assert await port_can_be_taken(port, inside(runtime, attacker)) is False
 
 
 async def test_the_attack_is_one(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ async def test_the_attack_is_one(tmp_path: Path) -> None:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, shared)
             server.bind(("127.0.0.1", 0))
             async with await asyncio.start_server(greet, sock=server):
-                assert await front_door_taken(server.getsockname()[1], inside(unconfined, spec)) is True
+                assert await port_can_be_taken(server.getsockname()[1], inside(unconfined, spec)) is True
 
 
 async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -114,7 +114,7 @@ async def test_whoever_was_quicker_keeps_the_front_door_from_starting(tmp_path: 
             quicker.bind((taken, 0))
             quicker.listen()
             with pytest.raises(OSError, match="in use"):
-                Supervisor(["true"], 1, "127.0.0.1", quicker.getsockname()[1])
+                WorkerSupervisor(["true"], 1, "127.0.0.1", quicker.getsockname()[1])
 
 
 READS = """

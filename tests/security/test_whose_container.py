@@ -13,17 +13,17 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from codehub.adapters.docker import DockerRuntime, Engine, Site, payloads
-from codehub.adapters.docker.walls import Walls
+from codehub.adapters.docker import DockerRuntime, DockerSite, Engine, payloads
+from codehub.adapters.docker.network_isolation import NetworkIsolation
 from codehub.agent.handshake import HELLO_BYTES, KEY_BYTES
 from codehub.domain.naming import volume_name
-from codehub.ports.runtime import ContainerSpec, Endpoint, Inside, Share
-from codehub.proxy.gate import Forward
-from tests.agent.agents import a_server, an_agent
-from tests.contracts.patience import eventually
-from tests.docker_engine import DockerHouse, engine_here, sweep
-from tests.proxy.doors import Door
-from tests.proxy.hub import hub_on
+from codehub.ports.runtime import AgentPort, ContainerSpec, Endpoint, Resources
+from codehub.proxy.access.verdicts import Forward
+from tests.agent.running_agent import a_server, an_agent
+from tests.docker_engine import DockerTestbed, engine_here, sweep
+from tests.eventually import eventually
+from tests.proxy.deployment import deployed
+from tests.proxy.harness import ProxyHarness
 
 SENDERS = 4
 REMEMBERED = 4
@@ -33,7 +33,7 @@ STALE = 8
 
 
 @asynccontextmanager
-async def one_address(engine: Engine, site: Site) -> AsyncIterator[None]:
+async def one_address(engine: Engine, site: DockerSite) -> AsyncIterator[None]:
     """A network that has room for a single container: each that starts there gets the address of the one before."""
     docker = await engine.docker()
     subnet = f"10.{random.randrange(100, 250)}.{random.randrange(250)}.{4 * random.randrange(60)}/30"
@@ -49,13 +49,13 @@ async def one_address(engine: Engine, site: Site) -> AsyncIterator[None]:
 class Crowd:
     """Asks for every workspace by its name, over and over, whether it is there or not."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, proxy: ProxyHarness) -> None:
+        self._proxy = proxy
         self.known: list[UUID] = []
         self.statuses: Counter[tuple[UUID, int]] = Counter()
 
     def learn(self, key: UUID, endpoint: Endpoint) -> None:
-        self._door.gate.verdicts[f"/for/{key}".encode()] = lambda: Forward(endpoint)
+        self._proxy.authorizer.verdicts[f"/for/{key}".encode()] = lambda: Forward(endpoint)
         self.known = [*self.known, key][-1 - REMEMBERED :]
 
     def stale(self) -> int:
@@ -74,7 +74,7 @@ class Crowd:
             await asyncio.sleep(0)
 
     async def _status(self, key: UUID) -> int:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._door.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._proxy.port)
         try:
             writer.write(f"GET /for/{key} HTTP/1.1\r\nHost: workspace\r\nConnection: close\r\n\r\n".encode())
             answer = await reader.read(-1)
@@ -88,7 +88,7 @@ async def live(runtime: DockerRuntime, crowd: Crowd) -> tuple[str, list[str]]:
     key = uuid4()
     await runtime.create_volume(key, volume_name(key, 1))
     before = crowd.stale()
-    await runtime.start_container(ContainerSpec(key, volume_name(key, 1), "", {}, Share(memory_bytes=64 << 20)))
+    await runtime.start_container(ContainerSpec(key, volume_name(key, 1), "", {}, Resources(memory_bytes=64 << 20)))
     await eventually(lambda: runtime.answers(key), 60)
     endpoint = await runtime.endpoint(key)
     assert endpoint is not None
@@ -106,15 +106,15 @@ async def live(runtime: DockerRuntime, crowd: Crowd) -> tuple[str, list[str]]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("exchanges", [8, pytest.param(50, marks=pytest.mark.long)])
 async def test_containers_exchange_one_address_and_no_request_reaches_another_s(
-    docker_house: DockerHouse, exchanges: int
+    docker_testbed: DockerTestbed, exchanges: int
 ) -> None:
     engine = engine_here()
-    site = docker_house.site()
+    site = docker_testbed.site()
     site = replace(site, network=site.install_id)
-    runtime = DockerRuntime(engine, site, walls=Walls(engine, site, ours=False), grace_seconds=1)
+    runtime = DockerRuntime(engine, site, isolation=NetworkIsolation(engine, site, ours=False), grace_seconds=1)
     try:
-        async with one_address(engine, site), Door(Endpoint(host="127.0.0.1", port=1)) as door:
-            crowd = Crowd(door)
+        async with one_address(engine, site), ProxyHarness(Endpoint(host="127.0.0.1", port=1)) as proxy:
+            crowd = Crowd(proxy)
             senders = [asyncio.create_task(crowd.send()) for _ in range(SENDERS)]
             try:
                 lives = [await live(runtime, crowd) for _ in range(exchanges + 1)]
@@ -132,24 +132,24 @@ async def test_containers_exchange_one_address_and_no_request_reaches_another_s(
 
 async def test_fifty_starts_exchange_one_address_and_no_request_reaches_another_s() -> None:
     """As on the engine, many times faster: an agent's address is free for a moment, and then the next one's."""
-    async with Door(Endpoint(host="127.0.0.1", port=1)) as door:
-        crowd = Crowd(door)
+    async with ProxyHarness(Endpoint(host="127.0.0.1", port=1)) as proxy:
+        crowd = Crowd(proxy)
         senders = [asyncio.create_task(crowd.send()) for _ in range(SENDERS)]
-        address, strangers = ("127.0.0.9", 0), []
+        address, anonymous_share = ("127.0.0.9", 0), []
         try:
             for _ in range(51):
                 key, seen = uuid4(), list[str]()
                 async with named_server(seen) as port, an_agent(*address) as agent:
                     address = agent.address
                     before = crowd.stale()
-                    crowd.learn(key, Endpoint(host=address[0], port=address[1], inside=Inside(port, agent.key)))
+                    crowd.learn(key, Endpoint(host=address[0], port=address[1], inside=AgentPort(port, agent.key)))
                     await eventually(lambda: crowd.asked_enough(key, before))  # noqa: B023 - awaited here
-                strangers += [name for name in seen if name != str(key)]
+                anonymous_share += [name for name in seen if name != str(key)]
         finally:
             for sender in senders:
                 sender.cancel()
             await asyncio.gather(*senders, return_exceptions=True)
-    assert strangers == []
+    assert anonymous_share == []
     assert {status for _, status in crowd.statuses} == {200, 502}
 
 
@@ -176,9 +176,9 @@ async def test_whoever_has_the_address_by_then_gets_a_random_number_and_nothing_
             writer.write(bytes(64))
 
     async with a_server(takes_what_comes) as port:
-        stale = Endpoint(host="127.0.0.1", port=port, inside=Inside(8080, bytes(KEY_BYTES)))
-        async with Door(stale) as door:
-            reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        stale = Endpoint(host="127.0.0.1", port=port, inside=AgentPort(8080, bytes(KEY_BYTES)))
+        async with ProxyHarness(stale) as proxy:
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
             writer.write(b"POST /secret HTTP/1.1\r\nHost: workspace\r\nContent-Length: 8\r\n\r\npassword")
             assert (await reader.readline()).startswith(b"HTTP/1.1 502")
             writer.close()
@@ -189,7 +189,7 @@ async def test_whoever_has_the_address_by_then_gets_a_random_number_and_nothing_
 
 def test_a_key_is_shown_nowhere() -> None:
     key = bytes(range(KEY_BYTES))
-    endpoint = Endpoint(host="10.0.0.2", port=1, inside=Inside(8080, key))
+    endpoint = Endpoint(host="10.0.0.2", port=1, inside=AgentPort(8080, key))
     assert repr(key) not in repr(endpoint)
     assert key.hex() not in repr(Forward(endpoint))
 
@@ -205,28 +205,28 @@ async def test_a_container_without_an_agent_is_looked_at_again_before_anything_p
 
     async with named_server(seen) as port:
         older = Endpoint(host="127.0.0.1", port=port, instance="c-1")
-        async with Door(older, forward=Forward(older, confirm=confirm)) as door:
-            crowd = Crowd(door)
+        async with ProxyHarness(older, forward=Forward(older, confirm=confirm)) as proxy:
+            crowd = Crowd(proxy)
             crowd.known = [key := uuid4()]
             assert await crowd._status(key) == (200 if still_its_own else 502)
     assert seen == ([str(key)] if still_its_own else [])
 
 
 @pytest.mark.parametrize("engine_answers", [True, False])
-async def test_the_front_door_that_hears_nothing_asks_the_engine_whose_address_it_is(engine_answers: bool) -> None:
-    async with hub_on() as hub:
-        owner = await hub.person()
-        workspace = await hub.workspace(owner)
-        container = hub.runtime.world.containers[workspace.id]
-        container.ide = hub.ide.endpoint._replace(instance="c-1")
-        hub.ide.answer = lambda _: b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
-        assert (await hub.get(workspace, "/", owner)).status_code == 200
-        before = hub.ide.connections
+async def test_a_proxy_without_events_asks_the_engine_whose_address_it_is(engine_answers: bool) -> None:
+    async with deployed() as deployment:
+        owner = await deployment.person()
+        workspace = await deployment.workspace(owner)
+        container = deployment.runtime.state.containers[workspace.id]
+        container.ide = deployment.ide.endpoint._replace(instance="c-1")
+        deployment.ide.answer = lambda _: b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
+        assert (await deployment.get(workspace, "/", owner)).status_code == 200
+        before = deployment.ide.connections
         if engine_answers:
-            container.ide = hub.ide.endpoint._replace(instance="c-2")
+            container.ide = deployment.ide.endpoint._replace(instance="c-2")
         else:
-            hub.outages.away = ("runtime",)
-        requests = len(hub.ide.seen)
-        assert (await hub.get(workspace, "/", owner)).status_code == 502
-        assert hub.ide.connections == before + 1
-        assert len(hub.ide.seen) == requests
+            deployment.outages.away = ("runtime",)
+        requests = len(deployment.ide.seen)
+        assert (await deployment.get(workspace, "/", owner)).status_code == 502
+        assert deployment.ide.connections == before + 1
+        assert len(deployment.ide.seen) == requests

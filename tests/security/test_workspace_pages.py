@@ -7,17 +7,17 @@ from uuid import uuid4
 
 import pytest
 
-from codehub.domain.admission import Limits
+from codehub.domain.addresses import local_path, platform_path
+from codehub.domain.admission import RunningLimits
 from codehub.domain.identity import Role
-from codehub.domain.local_path import local_path, platform_path
 from codehub.domain.workspace import Desired, Phase
-from tests.proxy.hub import BASE, DIRECT, Hub, hub_on
-from tests.usecases.front_desk import ADDRESS, AGENT, FrontDesk
+from tests.proxy.deployment import BASE, DIRECT, Deployment, deployed
+from tests.usecases.accounts_harness import ADDRESS, AGENT, AccountsHarness
 
 
 @pytest.fixture
-async def hub() -> AsyncIterator[Hub]:
-    async with hub_on() as opened:
+async def deployment() -> AsyncIterator[Deployment]:
+    async with deployed() as opened:
         yield opened
 
 
@@ -48,31 +48,35 @@ async def hub() -> AsyncIterator[Hub]:
         "/proxy/22/?x=%32",
     ],
 )
-async def test_the_ide_s_port_proxy_is_out_of_reach_however_it_is_spelled(hub: Hub, path: str) -> None:
-    ann = await hub.person()
-    demo = await hub.workspace(ann)
-    cookie = f"__Host-codehub-visit={await hub.visit(ann, demo)}"
-    assert (await hub.get(demo, "/", headers={"cookie": cookie})).status_code == 200  # headers that are known now
+async def test_the_ide_s_port_proxy_is_out_of_reach_however_it_is_spelled(deployment: Deployment, path: str) -> None:
+    ann = await deployment.person()
+    demo = await deployment.workspace(ann)
+    cookie = f"__Host-codehub-visit={await deployment.visit(ann, demo)}"
+    assert (
+        await deployment.get(demo, "/", headers={"cookie": cookie})
+    ).status_code == 200  # headers that are known now
     for prefix, host, proof in (
-        ("", hub.host(demo), cookie),
+        ("", deployment.host(demo), cookie),
         (f"/w/{demo.id}", "hub.test", f"__Host-codehub={ann.session}"),
     ):
-        raw = await hub.raw(f"GET {prefix}{path} HTTP/1.1", f"Host: {host}", f"Cookie: {proof}")
+        raw = await deployment.raw(f"GET {prefix}{path} HTTP/1.1", f"Host: {host}", f"Cookie: {proof}")
         assert raw.startswith(b"HTTP/1.1 404 "), (prefix, raw)
         sent = f"Sec-Fetch-Site: same-origin\r\nSec-Fetch-Mode: navigate\r\nAccept: text/html\r\nCookie: {proof}"
-        raw = await hub.raw(f"GET {prefix}{path} HTTP/1.1", f"Host: {host}", sent)
+        raw = await deployment.raw(f"GET {prefix}{path} HTTP/1.1", f"Host: {host}", sent)
         assert raw.startswith((b"HTTP/1.1 404 ", b"HTTP/1.1 303 ")), (prefix, raw)
-    told = await hub.socket(f"Origin: http://{hub.host(demo)}", f"Cookie: {cookie}", host=hub.host(demo), path=path)
+    told = await deployment.socket(
+        f"Origin: http://{deployment.host(demo)}", f"Cookie: {cookie}", host=deployment.host(demo), path=path
+    )
     assert told.status == 404
-    assert {seen.target for seen in hub.ide.seen} == {"/"}
+    assert {seen.target for seen in deployment.ide.seen} == {"/"}
 
 
 @pytest.mark.parametrize("path", ["/proxy", "/src/proxy/3000/", "/proxyman/22/", "/a%20b/proxy/1/", "/?to=/proxy/22/"])
-async def test_what_only_looks_like_the_port_proxy_is_the_ide_s(hub: Hub, path: str) -> None:
-    ann = await hub.person()
-    demo = await hub.workspace(ann)
-    assert (await hub.get(demo, path, ann, DIRECT)).status_code == 200
-    assert [seen.target for seen in hub.ide.seen] == [path]
+async def test_what_only_looks_like_the_port_proxy_is_the_ide_s(deployment: Deployment, path: str) -> None:
+    ann = await deployment.person()
+    demo = await deployment.workspace(ann)
+    assert (await deployment.get(demo, path, ann, DIRECT)).status_code == 200
+    assert [seen.target for seen in deployment.ide.seen] == [path]
 
 
 # ── what an answer says of more than its own host ────────────────────────────────────────────────────────────────────
@@ -91,11 +95,13 @@ PARENTS = [
 
 @pytest.mark.parametrize("attributes", PARENTS)
 @pytest.mark.parametrize("port", [None, 3000])
-async def test_a_workspace_sets_no_cookie_beyond_its_own_host(hub: Hub, attributes: str, port: int | None) -> None:
-    ann = await hub.person()
-    demo = await hub.workspace(ann)
-    hub.runtime.world.listen(demo.id, 3000, hub.ide.endpoint)
-    host = hub.host(demo, port)
+async def test_a_workspace_sets_no_cookie_beyond_its_own_host(
+    deployment: Deployment, attributes: str, port: int | None
+) -> None:
+    ann = await deployment.person()
+    demo = await deployment.workspace(ann)
+    deployment.runtime.state.listen(demo.id, 3000, deployment.ide.endpoint)
+    host = deployment.host(demo, port)
     wide = attributes.replace("{host}", host)
     lines = (
         f"Set-Cookie: tossed=1; {wide}",
@@ -103,21 +109,23 @@ async def test_a_workspace_sets_no_cookie_beyond_its_own_host(hub: Hub, attribut
         f"Set-Cookie: dotted=1; Domain=.{host.upper()}; Path=/",
         "Set-Cookie: plain=Domain=test; Path=/; Domain=",
     )
-    hub.ide.answer = lambda _: "\r\n".join(("HTTP/1.1 200 OK", *lines, "Content-Length: 2", "", "ok")).encode()
-    answer = await hub.get(demo, "/", ann, port=port)
+    deployment.ide.answer = lambda _: "\r\n".join(("HTTP/1.1 200 OK", *lines, "Content-Length: 2", "", "ok")).encode()
+    answer = await deployment.get(demo, "/", ann, port=port)
     assert [kept.partition("=")[0] for kept in answer.headers.get_list("set-cookie")] == ["exact", "dotted", "plain"]
 
 
-async def test_a_workspace_clears_nobody_s_cookies_and_names_no_other_server(hub: Hub) -> None:
-    ann = await hub.person()
-    demo = await hub.workspace(ann)
+async def test_a_workspace_clears_nobody_s_cookies_and_names_no_other_server(deployment: Deployment) -> None:
+    ann = await deployment.person()
+    demo = await deployment.workspace(ann)
     said = 'Clear-Site-Data: "*"\r\nCLEAR_SITE_DATA: "cookies"\r\nAlt-Svc: h2=":9999"\r\nService-Worker-Allowed: /'
     of_the_origin = "Strict-Transport-Security: max-age=9\r\nNEL: {}\r\nReport-To: {}\r\nAccept-CH: dpr\r\nSet-Login: x"
-    hub.ide.answer = lambda _: f"HTTP/1.1 200 OK\r\n{said}\r\n{of_the_origin}\r\nContent-Length: 2\r\n\r\nok".encode()
-    at_its_host = await hub.get(demo, "/", ann)
+    deployment.ide.answer = lambda _: (
+        f"HTTP/1.1 200 OK\r\n{said}\r\n{of_the_origin}\r\nContent-Length: 2\r\n\r\nok".encode()
+    )
+    at_its_host = await deployment.get(demo, "/", ann)
     assert not {"clear-site-data", "clear_site_data", "alt-svc"} & set(at_its_host.headers)
     assert at_its_host.headers["service-worker-allowed"] == "/", "of that origin alone, which is its own"
-    below = await hub.platform(f"/w/{demo.id}/", ann, {**DIRECT, "sec-fetch-site": "same-origin"})
+    below = await deployment.platform(f"/w/{demo.id}/", ann, {**DIRECT, "sec-fetch-site": "same-origin"})
     assert (below.status_code, below.text) == (200, "ok")
     assert set(below.headers) <= {"content-length", "date", "x-request-id"}
 
@@ -126,15 +134,18 @@ async def test_a_workspace_clears_nobody_s_cookies_and_names_no_other_server(hub
 
 
 async def test_a_page_that_an_admin_visits_neither_lists_nor_stops_what_the_admin_runs() -> None:
-    """Bob's tab is open in an admin's browser when his workspace sleeps: its script asks our own desk on its host."""
-    async with hub_on(Limits(max_running_per_user=1)) as hub:
-        bob, root = await hub.person("bob"), await hub.person("root", Role.ADMIN)
-        admins = await hub.workspace(root, name="secret-project")
-        bobs, trap = await hub.workspace(bob, name="bobs-other"), await hub.workspace(bob, Phase.STANDBY, name="trap")
+    """Bob's tab is open in an admin's browser when his workspace sleeps: its script asks our own pages on its host."""
+    async with deployed(RunningLimits(max_running_per_user=1)) as deployment:
+        bob, root = await deployment.person("bob"), await deployment.person("root", Role.ADMIN)
+        admins = await deployment.workspace(root, name="secret-project")
+        bobs, trap = (
+            await deployment.workspace(bob, name="bobs-other"),
+            await deployment.workspace(bob, Phase.STANDBY, name="trap"),
+        )
         told = [
-            await hub.wake(trap, root),
-            await hub.get(trap, "/", root, {**DIRECT, "sec-fetch-user": "?1"}),
-            await hub.get(trap, "/_codehub/state", root),
+            await deployment.wake(trap, root),
+            await deployment.get(trap, "/", root, {**DIRECT, "sec-fetch-user": "?1"}),
+            await deployment.get(trap, "/_codehub/state", root),
         ]
         assert [answer.status_code for answer in told] == [429, 502, 200]
         for answer in told:
@@ -142,9 +153,9 @@ async def test_a_page_that_an_admin_visits_neither_lists_nor_stops_what_the_admi
                 other not in answer.text for other in (str(admins.id), "secret-project", str(bobs.id), "bobs-other")
             )
         for other in (admins, bobs):
-            assert (await hub.wake(trap, root, f"?instead={other.id}")).status_code == 404
-            assert hub.row(other.id).desired_state is Desired.RUNNING
-        assert (await hub.wake(trap, bob, f"?instead={bobs.id}")).status_code == 202, "its owner may"
+            assert (await deployment.wake(trap, root, f"?instead={other.id}")).status_code == 404
+            assert deployment.row(other.id).desired_state is Desired.RUNNING
+        assert (await deployment.wake(trap, bob, f"?instead={bobs.id}")).status_code == 202, "its owner may"
 
 
 # ── into the platform's own origin ───────────────────────────────────────────────────────────────────────────────────
@@ -172,38 +183,42 @@ def test_what_only_begins_like_a_workspace_s_path_is_a_way_to_go() -> None:
         assert platform_path(path) == local_path(path) == path
 
 
-async def test_the_sign_in_page_and_the_provider_s_lead_to_no_workspace_below_the_platform(hub: Hub) -> None:
+async def test_the_sign_in_page_and_the_provider_s_lead_to_no_workspace_below_the_platform(
+    deployment: Deployment,
+) -> None:
     """A page of the workspace sends its owner to sign in, and on to itself within the platform's origin."""
-    ann = await hub.person()
-    demo = await hub.workspace(ann)
-    page = await hub.platform(f"/signin?next=/w/{demo.id}/evil", headers=NAVIGATION)
+    ann = await deployment.person()
+    demo = await deployment.workspace(ann)
+    page = await deployment.platform(f"/signin?next=/w/{demo.id}/evil", headers=NAVIGATION)
     assert 'data-hosts="true"' in page.text
-    ours = await hub.platform(f"/w/{demo.id}/evil", headers=NAVIGATION)
+    ours = await deployment.platform(f"/w/{demo.id}/evil", headers=NAVIGATION)
     assert (ours.status_code, ours.headers["location"]) == (303, f"/signin?next=%2Fworkspaces%2F{demo.id}")
-    desk = FrontDesk()
-    oidc = replace(desk.oidc, has_hosts=True)
+    harness = AccountsHarness()
+    oidc = replace(harness.oidc, has_hosts=True)
     for path in INTO_A_WORKSPACE:
         url, cookie = await oidc.start(path.replace("{id}", str(demo.id)))
-        assert (await oidc.finish(desk.provider.approve(url, "s", "ann"), cookie, ADDRESS, AGENT)).next_path == "/"
+        assert (await oidc.finish(harness.provider.approve(url, "s", "ann"), cookie, ADDRESS, AGENT)).next_path == "/"
 
 
-async def test_a_typed_address_that_was_redirected_below_the_platform_ends_at_a_choice(hub: Hub) -> None:
+async def test_a_typed_address_that_was_redirected_below_the_platform_ends_at_a_choice(deployment: Deployment) -> None:
     """Its owner opens a bookmark of the workspace, which redirects to `/w/{id}/`: the browser still says `none`."""
-    ann = await hub.person()
-    demo = await hub.workspace(ann)
-    asked = await hub.platform(f"/w/{demo.id}/evil?x=1", ann, NAVIGATION)
+    ann = await deployment.person()
+    demo = await deployment.workspace(ann)
+    asked = await deployment.platform(f"/w/{demo.id}/evil?x=1", ann, NAVIGATION)
     assert (asked.status_code, asked.headers["codehub-page"]) == (403, "own_address")
-    assert f'href="http://{hub.host(demo)}/evil?x=1"' in asked.text
+    assert f'href="http://{deployment.host(demo)}/evil?x=1"' in asked.text
     assert "<script" not in asked.text, "nothing but a click leads on"
-    silent = await hub.platform(f"/w/{demo.id}/evil", ann, {"accept": "text/html"})
-    assert (silent.status_code, silent.headers["location"]) == (303, f"http://{hub.host(demo)}/evil")
-    assert hub.ide.seen == []
-    assert (await hub.platform(f"/w/{demo.id}/evil", ann, SAME_ORIGIN)).text == "ok", "from our own page, by a click"
+    silent = await deployment.platform(f"/w/{demo.id}/evil", ann, {"accept": "text/html"})
+    assert (silent.status_code, silent.headers["location"]) == (303, f"http://{deployment.host(demo)}/evil")
+    assert deployment.ide.seen == []
+    assert (await deployment.platform(f"/w/{demo.id}/evil", ann, SAME_ORIGIN)).text == "ok", (
+        "from our own page, by a click"
+    )
 
 
 @pytest.mark.parametrize("to", ["/x/../_codehub/enter?ticket=t", "/./_codehub/wake", "/%2e/_codehub/state"])
-async def test_no_way_in_leads_to_what_is_asked_of_us(hub: Hub, to: str) -> None:
-    ann = await hub.person()
-    demo = await hub.workspace(ann)
-    handed = await hub.platform(f"/open/{demo.slug}?{urlencode({'to': to})}", ann)
+async def test_no_way_in_leads_to_what_is_asked_of_us(deployment: Deployment, to: str) -> None:
+    ann = await deployment.person()
+    demo = await deployment.workspace(ann)
+    handed = await deployment.platform(f"/open/{demo.slug}?{urlencode({'to': to})}", ann)
     assert handed.headers["location"].endswith("&to=%2F")

@@ -1,1 +1,1 @@
-"""The simulation: the real coordinator in virtual time against worlds that fail; a search over fault schedules."""
+"""The simulation: the real coordinator in virtual time against backends that fail; a search over fault schedules."""

@@ -10,7 +10,7 @@ from collections import Counter
 
 import structlog
 
-from tests.simulation.story import Outcome, play
+from tests.simulation.scenario import Outcome, play
 
 
 def main() -> int:

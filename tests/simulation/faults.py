@@ -1,4 +1,4 @@
-"""What can go wrong, and when: a seeded wire for each coordinator, and outages of whole backends."""
+"""What can go wrong, and when: a seeded network for each coordinator, and outages of whole backends."""
 
 import asyncio
 import random
@@ -10,8 +10,8 @@ from itertools import count
 from typing import TypeVar, cast
 from uuid import UUID
 
-from codehub.adapters.memory import Fault, FaultyWire
-from codehub.adapters.memory.wire import BREAKS, Mishap
+from codehub.adapters.memory import Fault, FaultyNetwork
+from codehub.adapters.memory.fault_injection import BREAKS, FaultKind
 from codehub.domain.errors import Unreachable
 from tests.simulation.oracle import Oracle
 from tests.simulation.virtual_time import VirtualClock
@@ -31,7 +31,7 @@ READS = {
     "archives.owner",
     "db.collector",
     "db.collection_pending",
-    "db.worlds",
+    "db.backend_identities",
     "db.versions",
     "db.active",
     "db.load",
@@ -42,9 +42,9 @@ READS = {
     "db.get",
     "activity.read",
 }
-READ_MISHAPS = (Mishap.FAIL, Mishap.HANG, Mishap.SLOW, Mishap.OLD_NEWS)
-WRITE_MISHAPS = (Mishap.FAIL, Mishap.LOSE_ANSWER, Mishap.HANG, Mishap.SLOW)
-EFFECT_MISHAPS = (*WRITE_MISHAPS, Mishap.CUT_SENDING, Mishap.HALF_ANSWER, Mishap.LATE, Mishap.REPEAT)
+READ_MISHAPS = (FaultKind.FAIL, FaultKind.HANG, FaultKind.SLOW, FaultKind.OLD_NEWS)
+WRITE_MISHAPS = (FaultKind.FAIL, FaultKind.LOSE_ANSWER, FaultKind.HANG, FaultKind.SLOW)
+EFFECT_MISHAPS = (*WRITE_MISHAPS, FaultKind.CUT_SENDING, FaultKind.HALF_ANSWER, FaultKind.LATE, FaultKind.REPEAT)
 REFUSED_SHARE = 0.3
 """Of the effects that go wrong, how many are answered with a definite failure: those use up tries."""
 EFFECTS_FAIL_MORE = 4
@@ -72,13 +72,13 @@ class Killed(asyncio.CancelledError):
 class Outage:
     """Each call breaks in one of these ways; with a `share` below 1 some get through, so that no breaker opens."""
 
-    ways: tuple[Mishap, ...]
+    ways: tuple[FaultKind, ...]
     share: float
 
 
 @dataclass
-class Weather:
-    """Shared by all wires: which backends are out for everybody and how they break, and how bad single calls are."""
+class FaultState:
+    """Shared by all networks: which backends are out for everybody and how they break, and how bad single calls are."""
 
     rate: float
     out: dict[str, Outage] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Weather:
     def note(self, kind: str) -> None:
         self.counts[kind] += 1
 
-    def breaks(self, backend: str, rng: random.Random) -> Mishap | None:
+    def breaks(self, backend: str, rng: random.Random) -> FaultKind | None:
         """How this call to that backend breaks, if it does."""
         outage = self.out.get(backend)
         if outage is None or rng.random() >= outage.share:
@@ -104,14 +104,14 @@ def any_outage(rng: random.Random) -> Outage:
     return Outage(BREAKS, rng.choice((0.5, 0.8)))
 
 
-class StoreWire(FaultyWire):
+class StoreNetwork(FaultyNetwork):
     """The storage jobs' own way to the object store: what breaks for the coordinators breaks for them, uploads are
     forgotten, and what is read comes back wrong now and then."""
 
-    def __init__(self, seed: int, weather: Weather, clock: VirtualClock) -> None:
+    def __init__(self, seed: int, fault_state: FaultState, clock: VirtualClock) -> None:
         super().__init__(clock, self._choose_fault, timeout=8.0)
         self._random = random.Random(seed)
-        self._weather = weather
+        self._fault_state = fault_state
         self._wrong = count(2)
 
     async def call(self, name: str, effect: Callable[[], T], about: UUID | None = None) -> T:
@@ -124,67 +124,67 @@ class StoreWire(FaultyWire):
         return answer
 
     def _happens(self, what: str) -> bool:
-        happens = self._random.random() < self._weather.rate * 4
+        happens = self._random.random() < self._fault_state.rate * 4
         if happens:
-            self._weather.note(what)
+            self._fault_state.note(what)
         return happens
 
     def _choose_fault(self, _name: str) -> Fault | None:
-        way = self._weather.breaks("archives", self._random)
+        way = self._fault_state.breaks("archives", self._random)
         return Fault(way) if way is not None else None
 
 
-class FrontWire(FaultyWire):
+class UserNetwork(FaultyNetwork):
     """The API's way to the database. It is never instant, so two wishes can meet between a check and its write."""
 
-    def __init__(self, seed: int, weather: Weather, clock: VirtualClock) -> None:
+    def __init__(self, seed: int, fault_state: FaultState, clock: VirtualClock) -> None:
         super().__init__(clock, self._choose_fault, timeout=8.0)
         self._random = random.Random(seed)
-        self._weather = weather
+        self._fault_state = fault_state
 
     async def call(self, name: str, effect: Callable[[], T], about: UUID | None = None) -> T:
         await self._clock.sleep(self._random.uniform(0.001, 0.05))
         return await super().call(name, effect, about)
 
     def _choose_fault(self, name: str) -> Fault | None:
-        if self._random.random() >= self._weather.rate * 2:
+        if self._random.random() >= self._fault_state.rate * 2:
             return None
-        mishap = self._random.choice(READ_MISHAPS if name in READS else WRITE_MISHAPS)
-        self._weather.note(f"wish {mishap}")
-        return Fault(mishap, self._random.choice((0.1, 1.0, 5.0)))
+        kind = self._random.choice(READ_MISHAPS if name in READS else WRITE_MISHAPS)
+        self._fault_state.note(f"wish {kind}")
+        return Fault(kind, self._random.choice((0.1, 1.0, 5.0)))
 
 
-class Moment(StrEnum):
+class BackupSnapshot(StrEnum):
     EFFECT = "stall before an effect"
     WRITE = "stall before a write"
     OTHER = "stall"
 
 
-def _moment(name: str, about: UUID | None) -> Moment:
+def _moment(name: str, about: UUID | None) -> BackupSnapshot:
     if about is not None:
-        return Moment.EFFECT
-    return Moment.WRITE if name.startswith("db.") and name not in READS else Moment.OTHER
+        return BackupSnapshot.EFFECT
+    return BackupSnapshot.WRITE if name.startswith("db.") and name not in READS else BackupSnapshot.OTHER
 
 
-class MachineWire(FaultyWire):
+class MachineNetwork(FaultyNetwork):
     """One coordinator's connections: it can be stalled, cut off or dead, and the oracle hears every effect."""
 
-    def __init__(self, holder: str, seed: int, weather: Weather, oracle: Oracle, clock: VirtualClock) -> None:
+    def __init__(self, holder: str, seed: int, fault_state: FaultState, oracle: Oracle, clock: VirtualClock) -> None:
         super().__init__(clock, self._choose_fault, timeout=8.0)
         self.holder = holder
         self.cut_from_database = False
         self.dead = False
         self._random = random.Random(seed)
-        self._weather = weather
+        self._fault_state = fault_state
         self._oracle = oracle
         self._awake = asyncio.Event()
         self._awake.set()
-        self._stalls_at: Moment | None = None
+        self._stalls_at: BackupSnapshot | None = None
 
     def stall(self) -> None:
         self._awake.clear()
 
-    def stall_at(self, moment: Moment) -> None:
+    def stall_at(self, moment: BackupSnapshot) -> None:
         """At the worst moment: when its next effect or write was decided on and is not yet sent."""
         self._stalls_at = moment
 
@@ -242,19 +242,19 @@ class MachineWire(FaultyWire):
 
     def _choose_fault(self, name: str) -> Fault | None:
         backend = name.split(".", 1)[0]
-        way = self._weather.breaks(backend, self._random)
+        way = self._fault_state.breaks(backend, self._random)
         if way is not None:
             return Fault(way)
         acts = backend in ("runtime", "jobs", "archives") and name not in READS
         more = FAILS_MORE.get(name, EFFECTS_FAIL_MORE if acts else 1)
-        if self._random.random() >= self._weather.rate * more:
+        if self._random.random() >= self._fault_state.rate * more:
             return None
         if name in READS:
-            mishap = self._random.choice(READ_MISHAPS)
+            kind = self._random.choice(READ_MISHAPS)
         elif acts and self._random.random() < REFUSED_SHARE:
-            mishap = Mishap.REFUSE
+            kind = FaultKind.REFUSE
         else:
-            mishap = self._random.choice(EFFECT_MISHAPS if acts else WRITE_MISHAPS)
-        self._weather.note(f"call {mishap}")
-        delays = LATE_DELAYS if mishap in (Mishap.LATE, Mishap.REPEAT) else DELAYS
-        return Fault(mishap, self._random.choice(delays))
+            kind = self._random.choice(EFFECT_MISHAPS if acts else WRITE_MISHAPS)
+        self._fault_state.note(f"call {kind}")
+        delays = LATE_DELAYS if kind in (FaultKind.LATE, FaultKind.REPEAT) else DELAYS
+        return Fault(kind, self._random.choice(delays))

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from uuid import UUID
 
-from codehub.adapters.memory.archives import ArchiveWorld
-from codehub.adapters.memory.database import DatabaseWorld
-from codehub.adapters.memory.jobs import JobWorld
-from codehub.adapters.memory.runtime import RuntimeWorld, Volume
+from codehub.adapters.memory.archives import ArchivesState
+from codehub.adapters.memory.database_state import DatabaseState
+from codehub.adapters.memory.jobs import JobsState
+from codehub.adapters.memory.runtime import RuntimeState, Volume
+from codehub.domain.gc_rules import Retention
 from codehub.domain.idle import IdlePolicy
-from codehub.domain.protection import Retention
 from codehub.domain.workspace import Operation, Workspace
-from tests.simulation.kept import Kept
+from tests.simulation.gc_oracle import GcOracle
 from tests.simulation.row_rules import broken_rules
 
 T = TypeVar("T")
@@ -67,18 +67,18 @@ class Home:
 
 @dataclass
 class Watched:
-    database: DatabaseWorld
-    runtime: RuntimeWorld
-    archives: ArchiveWorld
-    jobs: JobWorld
+    database: DatabaseState
+    runtime: RuntimeState
+    archives: ArchivesState
+    jobs: JobsState
 
 
 class Oracle:
-    def __init__(self, worlds: Watched, limit: int, idle: IdlePolicy, retention: Retention | None = None) -> None:
-        self._worlds = worlds
+    def __init__(self, states: Watched, limit: int, idle: IdlePolicy, retention: Retention | None = None) -> None:
+        self._states = states
         self._limit = limit
         self._idle = idle
-        self.kept = Kept(worlds, retention or Retention(), self)
+        self.gc = GcOracle(states, retention or Retention(), self)
         self.homes: dict[UUID, Home] = {}
         self.epochs: dict[str, int] = {}
         self.renewals: dict[str, float] = {}
@@ -96,9 +96,9 @@ class Oracle:
         self._silent: dict[str, list[tuple[float, float]]] = {}
         self._silent_since: dict[str, float] = {}
         self._tries: dict[UUID, tuple[str, int]] = {}
-        worlds.database.watchers.append(self._written)
+        states.database.watchers.append(self._written)
 
-    # ── what the wires tell ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── what the networks tell ───────────────────────────────────────────────────────────────────────────────────────
 
     def issued(self, holder: str, name: str, about: UUID) -> None:
         self._in_flight[holder, about] += 1
@@ -107,7 +107,7 @@ class Oracle:
         silent = self._time() - self.renewals.get(holder, NEVER)
         if silent >= HELD_SECONDS + 0.001:
             self.break_("3: an effect is issued by a leader that cannot know it leads", f"{name} after {silent:.1f} s")
-        if self.epochs.get(holder) != self._worlds.database.leadership.epoch:
+        if self.epochs.get(holder) != self._states.database.leadership.epoch:
             self.break_("3: an effect is issued under a stale epoch", f"{holder} {name} {about}")
         self._recorded_first(holder, name, about)
 
@@ -131,8 +131,8 @@ class Oracle:
     def happening(self, holder: str, name: str, effect: Callable[[], T], about: UUID | None) -> T:
         self.steps += 1
         self.happened[name] += 1
-        leads = self.epochs.get(holder) == self._worlds.database.leadership.epoch and not self._delivering_late
-        self.kept.leads = leads
+        leads = self.epochs.get(holder) == self._states.database.leadership.epoch and not self._delivering_late
+        self.gc.leads = leads
         if name == "leadership.renew":
             self.renewals[holder] = self._time()
         if about is not None and not leads:
@@ -141,14 +141,14 @@ class Oracle:
             self._archive_made_late_at = self._time()
         if about is not None and leads:
             self._nobody_else_at_the_volume(name, about)
-        before = self._worlds.database.row_writes
-        with self.kept.watching(holder, name):
+        before = self._states.database.row_writes
+        with self.gc.watching(holder, name):
             answer = effect()
         self._note(f"{holder} {name} {about}")
         if name == "leadership.take" and isinstance(answer, int):
             self.epochs[holder] = answer
             self.renewals[holder] = self._time()
-        if self._worlds.database.row_writes != before and not leads and name.startswith("db."):
+        if self._states.database.row_writes != before and not leads and name.startswith("db."):
             self.break_("3: a write under a stale epoch", f"{holder} {name}")
         return answer
 
@@ -157,7 +157,7 @@ class Oracle:
     def _written(self, before: Workspace | None, row: Workspace, actor: str, reason: str) -> None:
         self._note(f"{row.id} {row.phase} {row.operation} {row.desired_state} {row.error_reason} {reason}")
         self._limits_hold(row)
-        self.kept.written(before, row, reason)
+        self.gc.written(before, row, reason)
         if before is not None:
             for what, detail in broken_rules(before, row, reason):
                 self.break_(what, detail)
@@ -174,7 +174,7 @@ class Oracle:
     def _limits_hold(self, row: Workspace) -> None:
         wanting = [
             ws
-            for ws in self._worlds.database.rows.values()
+            for ws in self._states.database.rows.values()
             if ws.owner_id == row.owner_id
             and ws.deleted_at is None
             and ws.desired_state == "RUNNING"
@@ -187,27 +187,27 @@ class Oracle:
         """Late effects of a stalled leader can undo it in the same instant; else what was completed is true."""
         if self._recently_late(row.id) or self._time() - self.home(row.id).touched_at < 30:
             return
-        world = self._worlds
-        container = world.runtime.containers.get(row.id)
+        state = self._states
+        container = state.runtime.containers.get(row.id)
         true = {
-            "PROVISIONING": row.home_store_key in world.runtime.volumes,
+            "PROVISIONING": row.home_store_key in state.runtime.volumes,
             "RESTORING": self._holds_its_archive(row),
             "STARTING": row.home.ready_instance is not None,
             "STOPPING": container is None,
             "ARCHIVING": self.volume(before) is None
-            and (world.archives.is_complete(row.archive_key or "") or self.home(row.id).damaged),
+            and (state.archives.is_complete(row.archive_key or "") or self.home(row.id).damaged),
         }.get(before.operation, True)
         if not true:
             self.break_("1: an operation was called complete before its effect", f"{before.operation}")
 
     def volume(self, row: Workspace) -> Volume | None:
         """The row's own, not another of the same name."""
-        found = self._worlds.runtime.volumes.get(row.home_store_key or "")
+        found = self._states.runtime.volumes.get(row.home_store_key or "")
         return found if found is None or row.home.volume_instance in (None, found.instance) else None
 
     def _holds_its_archive(self, row: Workspace) -> bool:
         volume = self.volume(row)
-        archive = self._worlds.archives.objects.get(row.archive_key or "")
+        archive = self._states.archives.objects.get(row.archive_key or "")
         return volume is not None and (archive is None or volume.content == archive.content)
 
     def _truth_of_tries(self, before: Workspace, row: Workspace) -> None:
@@ -227,7 +227,7 @@ class Oracle:
         self._tries[row.id] = (operation, tries if row.error_count else 0)
 
     def _truth_of_errors(self, before: Workspace, row: Workspace, reason: str) -> None:
-        whole = self._worlds.archives.is_complete
+        whole = self._states.archives.is_complete
         if reason == "archive_lost" and row.archive_key != before.archive_key and whole(before.archive_key or ""):
             self.break_("4: an archive was called lost although it is there", f"{before.archive_key}")
         if row.phase != "ERROR" or before.phase == "ERROR":
@@ -277,7 +277,7 @@ class Oracle:
 
     def _truth_of_running(self, before: Workspace, row: Workspace) -> None:
         fell = before.phase == "RUNNING" and row.phase == "STANDBY"
-        container = self._worlds.runtime.containers.get(row.id)
+        container = self._states.runtime.containers.get(row.id)
         if not fell or container is None or self._recently_late(row.id):
             return
         if container.running and container.instance == before.home.ready_instance:
@@ -306,17 +306,17 @@ class Oracle:
     def person_works(self, workspace_id: UUID, value: int) -> None:
         """A person comes through the front door, to a RUNNING workspace alone; their programs work in any container
         that runs on the home, also one that was started late. Both must find the home as it was left."""
-        row = self._worlds.database.rows[workspace_id]
-        container = self._worlds.runtime.containers.get(workspace_id)
+        row = self._states.database.rows[workspace_id]
+        container = self._states.runtime.containers.get(workspace_id)
         if container is None or not container.running or container.volume != row.home_store_key:
             return
-        volume = self._worlds.runtime.volumes.get(container.volume)
+        volume = self._states.runtime.volumes.get(container.volume)
         if volume is None:
             return
         home = self.home(workspace_id)
         if volume.content != home.content and volume.content not in home.choices:
             self.break_("1: a person finds another home than they left", f"{volume.content} not {home.content}")
-        if self._worlds.runtime.write(workspace_id, value):
+        if self._states.runtime.write(workspace_id, value):
             home.content = volume.content
             if not row.wish_pending and not home.asking:
                 home.choices.clear()
@@ -333,16 +333,16 @@ class Oracle:
         home = self.homes.get(row.id)
         if home is None or home.hand_removed or home.damaged or not home.content or row.purged_at is not None:
             return
-        world = self._worlds
+        state = self._states
         volume = self.volume(row)
         if volume is not None and volume.content == home.content:
             return
-        if home.choices and (row.id, home.content) in self.kept.let_go:
+        if home.choices and (row.id, home.content) in self.gc.let_go:
             return
-        points = world.database.points.get(row.id, ())
+        points = state.database.points.get(row.id, ())
         known = {row.archive_key or "", *(point.key for point in points)}
         if any(
-            world.archives.is_complete(key) and world.archives.objects[key].content == home.content for key in known
+            state.archives.is_complete(key) and state.archives.objects[key].content == home.content for key in known
         ):
             return
         self.break_("1: the newest write is nowhere", f"{home.content}")
@@ -350,9 +350,9 @@ class Oracle:
     # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _recorded_first(self, holder: str, name: str, about: UUID) -> None:
-        if self.epochs.get(holder) != self._worlds.database.leadership.epoch:
+        if self.epochs.get(holder) != self._states.database.leadership.epoch:
             return
-        row = self._worlds.database.rows.get(about)
+        row = self._states.database.rows.get(about)
         allowed = ACTS_UNDER.get(name)
         if row is None or allowed is None:
             return
@@ -362,7 +362,7 @@ class Oracle:
             self.break_("acted before recording", f"{name} under no operation")
         home = self.home(about)
         if name == "runtime.create_volume" and home.hand_removed and row.phase != "ERROR" and not home.choices:
-            archive = self._worlds.archives.objects.get(row.archive_key or "")
+            archive = self._states.archives.objects.get(row.archive_key or "")
             if archive is not None and archive.content == home.content:
                 return
             self.break_("a hand-removed volume was silently replaced", f"{row.home_store_key}")
@@ -371,9 +371,9 @@ class Oracle:
         """(2) A container and a job never share a volume, unless a late effect brought one of them."""
         if self._recently_late(about):
             return
-        job = self._worlds.jobs.jobs.get(about)
-        container = self._worlds.runtime.containers.get(about)
-        row = self._worlds.database.rows.get(about)
+        job = self._states.jobs.jobs.get(about)
+        container = self._states.runtime.containers.get(about)
+        row = self._states.database.rows.get(about)
         if name == "runtime.start_container" and job is not None and job.state == "running":
             self.break_("2: a container starts while a job uses its volume", f"{job.spec.kind} {job.spec.op_id}")
         used = container.volume if container and container.running else None

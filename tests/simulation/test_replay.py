@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from tests.simulation.story import play
+from tests.simulation.scenario import play
 
 SEEDS = range(1, 11)
 TWICE = (3, 7)

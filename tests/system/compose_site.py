@@ -21,10 +21,10 @@ from uuid import uuid4
 
 import httpx
 
-from tests.api.real_site import free_port
 from tests.browser.door.installation import PATIENCE, Installation
 from tests.docker_engine import CODEHUB_IMAGE, ROOT, WORKSPACE_IMAGE
-from tests.system.one_machine import Up
+from tests.real_services import free_port
+from tests.system.local_instance import Up
 
 COMPOSE = ROOT / "deploy" / "compose"
 STORES_IMAGE = "codehub-test-stores:latest"
@@ -141,7 +141,7 @@ def composed() -> Iterator[Composed]:
             site.until_it_serves()
             yield site
         except BaseException:
-            print(site.running.last_words()[-6000:])
+            print(site.running.log_tail()[-6000:])
             raise
         finally:
             project.run("down", "--volumes", "--timeout=2")

@@ -1,24 +1,24 @@
-"""Databases with a witness inside."""
+"""Databases that log every write, and in which term it was made."""
 
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
-from sqlalchemy import make_url
 
-from codehub.adapters.postgres.migration import migrate
-from tests.real_services import ServiceLoop, temporary_database
-from tests.system import witness
+from codehub.adapters.postgres.schema import migrate
+from tests.real_services import ServiceLoop, database_name, temporary_database
+from tests.system import write_log
 
 
 @pytest.fixture(scope="session")
-def witnessed_template(postgres_url: str, service_loop: ServiceLoop) -> Iterator[str]:
-    with temporary_database(postgres_url, service_loop, prefix="witnessed") as url:
+def logged_template(postgres_url: str, service_loop: ServiceLoop) -> Iterator[str]:
+    with temporary_database(postgres_url, service_loop, prefix="logged") as url:
         service_loop.run(migrate(url))
-        service_loop.run(witness.install(url, make_url(url).password or ""))
-        yield make_url(url).database or ""
+        service_loop.run(write_log.install(url, urlsplit(url).password or ""))
+        yield database_name(url)
 
 
 @pytest.fixture
-def witnessed_database(postgres_url: str, service_loop: ServiceLoop, witnessed_template: str) -> Iterator[str]:
-    with temporary_database(postgres_url, service_loop, template=witnessed_template) as url:
+def logged_database(postgres_url: str, service_loop: ServiceLoop, logged_template: str) -> Iterator[str]:
+    with temporary_database(postgres_url, service_loop, template=logged_template) as url:
         yield url

@@ -19,22 +19,22 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
 import psutil
-from sqlalchemy import make_url
 
 from codehub.adapters.process import ProcessJobs
 from codehub.adapters.process.locks import holder
-from codehub.bootstrap.places import archive_url
+from codehub.bootstrap.paths import archive_url
 from codehub.bootstrap.services import Services, open_services
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.stores import Actor
 from codehub.settings import load_settings
-from codehub.usecases.wishes import NewWorkspace, Wishes
-from tests.contracts.patience import eventually
+from codehub.usecases.workspace_commands import CreateWorkspace, WorkspaceCommands
+from tests.eventually import eventually
 from tests.job.trees import Snapshot, snapshot
-from tests.system import gated_ide, witness
+from tests.system import controlled_ide, write_log
 
 CODEHUB = Path(sys.executable).with_name("codehub")
 ANN = Actor("ann")
@@ -70,7 +70,7 @@ class Coordinator:
             if text.startswith("{") and text.endswith("}"):
                 yield json.loads(text)
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         return f"── {self.name} ──\n" + "\n".join(self.log.read_text().splitlines()[-60:])
 
 
@@ -85,7 +85,8 @@ class Deployment:
     # ── coordinators ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self, name: str = "alpha", *, database_url: str | None = None, **more: str) -> Coordinator:
-        url = make_url(database_url or self.database_url).set(username=name)
+        url = urlsplit(database_url or self.database_url)
+        own = url._replace(netloc=f"{name}:{url.password}@{url.netloc.rpartition('@')[2]}").geturl()
         number = sum(known.name == name for known in self.coordinators)
         log = self.directory / f"{name}-{number}.log"
         with log.open("wb") as output:
@@ -95,7 +96,7 @@ class Deployment:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=self.directory,
-                env=self.environment(url.render_as_string(hide_password=False)) | more,
+                env=self.environment(own) | more,
             )
         started = Coordinator(name, process, log)
         self.coordinators.append(started)
@@ -131,7 +132,7 @@ class Deployment:
         await eventually(it_does, PATIENCE)
 
     async def campaigns(self, coordinator: Coordinator) -> bool:
-        async with witness.connected(self.database_url) as connection:
+        async with write_log.connected(self.database_url) as connection:
             name = f"codehub leadership {coordinator.holder}"[:63]
             sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND usename = $2"
             return bool(await connection.fetchval(sessions, name, coordinator.name))
@@ -146,7 +147,7 @@ class Deployment:
             "CODEHUB_DATABASE_URL": database_url,
             "CODEHUB_REDIS_URL": self.redis_url,
             "CODEHUB_DATA_DIR": str(self.directory),
-            "CODEHUB_IDE_COMMAND": shlex.join([sys.executable, gated_ide.__file__, "{socket}", str(self.gates)]),
+            "CODEHUB_IDE_COMMAND": shlex.join([sys.executable, controlled_ide.__file__, "{socket}", str(self.gates)]),
             "CODEHUB_LOG_FORMAT": "json",
             "COORDINATOR_ACTIVE_INTERVAL": "0.25",
             "COORDINATOR_IDLE_INTERVAL": "2",
@@ -161,32 +162,32 @@ class Deployment:
         named = ("CODEHUB_S3_ENDPOINT", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
         return {"CODEHUB_ARCHIVE_URL": url} | {name: os.environ[name] for name in named if name in os.environ}
 
-    # ── the witness ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the write log ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def terms(self) -> list[tuple[int, str, datetime, float]]:
         """(epoch, who, since when, how long the one before had been silent)"""
-        async with witness.connected(self.database_url) as connection:
-            return [tuple(row) for row in await connection.fetch(witness.LEADS)]
+        async with write_log.connected(self.database_url) as connection:
+            return [tuple(row) for row in await connection.fetch(write_log.LEADS)]
 
     async def only_leaders_wrote(self) -> None:
-        async with witness.connected(self.database_url) as connection:
-            usurped = [tuple(row) for row in await connection.fetch(witness.USURPED, witness.OWNER)]
+        async with write_log.connected(self.database_url) as connection:
+            usurped = [tuple(row) for row in await connection.fetch(write_log.USURPED, write_log.OWNER)]
         assert usurped == [], usurped
 
     async def now(self) -> datetime:
-        async with witness.connected(self.database_url) as connection:
+        async with write_log.connected(self.database_url) as connection:
             now: datetime = await connection.fetchval("SELECT clock_timestamp()")
             return now
 
     # ── wishes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def wishes(self) -> Wishes:
+    def wishes(self) -> WorkspaceCommands:
         return self.services.wishes
 
     async def create(self, desired: Desired, template: str = "default", image_ref: str = "") -> UUID:
         key = uuid4()
-        new = NewWorkspace(f"demo {key}", "ann", desired, template=template, image_ref=image_ref)
+        new = CreateWorkspace(f"demo {key}", "ann", desired, template=template, image_ref=image_ref)
         await self.wishes.create(new, key, ANN, datetime.now(UTC))
         return key
 
@@ -265,14 +266,15 @@ class Deployment:
         return [
             process.pid
             for process in psutil.process_iter(["cmdline", "status"])
-            if gated_ide.__file__ in (words := process.info["cmdline"] or ()) and any(key.hex in word for word in words)
+            if controlled_ide.__file__ in (words := process.info["cmdline"] or ())
+            and any(key.hex in word for word in words)
         ]
 
     async def containers(self) -> dict[UUID, tuple[str, bool]]:
         seen = await self.services.runtime.containers()
         return {key: (container.instance, container.running) for key, container in seen.items()}
 
-    async def world(self) -> tuple[object, ...]:
+    async def state(self) -> tuple[object, ...]:
         """All that an actuator could have touched, by the identity of each thing."""
         volumes = await self.services.runtime.volumes()
         inodes = {
@@ -336,7 +338,7 @@ async def deployed(database_url: str, redis_url: str, *, archive_url: str | None
                 yield deployment
             except BaseException:
                 for coordinator in deployment.coordinators:
-                    print(coordinator.last_words())
+                    print(coordinator.log_tail())
                 raise
             finally:
                 await deployment.close()

@@ -12,18 +12,17 @@ from uuid import uuid4
 
 import asyncpg
 
-from codehub.adapters.docker import Site
-from codehub.adapters.docker.walls import Walls
+from codehub.adapters.docker import DockerSite
+from codehub.adapters.docker.network_isolation import NetworkIsolation
 from codehub.domain.naming import WORKSPACE_LABEL
 from codehub.job.compress import decompressed
-from tests.api.real_site import free_port
 from tests.browser.door.installation import QUICK, Installation, Person, Workspace
 from tests.contracts import s3
 from tests.docker_engine import CODEHUB_IMAGE, WORKSPACE_IMAGE, engine_here, sweep
 from tests.job.trees import Snapshot, snapshot
 from tests.proxy.recording.workbench import SETTINGS, SETTINGS_FILE
-from tests.real_services import plain_dsn
-from tests.system.one_machine import temporary_data_dir, up
+from tests.real_services import free_port
+from tests.system.local_instance import temporary_data_dir, up
 
 TTL = 62
 """Seconds: the least that these intervals allow."""
@@ -32,7 +31,7 @@ _KEEP = ("--same-permissions", "--numeric-owner", "--xattrs", "--xattrs-include=
 
 
 @dataclass(frozen=True)
-class Desk(Workspace):
+class JobHarness(Workspace):
     """Its home is a volume of the engine's."""
 
     store: Path
@@ -63,7 +62,7 @@ class Desk(Workspace):
     async def time_passes(self, seconds: int, *moments: str) -> None:
         """Only the database keeps it."""
         running = json.loads((self.data / "running.json").read_text())
-        connection = await asyncpg.connect(plain_dsn(running["database_url"]))
+        connection = await asyncpg.connect(running["database_url"])
         try:
             moved = ", ".join(f"{name} = {name} - make_interval(secs => $2)" for name in moments)
             await connection.execute(f"UPDATE workspaces SET {moved} WHERE id = $1", self.id, float(seconds))
@@ -75,15 +74,15 @@ class Desk(Workspace):
 class DockerHub(Installation):
     store: Path = Path()
 
-    async def desk(self, person: Person, name: str) -> Desk:
+    async def desk(self, person: Person, name: str) -> JobHarness:
         return await new_desk(person, name, self.data, self.store)
 
 
-async def new_desk(person: Person, name: str, data: Path, store: Path = Path()) -> Desk:
+async def new_desk(person: Person, name: str, data: Path, store: Path = Path()) -> JobHarness:
     """One that runs, with a prompt that can be waited for and no history that ends with its shell."""
     answer = person.http.post("/api/v1/workspaces", json={"name": name, "desired_state": "RUNNING"})
     assert answer.status_code == 201, answer.text
-    made = Desk(person.http, data, answer.json()["id"], name, answer.json()["url"], store)
+    made = JobHarness(person.http, data, answer.json()["id"], name, answer.json()["url"], store)
     await made.becomes("RUNNING")
     folder = SETTINGS_FILE.rpartition("/")[0]
     made.inside(f"mkdir -p {folder} && printf %s '{json.dumps(SETTINGS)}' > {SETTINGS_FILE}")
@@ -122,7 +121,9 @@ async def _cleared(install: str) -> None:
     engine = engine_here()
     try:
         await sweep(engine, install)
-        await Walls(engine, Site(install, WORKSPACE_IMAGE, CODEHUB_IMAGE, f"codehub-{install[:12]}")).take_down()
+        await NetworkIsolation(
+            engine, DockerSite(install, WORKSPACE_IMAGE, CODEHUB_IMAGE, f"codehub-{install[:12]}")
+        ).take_down()
     finally:
         await engine.close()
 

@@ -25,7 +25,7 @@ from codehub.adapters.docker import DockerRuntime
 from codehub.bootstrap.services import open_services
 from codehub.domain.naming import container_name
 from codehub.settings import Settings, load_settings
-from tests.docker_engine import CODEHUB_IMAGE, TOY_IMAGE, WORKSPACE_IMAGE, sweep
+from tests.docker_engine import CODEHUB_IMAGE, FAKE_IDE_IMAGE, WORKSPACE_IMAGE, sweep
 from tests.system.deployment import Deployment
 
 ENGINE_BYTES = 900 << 20
@@ -75,7 +75,7 @@ class DockerDeployment(Deployment):
                 coordinator.process.kill()
                 coordinator.process.wait()
         await sweep(self.runtime.engine, self.runtime.site.install_id)
-        await self.runtime.walls.take_down()
+        await self.runtime.isolation.take_down()
 
 
 @asynccontextmanager
@@ -88,13 +88,13 @@ async def docker_deployed(
     workspace_image: str = WORKSPACE_IMAGE,
     kind: type[DockerDeployment] = DockerDeployment,
 ) -> AsyncIterator[DockerDeployment]:
-    """On a database that is migrated. Nobody coordinates yet. With an engine of its own it has toys for images."""
+    """On a database that is migrated. Nobody coordinates yet. An engine of its own has the fake IDE for an image."""
     install = f"test-{uuid4().hex[:12]}"
     given = {
         "CODEHUB_RUNTIME": "docker",
         "CODEHUB_INSTALL_ID": install,
-        "CODEHUB_IMAGE": TOY_IMAGE if engine else CODEHUB_IMAGE,
-        "CODEHUB_WORKSPACE_IMAGE": TOY_IMAGE if engine else workspace_image,
+        "CODEHUB_IMAGE": FAKE_IDE_IMAGE if engine else CODEHUB_IMAGE,
+        "CODEHUB_WORKSPACE_IMAGE": FAKE_IDE_IMAGE if engine else workspace_image,
         "CODEHUB_WORKSPACE_MEMORY_BYTES": str(1 << 30),
         **({"DOCKER_HOST": engine.host} if engine else {}),
     }
@@ -110,7 +110,7 @@ async def docker_deployed(
                 yield site
             except BaseException:
                 for coordinator in site.coordinators:
-                    print(coordinator.last_words())
+                    print(coordinator.log_tail())
                 raise
             finally:
                 await site.close()
@@ -214,7 +214,7 @@ class OwnEngine:
 
 @contextmanager
 def own_engine() -> Iterator[OwnEngine]:
-    """With the toys' image; all it keeps is on a file system of ENGINE_BYTES."""
+    """With the fake IDE's image; all it keeps is on a file system of ENGINE_BYTES."""
     with tempfile.TemporaryDirectory(prefix="codehub-engine-") as kept, tempfile.TemporaryDirectory() as name:
         disk = Path(kept, "disk")
         with disk.open("wb") as file:
@@ -224,7 +224,7 @@ def own_engine() -> Iterator[OwnEngine]:
         engine = OwnEngine(Path(name))
         try:
             engine.start()
-            engine.load(TOY_IMAGE)
+            engine.load(FAKE_IDE_IMAGE)
             yield engine
         finally:
             engine.close()

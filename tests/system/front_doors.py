@@ -20,13 +20,14 @@ from codehub.domain.identity import Caller, Role, Scope
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.accounts import NewUser
 from codehub.ports.stores import Actor
-from codehub.usecases.people import People
-from codehub.usecases.tokens import Tokens
-from codehub.usecases.wishes import NewWorkspace
-from tests.api.real_site import Process, RealSite, free_port, real_site
-from tests.contracts.patience import eventually
-from tests.system import talking_ide
-from tests.system.websockets import PATIENCE, Answer, Browser, Cut, WebSocket, Wire, hang_up
+from codehub.usecases.identity import Tokens
+from codehub.usecases.users import Users
+from codehub.usecases.workspace_commands import CreateWorkspace
+from tests.api.real_api import Process, RealApi, real_api
+from tests.eventually import eventually
+from tests.real_services import free_port
+from tests.system import websocket_ide
+from tests.system.websockets import PATIENCE, Answer, Browser, Connection, Cut, WebSocket, hang_up
 
 MANY = 1000
 
@@ -60,19 +61,19 @@ class Door:
 
     async def ask(self, host: str, path: str, **headers: str) -> Answer:
         """On a connection of its own."""
-        wire = await Wire.open(self.port)
+        network = await Connection.open(self.port)
         try:
-            wire.send(host, path, {name.replace("_", "-"): value for name, value in headers.items()})
-            return await wire.answer()
+            network.send(host, path, {name.replace("_", "-"): value for name, value in headers.items()})
+            return await network.answer()
         finally:
-            wire.close()
+            network.close()
 
     async def metrics(self) -> dict[str, float]:
-        wire = await Wire.open(self.status_port)
-        wire.send("status", "/metrics", {"Connection": "close"})
-        _, headers = await wire.head()
-        body = await wire.reader.read()
-        wire.close()
+        network = await Connection.open(self.status_port)
+        network.send("status", "/metrics", {"Connection": "close"})
+        _, headers = await network.head()
+        body = await network.reader.read()
+        network.close()
         assert headers["content-type"].startswith("text/plain")
         lines = (line.rpartition(" ") for line in body.decode().splitlines() if not line.startswith("#"))
         return {name: float(value) for name, _, value in lines}
@@ -106,7 +107,7 @@ class Visit:
 
 @dataclass
 class FrontDoors:
-    site: RealSite
+    site: RealApi
 
     async def open(self, workers: int = 1, **more: str) -> Door:
         port, status_port = free_port(), free_port()
@@ -159,12 +160,12 @@ class FrontDoors:
     @property
     def tokens(self) -> Tokens:
         who = identity(self.site.services)
-        return Tokens(who.accounts, who.announcements, who.ids)
+        return Tokens(who.accounts, who.revocations, who.ids)
 
     @property
-    def people(self) -> People:
+    def people(self) -> Users:
         who = identity(self.site.services)
-        return People(who.accounts, who.passwords, who.announcements, who.ids)
+        return Users(who.accounts, who.passwords, who.revocations, who.ids)
 
     async def sign_out(self, person: Person) -> None:
         await identity(self.site.services).sign_out(person.caller)
@@ -173,7 +174,7 @@ class FrontDoors:
 
     async def running(self, person: Person) -> Workspace:
         key, wishes = uuid4(), self.site.services.wishes
-        new = NewWorkspace(f"demo {key.hex[:12]}", person.caller.user.owner_id, Desired.RUNNING)
+        new = CreateWorkspace(f"demo {key.hex[:12]}", person.caller.user.owner_id, Desired.RUNNING)
         await wishes.create(new, key, Actor("test"), datetime.now(UTC))
         return await self.settled(key, Phase.RUNNING)
 
@@ -197,9 +198,9 @@ class FrontDoors:
 @asynccontextmanager
 async def front_doors(database_url: str, redis_url: str, **settings: str) -> AsyncIterator[FrontDoors]:
     """On a database that is migrated, with a coordinator and no front door yet."""
-    command = shlex.join([sys.executable, talking_ide.__file__, "{socket}"])
+    command = shlex.join([sys.executable, websocket_ide.__file__, "{socket}"])
     given = {"CODEHUB_IDE_COMMAND": command, "MAX_RUNNING_PER_USER": str(MANY)} | settings
-    async with real_site(database_url, redis_url, **given) as site:
+    async with real_api(database_url, redis_url, **given) as site:
         await site.start_coordinator()
         try:
             yield FrontDoors(site)

@@ -1,7 +1,7 @@
 """An installation seen from outside: `codehub api` and `codehub coordinator` as processes, asked over HTTP alone.
 
-Beside it stands the world that rules are about: homes, archives, and time, which only the database keeps and which can
-therefore be let pass. Each IDE obeys the files in its own home (gated_ide.py), so that one workspace may fail alone.
+Beside it stands what the rules are about: homes, archives, and time, which only the database keeps and which can
+therefore be let pass. Each IDE obeys the files in its own home (controlled_ide.py), so that one may fail alone.
 """
 
 import asyncio
@@ -17,12 +17,11 @@ from uuid import UUID, uuid4
 import asyncpg
 import httpx
 
-from codehub.adapters.postgres.migration import migrate
+from codehub.adapters.postgres.schema import migrate
 from codehub.domain.identity import Role
 from codehub.domain.naming import meta_key
-from tests.api.real_site import Events, RealSite, real_site
-from tests.real_services import plain_dsn
-from tests.system import gated_ide
+from tests.api.real_api import Events, RealApi, real_api
+from tests.system import controlled_ide
 
 PATIENCE = 60.0
 Json = dict[str, Any]
@@ -106,8 +105,8 @@ class Remote:
 
 
 @dataclass
-class Outside:
-    site: RealSite
+class RemoteInstallation:
+    site: RealApi
     url: str
     ide: Path
     ann: httpx.AsyncClient
@@ -199,17 +198,17 @@ class Outside:
 
 
 @asynccontextmanager
-async def outside(database_url: str, redis_url: str, **settings: str) -> AsyncIterator[Outside]:
+async def remote_installation(database_url: str, redis_url: str, **settings: str) -> AsyncIterator[RemoteInstallation]:
     """On an empty database."""
     await migrate(database_url)
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="codehub-test-")))
         ide = directory / "ide"
-        ide.write_text(f'#!/bin/sh\nexec {sys.executable} {gated_ide.__file__} "$@"\n')
+        ide.write_text(f'#!/bin/sh\nexec {sys.executable} {controlled_ide.__file__} "$@"\n')
         ide.chmod(0o755)
         command = f"{ide} {{socket}} {{home}}"
         given = {"MAX_RUNNING_PER_USER": "100", "CODEHUB_IDE_COMMAND": command, **settings}
-        site = await stack.enter_async_context(real_site(database_url, redis_url, **given))
+        site = await stack.enter_async_context(real_api(database_url, redis_url, **given))
         url = (await site.start_api()).url
         await site.start_coordinator()
 
@@ -221,6 +220,6 @@ async def outside(database_url: str, redis_url: str, **settings: str) -> AsyncIt
         ann, root, eve = await person("ann"), await person("root", Role.ADMIN), await person("eve")
         events = Events(url, dict(ann.headers))
         stack.push_async_callback(events.close)
-        pool = asyncpg.create_pool(plain_dsn(database_url), min_size=1, max_size=4)
+        pool = asyncpg.create_pool(database_url, min_size=1, max_size=4)
         database = await stack.enter_async_context(pool)
-        yield Outside(site, url, ide, ann, root, eve, events, database)
+        yield RemoteInstallation(site, url, ide, ann, root, eve, events, database)

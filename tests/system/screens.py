@@ -12,11 +12,11 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from codehub.bootstrap.places import ide_cache_dir
+from codehub.bootstrap.paths import ide_cache_dir
 from codehub.settings import load_settings
-from tests.api.real_site import free_port
+from tests.real_services import free_port
 from tests.system.deployment import CODEHUB
-from tests.system.one_machine import temporary_data_dir, up
+from tests.system.local_instance import temporary_data_dir, up
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "screens"
 FIRST_STEPS = ("ws create demo --wait", "ws ls", "ws show demo", "ws lifecycle demo")

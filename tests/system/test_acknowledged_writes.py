@@ -22,8 +22,8 @@ from codehub.domain.errors import Unreachable
 from codehub.domain.naming import container_name
 from codehub.domain.workspace import Desired, Operation, Phase
 from tests.conftest import Tell
-from tests.contracts.patience import eventually
-from tests.docker_engine import TOY_IMAGE, DockerHouse
+from tests.docker_engine import FAKE_IDE_IMAGE, DockerTestbed
+from tests.eventually import eventually
 from tests.system import acknowledged_writer
 from tests.system.deployment import Coordinator
 from tests.system.docker_site import DockerDeployment, docker_deployed
@@ -143,10 +143,10 @@ async def find_in(site: DockerDeployment, home: Home) -> dict[str, int | None]:
 
 @pytest.mark.parametrize("rounds", [5, pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(7200)])])
 async def test_what_was_acknowledged_inside_is_there(
-    rounds: int, docker_house: DockerHouse, witnessed_database: str, fresh_redis: str, tell: Tell
+    rounds: int, docker_testbed: DockerTestbed, logged_database: str, fresh_redis: str, tell: Tell
 ) -> None:
     chance = random.Random(44)
-    async with docker_deployed(witnessed_database, fresh_redis, workspace_image=TOY_IMAGE) as site:
+    async with docker_deployed(logged_database, fresh_redis, workspace_image=FAKE_IDE_IMAGE) as site:
         leadership = Leadership(site, *await site.start_two())
         homes = [Home(await site.create(Desired.RUNNING)) for _ in range(WORKSPACES)]
         for home in homes:

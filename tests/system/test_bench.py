@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docker_engine import DockerHouse
+from tests.docker_engine import DockerTestbed
 
 pytestmark = pytest.mark.system
 
@@ -37,7 +37,7 @@ def test_the_api_s_benchmark_runs_and_every_listener_hears_every_change(tmp_path
     assert "from COMMIT to the bytes" in done.stdout
 
 
-def test_the_start_s_benchmark_runs(docker_house: DockerHouse, tmp_path: Path) -> None:
+def test_the_start_s_benchmark_runs(docker_testbed: DockerTestbed, tmp_path: Path) -> None:
     numbers = tmp_path / "numbers.json"
     command = [sys.executable, "-m", "bench.start", "--quick", "--json", str(numbers)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)

@@ -20,15 +20,15 @@ import pytest
 
 from codehub.adapters.ide import IdeError, InstalledIde, ensure_code_server, ide_command
 from codehub.adapters.process import ProcessRuntime
-from codehub.adapters.process.sandbox import HOME_INSIDE, find_confinement
-from codehub.adapters.process.stragglers import stragglers
+from codehub.adapters.process.sandbox import HOME_INSIDE, find_sandbox_tools
+from codehub.adapters.process.table import orphans
 from codehub.bootstrap.ide import ide
-from codehub.bootstrap.places import ide_cache_dir
+from codehub.bootstrap.paths import ide_cache_dir
 from codehub.domain.naming import volume_name
 from codehub.domain.workspace import Desired, Phase
 from codehub.ports.runtime import ContainerSpec
 from codehub.settings import Settings, load_settings
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.system.deployment import CODEHUB, deployed
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
@@ -94,7 +94,7 @@ class Machine:
 
 @pytest.fixture(params=["sandbox", "plain"])
 async def machine(request: pytest.FixtureRequest, installed: InstalledIde) -> AsyncIterator[Machine]:
-    if request.param == "sandbox" and find_confinement() is None:
+    if request.param == "sandbox" and find_sandbox_tools() is None:
         pytest.skip("bubblewrap is not there or does not work")
     with tempfile.TemporaryDirectory(prefix="codehub-ide-") as directory:
         machine = Machine(Path(directory), sandbox=request.param == "sandbox")
@@ -167,7 +167,7 @@ async def test_stopping_ends_all_of_it(machine: Machine) -> None:
     async with client(socket) as browser:
         await browser.get("/", follow_redirects=True)
     instance = (await machine.runtime.containers())[machine.key].instance
-    processes = [psutil.Process(pid) for pid in stragglers(instance)]
+    processes = [psutil.Process(pid) for pid in orphans(instance)]
     assert len([one for one in processes if Path(one.cmdline()[0]).name == "node"]) >= 2  # it forks
     await machine.runtime.remove_container(machine.key)
     assert [one for one in processes if one.is_running()] == []
@@ -219,9 +219,9 @@ def test_installing_beforehand(cache: dict[str, str], installed: InstalledIde) -
 
 
 async def test_a_coordinator_runs_it_without_being_told(
-    cache: dict[str, str], witnessed_database: str, fresh_redis: str
+    cache: dict[str, str], logged_database: str, fresh_redis: str
 ) -> None:
-    async with deployed(witnessed_database, fresh_redis) as site:
+    async with deployed(logged_database, fresh_redis) as site:
         site.start(**cache)
         key: UUID = await site.create(Desired.RUNNING)
         await site.settled(key, Phase.RUNNING)

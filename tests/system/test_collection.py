@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from codehub.bootstrap.places import archive_url
+from codehub.bootstrap.paths import archive_url
 from codehub.domain.errors import Conflict
 from codehub.domain.workspace import Desired, Phase
 from tests.system.deployment import ANN, Deployment, deployed
@@ -28,8 +28,8 @@ async def collected(site: Deployment, *words: str) -> dict[str, list[dict[str, s
     return report
 
 
-async def test_an_admin_s_run_takes_the_garbage_and_leaves_the_rest(witnessed_database: str, fresh_redis: str) -> None:
-    async with deployed(witnessed_database, fresh_redis) as site:
+async def test_an_admin_s_run_takes_the_garbage_and_leaves_the_rest(logged_database: str, fresh_redis: str) -> None:
+    async with deployed(logged_database, fresh_redis) as site:
         site.start(**AT_ONCE)
         kept, dropped = await site.create(Desired.ARCHIVED), await site.create(Desired.ARCHIVED)
         archive = (await site.settled(kept, Phase.ARCHIVED)).archive_key

@@ -22,18 +22,18 @@ import psutil
 import pytest
 
 from codehub.adapters.postgres import PostgresDatabase
-from codehub.adapters.postgres.migration import migrate
-from codehub.cli.exits import FAILED, INTERRUPTED, SCHEMA, UNREACHABLE, USAGE
-from codehub.domain.admission import Limits
+from codehub.adapters.postgres.schema import migrate
+from codehub.cli.errors import FAILED, INTERRUPTED, SCHEMA, UNREACHABLE, USAGE
+from codehub.domain.admission import RunningLimits
+from codehub.domain.backend_identity import Backend
 from codehub.domain.workspace import Desired, Operation, Phase
-from codehub.domain.worlds import Backend
-from codehub.usecases.wishes import NewWorkspace, Wishes
-from tests.api.real_site import free_port
-from tests.contracts.patience import eventually
-from tests.system import gated_ide
+from codehub.usecases.workspace_commands import CreateWorkspace, WorkspaceCommands
+from tests.eventually import eventually
+from tests.real_services import free_port
+from tests.system import controlled_ide
 from tests.system.deployment import ANN, CODEHUB
-from tests.system.one_machine import Up, temporary_data_dir, those_of, up
-from tests.system.witness import connected
+from tests.system.local_instance import Up, temporary_data_dir, those_of, up
+from tests.system.write_log import connected
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
@@ -248,21 +248,21 @@ async def test_backends_are_shown_and_forgotten_only_when_asked(elsewhere: dict[
     done = codehub("admin", "backends", **elsewhere)
     assert (done.returncode, done.stderr, done.stdout.count("none yet")) == (0, "", 2)
     async with await PostgresDatabase.open(fresh_database) as database:
-        await database.worlds().adopt(Backend.RUNTIME, "docker ABCD", 0)
-        await database.worlds().adopt(Backend.ARCHIVES, "this", 0)
+        await database.backend_identities().adopt(Backend.RUNTIME, "docker ABCD", 0)
+        await database.backend_identities().adopt(Backend.ARCHIVES, "this", 0)
         done = codehub("admin", "backends", **elsewhere)
         assert done.returncode == FAILED
         assert "the runtime is not the one that holds this installation's homes: expected 'docker ABCD'" in done.stdout
         assert "found one without the mark codehub-owner" in done.stdout
         told = json.loads(codehub("admin", "backends", "--json", **elsewhere).stdout)
         assert [one["remembered"] for one in told] == ["docker ABCD", "this"]
-        before = await database.worlds().remembered()
+        before = await database.backend_identities().remembered()
         given_up = codehub("admin", "backends", "--forget", "runtime", **elsewhere)
         assert given_up.returncode == INTERRUPTED
-        assert await database.worlds().remembered() == before
+        assert await database.backend_identities().remembered() == before
         done = codehub("admin", "backends", "--forget", "runtime", "--yes", **elsewhere)
         assert (done.returncode, done.stdout) == (0, "Forgotten: the leader adopts the runtime that it finds.\n")
-        assert list(await database.worlds().remembered()) == [Backend.ARCHIVES]
+        assert list(await database.backend_identities().remembered()) == [Backend.ARCHIVES]
         assert [entry.action for entry in await database.audit().entries()] == ["forget_backend"]
         again = codehub("admin", "backends", "--forget", "runtime", "--yes", **elsewhere)
         assert (again.returncode, again.stdout) == (0, "Nothing was remembered.\n")
@@ -297,7 +297,9 @@ async def test_gc_in_earnest_needs_a_leader(elsewhere: dict[str, str], fresh_dat
 
 async def new_workspace(database: PostgresDatabase, desired: Desired) -> UUID:
     key = uuid4()
-    await Wishes(database.specs(), Limits()).create(NewWorkspace("demo", "ann", desired), key, ANN, datetime.now(UTC))
+    await WorkspaceCommands(database.specs(), RunningLimits()).create(
+        CreateWorkspace("demo", "ann", desired), key, ANN, datetime.now(UTC)
+    )
     return key
 
 
@@ -328,7 +330,7 @@ def running_up(directory: Path, **environment: str) -> Iterator[Up]:
         (directory / "bin" / "bwrap").symlink_to("/bin/false")  # a sandbox would hide our interpreter
     given = {
         "PATH": f"{directory / 'bin'}:{os.environ['PATH']}",
-        "CODEHUB_IDE_COMMAND": f"{sys.executable} {gated_ide.__file__} {{socket}} {directory / 'gates'}",
+        "CODEHUB_IDE_COMMAND": f"{sys.executable} {controlled_ide.__file__} {{socket}} {directory / 'gates'}",
     }
     with up(directory, free_port(), given | environment) as running:
         yield running
@@ -358,7 +360,7 @@ async def test_up_and_up_again(data_dir: Path) -> None:
             await reaches(database, key, Phase.RUNNING)
             assert codehub("admin", "leader", **addresses).returncode == 0
             assert ides(data_dir) == [ide]
-            await Wishes(database.specs(), Limits()).want(key, Desired.STANDBY, ANN)
+            await WorkspaceCommands(database.specs(), RunningLimits()).want(key, Desired.STANDBY, ANN)
             await reaches(database, key, Phase.STANDBY)
         assert running.ended(signal.SIGTERM) == 0
     assert those_of(data_dir) == []
@@ -373,7 +375,7 @@ async def reaches(database: PostgresDatabase, key: UUID, phase: Phase) -> None:
 
 
 def ides(directory: Path) -> list[psutil.Process]:
-    return [one for one in those_of(directory) if gated_ide.__file__ in one.cmdline()]
+    return [one for one in those_of(directory) if controlled_ide.__file__ in one.cmdline()]
 
 
 def test_a_port_that_is_taken(data_dir: Path) -> None:

@@ -17,10 +17,10 @@ import pytest
 
 from codehub.domain.workspace import Desired, Operation, Phase
 from tests.conftest import Tell
-from tests.contracts.patience import eventually
 from tests.contracts.test_leadership import network_to_postgres
+from tests.eventually import eventually
 from tests.job.trees import Snapshot, assert_same
-from tests.system import witness
+from tests.system import write_log
 from tests.system.deployment import ANN, PATIENCE, Coordinator, Deployment, deployed
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
@@ -148,7 +148,7 @@ async def in_the_middle(stage: Stage) -> AsyncIterator[None]:
 @asynccontextmanager
 async def held_by_database(stage: Stage) -> AsyncIterator[None]:
     """The effect is there, and the write that says so waits."""
-    async with witness.gate_at(stage.site.database_url, stage.scene.operation) as gate:
+    async with write_log.gate_at(stage.site.database_url, stage.scene.operation) as gate:
         await wish(stage)
         await gate.reached()
         assert (await stage.site.row(stage.key)).operation is stage.scene.operation
@@ -166,11 +166,11 @@ async def steps_down(stage: Stage) -> None:
 
 
 async def comes_back_and_touches_nothing(stage: Stage, come_back: Callable[[], None]) -> None:
-    row, world = await stage.site.row(stage.key), await stage.site.world()
+    row, state = await stage.site.row(stage.key), await stage.site.state()
     come_back()
     await steps_down(stage)
     await asyncio.sleep(1)  # for what may still be on its way from an old thread
-    assert await stage.site.world() == world
+    assert await stage.site.state() == state
     assert await stage.site.row(stage.key) == row
     await stage.site.only_leaders_wrote()
 
@@ -182,8 +182,8 @@ async def leads_again(stage: Stage) -> None:
 
 
 @EACH
-async def test_the_leader_is_killed(scene: Scene, witnessed_database: str, fresh_redis: str, tell: Tell) -> None:
-    async with deployed(witnessed_database, fresh_redis) as site:
+async def test_the_leader_is_killed(scene: Scene, logged_database: str, fresh_redis: str, tell: Tell) -> None:
+    async with deployed(logged_database, fresh_redis) as site:
         stage = await prepared(site, scene, *await site.start_two())
         # What the world holds up may stay so until the other leads; a write that waits would keep it from leading.
         world_waits = scene.operation in GATES or scene.operation in JOBS
@@ -201,9 +201,9 @@ async def test_the_leader_is_killed(scene: Scene, witnessed_database: str, fresh
 @pytest.mark.long
 @pytest.mark.parametrize("scene", [SCENE_OF[o] for o in (*GATES, *JOBS)], ids=lambda scene: scene.operation.value)
 async def test_the_leader_is_killed_while_it_writes(
-    scene: Scene, witnessed_database: str, fresh_redis: str, tell: Tell
+    scene: Scene, logged_database: str, fresh_redis: str, tell: Tell
 ) -> None:
-    async with deployed(witnessed_database, fresh_redis) as site:
+    async with deployed(logged_database, fresh_redis) as site:
         stage = await prepared(site, scene, *await site.start_two())
         async with held_by_database(stage):
             since = await site.now()
@@ -214,10 +214,8 @@ async def test_the_leader_is_killed_while_it_writes(
 
 
 @pytest.mark.parametrize("operation", [Operation.STARTING, Operation.ARCHIVING])
-async def test_the_leader_is_stalled(
-    operation: Operation, witnessed_database: str, fresh_redis: str, tell: Tell
-) -> None:
-    async with deployed(witnessed_database, fresh_redis) as site:
+async def test_the_leader_is_stalled(operation: Operation, logged_database: str, fresh_redis: str, tell: Tell) -> None:
+    async with deployed(logged_database, fresh_redis) as site:
         stage = await prepared(site, SCENE_OF[operation], *await site.start_two())
         async with in_the_middle(stage):
             since = await site.now()
@@ -229,9 +227,9 @@ async def test_the_leader_is_stalled(
         await stage.nothing_is_lost()
 
 
-async def test_the_leader_is_stalled_in_a_write(witnessed_database: str, fresh_redis: str, tell: Tell) -> None:
+async def test_the_leader_is_stalled_in_a_write(logged_database: str, fresh_redis: str, tell: Tell) -> None:
     """Its transaction has passed the fence and stays open: it is rolled back before the other one leads."""
-    async with deployed(witnessed_database, fresh_redis) as site:
+    async with deployed(logged_database, fresh_redis) as site:
         stage = await prepared(site, SCENE_OF[Operation.STARTING], *await site.start_two())
         async with held_by_database(stage):
             since = await site.now()
@@ -242,10 +240,10 @@ async def test_the_leader_is_stalled_in_a_write(witnessed_database: str, fresh_r
         await stage.nothing_is_lost()
 
 
-async def test_the_leader_is_cut_off(witnessed_database: str, fresh_redis: str, tell: Tell) -> None:
+async def test_the_leader_is_cut_off(logged_database: str, fresh_redis: str, tell: Tell) -> None:
     async with (
-        network_to_postgres(witnessed_database) as (network, through),
-        deployed(witnessed_database, fresh_redis) as site,
+        network_to_postgres(logged_database) as (network, through),
+        deployed(logged_database, fresh_redis) as site,
     ):
         leader = site.start("alpha", database_url=through)
         await site.leads(leader)
@@ -264,10 +262,10 @@ async def test_the_leader_is_cut_off(witnessed_database: str, fresh_redis: str, 
 
 @pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
 async def test_the_leader_is_killed_at_any_moment(
-    rounds: int, witnessed_database: str, fresh_redis: str, tell: Tell
+    rounds: int, logged_database: str, fresh_redis: str, tell: Tell
 ) -> None:
     chance = random.Random(7)
-    async with deployed(witnessed_database, fresh_redis) as site:
+    async with deployed(logged_database, fresh_redis) as site:
         leader, standby = await site.start_two()
         keys = [await site.create(Desired.STANDBY) for _ in range(4)]
         for key in keys:
@@ -293,8 +291,8 @@ async def test_the_leader_is_killed_at_any_moment(
         await site.only_leaders_wrote()
 
 
-async def test_a_restarted_coordinator_finds_the_container(witnessed_database: str, fresh_redis: str) -> None:
-    async with deployed(witnessed_database, fresh_redis) as site:
+async def test_a_restarted_coordinator_finds_the_container(logged_database: str, fresh_redis: str) -> None:
+    async with deployed(logged_database, fresh_redis) as site:
         first = site.start("alpha")
         key = await site.create(Desired.RUNNING)
         await site.settled(key, Phase.RUNNING)
@@ -312,14 +310,14 @@ async def test_a_restarted_coordinator_finds_the_container(witnessed_database: s
         assert site.ides(key) == []
 
 
-async def test_the_witness_can_tell(witnessed_database: str, fresh_redis: str) -> None:
+async def test_the_write_log_can_tell(logged_database: str, fresh_redis: str) -> None:
     """What the others rely on: a write under another's term is noticed."""
-    async with deployed(witnessed_database, fresh_redis) as site:
+    async with deployed(logged_database, fresh_redis) as site:
         leader, standby = await site.start_two()
         key = await site.create(Desired.STANDBY)
         await site.settled(key, Phase.STANDBY)
         await site.only_leaders_wrote()
-        async with witness.connected(site.database_url) as connection:
+        async with write_log.connected(site.database_url) as connection:
             await connection.execute(f"SET SESSION AUTHORIZATION {standby.name}")
             await connection.execute("UPDATE workspaces SET error_count = 0")
         with pytest.raises(AssertionError, match=standby.name):

@@ -13,7 +13,7 @@ import pytest
 from codehub.domain.errors import ErrorReason
 from codehub.domain.naming import meta_key
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.job.s3_server import S3Server
 from tests.job.trees import Snapshot, assert_same
 from tests.system.deployment import ANN, PATIENCE, Deployment, deployed
@@ -76,8 +76,8 @@ async def files(site: Deployment, key: UUID) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("damage", REASONS, ids=lambda damage: damage.__name__)
-async def test_a_damaged_archive_is_named_and_mended(damage: Damage, witnessed_database: str, fresh_redis: str) -> None:
-    async with deployed(witnessed_database, fresh_redis) as site:
+async def test_a_damaged_archive_is_named_and_mended(damage: Damage, logged_database: str, fresh_redis: str) -> None:
+    async with deployed(logged_database, fresh_redis) as site:
         site.start()
         key, older, newer = await archived_twice(site)
         whole = {path: path.read_bytes() for path in await files(site, key)}
@@ -106,7 +106,7 @@ async def test_a_damaged_archive_is_named_and_mended(damage: Damage, witnessed_d
 
 
 async def test_the_object_store_goes_away_in_the_middle_and_comes_back(
-    witnessed_database: str, fresh_redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    logged_database: str, fresh_redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody is sent to ERROR for an outage: the operation waits and goes on."""
     server = S3Server(tmp_path / "s3")
@@ -114,7 +114,7 @@ async def test_the_object_store_goes_away_in_the_middle_and_comes_back(
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
     try:
-        async with deployed(witnessed_database, fresh_redis, archive_url=server.url) as site:
+        async with deployed(logged_database, fresh_redis, archive_url=server.url) as site:
             site.start()
             key = await site.create(Desired.STANDBY)
             await site.settled(key, Phase.STANDBY)
@@ -140,14 +140,14 @@ async def test_the_object_store_goes_away_in_the_middle_and_comes_back(
 
 
 async def test_wrong_credentials_lose_nothing(
-    witnessed_database: str, fresh_redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    logged_database: str, fresh_redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = S3Server(tmp_path / "s3")
     server.start()
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
     try:
-        async with deployed(witnessed_database, fresh_redis, archive_url=server.url) as site:
+        async with deployed(logged_database, fresh_redis, archive_url=server.url) as site:
             wrong = site.start(AWS_SECRET_ACCESS_KEY="somebody-else-s-secret")
             key = await site.create(Desired.STANDBY)
             await site.settled(key, Phase.STANDBY)

@@ -8,11 +8,11 @@ from uuid import UUID
 
 import pytest
 
-from codehub.domain.ledger import Kind
+from codehub.domain.ledger import LedgerKind
 from codehub.domain.workspace import Desired, Phase
 from tests.conftest import Tell
-from tests.contracts.patience import eventually
-from tests.docker_engine import DockerHouse
+from tests.docker_engine import DockerTestbed
+from tests.eventually import eventually
 from tests.system.deployment import PATIENCE
 from tests.system.docker_site import DockerDeployment, OwnEngine, docker_deployed, has_tools, own_engine
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
-def fragile_engine(docker_house: DockerHouse) -> Iterator[OwnEngine]:
+def fragile_engine(docker_testbed: DockerTestbed) -> Iterator[OwnEngine]:
     if not has_tools():
         pytest.skip("dockerd, unshare, nsenter, ip or mkfs.ext4 is not there")
     with own_engine() as engine:
@@ -32,9 +32,9 @@ def fragile_engine(docker_house: DockerHouse) -> Iterator[OwnEngine]:
 
 @pytest.fixture
 async def fragile(
-    fragile_engine: OwnEngine, witnessed_database: str, fresh_redis: str
+    fragile_engine: OwnEngine, logged_database: str, fresh_redis: str
 ) -> AsyncIterator[tuple[DockerDeployment, OwnEngine]]:
-    async with docker_deployed(witnessed_database, fresh_redis, engine=fragile_engine) as site:
+    async with docker_deployed(logged_database, fresh_redis, engine=fragile_engine) as site:
         site.start()
         yield site, fragile_engine
 
@@ -48,7 +48,7 @@ async def running(site: DockerDeployment, count: int) -> list[UUID]:
 
 async def errors(site: DockerDeployment, key: UUID) -> list[str]:
     entries = await site.services.database.ledger().entries(key, 1000)
-    return [entry.message for entry in entries if entry.kind is Kind.PHASE and entry.after == Phase.ERROR.value]
+    return [entry.message for entry in entries if entry.kind is LedgerKind.PHASE and entry.after == Phase.ERROR.value]
 
 
 async def test_the_engine_is_restarted(fragile: tuple[DockerDeployment, OwnEngine]) -> None:

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from codehub.adapters.docker import Engine, Site
-from codehub.adapters.docker.walls import Walls
+from codehub.adapters.docker import DockerSite, Engine
+from codehub.adapters.docker.network_isolation import NetworkIsolation
 from codehub.domain.naming import INSTALL_LABEL
 from tests.browser.door.chromium import launched
 from tests.browser.door.visitor import Visitor, runs, until
-from tests.docker_engine import CODEHUB_IMAGE, WORKSPACE_IMAGE, DockerHouse, sweep
+from tests.docker_engine import CODEHUB_IMAGE, WORKSPACE_IMAGE, DockerTestbed, sweep
 from tests.system.compose_site import Composed, composed
-from tests.system.docker_hub import Desk, docker, new_desk
-from tests.system.test_docker_walls import listening
+from tests.system.docker_hub import JobHarness, docker, new_desk
+from tests.system.test_docker_isolation import listening
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
@@ -26,7 +26,7 @@ STORES = [("172.30.77.2", 5432), ("172.30.77.3", 6379), ("172.30.77.4", 9000)]
 
 
 @pytest.fixture
-async def site(docker_house: DockerHouse, engine: Engine) -> AsyncIterator[Composed]:
+async def site(docker_testbed: DockerTestbed, engine: Engine) -> AsyncIterator[Composed]:
     if shutil.which("docker-compose") is None:
         pytest.skip("docker-compose is not there")
     before = await installations(engine)
@@ -37,7 +37,7 @@ async def site(docker_house: DockerHouse, engine: Engine) -> AsyncIterator[Compo
         for install in await installations(engine) - before:
             await sweep(engine, install)
             network = f"codehub-{install[:12]}"
-            await Walls(engine, Site(install, WORKSPACE_IMAGE, CODEHUB_IMAGE, network)).take_down()
+            await NetworkIsolation(engine, DockerSite(install, WORKSPACE_IMAGE, CODEHUB_IMAGE, network)).take_down()
 
 
 async def installations(engine: Engine) -> set[str]:
@@ -65,7 +65,7 @@ async def test_a_workspace_through_the_front_door_of_a_codehub_in_containers(sit
     assert desk.inside("cat from-the-ide") == "the answer is 42"
 
 
-def reaches_nothing_of_the_platforms(site: Composed, desk: Desk) -> None:
+def reaches_nothing_of_the_platforms(site: Composed, desk: JobHarness) -> None:
     gateway = docker("inspect", "--format", "{{range .NetworkSettings.Networks}}{{.Gateway}}{{end}}", desk.containers())
     with listening("0.0.0.0") as port_of_the_machine:
         open_ones = [*STORES, (gateway, port_of_the_machine)]

@@ -4,19 +4,21 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from codehub.cli import checks
-from codehub.operating import platform_addresses, probe
+from codehub.bootstrap.operator import platform_addresses, probe
+from codehub.cli import doctor
 from codehub.settings import load_settings
-from codehub.usecases.checkup import Finding, Verdict
-from tests.docker_engine import DockerHouse
+from codehub.usecases.findings import Finding, Verdict
+from tests.docker_engine import DockerTestbed
 from tests.system.docker_site import DockerDeployment, docker_deployed
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
-async def site(docker_house: DockerHouse, witnessed_database: str, fresh_redis: str) -> AsyncIterator[DockerDeployment]:
-    async with docker_deployed(witnessed_database, fresh_redis) as site:
+async def site(
+    docker_testbed: DockerTestbed, logged_database: str, fresh_redis: str
+) -> AsyncIterator[DockerDeployment]:
+    async with docker_deployed(logged_database, fresh_redis) as site:
         yield site
 
 
@@ -40,14 +42,14 @@ async def test_the_probe_goes_the_whole_way_and_reaches_nothing(site: DockerDepl
     assert (await site.runtime.containers(), await site.runtime.volumes()) == ({}, {})
 
     settings = site.services.settings
-    assert (await checks.engine(settings)).verdict is Verdict.OK
-    assert (await checks.walls(settings)).verdict is Verdict.OK
-    assert (await checks.sandbox(settings)).verdict is Verdict.OK
-    assert (await checks.ide(settings)).verdict is Verdict.OK
+    assert (await doctor.engine(settings)).verdict is Verdict.OK
+    assert (await doctor.network_isolation(settings)).verdict is Verdict.OK
+    assert (await doctor.sandbox(settings)).verdict is Verdict.OK
+    assert (await doctor.ide(settings)).verdict is Verdict.OK
 
 
 async def test_before_the_first_start_the_walls_are_said_to_be_missing(site: DockerDeployment) -> None:
-    found = await checks.walls(site.services.settings)
+    found = await doctor.network_isolation(site.services.settings)
     assert found.verdict is Verdict.WARN
     assert "missing: " in found.seen
 

@@ -10,16 +10,16 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
-from codehub.cli import checks
+from codehub.cli import doctor
 from codehub.domain.errors import ErrorReason
 from codehub.domain.naming import container_name
 from codehub.domain.template import Template
 from codehub.domain.workspace import Desired, Phase, RecoverAction
-from codehub.usecases.checkup import Verdict
+from codehub.usecases.findings import Verdict
 from tests.conftest import Tell
 from tests.contracts import s3
-from tests.contracts.patience import eventually
-from tests.docker_engine import DockerHouse
+from tests.docker_engine import DockerTestbed
+from tests.eventually import eventually
 from tests.real_services import ServiceLoop, temporary_database
 from tests.system.deployment import ANN, PATIENCE
 from tests.system.docker_site import DockerDeployment, docker_deployed, seconds_until
@@ -29,15 +29,15 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.asyncio(
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def site(
-    docker_house: DockerHouse,
+    docker_testbed: DockerTestbed,
     postgres_url: str,
     redis_url: str,
-    witnessed_template: str,
+    logged_template: str,
     service_loop: ServiceLoop,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[DockerDeployment]:
     with (
-        temporary_database(postgres_url, service_loop, template=witnessed_template) as database_url,
+        temporary_database(postgres_url, service_loop, template=logged_template) as database_url,
         s3.rclone(tmp_path_factory.mktemp("store") / "s3") as endpoint,
         s3.credentials(endpoint),
     ):
@@ -151,12 +151,12 @@ async def test_what_the_template_says_reaches_the_container(site: DockerDeployme
 async def test_a_limit_on_the_disk_holds_or_is_said_not_to(site: DockerDeployment, tell: Tell) -> None:
     """Whichever engine this is, the doctor's word and what happens inside are one."""
     settings = site.services.settings
-    assert (await checks.disk_limits(settings)).verdict is Verdict.OK
+    assert (await doctor.disk_limits(settings)).verdict is Verdict.OK
     await site.services.database.templates().put(Template("tight", disk_bytes=64 << 20), ANN)
     key = await site.create(Desired.RUNNING, template="tight")
     await site.settled(key, Phase.RUNNING)
     written = int(site.inside(key, f"head -c {128 << 20} /dev/zero > big 2>/dev/null; stat -c %s big"))
-    found = await checks.disk_limits(settings)
+    found = await doctor.disk_limits(settings)
     assert found.verdict is (Verdict.OK if written < 64 << 20 else Verdict.WARN), found
     if found.verdict is Verdict.WARN:
         assert written == 128 << 20

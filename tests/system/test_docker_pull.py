@@ -20,9 +20,9 @@ from codehub.adapters.docker import DockerRuntime, Engine
 from codehub.domain.errors import BackendError, ErrorReason
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec, Pulling
-from tests.api.real_site import free_port
-from tests.contracts.patience import eventually
-from tests.docker_engine import DockerHouse, sweep
+from tests.docker_engine import DockerTestbed, sweep
+from tests.eventually import eventually
+from tests.real_services import free_port
 
 pytestmark = pytest.mark.system
 
@@ -147,9 +147,9 @@ async def served(registry: Registry) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def asking_for(house: DockerHouse, engine: Engine) -> AsyncIterator[tuple[DockerRuntime, ContainerSpec]]:
-    site = house.site()
-    runtime, key = house.runtime(engine, site), uuid4()
+async def asking_for(testbed: DockerTestbed, engine: Engine) -> AsyncIterator[tuple[DockerRuntime, ContainerSpec]]:
+    site = testbed.site()
+    runtime, key = testbed.runtime(engine, site), uuid4()
     await runtime.create_volume(key, volume_name(key, 1))
     try:
         yield runtime, ContainerSpec(key, volume_name(key, 1), "")
@@ -164,9 +164,9 @@ async def started(runtime: DockerRuntime, spec: ContainerSpec) -> None:
         await asyncio.sleep(0.05)
 
 
-async def test_how_far_it_is_is_told_until_it_has_come(docker_house: DockerHouse, engine: Engine) -> None:
+async def test_how_far_it_is_is_told_until_it_has_come(docker_testbed: DockerTestbed, engine: Engine) -> None:
     registry = Registry()
-    async with served(registry) as address, asking_for(docker_house, engine) as (runtime, nothing):
+    async with served(registry) as address, asking_for(docker_testbed, engine) as (runtime, nothing):
         image = f"{address}/slow:latest"
         spec = ContainerSpec(nothing.workspace_id, nothing.volume, image)
         assert await runtime.start_container(spec) == Pulling(f"pulling {image}")
@@ -185,8 +185,8 @@ async def test_how_far_it_is_is_told_until_it_has_come(docker_house: DockerHouse
 
 
 @pytest.mark.parametrize("name", sorted(SAYS_NO))
-async def test_a_registry_that_says_no(name: str, docker_house: DockerHouse, engine: Engine) -> None:
-    async with served(Registry()) as address, asking_for(docker_house, engine) as (runtime, nothing):
+async def test_a_registry_that_says_no(name: str, docker_testbed: DockerTestbed, engine: Engine) -> None:
+    async with served(Registry()) as address, asking_for(docker_testbed, engine) as (runtime, nothing):
         where = f"{address}/{name}:1"
         spec = ContainerSpec(nothing.workspace_id, nothing.volume, where)
         with pytest.raises(BackendError) as failed:
@@ -197,11 +197,11 @@ async def test_a_registry_that_says_no(name: str, docker_house: DockerHouse, eng
 
 @pytest.mark.parametrize("name", sorted(CANNOT_SAY))
 async def test_a_registry_that_cannot_say_is_waited_for_and_asked_again(
-    name: str, docker_house: DockerHouse, engine: Engine
+    name: str, docker_testbed: DockerTestbed, engine: Engine
 ) -> None:
     """It is no failure of the workspace's, and when the registry is whole again the workspace starts."""
     registry = Registry()
-    async with served(registry) as address, asking_for(docker_house, engine) as (runtime, nothing):
+    async with served(registry) as address, asking_for(docker_testbed, engine) as (runtime, nothing):
         image = f"{address}/{name}:1"
         spec = ContainerSpec(nothing.workspace_id, nothing.volume, image)
 
@@ -221,9 +221,9 @@ async def test_a_registry_that_cannot_say_is_waited_for_and_asked_again(
 
 @pytest.mark.parametrize("where", ["127.0.0.1:{port}/away:1", "registry.invalid/away:1"], ids=["refused", "no name"])
 async def test_a_registry_that_is_not_there_is_waited_for(
-    where: str, docker_house: DockerHouse, engine: Engine
+    where: str, docker_testbed: DockerTestbed, engine: Engine
 ) -> None:
-    async with asking_for(docker_house, engine) as (runtime, nothing):
+    async with asking_for(docker_testbed, engine) as (runtime, nothing):
         spec = ContainerSpec(nothing.workspace_id, nothing.volume, where.format(port=free_port()))
 
         async def it_waits() -> bool:

@@ -15,11 +15,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from codehub.adapters.docker import Engine
-from codehub.adapters.docker.hints import Hints
+from codehub.adapters.docker.events import EngineEvents
 from codehub.domain.errors import Unreachable
 from codehub.domain.naming import volume_name
-from tests.contracts.patience import eventually
-from tests.docker_engine import DockerHouse, sweep
+from tests.docker_engine import DockerTestbed, sweep
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.system
 
@@ -102,7 +102,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def test_an_engine_is_spoken_to_by_tls_and_both_sides_are_proven(
-    docker_house: DockerHouse, tmp_path: Path
+    docker_testbed: DockerTestbed, tmp_path: Path
 ) -> None:
     authority = Authority()
     theirs, ours = authority.write(tmp_path / "theirs", "engine"), authority.write(tmp_path / "ours", "codehub")
@@ -112,11 +112,11 @@ async def test_an_engine_is_spoken_to_by_tls_and_both_sides_are_proven(
     demanding.verify_mode = ssl.CERT_REQUIRED
     async with served(demanding) as (host, _):
         engine = Engine(host, ours)
-        site = docker_house.site()
+        site = docker_testbed.site()
         key = uuid4()
         try:
             assert await engine.version()
-            runtime = docker_house.runtime(engine, site)
+            runtime = docker_testbed.runtime(engine, site)
             await runtime.create_volume(key, volume_name(key, 1))
             assert set(await runtime.volumes()) == {key}
         finally:
@@ -128,19 +128,19 @@ async def test_an_engine_is_spoken_to_by_tls_and_both_sides_are_proven(
             await wrong.close()
 
 
-async def test_after_a_gap_the_events_go_on_where_they_were_left(docker_house: DockerHouse, engine: Engine) -> None:
-    site = docker_house.site()
-    runtime = docker_house.runtime(engine, site)
+async def test_after_a_gap_the_events_go_on_where_they_were_left(docker_testbed: DockerTestbed, engine: Engine) -> None:
+    site = docker_testbed.site()
+    runtime = docker_testbed.runtime(engine, site)
     first, missed = uuid4(), uuid4()
     heard: list[UUID] = []
 
-    async def listen(hints: Hints) -> None:
+    async def listen(hints: EngineEvents) -> None:
         async for key in hints.listen():
             heard.append(key)  # noqa: PERF401 - one by one, as they come
 
     async with served() as (host, talks):
         far = Engine(host)
-        hints = Hints(far, site.install_id)
+        hints = EngineEvents(far, site.install_id)
         listening = asyncio.create_task(listen(hints))
         try:
             await asyncio.sleep(0.5)

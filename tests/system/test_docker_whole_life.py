@@ -11,10 +11,10 @@ from tests.browser.door.chromium import launched
 from tests.browser.door.test_presence import rests
 from tests.browser.door.visitor import Visitor, arrived, runs, until
 from tests.conftest import Tell
-from tests.docker_engine import DockerHouse
+from tests.docker_engine import DockerTestbed
 from tests.job.trees import assert_same, snapshot
 from tests.proxy.recording.workbench import Tab
-from tests.system.docker_hub import TTL, Desk, DockerHub, digest, docker_hub, of_people
+from tests.system.docker_hub import TTL, DockerHub, JobHarness, digest, docker_hub, of_people
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
@@ -28,7 +28,7 @@ git -c init.defaultBranch=main init -q .
 
 
 @pytest.fixture
-async def hub(docker_house: DockerHouse, tmp_path: Path) -> AsyncIterator[DockerHub]:
+async def hub(docker_testbed: DockerTestbed, tmp_path: Path) -> AsyncIterator[DockerHub]:
     async with docker_hub(tmp_path / "s3") as hub:
         yield hub
 
@@ -75,21 +75,21 @@ async def test_a_whole_life_in_a_browser(waits: bool, hub: DockerHub, tmp_path: 
     await until(lambda: desk.containers() == desk.volume == "", "its end")
 
 
-async def writes_in_the_terminal(tab: Tab, desk: Desk) -> None:
+async def writes_in_the_terminal(tab: Tab, desk: JobHarness) -> None:
     await tab.open_terminal()
     await runs(tab, "echo the answer is $((6 * 7)) > from-the-ide")
     written = desk.home / "from-the-ide"
     await until(lambda: written.exists() and written.read_text() == "the answer is 42\n", "the file")
 
 
-async def falls_asleep(desk: Desk, *, waits: bool) -> None:
+async def falls_asleep(desk: JobHarness, *, waits: bool) -> None:
     if not waits:
         await rests(desk, FLUSHED)  # what was typed last has arrived: it would be newer than the time we make
         await desk.time_passes(TTL, "last_access_at", "phase_changed_at")
     await desk.becomes("STANDBY")
 
 
-async def is_archived(desk: Desk, *, waits: bool) -> None:
+async def is_archived(desk: JobHarness, *, waits: bool) -> None:
     if not waits:
         await desk.time_passes(TTL, "phase_changed_at")
     await desk.becomes("ARCHIVED")

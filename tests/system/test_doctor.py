@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from codehub.adapters.process.sandbox import find_confinement
+from codehub.adapters.process.sandbox import find_sandbox_tools
+from codehub.bootstrap.operator import open_database, probe
 from codehub.bootstrap.services import identity, open_services
-from codehub.cli import checks
+from codehub.cli import doctor
 from codehub.domain.identity import Role
 from codehub.domain.template import Template
-from codehub.operating import open_database, probe
 from codehub.ports.stores import Actor
 from codehub.settings import Settings, load_settings
-from codehub.usecases.checkup import Finding, Verdict
+from codehub.usecases.findings import Finding, Verdict
 from codehub.usecases.probe import OWNER
 from tests.system.deployment import CODEHUB, Deployment, deployed
 
@@ -60,7 +60,7 @@ async def test_the_data_directory_is_private(tmp_path: Path, mode: int | None, v
     if mode is not None:
         place.mkdir()
         place.chmod(mode)
-    found = await checks.data_directory(settings(data_dir=place))
+    found = await doctor.data_directory(settings(data_dir=place))
     assert found.verdict is verdict
     assert bool(found.advice) is (verdict is not Verdict.OK)
 
@@ -76,7 +76,7 @@ async def test_the_data_directory_is_private(tmp_path: Path, mode: int | None, v
     ids=["nothing", "plain", "unnamed", "named"],
 )
 async def test_a_proxy_that_is_not_named_is_told(url: str | None, proxies: str | None, verdict: Verdict) -> None:
-    found = await checks.who_asks(settings(public_url=url, proxy_trusted_proxies=proxies))
+    found = await doctor.trusted_proxies(settings(public_url=url, proxy_trusted_proxies=proxies))
     assert found.verdict is verdict
     assert ("CODEHUB_PROXY_TRUSTED_PROXIES" in found.advice) is (verdict is Verdict.WARN)
 
@@ -91,44 +91,44 @@ async def test_a_proxy_that_is_not_named_is_told(url: str | None, proxies: str |
     ],
 )
 async def test_what_does_not_answer_fails_and_says_what_to_do(name: str, names: str) -> None:
-    found = await checks.made(name, checks.SERVICES[name], settings(api_address="127.0.0.1:1"))
+    found = await doctor.run_check(name, doctor.SERVICE_CHECKS[name], settings(api_address="127.0.0.1:1"))
     assert (found.name, found.verdict) == (name, Verdict.FAIL)
     assert names in found.advice
 
 
 async def test_a_database_without_schema_asks_for_the_migration(fresh_database: str) -> None:
-    found = await checks.postgresql(settings(database_url=fresh_database))
+    found = await doctor.postgresql(settings(database_url=fresh_database))
     assert found.verdict is Verdict.FAIL
     assert "codehub migrate" in found.seen
 
 
 async def test_an_archive_store_is_tried_and_left_clean(tmp_path: Path) -> None:
     place = tmp_path / "store"
-    gone = await checks.made("archives", checks.archive_store, settings(archive_url=f"file://{place}"))
+    gone = await doctor.run_check("archives", doctor.archive_store, settings(archive_url=f"file://{place}"))
     assert (gone.verdict, place.exists()) == (Verdict.FAIL, False)
     place.mkdir()
-    assert (await checks.archive_store(settings(archive_url=f"file://{place}"))).verdict is Verdict.OK
+    assert (await doctor.archive_store(settings(archive_url=f"file://{place}"))).verdict is Verdict.OK
     assert not [found for found in place.rglob("*") if found.is_file()]
 
 
-async def test_limits_on_the_disk_that_nobody_enforces_are_told(witnessed_database: str) -> None:
-    given = settings(database_url=witnessed_database)
-    assert (await checks.disk_limits(given)).verdict is Verdict.OK
+async def test_limits_on_the_disk_that_nobody_enforces_are_told(logged_database: str) -> None:
+    given = settings(database_url=logged_database)
+    assert (await doctor.disk_limits(given)).verdict is Verdict.OK
     async with open_database(given) as database:
         await database.templates().put(Template("small", disk_bytes=1 << 30), Actor("root"))
-    found = await checks.disk_limits(given)
+    found = await doctor.disk_limits(given)
     assert found.verdict is Verdict.WARN
     assert "not enforced here, because a home is a directory here; templates that have one: small" in found.seen
 
 
 async def test_a_variable_without_effect_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (await checks.settings_spelt(settings())).verdict is Verdict.OK
+    assert (await doctor.settings_names(settings())).verdict is Verdict.OK
     monkeypatch.setenv("TTL_STANDBY_SECOND", "600")
-    found = await checks.settings_spelt(settings())
+    found = await doctor.settings_names(settings())
     assert found.verdict is Verdict.WARN
     assert "TTL_STANDBY_SECONDS" in found.seen
     monkeypatch.setenv("RECONCILER_INTERVAL", "10")
-    assert "RECONCILER_INTERVAL is replaced by" in (await checks.settings_spelt(settings())).seen
+    assert "RECONCILER_INTERVAL is replaced by" in (await doctor.settings_names(settings())).seen
 
 
 # ── as a command ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -144,8 +144,8 @@ async def test_before_anything_runs_it_says_what_is_missing(tmp_path: Path) -> N
 
 
 @pytest.fixture
-async def deployment(witnessed_database: str, fresh_redis: str) -> AsyncIterator[Deployment]:
-    async with deployed(witnessed_database, fresh_redis) as running:
+async def deployment(logged_database: str, fresh_redis: str) -> AsyncIterator[Deployment]:
+    async with deployed(logged_database, fresh_redis) as running:
         yield running
 
 
@@ -172,11 +172,11 @@ async def test_a_deployment_is_examined_and_probed_to_the_end(deployment: Deploy
     assert owners == []
 
 
-async def test_in_a_sandbox_nothing_is_in_reach(witnessed_database: str, fresh_redis: str) -> None:
+async def test_in_a_sandbox_nothing_is_in_reach(logged_database: str, fresh_redis: str) -> None:
     """Although the IDE here is named by a path below the data directory."""
-    if find_confinement() is None:
+    if find_sandbox_tools() is None:
         pytest.skip("bubblewrap is not there or does not work")
-    async with deployed(witnessed_database, fresh_redis) as deployment:
+    async with deployed(logged_database, fresh_redis) as deployment:
         command = deployment.environment(deployment.database_url)["CODEHUB_IDE_COMMAND"]
         deployment.start(PATH=os.environ["PATH"])
         await deployment.leader()
@@ -211,8 +211,8 @@ async def test_a_deployment_gets_its_first_admin_once(deployment: Deployment) ->
     assert caller.user.role is Role.ADMIN
 
 
-async def test_the_data_directory_is_made_private(witnessed_database: str, fresh_redis: str, tmp_path: Path) -> None:
+async def test_the_data_directory_is_made_private(logged_database: str, fresh_redis: str, tmp_path: Path) -> None:
     place = tmp_path / "new" / "data"
-    given = settings(database_url=witnessed_database, redis_url=fresh_redis, data_dir=place, ide_command="ide {socket}")
+    given = settings(database_url=logged_database, redis_url=fresh_redis, data_dir=place, ide_command="ide {socket}")
     async with open_services(given):
-        assert (await checks.data_directory(given)).verdict is Verdict.OK
+        assert (await doctor.data_directory(given)).verdict is Verdict.OK

@@ -13,40 +13,38 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 import psutil
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
-from sqlalchemy import make_url
-from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 
 from codehub.adapters.embedded import (
     EmbeddedError,
     EmbeddedServer,
+    directory,
     embedded_postgres,
     embedded_redis,
-    home,
-    leftovers,
+    orphans,
     postgres,
     programs,
     redis,
 )
 from codehub.adapters.embedded.account import service_account
-from tests.real_services import plain_dsn
 
 pytestmark = pytest.mark.system
 
 Server = Callable[..., AbstractAsyncContextManager[EmbeddedServer]]
 BOTH = pytest.mark.parametrize("server", [embedded_postgres, embedded_redis])
-SERVICES: dict[Server, home.Service] = {embedded_postgres: postgres.SERVICE, embedded_redis: redis.SERVICE}
+SERVICES: dict[Server, directory.Service] = {embedded_postgres: postgres.SERVICE, embedded_redis: redis.SERVICE}
 AS_ROOT = os.geteuid() == 0
 OWNER = """
 import asyncio, sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 from codehub.adapters.embedded import embedded_postgres, embedded_redis
 
 async def main():
@@ -60,17 +58,11 @@ asyncio.run(main())
 
 
 async def sql(url: str, statement: str) -> list[tuple[object, ...]]:
-    connection = await asyncpg.connect(plain_dsn(url))
+    connection = await asyncpg.connect(url)
     try:
         return [tuple(row) for row in await connection.fetch(statement)]
     finally:
         await connection.close()
-
-
-def asyncpg_arguments(url: str) -> dict[str, Any]:
-    """As SQLAlchemy reads the URL."""
-    _, arguments = PGDialect_asyncpg().create_connect_args(make_url(url))  # type: ignore[no-untyped-call]
-    return dict(arguments)
 
 
 @asynccontextmanager
@@ -96,7 +88,7 @@ def separate_owner(data: Path) -> Iterator[tuple[subprocess.Popen[str], int, str
 
 
 @contextmanager
-def bystander(service: home.Service, data: Path) -> Iterator[subprocess.Popen[bytes]]:
+def bystander(service: directory.Service, data: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process of the server's own account that has nothing to do with it."""
     account = service_account(data, service.accounts)
     uid, gid = (account.uid, account.gid) if account else (None, None)
@@ -195,23 +187,21 @@ async def test_redis_starts_and_keeps_its_data_over_a_clean_stop(tmp_path: Path)
         assert await client.zscore("activity", "ws") == 20
 
 
-async def test_the_url_works_in_sqlalchemy(tmp_path: Path) -> None:
+async def test_the_url_names_our_own_account(tmp_path: Path) -> None:
     async with embedded_postgres(tmp_path, durable=False) as server:
-        connection = await asyncpg.connect(**asyncpg_arguments(server.url))
-        assert await connection.fetchval("SELECT current_user") == "codehub"
-        await connection.close()
+        assert await sql(server.url, "SELECT current_user") == [("codehub",)]
 
 
 async def test_postgres_asks_for_the_password(tmp_path: Path) -> None:
     async with embedded_postgres(tmp_path, durable=False) as server:
-        url = make_url(server.url)
-        place = asyncpg_arguments(server.url)
-        for password in (None, "wrong"):
+        url = urlsplit(server.url)
+        for account in ("codehub", "codehub:wrong"):
             with pytest.raises(asyncpg.InvalidPasswordError):
-                await asyncpg.connect(**place | {"password": password, "passfile": "/none"})
+                await asyncpg.connect(url._replace(netloc=f"{account}@").geturl(), passfile="/none")
         methods = await sql(server.url, "SELECT DISTINCT auth_method FROM pg_hba_file_rules")
         assert methods == [("scram-sha-256",)]
         assert url.password == (tmp_path / "postgres" / "password").read_text().strip()
+        assert url.password is not None
         assert url.password not in repr(server)
         assert url.password not in " ".join(psutil.Process(server.pid).cmdline())
 
@@ -283,7 +273,7 @@ async def test_the_next_owner_need_not_wait_for_them(tmp_path: Path) -> None:
 
 
 @BOTH
-async def test_a_leftover_that_ignores_its_leash_is_ended(
+async def test_an_orphan_that_does_not_end_with_its_owner_is_ended(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     impatient(monkeypatch)
@@ -311,7 +301,7 @@ async def test_a_recycled_pid_is_never_signalled(
     with bystander(service, root / "data") as process, (root / "server.lock").open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.truncate(0)
-        lock.write(f"{process.pid} {leftovers._start_time(process.pid)}\n")
+        lock.write(f"{process.pid} {orphans._start_time(process.pid)}\n")
         lock.flush()
         with pytest.raises(EmbeddedError, match=r"process unknown.*end it by hand"):
             async with server(tmp_path):
@@ -371,7 +361,7 @@ async def test_any_data_directory_will_do(tmp_path: Path, server: Server, name: 
     async with server(data, durable=False) as running:
         if server is embedded_postgres:
             assert await sql(running.url, "SELECT 1") == [(1,)]
-            sockets = Path(asyncpg_arguments(running.url)["host"])
+            sockets = Path(parse_qs(urlsplit(running.url).query, errors="surrogateescape")["host"][0])
         else:
             async with redis_at(running.url) as client:
                 assert await client.ping()

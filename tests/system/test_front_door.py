@@ -11,17 +11,16 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from codehub.adapters.postgres.migration import migrate
-from codehub.bootstrap.door import door_parts
+from codehub.adapters.postgres.schema import migrate
+from codehub.bootstrap.proxy import proxy_parts
 from codehub.domain.identity import Role
 from codehub.domain.workspace import Phase
-from codehub.proxy.front_door import FrontDoor
-from codehub.proxy.limits import Limits
-from tests.api.real_site import free_port
-from tests.contracts.patience import eventually
-from tests.real_services import ServiceLoop, temporary_database
+from codehub.proxy.app import ProxyApp
+from codehub.proxy.http.limits import ProxyLimits
+from tests.eventually import eventually
+from tests.real_services import ServiceLoop, free_port, temporary_database
 from tests.system.front_doors import Door, FrontDoors, Visit, front_doors
-from tests.system.websockets import PATIENCE, Browser, Cut, NotUpgraded, WebSocket, Wire
+from tests.system.websockets import PATIENCE, Browser, Connection, Cut, NotUpgraded, WebSocket
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
@@ -53,7 +52,7 @@ async def door(doors: FrontDoors) -> Door:
 
 
 def served_by(worker: psutil.Process, socket: WebSocket) -> bool:
-    ours = socket.wire.writer.get_extra_info("sockname")[1]
+    ours = socket.network.writer.get_extra_info("sockname")[1]
     return any(getattr(connection.raddr, "port", 0) == ours for connection in worker.net_connections("tcp"))
 
 
@@ -75,13 +74,13 @@ async def test_workers_take_all_the_descriptors_that_they_may(door: Door) -> Non
 
 async def test_the_status_address_says_whether_anybody_serves(door: Door) -> None:
     async def asked(path: str) -> tuple[int, bytes]:
-        wire = await Wire.open(door.status_port)
+        network = await Connection.open(door.status_port)
         try:
-            wire.send("status", path, {"Connection": "close"})
-            status, _ = await wire.head()
-            return status, await wire.reader.read()
+            network.send("status", path, {"Connection": "close"})
+            status, _ = await network.head()
+            return status, await network.reader.read()
         finally:
-            wire.close()
+            network.close()
 
     assert (await asked("/healthz"))[0] == 200
     status, said = await asked("/readyz")
@@ -179,7 +178,7 @@ async def test_one_door_ends_well_while_the_other_serves(doors: FrontDoors, door
     visit = await one_visit(doors, first)
     there = Visit(second, visit.workspace, visit.cookie)
     socket, elsewhere = await visit.socket(), await there.socket()
-    download = await Wire.open(first.port)
+    download = await Connection.open(first.port)
     download.send(visit.host, "/big/30000000", visit.headers)
     status, headers = await download.head()
     assert (status, headers["content-length"]) == (200, "30000000")
@@ -188,7 +187,7 @@ async def test_one_door_ends_well_while_the_other_serves(doors: FrontDoors, door
 
     async def takes_no_more() -> bool:
         try:
-            (await Wire.open(first.port)).close()
+            (await Connection.open(first.port)).close()
         except OSError:
             return True
         return False
@@ -209,7 +208,7 @@ async def test_one_door_ends_well_while_the_other_serves(doors: FrontDoors, door
 
 async def test_a_workspace_that_stops_cuts_what_is_under_way(doors: FrontDoors, door: Door) -> None:
     visit = await one_visit(doors, door)
-    counted, dripping, socket = await Wire.open(door.port), await Wire.open(door.port), await visit.socket()
+    counted, dripping, socket = await Connection.open(door.port), await Connection.open(door.port), await visit.socket()
     counted.send(visit.host, "/big/1000000000", visit.headers)
     dripping.send(visit.host, "/drip", visit.headers)
     assert (await counted.head())[0] == (await dripping.head())[0] == 200
@@ -228,16 +227,16 @@ async def test_a_workspace_that_stops_cuts_what_is_under_way(doors: FrontDoors, 
     assert (await doors.row(visit.workspace.id)).phase is Phase.STANDBY
 
 
-async def rest_of(wire: Wire, into: bytearray | None = None) -> int:
+async def rest_of(network: Connection, into: bytearray | None = None) -> int:
     size = 0
     try:
-        while data := await asyncio.wait_for(wire.reader.read(1 << 16), PATIENCE):
+        while data := await asyncio.wait_for(network.reader.read(1 << 16), PATIENCE):
             size += len(data)
             if into is not None:
                 into += data
     except ConnectionError:
         pass
-    wire.close()
+    network.close()
     return size
 
 
@@ -250,15 +249,15 @@ async def test_what_answers_badly_is_explained(path: str, status: int, code: str
     ann = await doors.person()
     workspace = await doors.running(ann)
     _, token = await doors.token(ann)
-    front = FrontDoor(door_parts(doors.site.services), Limits(response_seconds=0.3, tick=0.05))
+    front = ProxyApp(proxy_parts(doors.site.services), ProxyLimits(response_seconds=0.3, tick=0.05))
     running = asyncio.ensure_future(front.run())
     port = await front.server.listen("127.0.0.1", 0)
     try:
         for accept, kind in ((PAGE, "text/html"), ("application/json", "application/problem+json")):
-            wire = await Wire.open(port)
-            wire.send(f"{workspace.slug}.localhost", path, {"Authorization": f"Bearer {token}", "Accept": accept})
-            answer = await wire.answer()
-            wire.close()
+            network = await Connection.open(port)
+            network.send(f"{workspace.slug}.localhost", path, {"Authorization": f"Bearer {token}", "Accept": accept})
+            answer = await network.answer()
+            network.close()
             assert answer.status == status
             assert answer.headers["content-type"].startswith(kind)
             if kind != "text/html":

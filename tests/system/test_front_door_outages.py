@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from codehub.domain.identity import Role
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.system.front_doors import Door, FrontDoors, Visit, front_doors
 from tests.system.test_front_door import PAGE, SIGNED_OUT
 from tests.system.test_outages import Servers, own_servers

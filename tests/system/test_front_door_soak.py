@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 import psutil
 import pytest
 
-from codehub.adapters.postgres.migration import migrate
-from tests.contracts.patience import eventually
-from tests.system import talking_ide
+from codehub.adapters.postgres.schema import migrate
+from tests.eventually import eventually
+from tests.system import websocket_ide
 from tests.system.front_doors import Door, Visit, front_doors
-from tests.system.websockets import PATIENCE, Cut, NotUpgraded, WebSocket, Wire, hang_up
+from tests.system.websockets import PATIENCE, Connection, Cut, NotUpgraded, WebSocket, hang_up
 
 pytestmark = pytest.mark.system
 
@@ -60,7 +60,7 @@ class Crowd:
         if self.dice.random() < 0.5:
             await self._say_goodbye(socket)
         else:
-            socket.wire.abort()
+            socket.network.abort()
 
     def _anyone(self) -> Visit:
         self.came += 1
@@ -117,24 +117,24 @@ class Crowd:
         socket.close()
 
     async def _talk_and_vanish(self, visit: Visit) -> None:
-        (await self._talk(visit)).wire.abort()
+        (await self._talk(visit)).network.abort()
 
     async def _half_close(self, visit: Visit) -> None:
         socket = await self._talk(visit)
-        socket.wire.writer.write_eof()
+        socket.network.writer.write_eof()
         assert await socket.ended() is None
         socket.close()
 
     async def _vanish_in_a_frame(self, visit: Visit) -> None:
         socket = await self._talk(visit)
-        socket.wire.writer.write(b"\x82\xfe\x10\x00only a part")
-        socket.wire.abort()
+        socket.network.writer.write(b"\x82\xfe\x10\x00only a part")
+        socket.network.abort()
 
     async def _vanish_in_the_handshake(self, visit: Visit) -> None:
-        wire = await Wire.open(visit.door.port)
+        network = await Connection.open(visit.door.port)
         asked = {"Connection": "Upgrade", "Upgrade": "websocket", "Origin": f"http://{visit.host}"}
-        wire.send(visit.host, "/ws", visit.headers | asked)
-        wire.abort()
+        network.send(visit.host, "/ws", visit.headers | asked)
+        network.abort()
 
     async def _browse(self, visit: Visit) -> None:
         browser = visit.browser()
@@ -143,24 +143,24 @@ class Crowd:
         browser.leave()
 
     async def _leave_a_download(self, visit: Visit) -> None:
-        wire = await Wire.open(visit.door.port)
-        wire.send(visit.host, "/big/3000000", visit.headers)
-        await wire.head()
-        await wire.reader.readexactly(10_000)
-        wire.abort()
+        network = await Connection.open(visit.door.port)
+        network.send(visit.host, "/big/3000000", visit.headers)
+        await network.head()
+        await network.reader.readexactly(10_000)
+        network.abort()
 
     async def _leave_an_upload(self, visit: Visit) -> None:
-        wire = await Wire.open(visit.door.port)
-        wire.send(visit.host, "/upload", {**visit.headers, "Content-Length": "100000"}, "POST")
-        wire.writer.write(b"x" * 5000)
-        wire.close()
+        network = await Connection.open(visit.door.port)
+        network.send(visit.host, "/upload", {**visit.headers, "Content-Length": "100000"}, "POST")
+        network.writer.write(b"x" * 5000)
+        network.close()
 
     async def _say_nonsense(self, visit: Visit) -> None:
-        wire = await Wire.open(visit.door.port)
-        wire.writer.write(b"nonsense\r\n\r\n")
+        network = await Connection.open(visit.door.port)
+        network.writer.write(b"nonsense\r\n\r\n")
         with suppress(Cut):
-            assert (await wire.answer()).status == 400
-        wire.close()
+            assert (await network.answer()).status == 400
+        network.close()
 
 
 @asynccontextmanager
@@ -183,7 +183,7 @@ def ides(crowd: Crowd) -> list[psutil.Process]:
     return [
         process
         for process in psutil.process_iter(["cmdline"])
-        if talking_ide.__file__ in (words := process.info["cmdline"] or ())
+        if websocket_ide.__file__ in (words := process.info["cmdline"] or ())
         and any(key in word for word in words for key in homes)
     ]
 

@@ -16,10 +16,10 @@ import pytest
 import pytest_asyncio
 
 from codehub.adapters.embedded import embedded_redis
-from tests.api.real_site import CODEHUB
-from tests.contracts.patience import eventually
+from tests.api.real_api import CODEHUB
+from tests.eventually import eventually
 from tests.real_services import ServiceLoop, temporary_database
-from tests.system.remote import PATIENCE, Json, Outside, Remote, outside
+from tests.system.remote import PATIENCE, Json, Remote, RemoteInstallation, remote_installation
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="module")]
 
@@ -92,9 +92,9 @@ async def redis() -> AsyncIterator[OwnRedis]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def hub(postgres_url: str, redis: OwnRedis, service_loop: ServiceLoop) -> AsyncIterator[Outside]:
+async def hub(postgres_url: str, redis: OwnRedis, service_loop: ServiceLoop) -> AsyncIterator[RemoteInstallation]:
     with temporary_database(postgres_url, service_loop) as url:
-        async with outside(url, redis.url, **SETTINGS) as opened:
+        async with remote_installation(url, redis.url, **SETTINGS) as opened:
             yield opened
 
 
@@ -111,7 +111,7 @@ async def idle_end(ws: Remote, since: str, ttl: int) -> datetime:
     return moment((await ws.shown())[since]) + timedelta(seconds=ttl + FLUSH)
 
 
-async def all_kinds(hub: Outside) -> dict[str, Remote]:
+async def all_kinds(hub: RemoteInstallation) -> dict[str, Remote]:
     """Arrived, each with what makes it special; no time has passed yet."""
     made = await asyncio.gather(
         *(hub.at(name, "RUNNING") for name in RUNNING), *(hub.at(name, "STANDBY") for name in STANDBY)
@@ -130,7 +130,7 @@ async def all_kinds(hub: Outside) -> dict[str, Remote]:
     return them
 
 
-async def time_passes(hub: Outside, them: dict[str, Remote]) -> None:
+async def time_passes(hub: RemoteInstallation, them: dict[str, Remote]) -> None:
     since: dict[str, tuple[str, ...]] = dict.fromkeys(RUNNING, ("last_access_at", "phase_changed_at"))
     since |= dict.fromkeys(STANDBY, ("phase_changed_at",))
     since |= {"came up lately": ("last_access_at",), "used lately": ("phase_changed_at",)}
@@ -146,7 +146,7 @@ STOPPED = {"idle": "idle", "unreadable": "idle", "old": "max_lifetime", "asleep"
 """And why, in the ledger's words."""
 
 
-async def test_who_is_put_to_sleep_when_and_why(hub: Outside, redis: OwnRedis) -> None:
+async def test_who_is_put_to_sleep_when_and_why(hub: RemoteInstallation, redis: OwnRedis) -> None:
     them = await all_kinds(hub)
     await _is_foretold(them["used lately"])
     await time_passes(hub, them)
@@ -187,7 +187,7 @@ async def _is_foretold(ws: Remote) -> None:
     assert (told["blocked_by"], told["why_up"]["actor"], told["why_up"]["reason"]) == ([], "ann", "created")
 
 
-async def _somebody_comes(hub: Outside, them: dict[str, Remote]) -> None:
+async def _somebody_comes(hub: RemoteInstallation, them: dict[str, Remote]) -> None:
     now = datetime.now(UTC)
     await hub.site.services.redis.activity().record({them["active"].id: now})
     assert (await them["woken"].wants("RUNNING")).status_code == 200
@@ -238,7 +238,7 @@ async def _a_wish_wins_over_a_lease(them: dict[str, Remote]) -> None:
     assert (refused.status_code, refused.json()["code"]) == (409, "nothing_to_keep")
 
 
-async def test_a_ttl_that_could_stop_somebody_who_types_is_refused(hub: Outside) -> None:
+async def test_a_ttl_that_could_stop_somebody_who_types_is_refused(hub: RemoteInstallation) -> None:
     for field in ("standby_ttl_seconds", "archive_ttl_seconds"):
         refused = await hub.ann.post("/api/v1/workspaces", json={"name": "hasty", field: STANDBY_TTL - 1})
         assert refused.status_code == 422

@@ -14,7 +14,7 @@ import pytest
 
 from codehub.domain.naming import meta_key
 from codehub.domain.workspace import Desired, Operation, Phase
-from codehub.job.layout import STAGING_PREFIX
+from codehub.job.volume import STAGING_PREFIX
 from tests.conftest import Tell
 from tests.job.trees import Snapshot, assert_same
 from tests.system.deployment import Coordinator, Deployment, deployed
@@ -61,9 +61,9 @@ class Duel:
 
 @pytest.mark.parametrize("moments", [15, pytest.param(200, marks=LONG)])
 async def test_the_leader_is_killed_at_random_moments(
-    moments: int, witnessed_database: str, fresh_redis: str, tell: Tell
+    moments: int, logged_database: str, fresh_redis: str, tell: Tell
 ) -> None:
-    async with deployed(witnessed_database, fresh_redis) as site:
+    async with deployed(logged_database, fresh_redis) as site:
         duel = Duel(site, random.Random(11), *await site.start_two())
         keys = [await site.create(Desired.STANDBY) for _ in range(HOMES)]
         for key in keys:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from codehub.domain.errors import ErrorReason
-from codehub.domain.ledger import Kind
+from codehub.domain.ledger import LedgerKind
 from codehub.domain.workspace import Desired, Phase, RecoverAction
 from tests.job.trees import assert_same
 from tests.system.deployment import ANN, CODEHUB, Deployment, deployed
@@ -26,8 +26,8 @@ def admin(site: Deployment, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-async def test_a_whole_life(witnessed_database: str, fresh_redis: str) -> None:
-    async with deployed(witnessed_database, fresh_redis) as site:
+async def test_a_whole_life(logged_database: str, fresh_redis: str) -> None:
+    async with deployed(logged_database, fresh_redis) as site:
         site.start()
         key = await site.create(Desired.RUNNING)
         await site.settled(key, Phase.RUNNING)
@@ -72,21 +72,21 @@ async def test_a_whole_life(witnessed_database: str, fresh_redis: str) -> None:
 
         entries = await site.services.database.ledger().entries(key, 1000)
         assert {
-            Kind.CREATED,
-            Kind.WISH,
-            Kind.PHASE,
-            Kind.ARCHIVE,
-            Kind.RESTORE_ASKED,
-            Kind.DELETED,
-            Kind.UNDELETED,
+            LedgerKind.CREATED,
+            LedgerKind.WISH,
+            LedgerKind.PHASE,
+            LedgerKind.ARCHIVE,
+            LedgerKind.RESTORE_ASKED,
+            LedgerKind.DELETED,
+            LedgerKind.UNDELETED,
         } <= {entry.kind for entry in entries}
-        phases = [(entry.before, entry.after) for entry in reversed(entries) if entry.kind is Kind.PHASE]
+        phases = [(entry.before, entry.after) for entry in reversed(entries) if entry.kind is LedgerKind.PHASE]
         assert all(before == earlier for (_, earlier), (before, _) in pairwise(phases))
         await site.only_leaders_wrote()
 
 
-async def test_an_ide_that_is_not_there(witnessed_database: str, fresh_redis: str) -> None:
-    async with deployed(witnessed_database, fresh_redis) as site:
+async def test_an_ide_that_is_not_there(logged_database: str, fresh_redis: str) -> None:
+    async with deployed(logged_database, fresh_redis) as site:
         coordinator = site.start(CODEHUB_IDE_COMMAND="/nowhere/ide {socket}")
         key = await site.create(Desired.RUNNING)
         row = await site.settled(key, Phase.ERROR)
@@ -107,9 +107,9 @@ async def test_an_ide_that_is_not_there(witnessed_database: str, fresh_redis: st
 
 
 @pytest.mark.parametrize("fault", ["short-lived", "broken"])
-async def test_an_ide_that_does_not_last(fault: str, witnessed_database: str, fresh_redis: str) -> None:
+async def test_an_ide_that_does_not_last(fault: str, logged_database: str, fresh_redis: str) -> None:
     """A few tries with growing pauses, then ERROR with the reason; never a loop."""
-    async with deployed(witnessed_database, fresh_redis) as site:
+    async with deployed(logged_database, fresh_redis) as site:
         site.start(RECONCILER_STARTING_TIMEOUT="30")
         key = await site.create(Desired.STANDBY)
         await site.settled(key, Phase.STANDBY)
@@ -126,8 +126,8 @@ async def test_an_ide_that_does_not_last(fault: str, witnessed_database: str, fr
         assert_same(home, await site.kept(key))
 
 
-async def test_a_home_removed_by_hand_is_never_silently_replaced(witnessed_database: str, fresh_redis: str) -> None:
-    async with deployed(witnessed_database, fresh_redis) as site:
+async def test_a_home_removed_by_hand_is_never_silently_replaced(logged_database: str, fresh_redis: str) -> None:
+    async with deployed(logged_database, fresh_redis) as site:
         site.start()
         key = await site.create(Desired.STANDBY)
         await site.settled(key, Phase.STANDBY)

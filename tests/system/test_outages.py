@@ -10,18 +10,18 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import pytest
-from sqlalchemy import make_url
 
 from codehub.adapters.embedded import EmbeddedServer, embedded_postgres, embedded_redis
-from codehub.adapters.postgres.migration import migrate
-from codehub.domain.ledger import Kind
+from codehub.adapters.postgres.schema import migrate
+from codehub.domain.ledger import LedgerKind
 from codehub.domain.workspace import Desired, Operation, Phase
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 from tests.job.trees import Snapshot, assert_same
-from tests.system import witness
+from tests.system import write_log
 from tests.system.deployment import PATIENCE, Deployment, deployed
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
@@ -33,9 +33,9 @@ async def with_a_home(site: Deployment) -> tuple[UUID, Snapshot]:
     return key, await site.filled(key)
 
 
-async def test_the_storage_job_is_killed(witnessed_database: str, fresh_redis: str) -> None:
+async def test_the_storage_job_is_killed(logged_database: str, fresh_redis: str) -> None:
     """It is crash-only: run again, it gives the same archive and the same home."""
-    async with deployed(witnessed_database, fresh_redis) as site:
+    async with deployed(logged_database, fresh_redis) as site:
         site.start()
         key, home = await with_a_home(site)
         for wish in (Desired.ARCHIVED, Desired.STANDBY):
@@ -44,14 +44,14 @@ async def test_the_storage_job_is_killed(witnessed_database: str, fresh_redis: s
             job.kill()
             await site.settled(key, Phase(wish.value))
         assert_same(home, await site.kept(key))
-        failed = [e for e in await site.services.database.ledger().entries(key) if e.kind is Kind.ATTEMPT_FAILED]
+        failed = [e for e in await site.services.database.ledger().entries(key) if e.kind is LedgerKind.ATTEMPT_FAILED]
         assert [entry.after for entry in failed] == ["ActionFailed", "ActionFailed"]
         assert all("SIGKILL" in entry.message for entry in failed)
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["the IDE", "the IDE and its shim"])
-async def test_the_ide_is_killed(whole: bool, witnessed_database: str, fresh_redis: str) -> None:
-    async with deployed(witnessed_database, fresh_redis) as site:
+async def test_the_ide_is_killed(whole: bool, logged_database: str, fresh_redis: str) -> None:
+    async with deployed(logged_database, fresh_redis) as site:
         site.start()
         key, home = await with_a_home(site)
         await site.brought_to(key, Desired.RUNNING)
@@ -111,7 +111,7 @@ async def own_servers() -> AsyncIterator[Servers]:
             await servers.open()
             url = servers.url("postgres")
             await migrate(url)
-            await witness.install(url, make_url(url).password or "")
+            await write_log.install(url, urlsplit(url).password or "")
             yield servers
         finally:
             await servers.close()

@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from tests.real_services import ServiceLoop, temporary_database
-from tests.system.remote import Json, Outside, Remote, outside
+from tests.system.remote import Json, Remote, RemoteInstallation, remote_installation
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="module")]
 
@@ -23,7 +23,7 @@ UNDO_SECONDS = 3600
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def hub(postgres_url: str, redis_url: str, service_loop: ServiceLoop) -> AsyncIterator[Outside]:
+async def hub(postgres_url: str, redis_url: str, service_loop: ServiceLoop) -> AsyncIterator[RemoteInstallation]:
     """One for all: each test has workspaces of its own. The collector is always at work and gives no grace."""
     settings = {
         "COORDINATOR_GC_INTERVAL": "1",
@@ -32,7 +32,7 @@ async def hub(postgres_url: str, redis_url: str, service_loop: ServiceLoop) -> A
         "RECONCILER_MAX_RETRIES": "3",
     }
     with temporary_database(postgres_url, service_loop) as url:
-        async with outside(url, redis_url, **settings) as opened:
+        async with remote_installation(url, redis_url, **settings) as opened:
             yield opened
 
 
@@ -40,12 +40,12 @@ def said(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["code"]
 
 
-async def holders(hub: Outside) -> set[str]:
+async def holders(hub: RemoteInstallation) -> set[str]:
     """Of the owner's slots."""
     return {each["id"] for each in (await hub.ann.get("/api/v1/limits")).json()["holders"]}
 
 
-async def broken(hub: Outside, name: str, gate: str = "broken") -> tuple[Remote, Path]:
+async def broken(hub: RemoteInstallation, name: str, gate: str = "broken") -> tuple[Remote, Path]:
     """Asleep, with an IDE that will not come up; and the file to remove to mend it."""
     ws = await hub.at(name, "STANDBY")
     told = await hub.home(ws) / gate
@@ -53,14 +53,14 @@ async def broken(hub: Outside, name: str, gate: str = "broken") -> tuple[Remote,
     return ws, told
 
 
-async def given_up(hub: Outside, name: str) -> tuple[Remote, Path]:
+async def given_up(hub: RemoteInstallation, name: str) -> tuple[Remote, Path]:
     ws, gate = await broken(hub, name)
     assert (await ws.wants("RUNNING")).status_code == 202
     await ws.fails("RetryExceeded")
     return ws, gate
 
 
-async def without_ide(hub: Outside, *names: str) -> list[Remote]:
+async def without_ide(hub: RemoteInstallation, *names: str) -> list[Remote]:
     """In ERROR at once, with all that they hold."""
     those = await asyncio.gather(*(hub.at(name, "STANDBY") for name in names))
     with hub.no_ide():
@@ -74,7 +74,7 @@ async def without_ide(hub: Outside, *names: str) -> list[Remote]:
 # ── retry ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_attempts_are_counted_with_growing_pauses_until_none_is_left(hub: Outside) -> None:
+async def test_attempts_are_counted_with_growing_pauses_until_none_is_left(hub: RemoteInstallation) -> None:
     """Attempt k fails: error.count = k. The operation and its op_id stay; nothing is in ERROR before the last."""
     ws, _ = await broken(hub, "three tries")
     await ws.wants("RUNNING")
@@ -108,7 +108,7 @@ async def test_attempts_are_counted_with_growing_pauses_until_none_is_left(hub: 
     assert pauses[1] >= 1.8, "2 s, give or take a tenth"
 
 
-async def test_a_start_that_does_not_last_is_a_failed_attempt_and_no_loop(hub: Outside) -> None:
+async def test_a_start_that_does_not_last_is_a_failed_attempt_and_no_loop(hub: RemoteInstallation) -> None:
     ws, _ = await broken(hub, "short-lived", "short-lived")
     await ws.wants("RUNNING")
     shown = await ws.fails("RetryExceeded")
@@ -117,7 +117,7 @@ async def test_a_start_that_does_not_last_is_a_failed_attempt_and_no_loop(hub: O
     assert 0 < len(runs) <= 3
 
 
-async def test_success_clears_the_error_and_a_phase_that_held_the_count(hub: Outside) -> None:
+async def test_success_clears_the_error_and_a_phase_that_held_the_count(hub: RemoteInstallation) -> None:
     """Each operation has tries of its own, and a stop is one: the start after it begins with three, whether the phase
     before it had held for a minute or not."""
 
@@ -141,7 +141,7 @@ async def test_success_clears_the_error_and_a_phase_that_held_the_count(hub: Out
     assert hasty[1] == patient[1] == 3
 
 
-async def test_a_wish_that_changed_between_attempts_is_planned_anew(hub: Outside) -> None:
+async def test_a_wish_that_changed_between_attempts_is_planned_anew(hub: RemoteInstallation) -> None:
     ws, _ = await broken(hub, "second thoughts")
     await ws.wants("RUNNING")
     begun = (await ws.stumbles())["op_id"]
@@ -156,7 +156,7 @@ async def test_a_wish_that_changed_between_attempts_is_planned_anew(hub: Outside
 # ── errors ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_an_error_says_what_happened_and_leaves_the_rest_true(hub: Outside) -> None:
+async def test_an_error_says_what_happened_and_leaves_the_rest_true(hub: RemoteInstallation) -> None:
     ws, _ = await given_up(hub, "shape")
     shown = await ws.shown()
     error = shown["error"]
@@ -184,7 +184,7 @@ async def test_an_error_says_what_happened_and_leaves_the_rest_true(hub: Outside
     await ws.shows(lambda seen: seen["conditions"]["storage.volume_ready"]["status"] is True)
 
 
-async def test_no_ide_is_terminal_at_once_and_holds_no_slot(hub: Outside) -> None:
+async def test_no_ide_is_terminal_at_once_and_holds_no_slot(hub: RemoteInstallation) -> None:
     [ws] = await without_ide(hub, "no image")
     shown = await ws.shown()
     assert (shown["error"]["count"], shown["error"]["is_terminal"], shown["desired_state"]) == (1, True, "RUNNING")
@@ -194,7 +194,7 @@ async def test_no_ide_is_terminal_at_once_and_holds_no_slot(hub: Outside) -> Non
     assert str(ws.id) in await holders(hub)
 
 
-async def test_a_deadline_that_passed_is_terminal_at_once(hub: Outside) -> None:
+async def test_a_deadline_that_passed_is_terminal_at_once(hub: RemoteInstallation) -> None:
     ws, gate = await broken(hub, "too slow", "no-start")
     await ws.wants("RUNNING")
     begun = (await ws.shows(lambda seen: seen["operation"] == "STARTING"))["op_id"]
@@ -209,7 +209,7 @@ async def test_a_deadline_that_passed_is_terminal_at_once(hub: Outside) -> None:
     await ws.becomes("RUNNING")
 
 
-async def test_an_archive_that_went_away_is_an_error_that_clears_itself(hub: Outside) -> None:
+async def test_an_archive_that_went_away_is_an_error_that_clears_itself(hub: RemoteInstallation) -> None:
     ws = await hub.archived("object away", "kept")
     archive, _ = await hub.archive(ws)
     away = archive.with_suffix(".away")
@@ -224,7 +224,7 @@ async def test_an_archive_that_went_away_is_an_error_that_clears_itself(hub: Out
     assert await ws.ledger("recover_asked") == []
 
 
-async def test_a_container_whose_volume_went_away_clears_itself_too(hub: Outside) -> None:
+async def test_a_container_whose_volume_went_away_clears_itself_too(hub: RemoteInstallation) -> None:
     ws = await hub.at("volume away", "RUNNING")
     (await hub.home(ws) / "work").write_text("kept")
     bring_back = await hub.lose_volume(ws)
@@ -235,7 +235,7 @@ async def test_a_container_whose_volume_went_away_clears_itself_too(hub: Outside
     assert await hub.work(ws) == "kept"
 
 
-async def test_a_wish_made_in_error_waits_for_the_recovery(hub: Outside) -> None:
+async def test_a_wish_made_in_error_waits_for_the_recovery(hub: RemoteInstallation) -> None:
     [ws] = await without_ide(hub, "wish in error")
     assert (await ws.wants("ARCHIVED")).status_code == 202
     shown = await ws.shown()
@@ -244,7 +244,7 @@ async def test_a_wish_made_in_error_waits_for_the_recovery(hub: Outside) -> None
     assert (await ws.becomes("ARCHIVED"))["error"] is None
 
 
-async def test_delete_works_from_error_and_keeps_the_only_copy(hub: Outside) -> None:
+async def test_delete_works_from_error_and_keeps_the_only_copy(hub: RemoteInstallation) -> None:
     [ws] = await without_ide(hub, "delete in error")
     (await hub.home(ws) / "work").write_text("kept")
     assert (await ws.http.delete(ws.path)).status_code == 202
@@ -258,7 +258,7 @@ async def test_delete_works_from_error_and_keeps_the_only_copy(hub: Outside) -> 
 # ── recovery ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def corrupted(hub: Outside) -> Remote:
+async def corrupted(hub: RemoteInstallation) -> Remote:
     ws = await hub.archived("bits flipped", "older", "newer")
     archive, _ = await hub.archive(ws)
     data = bytearray(archive.read_bytes())
@@ -270,7 +270,7 @@ async def corrupted(hub: Outside) -> Remote:
     return ws
 
 
-async def lost(hub: Outside) -> Remote:
+async def lost(hub: RemoteInstallation) -> Remote:
     ws = await hub.archived("volume lost", "older", "newer")
     await ws.brought_to("STANDBY")
     await hub.lose_volume(ws)
@@ -290,7 +290,7 @@ ACTIONS = {
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def in_error(hub: Outside) -> dict[tuple[str, str], Remote]:
+async def in_error(hub: RemoteInstallation) -> dict[tuple[str, str], Remote]:
     """One for each action and helper, brought there side by side."""
     keys = [(case, who) for case in ACTIONS for who in ("ann", "root")]
     return dict(zip(keys, await asyncio.gather(*(ACTIONS[case][0](hub) for case, _ in keys)), strict=True))
@@ -299,7 +299,7 @@ async def in_error(hub: Outside) -> dict[tuple[str, str], Remote]:
 @pytest.mark.parametrize("who", ["ann", "root"], ids=["by its owner", "by an admin"])
 @pytest.mark.parametrize("case", ACTIONS)
 async def test_each_action_leads_out_of_error(
-    hub: Outside, in_error: dict[tuple[str, str], Remote], case: str, who: str
+    hub: RemoteInstallation, in_error: dict[tuple[str, str], Remote], case: str, who: str
 ) -> None:
     _, action, place, work = ACTIONS[case]
     ws = in_error[case, who]
@@ -317,7 +317,7 @@ async def test_each_action_leads_out_of_error(
     assert said(await helper.recover(action, chosen)) == (409, "not_in_error")
 
 
-async def test_remove_container_then_a_restore_point(hub: Outside) -> None:
+async def test_remove_container_then_a_restore_point(hub: RemoteInstallation) -> None:
     async def out(helper: httpx.AsyncClient) -> None:
         ws = await hub.archived("container alone", "kept")
         await ws.brought_to("RUNNING")
@@ -334,7 +334,7 @@ async def test_remove_container_then_a_restore_point(hub: Outside) -> None:
     await asyncio.gather(out(hub.ann), out(hub.root))
 
 
-async def test_an_admin_recovers_many_at_once(hub: Outside) -> None:
+async def test_an_admin_recovers_many_at_once(hub: RemoteInstallation) -> None:
     two = await without_ide(hub, "one of two", "two of two")
     healthy = await hub.at("nothing wrong", "STANDBY")
     ids = [str(ws.id) for ws in two]
@@ -347,7 +347,7 @@ async def test_an_admin_recovers_many_at_once(hub: Outside) -> None:
         await ws.becomes("RUNNING")
 
 
-async def test_limits_hold_for_a_recovery(hub: Outside) -> None:
+async def test_limits_hold_for_a_recovery(hub: RemoteInstallation) -> None:
     """A wish to run that waits in ERROR holds no slot, so it needs one to come out."""
     [ws] = await without_ide(hub, "waits for a slot")
     other = await hub.at("takes the slot", "STANDBY")
@@ -365,13 +365,13 @@ async def test_limits_hold_for_a_recovery(hub: Outside) -> None:
         await _limit_ann(hub, None)
 
 
-async def _limit_ann(hub: Outside, most: int | None) -> None:
+async def _limit_ann(hub: RemoteInstallation, most: int | None) -> None:
     me = (await hub.ann.get("/api/v1/session")).json()["user"]
     answer = await hub.root.patch(f"/api/v1/admin/users/{me['id']}", json={"max_running": most})
     assert answer.status_code == 200, answer.text
 
 
-async def test_undelete_inside_the_window_and_gone_after_it(hub: Outside) -> None:
+async def test_undelete_inside_the_window_and_gone_after_it(hub: RemoteInstallation) -> None:
     ws = await hub.archived("deleted", "kept")
     await ws.http.delete(ws.path)
     await ws.shows(lambda seen: seen["phase"] == "DELETED")
@@ -392,7 +392,7 @@ async def test_undelete_inside_the_window_and_gone_after_it(hub: Outside) -> Non
 # ── wishes during an operation, and the one that gives the home up ───────────────────────────────────────────────────
 
 
-async def test_a_wish_during_an_operation_waits_for_its_end_or_asks_not_to(hub: Outside) -> None:
+async def test_a_wish_during_an_operation_waits_for_its_end_or_asks_not_to(hub: RemoteInstallation) -> None:
     ws, gate = await broken(hub, "under way", "no-start")
     await ws.wants("RUNNING")
     await ws.shows(lambda seen: seen["operation"] == "STARTING")
@@ -409,7 +409,7 @@ async def test_a_wish_during_an_operation_waits_for_its_end_or_asks_not_to(hub: 
     assert (await ws.wants("STANDBY", if_idle=True)).status_code == 200
 
 
-async def test_pending_must_be_meant_and_can_be_undone(hub: Outside) -> None:
+async def test_pending_must_be_meant_and_can_be_undone(hub: RemoteInstallation) -> None:
     ws = await hub.archived("discarded", "kept")
     refused = await ws.wants("PENDING")
     assert said(refused) == (422, "invalid")

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from codehub.proxy.frames import unmasked
+from codehub.proxy.websocket.frames import unmasked
 
 PATIENCE = 150.0
 CLOSE = 8
@@ -33,7 +33,7 @@ class Cut(Exception):
         self.got = got
 
 
-_opened: list["Wire"] = []
+_opened: list["Connection"] = []
 
 
 def hang_up() -> None:
@@ -48,7 +48,7 @@ class NotUpgraded(Exception):
         self.status = status
 
 
-class Wire:
+class Connection:
     """One connection to a front door."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -57,7 +57,7 @@ class Wire:
         _opened.append(self)
 
     @classmethod
-    async def open(cls, port: int) -> "Wire":
+    async def open(cls, port: int) -> "Connection":
         async with asyncio.timeout(PATIENCE):
             return cls(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 18))
 
@@ -104,12 +104,12 @@ class Wire:
 
 
 class WebSocket:
-    def __init__(self, wire: Wire) -> None:
-        self.wire = wire
+    def __init__(self, network: Connection) -> None:
+        self.network = network
 
     @classmethod
     async def open(cls, port: int, host: str, headers: Mapping[str, str], path: str = "/ws") -> "WebSocket":
-        wire = await Wire.open(port)
+        network = await Connection.open(port)
         asked = {
             "Connection": "Upgrade",
             "Upgrade": "websocket",
@@ -117,27 +117,27 @@ class WebSocket:
             "Sec-WebSocket-Key": os.urandom(12).hex(),
             "Origin": f"http://{host}",
         }
-        wire.send(host, path, asked | dict(headers))
-        status, said = await wire.head()
+        network.send(host, path, asked | dict(headers))
+        status, said = await network.head()
         if status != 101:
-            rest = await wire.reader.read(2000)
-            wire.close()
+            rest = await network.reader.read(2000)
+            network.close()
             raise NotUpgraded(status, f"{said} {rest!r}")
-        return cls(wire)
+        return cls(network)
 
     def send(self, payload: bytes, opcode: int = BINARY) -> None:
         key, size = os.urandom(4), len(payload)
         length = bytes([0x80 | size]) if size < 126 else b"\xfe" + size.to_bytes(2, "big")
-        self.wire.writer.write(bytes([0x80 | opcode]) + length + key + unmasked(payload, key))
+        self.network.writer.write(bytes([0x80 | opcode]) + length + key + unmasked(payload, key))
 
     async def receive(self) -> tuple[int, bytes]:
         """(opcode, payload). Raises Cut when the connection ends without a frame."""
         try:
             async with asyncio.timeout(PATIENCE):
-                first, length = await self.wire.reader.readexactly(2)
+                first, length = await self.network.reader.readexactly(2)
                 if length > 125:
-                    length = int.from_bytes(await self.wire.reader.readexactly(2 if length == 126 else 8), "big")
-                return first & 0xF, await self.wire.reader.readexactly(length)
+                    length = int.from_bytes(await self.network.reader.readexactly(2 if length == 126 else 8), "big")
+                return first & 0xF, await self.network.reader.readexactly(length)
         except asyncio.IncompleteReadError as error:
             raise Cut(error.partial) from None
         except ConnectionError:
@@ -158,7 +158,7 @@ class WebSocket:
             return None
 
     def close(self) -> None:
-        self.wire.close()
+        self.network.close()
 
 
 class Browser:
@@ -168,15 +168,15 @@ class Browser:
     def __init__(self, port: int, host: str, headers: Mapping[str, str]) -> None:
         self.port, self.host, self.headers = port, host, headers
         self.repeated = 0
-        self._wire: Wire | None = None
+        self._network: Connection | None = None
 
     async def get(self, path: str, **more: str) -> Answer:
         for _ in range(3):
-            fresh = self._wire is None
-            wire = self._wire = self._wire or await Wire.open(self.port)
+            fresh = self._network is None
+            network = self._network = self._network or await Connection.open(self.port)
             try:
-                wire.send(self.host, path, {**self.headers, **more})
-                answer = await wire.answer()
+                network.send(self.host, path, {**self.headers, **more})
+                answer = await network.answer()
             except Cut as cut:
                 self.leave()
                 if cut.got or fresh:
@@ -189,6 +189,6 @@ class Browser:
         raise AssertionError("every kept connection was closed under us")
 
     def leave(self) -> None:
-        if self._wire is not None:
-            self._wire.close()
-            self._wire = None
+        if self._network is not None:
+            self._network.close()
+            self._network = None

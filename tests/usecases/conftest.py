@@ -1,16 +1,16 @@
-"""Each test has a front desk of its own."""
+"""Each test has a front harness of its own."""
 
 import pytest
 
 from codehub.domain.identity import Caller
-from tests.usecases.front_desk import FrontDesk
+from tests.usecases.accounts_harness import AccountsHarness
 
 
 @pytest.fixture
-def desk() -> FrontDesk:
-    return FrontDesk()
+def harness() -> AccountsHarness:
+    return AccountsHarness()
 
 
 @pytest.fixture
-async def admin(desk: FrontDesk) -> Caller:
-    return await desk.admin()
+async def admin(harness: AccountsHarness) -> Caller:
+    return await harness.admin()

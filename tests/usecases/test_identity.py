@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from codehub.adapters.memory import FaultyWire, MemoryBus, MemoryPasswords
-from codehub.adapters.memory.wire import Fault, Mishap
+from codehub.adapters.memory import FaultyNetwork, MemoryBus, MemoryPasswords
+from codehub.adapters.memory.fault_injection import Fault, FaultKind
 from codehub.adapters.system import SystemClock
 from codehub.domain.credentials import LONGEST_WAIT_SECONDS, PACE_ANYWHERE_SECONDS, TRIES_PER_ACCOUNT_ANYWHERE
 from codehub.domain.errors import (
@@ -21,79 +21,79 @@ from codehub.domain.errors import (
 from codehub.domain.identity import Caller, Role, Scope
 from codehub.ports.stores import Actor
 from codehub.usecases.identity import WRONG
-from tests.usecases.front_desk import ADDRESS, AGENT, RULES, FrontDesk
+from tests.usecases.accounts_harness import ADDRESS, AGENT, RULES, AccountsHarness
 
 
-async def test_signing_in_gives_a_session_that_says_who_asks(desk: FrontDesk, admin: Caller) -> None:
-    caller, password, secret = await desk.member(admin)
-    assert await desk.identity.caller(session_token=secret, address=ADDRESS) == caller
+async def test_signing_in_gives_a_session_that_says_who_asks(harness: AccountsHarness, admin: Caller) -> None:
+    caller, password, secret = await harness.member(admin)
+    assert await harness.identity.caller(session_token=secret, address=ADDRESS) == caller
     assert caller.session_id
-    assert secret not in repr(desk.world)
-    assert password not in repr(desk.world)
-    [session] = await desk.identity.sessions(caller)
+    assert secret not in repr(harness.state)
+    assert password not in repr(harness.state)
+    [session] = await harness.identity.sessions(caller)
     assert (session.id, session.address, session.agent) == (caller.session_id, ADDRESS, AGENT)
-    assert [entry.actor for entry in desk.audit("sign_in")] == ["root", "ann"]
+    assert [entry.actor for entry in harness.audit("sign_in")] == ["root", "ann"]
 
 
-async def test_case_and_blanks_around_a_username_do_not_matter(desk: FrontDesk, admin: Caller) -> None:
-    _caller, password, _secret = await desk.member(admin, "Ann")
-    again, _secret = await desk.identity.sign_in("  ANN ", password, ADDRESS, AGENT)
+async def test_case_and_blanks_around_a_username_do_not_matter(harness: AccountsHarness, admin: Caller) -> None:
+    _caller, password, _secret = await harness.member(admin, "Ann")
+    again, _secret = await harness.identity.sign_in("  ANN ", password, ADDRESS, AGENT)
     assert again.user.username == "ann"
 
 
 @pytest.mark.parametrize("token", [None, "", "x", "é" * 5000, "\ud800"])
-async def test_a_secret_of_nobody_is_nobody(desk: FrontDesk, token: str | None) -> None:
+async def test_a_secret_of_nobody_is_nobody(harness: AccountsHarness, token: str | None) -> None:
     with pytest.raises(Unauthenticated):
-        await desk.identity.caller(session_token=token)
+        await harness.identity.caller(session_token=token)
     with pytest.raises(Unauthenticated):
-        await desk.identity.caller(bearer=token or "")
+        await harness.identity.caller(bearer=token or "")
 
 
-async def test_waiting_grows_with_failures_and_ends_with_success(desk: FrontDesk, admin: Caller) -> None:
-    _caller, password, _secret = await desk.member(admin)
+async def test_waiting_grows_with_failures_and_ends_with_success(harness: AccountsHarness, admin: Caller) -> None:
+    _caller, password, _secret = await harness.member(admin)
     for _ in range(5):
         with pytest.raises(Unauthenticated):
-            await desk.identity.sign_in("ann", "wrong password", ADDRESS, AGENT)
+            await harness.identity.sign_in("ann", "wrong password", ADDRESS, AGENT)
     for wait in (1, 2, 4):
         with pytest.raises(TooManyTries, match=f"Wait {wait} second") as refused:
-            await desk.identity.sign_in("ann", password, ADDRESS, AGENT)
+            await harness.identity.sign_in("ann", password, ADDRESS, AGENT)
         assert refused.value.retry_after == wait
-        desk.clock.pass_by(wait)
+        harness.clock.pass_by(wait)
         with pytest.raises(Unauthenticated):
-            await desk.identity.sign_in("ann", "wrong password", ADDRESS, AGENT)
-    desk.clock.pass_by(8)
-    await desk.identity.sign_in("ann", password, ADDRESS, AGENT)
+            await harness.identity.sign_in("ann", "wrong password", ADDRESS, AGENT)
+    harness.clock.pass_by(8)
+    await harness.identity.sign_in("ann", password, ADDRESS, AGENT)
     with pytest.raises(Unauthenticated):
-        await desk.identity.sign_in("ann", "wrong password", ADDRESS, AGENT)
+        await harness.identity.sign_in("ann", "wrong password", ADDRESS, AGENT)
 
 
-async def test_nobody_waits_longer_than_a_quarter_of_an_hour(desk: FrontDesk) -> None:
+async def test_nobody_waits_longer_than_a_quarter_of_an_hour(harness: AccountsHarness) -> None:
     waits = []
     for _ in range(40):
         try:
-            await desk.identity.sign_in("ann", "wrong password", ADDRESS, AGENT)
+            await harness.identity.sign_in("ann", "wrong password", ADDRESS, AGENT)
         except TooManyTries as refused:
             waits.append(refused.retry_after)
-            desk.clock.pass_by(refused.retry_after)
+            harness.clock.pass_by(refused.retry_after)
         except Unauthenticated:
             pass
     assert max(waits) == LONGEST_WAIT_SECONDS
 
 
-async def test_one_address_cannot_try_many_accounts(desk: FrontDesk, admin: Caller) -> None:
-    _caller, password, _secret = await desk.member(admin)
+async def test_one_address_cannot_try_many_accounts(harness: AccountsHarness, admin: Caller) -> None:
+    _caller, password, _secret = await harness.member(admin)
     for number in range(20):
         with pytest.raises(Unauthenticated):
-            await desk.identity.sign_in(f"guess{number}", "wrong password", "2001:db8::1", AGENT)
+            await harness.identity.sign_in(f"guess{number}", "wrong password", "2001:db8::1", AGENT)
     with pytest.raises(TooManyTries):
-        await desk.identity.sign_in("ann", password, "2001:db8::2", AGENT)
-    await desk.identity.sign_in("ann", password, "2001:db8:1::2", AGENT)
+        await harness.identity.sign_in("ann", password, "2001:db8::2", AGENT)
+    await harness.identity.sign_in("ann", password, "2001:db8:1::2", AGENT)
 
 
-async def guess(desk: FrontDesk, username: str, address: str) -> float:
+async def guess(harness: AccountsHarness, username: str, address: str) -> float:
     """What is left to wait; 0: it was tried, and was wrong."""
     try:
-        await desk.identity.sign_in(username, "wrong password", address, AGENT)
+        await harness.identity.sign_in(username, "wrong password", address, AGENT)
     except TooManyTries as refused:
         return refused.retry_after
     except Unauthenticated:
@@ -101,149 +101,151 @@ async def guess(desk: FrontDesk, username: str, address: str) -> float:
     raise AssertionError("a guess was right")
 
 
-async def test_a_stranger_who_guesses_all_day_keeps_nobody_out(desk: FrontDesk, admin: Caller) -> None:
+async def test_a_stranger_who_guesses_all_day_keeps_nobody_out(harness: AccountsHarness, admin: Caller) -> None:
     """From another address the owner waits no longer than a second, and a session changes the password at any time."""
-    caller, password, _secret = await desk.member(admin)
-    guesses, until = 0, desk.clock.at + timedelta(days=1)
-    while desk.clock.at < until:
-        wait = await guess(desk, "ann", "203.0.113.9")
+    caller, password, _secret = await harness.member(admin)
+    guesses, until = 0, harness.clock.at + timedelta(days=1)
+    while harness.clock.at < until:
+        wait = await guess(harness, "ann", "203.0.113.9")
         guesses += not wait
-        await desk.identity.change_password(caller, password, password)
-        desk.clock.pass_by(PACE_ANYWHERE_SECONDS)
+        await harness.identity.change_password(caller, password, password)
+        harness.clock.pass_by(PACE_ANYWHERE_SECONDS)
         if wait > 60:
-            await desk.identity.sign_in("ann", password, ADDRESS, AGENT)
-        desk.clock.pass_by(wait)
+            await harness.identity.sign_in("ann", password, ADDRESS, AGENT)
+        harness.clock.pass_by(wait)
     assert TRIES_PER_ACCOUNT_ANYWHERE < guesses < 150
 
 
-async def test_guesses_from_many_addresses_are_one_a_second(desk: FrontDesk, admin: Caller) -> None:
-    await desk.member(admin)
+async def test_guesses_from_many_addresses_are_one_a_second(harness: AccountsHarness, admin: Caller) -> None:
+    await harness.member(admin)
     guesses = 0
     for _ in range(60):
         for _ in range(20):
             address = f"198.51.{guesses // 250}.{guesses % 250}"
-            guesses += not await guess(desk, "ann", address)
-        desk.clock.pass_by(1)
+            guesses += not await guess(harness, "ann", address)
+        harness.clock.pass_by(1)
     assert guesses == TRIES_PER_ACCOUNT_ANYWHERE + 57, "fifty in three seconds, then one in each"
-    assert await guess(desk, "bob", "198.51.0.1") == 0
+    assert await guess(harness, "bob", "198.51.0.1") == 0
 
 
-async def test_behind_one_address_a_guesser_is_slowed_as_anybody(desk: FrontDesk, admin: Caller) -> None:
+async def test_behind_one_address_a_guesser_is_slowed_as_anybody(harness: AccountsHarness, admin: Caller) -> None:
     """As when a proxy's word on who asks is not believed: the owner waits too, and is told how long."""
-    _caller, password, _secret = await desk.member(admin)
-    while not (wait := await guess(desk, "ann", ADDRESS)):
+    _caller, password, _secret = await harness.member(admin)
+    while not (wait := await guess(harness, "ann", ADDRESS)):
         pass
     with pytest.raises(TooManyTries):
-        await desk.identity.sign_in("ann", password, ADDRESS, AGENT)
-    desk.clock.pass_by(wait)
-    await desk.identity.sign_in("ann", password, ADDRESS, AGENT)
+        await harness.identity.sign_in("ann", password, ADDRESS, AGENT)
+    harness.clock.pass_by(wait)
+    await harness.identity.sign_in("ann", password, ADDRESS, AGENT)
 
 
-async def test_who_signs_in_does_not_forgive_the_others_guesses(desk: FrontDesk, admin: Caller) -> None:
-    _caller, password, _secret = await desk.member(admin)
+async def test_who_signs_in_does_not_forgive_the_others_guesses(harness: AccountsHarness, admin: Caller) -> None:
+    _caller, password, _secret = await harness.member(admin)
     for number in range(TRIES_PER_ACCOUNT_ANYWHERE):
-        assert await guess(desk, "ann", f"198.51.100.{number}") == 0
-    desk.clock.pass_by(1)
-    await desk.identity.sign_in("ann", password, ADDRESS, AGENT)
-    assert await guess(desk, "ann", "203.0.113.9") == 1
+        assert await guess(harness, "ann", f"198.51.100.{number}") == 0
+    harness.clock.pass_by(1)
+    await harness.identity.sign_in("ann", password, ADDRESS, AGENT)
+    assert await guess(harness, "ann", "203.0.113.9") == 1
 
 
-async def test_sessions_slide_and_end(desk: FrontDesk, admin: Caller) -> None:
-    _caller, _password, secret = await desk.member(admin)
+async def test_sessions_slide_and_end(harness: AccountsHarness, admin: Caller) -> None:
+    _caller, _password, secret = await harness.member(admin)
     for _ in range(13):
-        desk.clock.pass_by(RULES.idle_seconds * 0.9)
-        await desk.identity.caller(session_token=secret)
-    desk.clock.pass_by(RULES.idle_seconds * 0.9)
+        harness.clock.pass_by(RULES.idle_seconds * 0.9)
+        await harness.identity.caller(session_token=secret)
+    harness.clock.pass_by(RULES.idle_seconds * 0.9)
     with pytest.raises(Unauthenticated):
-        await desk.identity.caller(session_token=secret)
+        await harness.identity.caller(session_token=secret)
 
 
-async def test_signing_out_ends_that_session_alone_and_says_so(desk: FrontDesk, admin: Caller) -> None:
-    caller, password, secret = await desk.member(admin)
-    _other, other_secret = await desk.identity.sign_in("ann", password, ADDRESS, AGENT)
-    await desk.identity.sign_out(caller)
-    await desk.identity.sign_out(caller)
+async def test_signing_out_ends_that_session_alone_and_says_so(harness: AccountsHarness, admin: Caller) -> None:
+    caller, password, secret = await harness.member(admin)
+    _other, other_secret = await harness.identity.sign_in("ann", password, ADDRESS, AGENT)
+    await harness.identity.sign_out(caller)
+    await harness.identity.sign_out(caller)
     with pytest.raises(Unauthenticated):
-        await desk.identity.caller(session_token=secret)
-    await desk.identity.caller(session_token=other_secret)
-    assert desk.messages() == [
+        await harness.identity.caller(session_token=secret)
+    await harness.identity.caller(session_token=other_secret)
+    assert harness.messages() == [
         {"type": "signed_out", "user_id": caller.user.owner_id, "session_ids": [caller.session_id]}
     ]
 
 
-async def test_a_session_is_revoked_by_its_owner_only(desk: FrontDesk, admin: Caller) -> None:
-    caller, password, secret = await desk.member(admin)
-    other, other_secret = await desk.identity.sign_in("ann", password, ADDRESS, AGENT)
+async def test_a_session_is_revoked_by_its_owner_only(harness: AccountsHarness, admin: Caller) -> None:
+    caller, password, secret = await harness.member(admin)
+    other, other_secret = await harness.identity.sign_in("ann", password, ADDRESS, AGENT)
     assert other.session_id
     with pytest.raises(NotFound):
-        await desk.identity.revoke_session(admin, other.session_id)
-    await desk.identity.revoke_session(caller, other.session_id)
+        await harness.identity.revoke_session(admin, other.session_id)
+    await harness.identity.revoke_session(caller, other.session_id)
     with pytest.raises(Unauthenticated):
-        await desk.identity.caller(session_token=other_secret)
-    await desk.identity.caller(session_token=secret)
-    assert desk.messages()[-1]["session_ids"] == [other.session_id]
+        await harness.identity.caller(session_token=other_secret)
+    await harness.identity.caller(session_token=secret)
+    assert harness.messages()[-1]["session_ids"] == [other.session_id]
 
 
-async def test_a_bus_that_is_down_does_not_keep_anybody_signed_in(desk: FrontDesk, admin: Caller) -> None:
-    caller, _password, secret = await desk.member(admin)
-    desk.bus._wire = FaultyWire(SystemClock(), lambda _name: Fault(Mishap.FAIL))
-    assert isinstance(desk.bus, MemoryBus)
-    await desk.identity.sign_out(caller)
+async def test_a_bus_that_is_down_does_not_keep_anybody_signed_in(harness: AccountsHarness, admin: Caller) -> None:
+    caller, _password, secret = await harness.member(admin)
+    harness.bus._network = FaultyNetwork(SystemClock(), lambda _name: Fault(FaultKind.FAIL))
+    assert isinstance(harness.bus, MemoryBus)
+    await harness.identity.sign_out(caller)
     with pytest.raises(Unauthenticated):
-        await desk.identity.caller(session_token=secret)
+        await harness.identity.caller(session_token=secret)
 
 
-async def test_a_changed_password_ends_the_other_sessions(desk: FrontDesk, admin: Caller) -> None:
-    caller, old, secret = await desk.member(admin)
-    other, other_secret = await desk.identity.sign_in("ann", old, ADDRESS, AGENT)
-    await desk.identity.change_password(caller, old, "correct horse battery")
-    await desk.identity.caller(session_token=secret)
+async def test_a_changed_password_ends_the_other_sessions(harness: AccountsHarness, admin: Caller) -> None:
+    caller, old, secret = await harness.member(admin)
+    other, other_secret = await harness.identity.sign_in("ann", old, ADDRESS, AGENT)
+    await harness.identity.change_password(caller, old, "correct horse battery")
+    await harness.identity.caller(session_token=secret)
     with pytest.raises(Unauthenticated):
-        await desk.identity.caller(session_token=other_secret)
+        await harness.identity.caller(session_token=other_secret)
     with pytest.raises(Unauthenticated):
-        await desk.identity.sign_in("ann", old, ADDRESS, AGENT)
-    await desk.identity.sign_in("ann", "correct horse battery", ADDRESS, AGENT)
-    assert desk.messages()[-1]["session_ids"] == [other.session_id]
+        await harness.identity.sign_in("ann", old, ADDRESS, AGENT)
+    await harness.identity.sign_in("ann", "correct horse battery", ADDRESS, AGENT)
+    assert harness.messages()[-1]["session_ids"] == [other.session_id]
 
 
-async def test_changing_a_password_takes_the_old_one_and_guessing_it_waits(desk: FrontDesk, admin: Caller) -> None:
-    caller, old, _secret = await desk.member(admin)
+async def test_changing_a_password_takes_the_old_one_and_guessing_it_waits(
+    harness: AccountsHarness, admin: Caller
+) -> None:
+    caller, old, _secret = await harness.member(admin)
     for _ in range(5):
         with pytest.raises(Forbidden):
-            await desk.identity.change_password(caller, "wrong password", "correct horse battery")
+            await harness.identity.change_password(caller, "wrong password", "correct horse battery")
     with pytest.raises(TooManyTries):
-        await desk.identity.change_password(caller, old, "correct horse battery")
-    await desk.identity.sign_in("ann", old, ADDRESS, AGENT)
+        await harness.identity.change_password(caller, old, "correct horse battery")
+    await harness.identity.sign_in("ann", old, ADDRESS, AGENT)
 
 
 @pytest.mark.parametrize("password", ["", "short", "x" * 1025, "long-name"])
-async def test_a_bad_new_password_changes_nothing(desk: FrontDesk, admin: Caller, password: str) -> None:
-    caller, old, _secret = await desk.member(admin, "long-name")
+async def test_a_bad_new_password_changes_nothing(harness: AccountsHarness, admin: Caller, password: str) -> None:
+    caller, old, _secret = await harness.member(admin, "long-name")
     with pytest.raises(Invalid):
-        await desk.identity.change_password(caller, old, password)
-    await desk.identity.sign_in("long-name", old, ADDRESS, AGENT)
+        await harness.identity.change_password(caller, old, password)
+    await harness.identity.sign_in("long-name", old, ADDRESS, AGENT)
 
 
-async def test_a_token_changes_no_password_and_signs_nobody_out(desk: FrontDesk, admin: Caller) -> None:
-    caller, old, _secret = await desk.member(admin)
-    _token, secret = await desk.tokens.create(caller, "ci", [Scope.READ, Scope.WRITE])
-    by_token = await desk.identity.caller(bearer=secret)
+async def test_a_token_changes_no_password_and_signs_nobody_out(harness: AccountsHarness, admin: Caller) -> None:
+    caller, old, _secret = await harness.member(admin)
+    _token, secret = await harness.tokens.create(caller, "ci", [Scope.READ, Scope.WRITE])
+    by_token = await harness.identity.caller(bearer=secret)
     with pytest.raises(Conflict):
-        await desk.identity.change_password(by_token, old, "correct horse battery")
+        await harness.identity.change_password(by_token, old, "correct horse battery")
     with pytest.raises(Conflict):
-        await desk.identity.sign_out(by_token)
+        await harness.identity.sign_out(by_token)
 
 
-async def test_an_old_hash_is_renewed_at_sign_in(desk: FrontDesk, admin: Caller) -> None:
-    caller, password, _secret = await desk.member(admin)
-    before = desk.world.password_hashes[caller.user.id]
-    desk.passwords.generation = 2
-    await desk.identity.sign_in("ann", password, ADDRESS, AGENT)
-    renewed = desk.world.password_hashes[caller.user.id]
+async def test_an_old_hash_is_renewed_at_sign_in(harness: AccountsHarness, admin: Caller) -> None:
+    caller, password, _secret = await harness.member(admin)
+    before = harness.state.password_hashes[caller.user.id]
+    harness.passwords.generation = 2
+    await harness.identity.sign_in("ann", password, ADDRESS, AGENT)
+    renewed = harness.state.password_hashes[caller.user.id]
     assert renewed != before
-    assert not desk.passwords.outdated(renewed)
-    await desk.identity.sign_in("ann", password, ADDRESS, AGENT)
-    assert desk.world.password_hashes[caller.user.id] == renewed
+    assert not harness.passwords.outdated(renewed)
+    await harness.identity.sign_in("ann", password, ADDRESS, AGENT)
+    assert harness.state.password_hashes[caller.user.id] == renewed
 
 
 class SlowPasswords(MemoryPasswords):
@@ -260,16 +262,16 @@ class SlowPasswords(MemoryPasswords):
 
 
 @pytest.fixture
-def slow() -> FrontDesk:
-    return FrontDesk(passwords=SlowPasswords())
+def slow() -> AccountsHarness:
+    return AccountsHarness(passwords=SlowPasswords())
 
 
-def meanwhile(desk: FrontDesk, happens: Callable[[], Awaitable[object]]) -> None:
-    assert isinstance(desk.passwords, SlowPasswords)
-    desk.passwords.meanwhile = happens
+def meanwhile(harness: AccountsHarness, happens: Callable[[], Awaitable[object]]) -> None:
+    assert isinstance(harness.passwords, SlowPasswords)
+    harness.passwords.meanwhile = happens
 
 
-async def test_who_signs_in_while_the_password_changes_is_not_left_over(slow: FrontDesk) -> None:
+async def test_who_signs_in_while_the_password_changes_is_not_left_over(slow: AccountsHarness) -> None:
     admin = await slow.admin()
     caller, old, _secret = await slow.member(admin)
     for changed in (
@@ -287,11 +289,11 @@ async def test_who_signs_in_while_the_password_changes_is_not_left_over(slow: Fr
         meanwhile(slow, changed)
         with pytest.raises(Unauthenticated, match=WRONG):
             await slow.identity.sign_in("ann", old, ADDRESS, AGENT)
-        assert {s.id for s in slow.world.sessions.values() if s.user_id == caller.user.id} <= {caller.session_id}
+        assert {s.id for s in slow.state.sessions.values() if s.user_id == caller.user.id} <= {caller.session_id}
         assert slow.audit()[-1].action == "sign_in_failed"
 
 
-async def test_losing_that_race_is_no_guess(slow: FrontDesk) -> None:
+async def test_losing_that_race_is_no_guess(slow: AccountsHarness) -> None:
     admin = await slow.admin()
     caller, password, _secret = await slow.member(admin)
     for _ in range(30):
@@ -302,7 +304,7 @@ async def test_losing_that_race_is_no_guess(slow: FrontDesk) -> None:
     await slow.identity.sign_in("ann", password, ADDRESS, AGENT)
 
 
-async def test_sign_ins_at_once_renew_an_old_hash_and_all_come_in(slow: FrontDesk) -> None:
+async def test_sign_ins_at_once_renew_an_old_hash_and_all_come_in(slow: AccountsHarness) -> None:
     """One of them renews it; for the others it is still the same password."""
     _caller, password, _secret = await slow.member(await slow.admin())
     slow.passwords.generation = 2
@@ -311,9 +313,9 @@ async def test_sign_ins_at_once_renew_an_old_hash_and_all_come_in(slow: FrontDes
     assert len(slow.audit("sign_in")) == 4
 
 
-async def test_the_first_run_makes_one_admin(desk: FrontDesk) -> None:
-    made = await asyncio.gather(*(desk.identity.ensure_admin("root") for _ in range(4)))
+async def test_the_first_run_makes_one_admin(harness: AccountsHarness) -> None:
+    made = await asyncio.gather(*(harness.identity.ensure_admin("root") for _ in range(4)))
     [password] = [answer for answer in made if answer]
-    caller, _secret = await desk.identity.sign_in("root", password, ADDRESS, AGENT)
+    caller, _secret = await harness.identity.sign_in("root", password, ADDRESS, AGENT)
     assert caller.user.role is Role.ADMIN
-    assert await desk.identity.ensure_admin("another") is None
+    assert await harness.identity.ensure_admin("another") is None

@@ -9,34 +9,44 @@ from uuid import UUID
 import pytest
 
 from codehub.adapters.memory import MemoryArchives, MemoryDatabase, MemoryRuntime
-from codehub.coordinator.tuning import Tuning
+from codehub.coordinator.context import Tuning
 from codehub.domain.workspace import Workspace
-from codehub.usecases.checkup import Finding, Verdict, failed
-from codehub.usecases.probe import BEYOND, CAN_TRY, CONNECTS, FRONT_DOOR, OWNER, POWERS, REACHES, Probe, Surroundings
-from tests.coordinator.workshop import in_virtual_time
-from tests.simulation.stage import SeededIds, Stage, Worlds
+from codehub.usecases.findings import Finding, Verdict, failed
+from codehub.usecases.probe import (
+    BEYOND_LIMITS,
+    CAN_CONNECT,
+    CAN_READ,
+    CONNECT,
+    FRONT_DOOR,
+    OWNER,
+    PRIVILEGES,
+    Probe,
+    ProbeEnvironment,
+)
+from tests.coordinator.harness import in_virtual_time
+from tests.simulation.harness import BackendStates, SeededIds, SimulationHarness
 
 
 class House:
     """A site whose workspaces hold one note each, kept beside the volumes; `leaks`: paths that can be read inside."""
 
-    def __init__(self, leaks: Sequence[str] = (), *, isolates: bool = True, walled: bool = False) -> None:
-        self.stage = Stage(Worlds.fresh(), Tuning())
+    def __init__(self, leaks: Sequence[str] = (), *, isolates: bool = True, network_isolated: bool = False) -> None:
+        self.stage = SimulationHarness(BackendStates.fresh(), Tuning())
         self.notes: dict[UUID, str] = {}
         self.leaks = leaks
         self.isolates = isolates
-        self.walled = walled
+        self.network_isolated = network_isolated
         self.front_door = FRONT_DOOR
         self.findings: list[Finding] = []
 
     async def inside(self, ws: Workspace, argv: Sequence[str]) -> tuple[int, str]:
-        if argv[2] == REACHES:
+        if argv[2] == CAN_READ:
             return int(argv[-1] not in self.leaks), ""
-        if argv[2] in POWERS | BEYOND:
-            return int((POWERS | BEYOND)[argv[2]] not in self.leaks), ""
-        if argv[2] == CAN_TRY:
+        if argv[2] in PRIVILEGES | BEYOND_LIMITS:
+            return int((PRIVILEGES | BEYOND_LIMITS)[argv[2]] not in self.leaks), ""
+        if argv[2] == CAN_CONNECT:
             return int("no bash" in self.leaks), ""
-        if argv[2] == CONNECTS:
+        if argv[2] == CONNECT:
             return int(f"{argv[-2]}:{argv[-1]}" not in self.leaks), ""
         script = argv[2].partition(" && ")[2]
         if script.startswith("printf"):
@@ -45,7 +55,7 @@ class House:
         return 0, self.notes[ws.id]
 
     def probe(self, patience: float = 300.0) -> Probe:
-        worlds = self.stage.worlds
+        worlds = self.stage.states
         return Probe(
             wishes=self.stage.wishes(),
             views=MemoryDatabase(worlds.database).views(),
@@ -54,14 +64,17 @@ class House:
             ids=SeededIds(5),
             inside=self.inside,
             home_of=lambda ws: f"/homes/{ws.home_store_key}",
-            surroundings=Surroundings(
-                {"/data/password": "the passwords"}, self.isolates, self.walled, {("gateway", 5432): "the database"}
+            environment=ProbeEnvironment(
+                {"/data/password": "the passwords"},
+                self.isolates,
+                self.network_isolated,
+                {("gateway", 5432): "the database"},
             ),
             patience_seconds=patience,
-            takes_port=self.takes_port,
+            try_port=self.try_port,
         )
 
-    async def takes_port(self, _ws: Workspace) -> bool | None:
+    async def try_port(self, _ws: Workspace) -> bool | None:
         return None if self.front_door == "down" else self.front_door in self.leaks
 
     async def examined(self, patience: float = 300.0) -> dict[str, Verdict]:
@@ -69,7 +82,7 @@ class House:
         return {finding.name: finding.verdict for finding in self.findings}
 
     def nothing_is_left(self) -> bool:
-        worlds = self.stage.worlds
+        worlds = self.stage.states
         rows = [row for row in worlds.database.rows.values() if row.owner_id == OWNER]
         assert rows
         return (
@@ -96,10 +109,10 @@ async def test_the_whole_way_and_nothing_is_left() -> None:
 def test_what_is_in_reach_is_named(isolates: bool, verdict: Verdict) -> None:
     @in_virtual_time
     async def check() -> None:
-        house = House(["/data/password", *POWERS.values()], isolates=isolates)
+        house = House(["/data/password", *PRIVILEGES.values()], isolates=isolates)
         house.stage.start("me")
         assert (await house.examined())["probe: isolation"] is verdict
-        for what in ("the passwords", *POWERS.values()):
+        for what in ("the passwords", *PRIVILEGES.values()):
             assert what in house.findings[1].seen
         assert house.findings[1].advice
         assert house.nothing_is_left()
@@ -170,7 +183,7 @@ async def test_a_probe_that_is_cancelled_cleans_up() -> None:
 
 
 def examined_behind_walls(*leaks: str) -> House:
-    house = House(leaks, walled=True)
+    house = House(leaks, network_isolated=True)
 
     @in_virtual_time
     async def examine() -> None:
@@ -186,7 +199,7 @@ def examined_behind_walls(*leaks: str) -> House:
 def test_behind_walls_the_network_and_the_share_are_tried_too() -> None:
     found = examined_behind_walls().findings
     assert {one.verdict for one in found} == {Verdict.OK}, found
-    assert all(what in found[1].seen for what in ("the database", "another workspace's IDE", *BEYOND.values()))
+    assert all(what in found[1].seen for what in ("the database", "another workspace's IDE", *BEYOND_LIMITS.values()))
 
 
 @pytest.mark.parametrize(

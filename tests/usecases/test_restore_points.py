@@ -1,7 +1,7 @@
 """Restore points are their owner's in every state of the workspace, and nobody else's in any."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,18 +11,23 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from codehub.adapters.contents import ObjectContents
 from codehub.adapters.memory import MemoryArchives, MemoryContents, MemoryDatabase, MemoryRuntime
 from codehub.adapters.memory.archives import StoredArchive, StoredEntry
-from codehub.adapters.memory.wire import Wire
+from codehub.adapters.memory.fault_injection import Network
+from codehub.adapters.object_store.contents import ObjectContents
 from codehub.domain.errors import BackendError, ErrorReason, Forbidden, NotFound
+from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import Caller, Role, Scope, User
 from codehub.domain.naming import archive_key
-from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import Desired, Phase, Workspace
-from codehub.ports.contents import EntryKind
-from codehub.usecases.restore_points import BrowseRestorePoints
-from tests.job.jobs import Desk
+from codehub.ports.archives import ArchiveContents, EntryKind, Listing
+from codehub.usecases.restore_points import (
+    ListedRestorePoint,
+    list_restore_points,
+    restore_point,
+    workspace_with_restore_points,
+)
+from tests.job.harness import JobHarness
 from tests.rows import LONG_AGO, NOW, broken, workspace
 
 FIRST, SECOND = uuid4(), uuid4()
@@ -40,7 +45,8 @@ class Scene:
         self.ann, self.bob, self.admin = person("ann"), person("bob"), person("root", Role.ADMIN)
         self.database = MemoryDatabase()
         self.archives, self.runtime = MemoryArchives(), MemoryRuntime()
-        self.browse = BrowseRestorePoints(self.database.views(), MemoryContents(self.archives.world))
+        self.views = self.database.views()
+        self.contents: ArchiveContents = MemoryContents(self.archives.state)
         row = workspace(id=uuid4(), owner_id=self.ann.user.owner_id)
         self.row = replace(row, archive_key=archive_key("", row.id, SECOND), **changes)
         self.put(self.row, FIRST, SECOND)
@@ -49,28 +55,44 @@ class Scene:
         self.put(self.other, self.others_op)
 
     def put(self, row: Workspace, *op_ids: UUID) -> None:
-        world = self.database.world
-        world.rows[row.id] = row
+        state = self.database.state
+        state.rows[row.id] = row
         for age, op_id in enumerate(op_ids):
             key = archive_key("", row.id, op_id)
             at = LONG_AGO + timedelta(days=age)
             point = RestorePoint(row.id, op_id, key, 10 + age, 2 + age, "ab" * 32, at, at + timedelta(minutes=1))
-            world.points.setdefault(row.id, []).insert(0, point)
+            state.points.setdefault(row.id, []).insert(0, point)
             home = {b"": StoredEntry(EntryKind.FOLDER), b"who": StoredEntry(EntryKind.FILE, str(op_id).encode())}
-            self.archives.world.objects[key] = StoredArchive((), datetime.now(UTC), committed=True, home=home)
+            self.archives.state.objects[key] = StoredArchive((), datetime.now(UTC), committed=True, home=home)
+
+    async def listed(self, caller: Caller) -> Sequence[ListedRestorePoint]:
+        return await list_restore_points(
+            self.views, await workspace_with_restore_points(self.views, caller, self.row.id)
+        )
+
+    async def place(self, workspace_id: UUID, op_id: UUID, caller: Caller) -> tuple[str, str]:
+        """The key of the archive, and its owner."""
+        owned = await workspace_with_restore_points(self.views, caller, workspace_id)
+        return (await restore_point(self.views, owned, op_id)).key, owned.workspace.owner_id
+
+    async def tree(self, caller: Caller, op_id: UUID = SECOND) -> Listing:
+        key, owner = await self.place(self.row.id, op_id, caller)
+        return await self.contents.tree(key, "", owner=owner)
 
     async def read(self, caller: Caller, op_id: UUID = SECOND, path: str = "who") -> bytes:
-        async with self.browse.content(self.row.id, op_id, path, caller) as content:
+        key, owner = await self.place(self.row.id, op_id, caller)
+        async with self.contents.content(key, path, owner=owner) as content:
             return b"".join([chunk async for chunk in content.chunks])
 
     async def original(self, caller: Caller, op_id: UUID = SECOND) -> int | None:
-        async with self.browse.original(self.row.id, op_id, caller) as content:
+        key, _ = await self.place(self.row.id, op_id, caller)
+        async with self.contents.original(key) as content:
             return content.size
 
     def questions(self, caller: Caller, op_id: UUID = SECOND) -> list[Callable[[], Awaitable[object]]]:
         return [
-            lambda: self.browse.list(self.row.id, caller),
-            lambda: self.browse.tree(self.row.id, op_id, "", caller),
+            lambda: self.listed(caller),
+            lambda: self.tree(caller, op_id),
             lambda: self.read(caller, op_id),
             lambda: self.original(caller, op_id),
         ]
@@ -86,20 +108,20 @@ STATES["deleted, not purged"] = {"phase": Phase.DELETED, "desired_state": Desire
 async def test_owner_and_admin_reach_them_in_every_state(state: str, who: str) -> None:
     scene = Scene(**STATES[state])
     if state == "ERROR":
-        scene.database.world.rows[scene.row.id] = broken(scene.row)
-    before = scene.database.world.rows[scene.row.id]
+        scene.database.state.rows[scene.row.id] = broken(scene.row)
+    before = scene.database.state.rows[scene.row.id]
     caller: Caller = getattr(scene, who)
-    newest, oldest = await scene.browse.list(scene.row.id, caller)
+    newest, oldest = await scene.listed(caller)
     assert (newest.op_id, newest.is_present, newest.bytes, newest.files) == (SECOND, True, 11, 3)
     assert (oldest.op_id, oldest.is_present, oldest.bytes, oldest.files) == (FIRST, False, 10, 2)
     assert oldest.verified_at - oldest.created_at == timedelta(minutes=1)
-    listing = await scene.browse.tree(scene.row.id, FIRST, "", caller)
+    listing = await scene.tree(caller, FIRST)
     assert [entry.name for entry in listing.entries] == ["who"]
     assert await scene.read(caller, FIRST) == str(FIRST).encode()
     assert await scene.original(caller)
-    assert scene.database.world.rows[scene.row.id] is before, "nothing was wished"
-    assert scene.runtime.world.started == 0
-    assert scene.database.world.ledger == []
+    assert scene.database.state.rows[scene.row.id] is before, "nothing was wished"
+    assert scene.runtime.state.started == 0
+    assert scene.database.state.ledger == []
 
 
 async def test_what_is_not_yours_is_not_there() -> None:
@@ -115,14 +137,14 @@ async def test_what_is_purged_is_gone_for_its_owner_too() -> None:
         with pytest.raises(NotFound, match="purged"):
             await ask()
     with pytest.raises(NotFound, match="There is no workspace"):
-        await scene.browse.list(scene.row.id, scene.bob)
+        await scene.listed(scene.bob)
 
 
 async def test_only_restore_points_of_that_workspace_can_be_named() -> None:
     scene = Scene()
     unproven = uuid4()
     key = archive_key("", scene.row.id, unproven)
-    scene.archives.world.objects[key] = StoredArchive((1,), NOW, committed=True)
+    scene.archives.state.objects[key] = StoredArchive((1,), NOW, committed=True)
     for op_id in (uuid4(), scene.others_op, unproven):
         for ask in scene.questions(scene.ann, op_id)[1:]:
             with pytest.raises(NotFound, match="has no restore point"):
@@ -141,21 +163,21 @@ async def test_a_token_needs_the_scope_to_read_and_an_admins_to_read_what_is_oth
 
 async def test_released_ones_are_shown_as_such() -> None:
     scene = Scene()
-    points = scene.database.world.points[scene.row.id]
-    scene.database.world.points[scene.row.id] = [replace(point, released_at=NOW) for point in points]
-    assert [point.released_at for point in await scene.browse.list(scene.row.id, scene.ann)] == [NOW, NOW]
+    points = scene.database.state.points[scene.row.id]
+    scene.database.state.points[scene.row.id] = [replace(point, released_at=NOW) for point in points]
+    assert [point.released_at for point in await scene.listed(scene.ann)] == [NOW, NOW]
     assert await scene.read(scene.ann) == str(SECOND).encode()
 
 
 async def test_an_object_that_is_gone_is_told_as_such() -> None:
     scene = Scene()
-    scene.archives.world.objects.clear()
+    scene.archives.state.objects.clear()
     with pytest.raises(BackendError) as refusal:
         await scene.read(scene.ann)
     assert refusal.value.reason is ErrorReason.ARCHIVE_ACCESS_ERROR
 
 
-class SlowWire(Wire):
+class SlowWire(Network):
     """Nothing is answered until it is let; `asked` counts."""
 
     def __init__(self) -> None:
@@ -170,16 +192,17 @@ class SlowWire(Wire):
 
 @pytest.mark.parametrize("what", ["tree", "content"])
 async def test_all_that_is_one_owner_s_is_looked_into_one_after_another(what: str) -> None:
-    scene, wire = Scene(), SlowWire()
+    scene, network = Scene(), SlowWire()
     second, op_id = workspace(id=uuid4(), owner_id=scene.ann.user.owner_id, slug="second"), uuid4()
     scene.put(second, op_id)
-    browse = replace(scene.browse, contents=MemoryContents(scene.archives.world, wire))
+    contents = MemoryContents(scene.archives.state, network)
 
     async def ask(workspace_id: UUID, op_id: UUID, caller: Caller) -> None:
+        key, owner = await scene.place(workspace_id, op_id, caller)
         if what == "tree":
-            await browse.tree(workspace_id, op_id, "", caller)
+            await contents.tree(key, "", owner=owner)
         else:
-            async with browse.content(workspace_id, op_id, "who", caller):
+            async with contents.content(key, "who", owner=owner):
                 pass
 
     asked = [
@@ -193,17 +216,17 @@ async def test_all_that_is_one_owner_s_is_looked_into_one_after_another(what: st
     ]
     for _ in range(50):
         await asyncio.sleep(0)
-    assert wire.asked == 2, "one of Ann's, whoever asks, and Bob's"
-    wire.let.set()
+    assert network.asked == 2, "one of Ann's, whoever asks, and Bob's"
+    network.let.set()
     await asyncio.gather(*asked)
-    assert wire.asked == 4
+    assert network.asked == 4
 
 
 async def test_on_a_real_archive(tmp_path: Path) -> None:
-    scene, desk = Scene(), Desk(tmp_path)
+    scene, desk = Scene(), JobHarness(tmp_path)
     (desk.home / "who").write_text("a real one")
     desk.key = archive_key("", scene.row.id, SECOND)
     assert desk.archive().code == 0
     with closing(ObjectContents(desk.store_url)) as contents:
-        scene.browse = replace(scene.browse, contents=contents)
+        scene.contents = contents
         assert await scene.read(scene.ann) == b"a real one"

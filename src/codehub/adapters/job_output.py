@@ -11,7 +11,7 @@ from uuid import UUID
 
 from codehub.domain.errors import ErrorReason
 from codehub.domain.workspace import Progress
-from codehub.job.exit_codes import outcome_of
+from codehub.job.errors import outcome_of
 from codehub.ports.jobs import JobKind, JobResult, JobSeen, JobState
 
 _LONGEST_MESSAGE = 1000
@@ -29,7 +29,7 @@ class JobOutput:
         return JobSeen(self._op_id, self._kind, JobState.RUNNING, self._progress)
 
     def succeeded(self, exit_code: int | None) -> JobSeen | None:
-        """None: it did not."""
+        """What a job that succeeded reports; None: it did not succeed."""
         if exit_code != 0 or "done" not in self._last:
             return None
         done = self._last["done"]
@@ -37,7 +37,8 @@ class JobOutput:
         return JobSeen(self._op_id, self._kind, JobState.SUCCEEDED, self._progress, result)
 
     def failed(self, exit_code: int | None, ending: str, errors: str) -> JobSeen:
-        """The job's own words if it had any; else its exit code's, and the last line it wrote on the way down."""
+        """What a job that failed reports: its own message if it wrote one; else what its exit code means, and its last
+        line."""
         said = self._last.get("failed", {})
         outcome = outcome_of(1 if exit_code is None else exit_code)
         message = str(said.get("message") or ": ".join([f"the job {ending}", *errors.strip().splitlines()[-1:]]))
@@ -49,7 +50,7 @@ class JobOutput:
         return replace(failed, exit_code=exit_code, stderr=errors.strip()[-_LONGEST_MESSAGE:])
 
     def interrupted(self, message: str) -> JobSeen:
-        """It was ended from outside, and nothing is known to be wrong with its work."""
+        """What is reported of a job that was ended from outside: nothing is known to be wrong with its work."""
         return self._failed(ErrorReason.UNREACHABLE, message)
 
     def _failed(self, reason: ErrorReason, message: str) -> JobSeen:

@@ -23,7 +23,8 @@ class LogNotifier:
 
 
 class WebhookNotifier:
-    """POSTs `{"subject": …, "details": …}`. Redirects are not followed and no cookie is kept between two posts."""
+    """POSTs `{"subject": …, "details": …}` to a webhook. Redirects are not followed, and no cookie is kept between two
+    posts."""
 
     def __init__(self, url: str, metrics: Metrics) -> None:
         self._url = url

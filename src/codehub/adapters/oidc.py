@@ -17,7 +17,7 @@ import jwt
 import structlog
 
 from codehub.domain.errors import Unauthenticated, Unreachable
-from codehub.ports.oidc import Identified
+from codehub.ports.accounts import ProviderIdentity
 from codehub.ports.signals import Clock
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OpenIdClient:
-    """As registered with the provider. No secret: a public client, proven by PKCE alone."""
+    """Ourselves, as registered with the provider. No secret: a public client, proven by PKCE alone."""
 
     issuer: str
     client_id: str
@@ -74,7 +74,7 @@ class HttpOpenIdProvider:
         }
         return f"{endpoint}{'&' if urlsplit(endpoint).query else '?'}{urlencode(query)}"
 
-    async def identify(self, *, code: str, verifier: str, nonce: str) -> Identified:
+    async def identify(self, *, code: str, verifier: str, nonce: str) -> ProviderIdentity:
         answer = await self._exchanged(code, verifier)
         token = answer.get("id_token")
         if not isinstance(token, str):
@@ -84,7 +84,7 @@ class HttpOpenIdProvider:
         except jwt.PyJWTError as error:
             log.warning("an ID token was refused", issuer=self._client.issuer, why=type(error).__name__)
             raise Unauthenticated(REFUSED) from None
-        return Identified(
+        return ProviderIdentity(
             issuer=self._client.issuer,
             subject=claims["sub"],
             preferred_username=_text(claims.get("preferred_username")),
@@ -223,7 +223,7 @@ def _text(value: object) -> str | None:
 
 
 def _moment(seconds: object) -> datetime | None:
-    """What `auth_time` says. A claim that is no time of day says nothing."""
+    """The time that `auth_time` says. A claim that is no time says nothing."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return None
     try:

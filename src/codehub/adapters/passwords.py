@@ -35,7 +35,8 @@ class Argon2Passwords:
         return self._hasher.check_needs_rehash(stored)
 
     async def _threaded(self, work: Callable[P, T], *about: P.args, **more: P.kwargs) -> T:
-        """Whoever leaves before their turn costs nothing; what has begun keeps its thread to its end."""
+        """Runs `work` in a thread of the pool. Whoever leaves before their turn costs nothing; what has begun runs to
+        its end."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *about, **more))
 
     def _matches(self, stored: str | None, password: bytes) -> bool:
@@ -49,5 +50,5 @@ class Argon2Passwords:
 
 
 def _encoded(password: str) -> bytes:
-    """Half a surrogate pair in a JSON string is a character too."""
+    """The password as bytes: half a surrogate pair in a JSON string is a character too."""
     return password.encode("utf-8", "surrogatepass")

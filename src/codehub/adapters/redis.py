@@ -44,7 +44,7 @@ _FORGET_AT_ONCE: Final = 1000
 
 
 class RedisConnection:
-    """Opened once per process; hands out the bus and the activity. Connects on first use."""
+    """The connection to Redis, opened once per process: hands out the bus and the activity. Connects on first use."""
 
     def __init__(self, client: Redis, timeout_seconds: float) -> None:
         self._client = client
@@ -120,12 +120,12 @@ class RedisBus:
 
 
 def _pattern(name: str) -> str:
-    """Only the last star is one: the rest is what it says."""
+    """The channel as a Redis pattern: only the last star is one, the rest is what it says."""
     return re.sub(r"([*?\[\]\\])", r"\\\1", name[:-1]) + "*"
 
 
 async def _confirmed(listener: PubSub) -> None:
-    """The server has us on its list: whatever is published from now on is heard."""
+    """Waits until the server has us on its list: whatever is published from now on is heard."""
     while True:
         heard = await listener.get_message(timeout=None)
         if heard is not None and heard["type"] in ("subscribe", "psubscribe"):

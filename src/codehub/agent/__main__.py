@@ -20,7 +20,7 @@ _NOT_FOUND, _SIGNALLED = 127, 128
 
 
 class Command:
-    """The workspace's own, as our child."""
+    """The workspace's own command, as a child of the agent."""
 
     def __init__(self, words: Sequence[str], environ: Mapping[str, str]) -> None:
         signal.signal(signal.SIGCHLD, self._ended)

@@ -35,14 +35,14 @@ async def dial(address: tuple[str, int], key: bytes, port: int) -> socket.socket
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await asyncio.get_running_loop().sock_connect(sock, address)
-        await _shake_hands(sock, address, key, port)
+        await _handshake(sock, address, key, port)
     except BaseException:
         sock.close()
         raise
     return sock
 
 
-async def _shake_hands(sock: socket.socket, address: tuple[str, int], key: bytes, port: int) -> None:
+async def _handshake(sock: socket.socket, address: tuple[str, int], key: bytes, port: int) -> None:
     loop = asyncio.get_running_loop()
     nonce = os.urandom(NONCE_BYTES)
     await loop.sock_sendall(sock, PROTOCOL + nonce)

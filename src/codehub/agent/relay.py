@@ -1,6 +1,7 @@
-"""The agent's side: it proves itself, asks for the caller's proof, connects to the wanted port and passes bytes on.
+"""The agent's side of a connection: it proves itself, asks for the caller's proof, connects to the port and passes
+bytes on.
 
-One thread and one epoll for all connections. What one side does not take is kept and nothing more is read from the
+One thread and one epoll serve all connections. What one side does not take is kept and nothing more is read from the
 other; an end is passed on as an end and a reset as a reset, so that a broken answer never looks like a whole one.
 """
 
@@ -32,7 +33,7 @@ _UNWATCHED = -1
 _BROKEN = select.EPOLLERR | select.EPOLLHUP
 
 
-class End(ABC):
+class Connection(ABC):
     """One socket. `events`: what epoll is asked to tell of it."""
 
     __slots__ = ("events", "sock")
@@ -45,7 +46,7 @@ class End(ABC):
     def ready(self, relay: "Relay", events: int) -> None: ...
 
 
-class Arrival(End):
+class Handshake(Connection):
     """A connection whose handshake is not over."""
 
     __slots__ = ("_held", "_key", "_port", "_transcript", "until")
@@ -69,7 +70,7 @@ class Arrival(End):
             if self._transcript is None:
                 self._prove(relay, held)
             else:
-                self._lead_on(relay, self._transcript, held)
+                self._open_port(relay, self._transcript, held)
 
     def _prove(self, relay: "Relay", hello: bytes) -> None:
         if not hello.startswith(PROTOCOL):
@@ -79,7 +80,7 @@ class Arrival(End):
         self._transcript = Transcript(self._key, self.sock.getsockname()[:2], hello[len(PROTOCOL) :], nonce)
         self.sock.send(nonce + self._transcript.agents_proof())
 
-    def _lead_on(self, relay: "Relay", transcript: Transcript, request: bytes) -> None:
+    def _open_port(self, relay: "Relay", transcript: Transcript, request: bytes) -> None:
         port = int.from_bytes(request[:PORT_BYTES], "big")
         if not proofs_agree(request[PORT_BYTES:], transcript.callers_proof(port)):
             relay.close(self)
@@ -92,12 +93,12 @@ class Arrival(End):
         relay.connect(self, [("127.0.0.1", port), ("::1", port), (host, port)])
 
 
-class Connecting(End):
+class Connecting(Connection):
     """A connection to one of the addresses at which a port inside may answer."""
 
     __slots__ = ("_others", "caller", "until")
 
-    def __init__(self, sock: socket.socket, caller: Arrival, others: list[tuple[str, int]]) -> None:
+    def __init__(self, sock: socket.socket, caller: Handshake, others: list[tuple[str, int]]) -> None:
         super().__init__(sock)
         self.caller = caller
         self.until = caller.until
@@ -112,7 +113,7 @@ class Connecting(End):
             relay.join(self.caller, self)
 
 
-class Stream(End):
+class Stream(Connection):
     """One side of a connection that passes bytes. `unsent`: what this side has not taken yet."""
 
     __slots__ = ("ended", "peer", "unsent")
@@ -159,7 +160,7 @@ class Stream(End):
                 relay.watch(self)
 
     def end_peer(self, relay: "Relay") -> None:
-        """Pass our end on to the other side, once that has taken what is left."""
+        """Pass the end of this side on to the other, once that has taken what is left."""
         if not self.peer.unsent:
             if self.peer.ended and not self.unsent:
                 relay.close(self)
@@ -177,18 +178,18 @@ class Stream(End):
 
 
 class Relay:
-    """Serves one listening socket for ever. `key`: of this start."""
+    """Serves one listening socket for ever. `key`: the key of this start."""
 
     def __init__(self, listener: socket.socket, key: bytes) -> None:
         self._listener = listener
         self._key = key
         self._epoll = select.epoll()
-        self._ends: dict[int, End] = {}
+        self._ends: dict[int, Connection] = {}
         self._gone: set[int] = set()
-        """Numbers of what has ended since epoll was asked: what it told of them is not about whoever has them now."""
+        """Descriptors that have ended since epoll was asked: what it told of them is not about whoever has them now."""
         self._accepting = False
-        self._late_from = 0.0
-        """When those that take too long are looked for again."""
+        self._expire_at = 0.0
+        """When handshakes that take too long are looked for again."""
         self.buffer = bytearray(_BUFFER_BYTES)
         self.view = memoryview(self.buffer)
         listener.setblocking(False)
@@ -196,10 +197,10 @@ class Relay:
     def serve(self) -> None:
         while True:
             self._accept_or_not()
-            self.turn(_TICK_SECONDS)
+            self.poll(_TICK_SECONDS)
 
-    def turn(self, seconds: float) -> None:
-        """Whatever is ready now, or within that time."""
+    def poll(self, seconds: float) -> None:
+        """Serve whatever is ready now, or within that time."""
         listener = self._listener.fileno()
         told = self._epoll.poll(seconds)
         self._gone.clear()
@@ -207,10 +208,10 @@ class Relay:
             if fd == listener:
                 self._accept()
             elif fd not in self._gone:
-                self._let(self._ends[fd], events)
-        self._end_late_ones()
+                self._dispatch(self._ends[fd], events)
+        self._expire_handshakes()
 
-    def _let(self, end: End, events: int) -> None:
+    def _dispatch(self, end: Connection, events: int) -> None:
         try:
             end.ready(self, events)
         except BlockingIOError:
@@ -221,7 +222,7 @@ class Relay:
     # ── arrivals ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _accept_or_not(self) -> None:
-        """Not beyond what we can have open: whoever comes then waits in the listener's line."""
+        """Accept connections only up to a bound: whoever comes then waits in the listener's queue."""
         accepting = len(self._ends) < _MOST_CONNECTIONS
         if accepting and not self._accepting:
             self._epoll.register(self._listener, select.EPOLLIN)
@@ -240,32 +241,32 @@ class Relay:
             time.sleep(0.01)
             return
         prepare(sock)
-        self._add(Arrival(sock, self._key, time.monotonic() + _HANDSHAKE_SECONDS), select.EPOLLIN)
+        self._add(Handshake(sock, self._key, time.monotonic() + _HANDSHAKE_SECONDS), select.EPOLLIN)
 
-    def _end_late_ones(self) -> None:
+    def _expire_handshakes(self) -> None:
         now = time.monotonic()
-        if now < self._late_from:
+        if now < self._expire_at:
             return
-        self._late_from = now + _TICK_SECONDS
-        for end in [end for end in self._ends.values() if isinstance(end, Arrival | Connecting)]:
+        self._expire_at = now + _TICK_SECONDS
+        for end in [end for end in self._ends.values() if isinstance(end, Handshake | Connecting)]:
             if end.until < now:
                 self.reset(end)
 
     # ── to a port inside ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def connect(self, caller: Arrival, addresses: list[tuple[str, int]]) -> None:
-        """To the first of them where something listens."""
+    def connect(self, caller: Handshake, addresses: list[tuple[str, int]]) -> None:
+        """Connect a caller to the first of these addresses where something listens."""
         self._forget(caller)
         while addresses:
             address, *addresses = addresses
-            sock = _begun(address)
+            sock = _start_connect(address)
             if sock is not None:
                 self._add(Connecting(sock, caller, addresses), select.EPOLLOUT)
                 return
         with caller.sock:
             caller.sock.send(bytes([Status.NOTHING_LISTENS]))
 
-    def join(self, caller: Arrival, target: Connecting) -> None:
+    def join(self, caller: Handshake, target: Connecting) -> None:
         caller.sock.send(bytes([Status.OPEN]))
         self._forget(target)
         one, other = Stream(caller.sock), Stream(target.sock)
@@ -277,7 +278,8 @@ class Relay:
     # ── what ends ask of it ──────────────────────────────────────────────────────────────────────────────────────────
 
     def watch(self, stream: Stream) -> None:
-        """One that is not to be read now is not watched at all: else its being closed would be told without end."""
+        """Tell epoll what is wanted of a stream. One that is not to be read now is not watched at all: else its being
+        closed would be told without end."""
         before, stream.events = stream.events, stream.wanted
         if stream.events == before:
             return
@@ -288,13 +290,13 @@ class Relay:
         else:
             self._epoll.modify(stream.sock, stream.events)
 
-    def close(self, end: End) -> None:
+    def close(self, end: Connection) -> None:
         self._forget(end)
         end.sock.close()
 
-    def reset(self, end: End) -> None:
+    def reset(self, end: Connection) -> None:
         """Tell everybody on this connection that it is broken."""
-        ends: list[End] = [end]
+        ends: list[Connection] = [end]
         if isinstance(end, Stream):
             ends.append(end.peer)
         elif isinstance(end, Connecting):
@@ -304,12 +306,12 @@ class Relay:
                 one.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                 self.close(one)
 
-    def _add(self, end: End, events: int) -> None:
+    def _add(self, end: Connection, events: int) -> None:
         end.events = events
         self._ends[end.sock.fileno()] = end
         self._epoll.register(end.sock, events)
 
-    def _forget(self, end: End) -> None:
+    def _forget(self, end: Connection) -> None:
         self._gone.add(end.sock.fileno())
         if self._ends.pop(end.sock.fileno(), None) is not None and end.events != _UNWATCHED:
             self._epoll.unregister(end.sock)
@@ -325,7 +327,7 @@ def prepare(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
-def _begun(address: tuple[str, int]) -> socket.socket | None:
+def _start_connect(address: tuple[str, int]) -> socket.socket | None:
     """A connection that is made or on its way; None if nothing listens there."""
     try:
         sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)

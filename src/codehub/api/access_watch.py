@@ -1,26 +1,26 @@
-"""Answers that last, event streams and downloads, last no longer than the right to them.
+"""Long responses, event streams and downloads, end when their caller may no longer read them.
 
-Whoever takes one is asked about again when the bus tells that their access changed, after every gap in which that may
-have been missed, and every so often in any case; never for each piece that is sent.
+The caller is authorised again when the bus tells that their access changed, after every gap in which that may have been
+missed, and every so often in any case; never for each piece that is sent.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 from fastapi import Request
 
-from codehub.api.deps import address_of
-from codehub.api.parts import ApiParts
+from codehub.api.dependencies import ApiParts, address_of
 from codehub.api.supervision import ended, supervised
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import CodeHubError, Forbidden, NotFound, Unauthenticated
 from codehub.domain.identity import Caller
 from codehub.ports.signals import Bus
 from codehub.telemetry import get_logger
-from codehub.usecases.announcements import AUTH_CHANNEL
+from codehub.usecases.bus_listener import BusListener, Message
+from codehub.usecases.revocations import AUTH_CHANNEL
 
 log = get_logger(__name__)
 
@@ -29,8 +29,8 @@ RECHECK_SECONDS: Final = 30.0
 StillAllowed = Callable[[], Awaitable[bool]]
 
 
-class Guest(Protocol):
-    """Whoever takes such an answer. `end` ends it."""
+class WatchedResponse(Protocol):
+    """A response that lasts; `end` ends it."""
 
     user_id: UUID
     still_allowed: StillAllowed
@@ -40,20 +40,20 @@ class Guest(Protocol):
 
 class AccessWatch:
     def __init__(self, bus: Bus) -> None:
-        self._bus = bus
-        self._guests: set[Guest] = set()
+        self._responses: set[WatchedResponse] = set()
         self._watchers: list[asyncio.Task[None]] = []
         self._recheck_now = asyncio.Event()
+        self._listener = BusListener(bus, AUTH_CHANNEL, self._hear, subscribed=self._recheck_now.set)
         self._closed = False
 
     @contextmanager
-    def watching(self, guest: Guest) -> Iterator[None]:
+    def watching(self, response: WatchedResponse) -> Iterator[None]:
         self._watch()
-        self._guests.add(guest)
+        self._responses.add(response)
         try:
             yield
         finally:
-            self._guests.discard(guest)
+            self._responses.discard(response)
 
     async def close(self) -> None:
         self._closed = True
@@ -63,36 +63,36 @@ class AccessWatch:
     def _watch(self) -> None:
         if not self._watchers and not self._closed:
             self._watchers = [
-                asyncio.create_task(supervised("auth", self._hear)),
+                asyncio.create_task(supervised("auth", self._listener.run)),
                 asyncio.create_task(supervised("recheck", self._recheck_regularly)),
             ]
 
-    async def _hear(self) -> None:
-        async for message in self._bus.subscribe(AUTH_CHANNEL, self._recheck_now.set):
-            await self._recheck([guest for guest in self._guests if str(guest.user_id) == _user(message)])
+    async def _hear(self, message: Message) -> None:
+        user_id = message.get("user_id")
+        await self._recheck([one for one in self._responses if str(one.user_id) == user_id])
 
     async def _recheck_regularly(self) -> None:
-        """And after every gap in which somebody's end may have been missed."""
+        """Checks all responses every so often, and after every gap in which a revocation may have been missed."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(RECHECK_SECONDS):
                     await self._recheck_now.wait()
             self._recheck_now.clear()
-            await self._recheck(self._guests)
+            await self._recheck(self._responses)
 
-    async def _recheck(self, guests: Collection[Guest]) -> None:
-        for guest in list(guests):
+    async def _recheck(self, responses: Collection[WatchedResponse]) -> None:
+        for response in list(responses):
             try:
-                allowed = await guest.still_allowed()
+                allowed = await response.still_allowed()
             except CodeHubError as error:
                 log.warning("cannot ask who still may stay", error=str(error))
                 return
-            if not allowed and guest in self._guests:  # who has left meanwhile needs no end
-                guest.end("signed_out")
+            if not allowed and response in self._responses:  # one that is over needs no end
+                response.end("signed_out")
 
 
-def lasting(request: Request, parts: ApiParts, ask: Callable[[Caller], Awaitable[object]]) -> StillAllowed:
-    """Whether what this request came with still names somebody, and `ask` does not refuse them."""
+def access_check(request: Request, parts: ApiParts, ask: Callable[[Caller], Awaitable[object]]) -> StillAllowed:
+    """A check whether the request's credential still names somebody whom `ask` does not refuse."""
     cookie, address = request.cookies.get(SESSION_COOKIE), address_of(request)
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     bearer = token.strip() if kind.lower() == "bearer" else None
@@ -105,7 +105,3 @@ def lasting(request: Request, parts: ApiParts, ask: Callable[[Caller], Awaitable
         return True
 
     return still_allowed
-
-
-def _user(message: Mapping[str, Any]) -> str:
-    return str(message.get("user_id", ""))

@@ -1,12 +1,12 @@
-"""What an admin looks at: who changed what, who leads, what the last day was like, and what the garbage collector
-would take, or is asked to take."""
+"""Routes for admins about the installation: the audit log, the leader, the history of the last day, and the garbage
+collector's report and runs."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 from pydantic import AfterValidator
 
-from codehub.api import cursors
+from codehub.api import pagination
 from codehub.api.admin_schemas import (
     AuditShown,
     GcOrder,
@@ -17,7 +17,7 @@ from codehub.api.admin_schemas import (
     HistoryStep,
     LeaderShown,
 )
-from codehub.api.deps import SIGNED, WITH_BODY, Admin, Cursor, Limit, Parts, problems
+from codehub.api.dependencies import SIGNED, WITH_BODY, Admin, Cursor, Limit, Parts, problems
 from codehub.api.schemas import Page, storable
 from codehub.domain.audit import AuditAction
 from codehub.domain.errors import Conflict, NotFound
@@ -39,9 +39,9 @@ async def list_audit(
     cursor: Cursor = None,
 ) -> Page[AuditShown]:
     """Newest first."""
-    before = cursors.number_read("audit", cursor)
+    before = pagination.decode_number("audit", cursor)
     found = await parts.audit.entries(limit + 1, before=before, actor=actor, subject=subject)
-    following = cursors.written("audit", str(found[limit - 1].id)) if len(found) > limit else None
+    following = pagination.encode_cursor("audit", str(found[limit - 1].id)) if len(found) > limit else None
     return Page(items=[AuditShown.model_validate(entry) for entry in found[:limit]], next_cursor=following)
 
 
@@ -86,6 +86,6 @@ async def show_leader(parts: Parts, _caller: Admin) -> LeaderShown:
 @router.get("/history", operation_id="showHistory", responses=problems(*SIGNED))
 async def show_history(parts: Parts, _caller: Admin) -> HistoryShown:
     """What ran, what started and how fast, what was archived, what passed the front doors: the last day in steps."""
-    steps = history(await parts.views.day())
+    steps = history(await parts.views.history_data())
     items = [HistoryStep.model_validate(step) for step in steps]
     return HistoryShown(step_seconds=int(STEP.total_seconds()), items=items)

@@ -1,4 +1,4 @@
-"""What admins and orchestrators see and send. As strict as the rest."""
+"""The schemas of the routes for admins and of the health routes."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -7,8 +7,8 @@ from uuid import UUID
 from pydantic import AfterValidator, Field, StrictBool, StrictInt
 
 from codehub.api.schemas import Incoming, Outgoing, Secret, TemplateShown, Text, User, Username, Workspace
-from codehub.domain.envelope import NEVER_WAIVED, WAIVABLE, Check
 from codehub.domain.errors import ErrorReason
+from codehub.domain.gc_safety import NEVER_WAIVED, WAIVABLE, SafetyCheck
 from codehub.domain.identity import Role
 from codehub.domain.workspace import RecoverAction
 
@@ -136,7 +136,7 @@ class GcReport(Outgoing):
     refusals: list[GcRefusal]
 
 
-def _waivable(check: Check) -> Check:
+def _waivable(check: SafetyCheck) -> SafetyCheck:
     if check in NEVER_WAIVED:
         raise ValueError(f"cannot be waived; these can: {', '.join(WAIVABLE)}")
     return check
@@ -145,7 +145,9 @@ def _waivable(check: Check) -> Check:
 class GcOrder(Incoming):
     """`waive`: checks that a person has looked into. Two of them nobody may waive."""
 
-    waive: list[Annotated[Check, AfterValidator(_waivable)]] = Field([], max_length=len(Check), examples=[["too-many"]])
+    waive: list[Annotated[SafetyCheck, AfterValidator(_waivable)]] = Field(
+        [], max_length=len(SafetyCheck), examples=[["too-many"]]
+    )
 
 
 class GcRun(Outgoing):

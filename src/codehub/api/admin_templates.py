@@ -1,13 +1,13 @@
 """Templates, for admins: the list of images that may run at all."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Path
 from starlette.responses import Response
 
 from codehub.api.admin_schemas import AdminTemplate, AdminTemplateList, TemplateChange
-from codehub.api.deps import SIGNED, WITH_BODY, Admin, Parts, problems
-from codehub.api.parts import ApiParts
+from codehub.api.dependencies import SIGNED, WITH_BODY, Admin, ApiParts, Parts, problems
 from codehub.domain.errors import NotFound
 from codehub.domain.template import Template, checked_template, must_fit
 from codehub.usecases.identity import actor_of
@@ -53,23 +53,12 @@ async def put_template(parts: Parts, caller: Admin, name: Name, body: TemplateCh
 async def disable_template(parts: Parts, caller: Admin, name: Name) -> Response:
     """Nothing new is made from it; what exists goes on. Putting it again enables it."""
     found = await _found(parts, name)
-    disabled = Template(
-        name=found.name,
-        description=found.description,
-        image_ref=found.image_ref,
-        env=found.env,
-        cpu=found.cpu,
-        memory_bytes=found.memory_bytes,
-        disk_bytes=found.disk_bytes,
-        pids=found.pids,
-        disabled_at=await parts.views.now(),
-    )
-    await parts.templates.put(disabled, actor_of(caller))
+    await parts.templates.put(replace(found, disabled_at=await parts.views.now()), actor_of(caller))
     return Response(status_code=204)
 
 
 async def _check(parts: ApiParts, template: Template) -> None:
-    """What no workspace could ever start from is refused here, and not at each start."""
+    """Refuses a template that no workspace could ever start from, here and not at each start."""
     checked_template(template)
     if template.cpu is not None or template.memory_bytes is not None:
         most = await parts.runtime.capacity()

@@ -8,15 +8,14 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from codehub.api.admin_schemas import BulkOutcome, BulkRecovered, BulkRecovery, Errors
-from codehub.api.deps import SIGNED, WITH_BODY, Admin, Cursor, Limit, Parts, SearchText, problems
-from codehub.api.parts import ApiParts
-from codehub.api.rendering import answer
+from codehub.api.dependencies import SIGNED, WITH_BODY, Admin, ApiParts, Cursor, Limit, Parts, SearchText, problems
+from codehub.api.rendering import json_response
 from codehub.api.schemas import Page, Workspace
 from codehub.api.workspaces import workspace_page, workspaces_of
 from codehub.domain.errors import REASONS, ErrorReason, Refused
 from codehub.domain.identity import Caller
 from codehub.domain.workspace import Phase, RecoverAction
-from codehub.ports.views import Sought
+from codehub.ports.views import WorkspaceFilter
 from codehub.usecases.identity import actor_of
 
 router = APIRouter(prefix="/admin", tags=["admin"])
@@ -41,7 +40,7 @@ async def list_all(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    sought = Sought(str(owner) if owner else None, q, phase, deleted=deleted)
+    sought = WorkspaceFilter(str(owner) if owner else None, q, phase, deleted=deleted)
     return await workspace_page(parts, sought, "all-workspaces", limit, cursor)
 
 
@@ -54,7 +53,7 @@ async def list_errors(
     cursor: Cursor = None,
 ) -> Response:
     """Those in ERROR, with what each reason means and what to do."""
-    sought = Sought(phase=Phase.ERROR, error_reason=reason)
+    sought = WorkspaceFilter(phase=Phase.ERROR, error_reason=reason)
     items, following = await workspaces_of(parts, sought, "errors", limit, cursor)
     counted = Counter(ErrorReason(item["error"]["reason"]) for item in items if item["error"])
     reasons = [
@@ -66,7 +65,7 @@ async def list_errors(
         }
         for found, count in counted.most_common()
     ]
-    return answer({"items": items, "next_cursor": following, "reasons": reasons})
+    return json_response({"items": items, "next_cursor": following, "reasons": reasons})
 
 
 @router.post("/errors/recover", operation_id="recoverMany", responses=problems(*WITH_BODY))
@@ -77,7 +76,7 @@ async def recover_many(parts: Parts, caller: Admin, body: BulkRecovery) -> BulkR
 
 
 async def _in_error(parts: ApiParts, reason: ErrorReason | None) -> list[UUID]:
-    found = await parts.views.page(Sought(phase=Phase.ERROR, error_reason=reason), MOST_AT_ONCE)
+    found = await parts.views.page(WorkspaceFilter(phase=Phase.ERROR, error_reason=reason), MOST_AT_ONCE)
     return [owned.workspace.id for owned in found]
 
 

@@ -1,4 +1,4 @@
-"""The application, made from its parts."""
+"""The FastAPI application, made from what the composition root gives it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,32 +13,30 @@ from codehub.api import (
     admin_templates,
     admin_users,
     admin_workspaces,
-    archives,
+    dashboard,
     events,
     health,
     lifecycle,
-    pages,
+    restore_points,
     session,
-    templates,
     tokens,
     workspaces,
 )
 from codehub.api.access_watch import AccessWatch
+from codehub.api.dependencies import ApiParts
+from codehub.api.downloads import Downloads, Listings
 from codehub.api.errors import add_error_handlers
-from codehub.api.event_hub import EventHub
-from codehub.api.parts import ApiParts
+from codehub.api.event_topics import EventHub
+from codehub.api.middleware import RequestMiddleware
 from codehub.api.rendering import workspace_json
 from codehub.api.schemas import Problem
-from codehub.api.surroundings import Surroundings
-from codehub.api.under_way import Downloads, Listings
 
-ROOMS = (
+ROUTE_MODULES = (
     session,
     tokens,
     workspaces,
     lifecycle,
-    archives,
-    templates,
+    restore_points,
     events,
     admin_users,
     admin_workspaces,
@@ -74,8 +72,8 @@ def create_app(parts: ApiParts) -> FastAPI:
     app.state.hub, app.state.access = hub, access
     app.state.downloads, app.state.listings = Downloads(), Listings()
     add_error_handlers(app)
-    app.add_exception_handler(404, pages.nothing_there)
-    app.add_middleware(Surroundings, metrics=parts.metrics)
+    app.add_exception_handler(404, dashboard.not_found)
+    app.add_middleware(RequestMiddleware, metrics=parts.metrics)
     return app
 
 
@@ -98,11 +96,11 @@ def _application(lifespan: Lifespan[FastAPI] | None) -> FastAPI:
         telemetry={"auto_configure": False, "tracing": False, "metrics": False, "logs": False},
     )
     api = APIRouter(prefix="/api/v1")
-    for room in ROOMS:
-        api.include_router(room.router)
+    for module in ROUTE_MODULES:
+        api.include_router(module.router)
     app.include_router(api)
     app.include_router(health.router)
-    app.include_router(pages.router)
+    app.include_router(dashboard.router)
     _describe_problems(app)
     return app
 

@@ -37,8 +37,8 @@ PROBLEM_TYPE: Final = "application/problem+json"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """`code` None: the error's own. `retry_after`: seconds, if waiting helps."""
+class ProblemType:
+    """How an error is told over HTTP. `code` None: the error's own. `retry_after`: seconds, if waiting helps."""
 
     status: int
     title: str
@@ -46,27 +46,27 @@ class Answer:
     retry_after: int | None = None
 
 
-BY_KIND: Final[tuple[tuple[type[CodeHubError], Answer], ...]] = (
-    (NotFound, Answer(404, "Not found")),
-    (Unauthenticated, Answer(401, "Not signed in")),
-    (Forbidden, Answer(403, "Not allowed")),
-    (TooManyTries, Answer(429, "Too many tries")),
-    (LimitReached, Answer(429, "Limit reached", retry_after=30)),
-    (Invalid, Answer(422, "Not valid")),
-    (Conflict, Answer(409, "Conflict")),
-    (Refused, Answer(409, "Refused")),
-    (Unreachable, Answer(503, "A backend does not answer", "unreachable", retry_after=5)),
-    (Stale, Answer(503, "Changed meanwhile", "stale", retry_after=1)),
-    (BackendError, Answer(502, "A backend failed", "backend_failed")),
+BY_KIND: Final[tuple[tuple[type[CodeHubError], ProblemType], ...]] = (
+    (NotFound, ProblemType(404, "Not found")),
+    (Unauthenticated, ProblemType(401, "Not signed in")),
+    (Forbidden, ProblemType(403, "Not allowed")),
+    (TooManyTries, ProblemType(429, "Too many tries")),
+    (LimitReached, ProblemType(429, "Limit reached", retry_after=30)),
+    (Invalid, ProblemType(422, "Not valid")),
+    (Conflict, ProblemType(409, "Conflict")),
+    (Refused, ProblemType(409, "Refused")),
+    (Unreachable, ProblemType(503, "A backend does not answer", "unreachable", retry_after=5)),
+    (Stale, ProblemType(503, "Changed meanwhile", "stale", retry_after=1)),
+    (BackendError, ProblemType(502, "A backend failed", "backend_failed")),
 )
-"""The first that fits."""
+"""The first entry that fits an error counts."""
 
-BY_CODE: Final[Mapping[str, Answer]] = {
-    "purged": Answer(410, "Gone for good"),
-    "idempotency_key_reused": Answer(422, "Not valid"),
-    "operation_in_progress": Answer(409, "Conflict", retry_after=2),
+BY_CODE: Final[Mapping[str, ProblemType]] = {
+    "purged": ProblemType(410, "Gone for good"),
+    "idempotency_key_reused": ProblemType(422, "Not valid"),
+    "operation_in_progress": ProblemType(409, "Conflict", retry_after=2),
 }
-"""Conflicts that HTTP has a better word for."""
+"""Codes of conflicts for which HTTP has a better status."""
 
 BY_STATUS: Final[Mapping[int, tuple[str, str]]] = {
     400: ("Malformed request", "malformed"),
@@ -76,7 +76,7 @@ BY_STATUS: Final[Mapping[int, tuple[str, str]]] = {
     415: ("Not JSON", "not_json"),
     431: ("Headers too large", "headers_too_large"),
 }
-"""What the framework refuses by itself."""
+"""Titles and codes of what the framework refuses by itself."""
 
 
 class CrossSite(Forbidden):
@@ -96,7 +96,7 @@ def problem(
 
 def problem_of(error: CodeHubError) -> Response:
     code = getattr(error, "code", None)
-    found = BY_CODE.get(code or "") or next((answer for kind, answer in BY_KIND if isinstance(error, kind)), None)
+    found = BY_CODE.get(code or "") or next((found for kind, found in BY_KIND if isinstance(error, kind)), None)
     if found is None:
         raise error
     headers: dict[str, str] = {}
@@ -113,24 +113,24 @@ def problem_of(error: CodeHubError) -> Response:
     return problem(found.status, found.title, found.code or code or "refused", str(error), headers, **more)
 
 
-def _wait(error: CodeHubError, answer: Answer) -> int | None:
+def _wait(error: CodeHubError, found: ProblemType) -> int | None:
     if isinstance(error, TooManyTries):
         return max(1, math.ceil(error.retry_after))
-    return answer.retry_after
+    return found.retry_after
 
 
-def unforeseen(request_id: str) -> Response:
+def internal_error(request_id: str) -> Response:
     detail = f"Something went wrong on our side. An administrator finds it in the log by the request id {request_id}."
     return problem(500, "Internal error", "internal", detail, request_id=request_id)
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    app.add_exception_handler(CodeHubError, _ours)
-    app.add_exception_handler(RequestValidationError, _not_valid)
-    app.add_exception_handler(HTTPException, by_the_framework)
+    app.add_exception_handler(CodeHubError, _codehub_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, framework_error)
 
 
-async def _ours(_request: Request, error: Exception) -> Response:
+async def _codehub_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, CodeHubError)  # noqa: S101 - that is what it is registered for
     answer = problem_of(error)
     if answer.status_code >= 500:
@@ -138,20 +138,20 @@ async def _ours(_request: Request, error: Exception) -> Response:
     return answer
 
 
-async def _not_valid(_request: Request, error: Exception) -> Response:
+async def _validation_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - as above
-    errors = [_field_error(_field(found["loc"]), _said(found)) for found in error.errors()]
+    errors = [_field_error(_field(found["loc"]), _message(found)) for found in error.errors()]
     detail = "; ".join(f"{e['field']}: {e['message']}" if e["field"] else e["message"] for e in errors[:5])
     return problem(422, "Not valid", "invalid", detail, errors=errors[:50])
 
 
-async def by_the_framework(_request: Request, error: Exception) -> Response:
+async def framework_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - as above
     title, code = BY_STATUS.get(error.status_code, ("Refused", "refused"))
-    return problem(error.status_code, title, code, _FRAMEWORK_SAYS.get(code, str(error.detail)), error.headers)
+    return problem(error.status_code, title, code, _FRAMEWORK_DETAILS.get(code, str(error.detail)), error.headers)
 
 
-_FRAMEWORK_SAYS: Final = {
+_FRAMEWORK_DETAILS: Final = {
     "malformed": "The body cannot be read as JSON.",
     "not_found": "There is nothing at this address.",
     "method_not_allowed": "This address does not take that method.",
@@ -159,12 +159,12 @@ _FRAMEWORK_SAYS: Final = {
 
 
 def _field(location: Iterable[object]) -> str:
-    """`body.name` is what the framework says; people sent `name`."""
+    """The field as the client sent it: `name`, where the framework says `body.name`."""
     parts = [str(part) for part in location]
     return ".".join(parts[1:] if parts[:1] in (["body"], ["query"], ["path"], ["header"]) else parts)[:200]
 
 
-def _said(found: Mapping[str, Any]) -> str:
+def _message(found: Mapping[str, Any]) -> str:
     if found["type"] == "json_invalid":
         return "This is not JSON."
     if found["type"] == "extra_forbidden":

@@ -9,10 +9,9 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.types import Receive, Send
 from starlette.types import Scope as ASGIScope
 
-from codehub.api.access_watch import lasting
-from codehub.api.deps import Parts, Reader, problems
-from codehub.api.event_hub import EventHub
-from codehub.api.event_topic import SNAPSHOT, Event, Listener
+from codehub.api.access_watch import access_check
+from codehub.api.dependencies import Parts, Reader, problems
+from codehub.api.event_topics import SNAPSHOT, Event, EventHub, Listener
 from codehub.domain.identity import Caller, Scope
 
 router = APIRouter(tags=["events"])
@@ -54,7 +53,7 @@ async def stream_events(
         now.must(needed, *([Scope.ADMIN] if is_admin else []))
 
     hub: EventHub = request.app.state.hub
-    listener = Listener(caller.user.id, lasting(request, parts, may_listen), is_admin=is_admin)
+    listener = Listener(caller.user.id, access_check(request, parts, may_listen), is_admin=is_admin)
 
     async def stream() -> AsyncIterator[bytes]:
         async with hub.listening(None if everybody else caller.user.owner_id, listener):
@@ -73,7 +72,7 @@ async def stream_events(
 
 
 class EventStream(EventSourceResponse):
-    """Let in when it begins, and counted until it is over however it ends."""
+    """An event stream that is counted from its beginning until it is over, however it ends."""
 
     def __init__(self, admitted: AbstractContextManager[None], stream: AsyncIterator[bytes], **how: Any) -> None:  # noqa: ANN401 - as its parent's
         super().__init__(stream, **how)
@@ -85,7 +84,8 @@ class EventStream(EventSourceResponse):
 
 
 def writes(events: Sequence[Event]) -> Iterator[bytes]:
-    """In as few as can be, and snapshots by themselves: they may be large, and all listeners share their bytes."""
+    """The events' bytes in as few writes as can be; snapshots by themselves, since listeners share their large
+    bytes."""
     small: list[bytes] = []
     for event in events:
         if event.name != SNAPSHOT:

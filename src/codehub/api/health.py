@@ -1,4 +1,4 @@
-"""What an orchestrator asks. Alive: this process answers. Ready: it can do its work.
+"""Routes for an orchestrator. Alive: this process answers. Ready: it can do its work. Metrics: for Prometheus.
 
 The API without Redis, archives or a leading coordinator is still of use (people can look, and wishes are stored), so
 these are reported and do not take it out of service; the database does. Metrics name no person, yet tell much about an
@@ -13,8 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import JSONResponse, Response
 
 from codehub.api.admin_schemas import CheckShown, Readiness
-from codehub.api.deps import SIGNED, Parts, Reader, problems
-from codehub.api.parts import ApiParts, Check
+from codehub.api.dependencies import SIGNED, ApiParts, Parts, Reader, ReadinessCheck, problems
 from codehub.domain.errors import CodeHubError, Forbidden
 from codehub.domain.identity import Role
 
@@ -33,10 +32,10 @@ async def is_alive() -> dict[str, bool]:
     responses={503: {"model": Readiness, "description": "A required dependency does not answer."}},
 )
 async def is_ready(parts: Parts) -> Response:
-    checks = await asyncio.gather(*(_checked(parts, name, check) for name, check in parts.checks.items()))
-    leads = await _checked(parts, "controller", Check(lambda: _leader(parts)))
+    checks = await asyncio.gather(*(_run_check(parts, name, check) for name, check in parts.checks.items()))
+    leads = await _run_check(parts, "controller", ReadinessCheck(lambda: _check_leader(parts)))
     ready = all(check.ok for check in checks if check.required)
-    age = await _age(parts) if leads.ok else None
+    age = await _leader_age(parts) if leads.ok else None
     told = Readiness(ready=ready, checks=[*checks, leads], controller_age_seconds=age)
     return JSONResponse(told.model_dump(mode="json"), 200 if ready else 503)
 
@@ -56,7 +55,7 @@ async def read_metrics(parts: Parts, caller: Reader) -> Response:
     return Response(generate_latest(parts.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-async def _checked(parts: ApiParts, name: str, check: Check) -> CheckShown:
+async def _run_check(parts: ApiParts, name: str, check: ReadinessCheck) -> CheckShown:
     began, detail = time.monotonic(), ""
     try:
         async with asyncio.timeout(parts.site.check_patience):
@@ -69,16 +68,16 @@ async def _checked(parts: ApiParts, name: str, check: Check) -> CheckShown:
     return CheckShown(name=name, ok=not detail, required=check.required, detail=detail, seconds=seconds)
 
 
-class NobodyLeads(CodeHubError):
+class NoLeader(CodeHubError):
     """No coordinator has renewed its term lately."""
 
 
-async def _leader(parts: ApiParts) -> None:
+async def _check_leader(parts: ApiParts) -> None:
     leader = await parts.leader()
     if leader is None or leader.is_silent:
-        raise NobodyLeads
+        raise NoLeader
 
 
-async def _age(parts: ApiParts) -> float | None:
+async def _leader_age(parts: ApiParts) -> float | None:
     leader = await parts.leader()
     return None if leader is None else round(leader.age_seconds, 3)

@@ -1,4 +1,4 @@
-"""What becomes of a workspace: why it is up, how to keep it up, how to mend it, bring it back and get in."""
+"""Routes for one workspace's lifecycle: why it is up, keep it up, recover, restore, undelete and open it."""
 
 from dataclasses import replace
 from typing import Annotated
@@ -6,8 +6,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from codehub.api.deps import SIGNED, WITH_BODY, Parts, Signed, WorkspaceId, problems
-from codehub.api.rendering import answer
+from codehub.api.dependencies import SIGNED, WITH_BODY, Parts, Signed, WorkspaceId, problems
+from codehub.api.rendering import json_response
 from codehub.api.schemas import (
     KeepAlive,
     LeaseShown,
@@ -19,16 +19,16 @@ from codehub.api.schemas import (
     TicketShown,
     Workspace,
 )
-from codehub.api.workspaces import shown, visible
+from codehub.api.workspaces import shown
 from codehub.domain.addresses import entry_url
 from codehub.domain.audit import AuditAction
 from codehub.domain.errors import Conflict, Invalid, NotFound
 from codehub.domain.identity import Scope
 from codehub.domain.workspace import RecoverAction
-from codehub.usecases.handing_over import TICKET_SECONDS, hand_over
-from codehub.usecases.identity import actor_of
-from codehub.usecases.new_secrets import new_session_token
-from codehub.usecases.reading import Reading
+from codehub.usecases.authorization import authorized_workspace
+from codehub.usecases.identity import actor_of, new_session_token
+from codehub.usecases.restore_points import restore_point
+from codehub.usecases.workspace_access import TICKET_SECONDS, create_ticket
 
 router = APIRouter(tags=["workspaces"])
 
@@ -40,7 +40,7 @@ router = APIRouter(tags=["workspaces"])
 )
 async def explain_workspace(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> LifecycleShown:
     """Why is it up, when will it stop, what keeps it from stopping, and why did it stop."""
-    ws = (await visible(parts, caller, workspace_id, Scope.READ)).workspace
+    ws = (await authorized_workspace(parts.views, caller, workspace_id)).workspace
     told = await parts.lifecycles.explain(ws)
     fields = {name: getattr(told, name) for name in told.__slots__}
     return LifecycleShown.model_validate({"phase": ws.phase, "desired_state": ws.desired_state, **fields})
@@ -55,8 +55,8 @@ async def read_logs(
     parts: Parts, caller: Signed, workspace_id: WorkspaceId, tail: Annotated[int, Query(ge=1, le=2_000)] = 200
 ) -> LogsShown:
     """What the IDE printed last. Empty when no container is there."""
-    owned = await visible(parts, caller, workspace_id, Scope.READ)
-    await parts.looks.noted(caller, owned, AuditAction.READ_LOGS)
+    owned = await authorized_workspace(parts.views, caller, workspace_id)
+    await parts.access_audit.viewed(caller, owned, AuditAction.READ_LOGS)
     return LogsShown(text=await parts.runtime.logs(workspace_id, tail))
 
 
@@ -67,7 +67,7 @@ async def read_logs(
 )
 async def keep_alive(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body: KeepAlive) -> LeaseShown:
     """Hold off idle stops for a while. An explicit stop still stops it, and so does the maximum lifetime."""
-    ws = (await visible(parts, caller, workspace_id, Scope.WRITE)).workspace
+    ws = (await authorized_workspace(parts.views, caller, workspace_id, Scope.WRITE)).workspace
     lease = await parts.lifecycles.keep_alive(ws, body.seconds, actor_of(caller))
     cap = parts.lifecycles.longest_lease_seconds
     message = f"Kept until {lease.until.isoformat(timespec='seconds')}."
@@ -88,15 +88,14 @@ async def keep_alive(parts: Parts, caller: Signed, workspace_id: WorkspaceId, bo
 )
 async def recover(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body: Recovery) -> Response:
     """Out of ERROR. Owners may recover their own."""
-    owned = await visible(parts, caller, workspace_id, Scope.WRITE)
+    owned = await authorized_workspace(parts.views, caller, workspace_id, Scope.WRITE)
     if body.archive is not None and body.action is not RecoverAction.USE_ARCHIVE:
         raise Invalid("Only use_archive takes a restore point.", "archive")
     if body.action is RecoverAction.USE_ARCHIVE and not await parts.views.restore_points(workspace_id):
         raise Conflict("There is no restore point to go back to. Begin anew with 'empty_home'.", "no_restore_point")
-    reading = Reading(parts.views)
-    key = None if body.archive is None else (await reading.restore_point(owned, body.archive)).key
+    key = None if body.archive is None else (await restore_point(parts.views, owned, body.archive)).key
     row = await parts.wishes.recover(workspace_id, body.action, actor_of(caller), key)
-    return answer(shown(parts, replace(owned, workspace=row)), 202)
+    return json_response(shown(parts, replace(owned, workspace=row)), 202)
 
 
 @router.post(
@@ -108,10 +107,10 @@ async def recover(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body:
 )
 async def restore(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body: Restoration) -> Response:
     """Back to a restore point. What is in the home now becomes a restore point first."""
-    owned = await visible(parts, caller, workspace_id, Scope.WRITE)
-    point = await Reading(parts.views).restore_point(owned, body.archive)
+    owned = await authorized_workspace(parts.views, caller, workspace_id, Scope.WRITE)
+    point = await restore_point(parts.views, owned, body.archive)
     row = await parts.wishes.restore(workspace_id, point.key, actor_of(caller))
-    return answer(shown(parts, replace(owned, workspace=row)), 202)
+    return json_response(shown(parts, replace(owned, workspace=row)), 202)
 
 
 @router.post(
@@ -122,9 +121,9 @@ async def restore(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body:
     responses=problems(*SIGNED, 404, 409, 410, 422),
 )
 async def undelete(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> Response:
-    owned = await visible(parts, caller, workspace_id, Scope.WRITE, deleted=True)
+    owned = await authorized_workspace(parts.views, caller, workspace_id, Scope.WRITE, deleted=True)
     row = await parts.wishes.undelete(workspace_id, actor_of(caller))
-    return answer(shown(parts, replace(owned, workspace=row)), 202)
+    return json_response(shown(parts, replace(owned, workspace=row)), 202)
 
 
 @router.post(
@@ -138,11 +137,11 @@ async def issue_ticket(
 ) -> TicketShown:
     """Opens the workspace's own host, once: its page can then be signed in without ever seeing our cookie. Going to
     `url` is all it takes; a workspace that sleeps may be woken by it."""
-    owned = await visible(parts, caller, workspace_id, Scope.WRITE)
+    owned = await authorized_workspace(parts.views, caller, workspace_id, Scope.WRITE)
     order, secret, ws = body or TicketOrder(), new_session_token(), owned.workspace
     url = entry_url(parts.site.workspace_url, ws.slug, ws.id, secret, order.port, order.path)
     try:
-        await hand_over(parts.tickets, parts.audit, caller, owned, order.port, secret, wakes=True)
+        await create_ticket(parts.tickets, parts.audit, caller, owned, order.port, secret, wakes=True)
     except NotFound as ended:
         raise Conflict("This session has just ended. Sign in again.", "session_ended") from ended
     return TicketShown(ticket=secret, url=url, expires_in_seconds=TICKET_SECONDS)

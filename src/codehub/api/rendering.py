@@ -1,4 +1,4 @@
-"""Rows as clients see them. Plain dicts: a list of a thousand is rendered on every page load."""
+"""Workspaces and users as JSON. Plain dicts, not models: a thousand are rendered on every page load."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -8,13 +8,12 @@ from starlette.responses import JSONResponse
 
 from codehub.domain.addresses import workspace_url
 from codehub.domain.errors import ErrorInfo
+from codehub.domain.gc_rules import undo_until
 from codehub.domain.identity import User
-from codehub.domain.protection import undo_until
-from codehub.domain.workspace import Operation, Workspace
-from codehub.ports.views import Owned
+from codehub.ports.views import OwnedWorkspace
 
 
-def workspace_json(owned: Owned, url_pattern: str, undo: timedelta) -> dict[str, Any]:
+def workspace_json(owned: OwnedWorkspace, url_pattern: str, undo: timedelta) -> dict[str, Any]:
     ws = owned.workspace
     return {
         "id": str(ws.id),
@@ -31,27 +30,23 @@ def workspace_json(owned: Owned, url_pattern: str, undo: timedelta) -> dict[str,
         "phase": ws.phase.value,
         "desired_state": ws.desired_state.value,
         "operation": ws.operation.value,
+        "is_at_rest": ws.is_at_rest,
         "op_id": _text(ws.op_id),
-        "op_started_at": moment(ws.op_started_at),
+        "op_started_at": timestamp(ws.op_started_at),
         "progress": ws.op_progress.to_json() if ws.op_progress else None,
         "conditions": ws.conditions.to_json(),
         "archive_key": ws.archive_key,
         "error": _error(ws.error_info),
-        "last_access_at": moment(ws.last_access_at),
-        "phase_changed_at": moment(ws.phase_changed_at),
+        "last_access_at": timestamp(ws.last_access_at),
+        "phase_changed_at": timestamp(ws.phase_changed_at),
         "standby_ttl_seconds": ws.standby_ttl_seconds,
         "archive_ttl_seconds": ws.archive_ttl_seconds,
-        "created_at": moment(ws.created_at),
-        "updated_at": moment(ws.updated_at),
-        "deleted_at": moment(ws.deleted_at),
-        "purged_at": moment(ws.purged_at),
-        "undo_until": moment(undo_until(ws, undo)),
+        "created_at": timestamp(ws.created_at),
+        "updated_at": timestamp(ws.updated_at),
+        "deleted_at": timestamp(ws.deleted_at),
+        "purged_at": timestamp(ws.purged_at),
+        "undo_until": timestamp(undo_until(ws, undo)),
     }
-
-
-def settled(ws: Workspace) -> bool:
-    """Nothing is left to do for the wish."""
-    return ws.operation is Operation.NONE and ws.phase.value == ws.desired_state.value and not ws.wish_pending
 
 
 def user_json(user: User) -> dict[str, Any]:
@@ -59,19 +54,19 @@ def user_json(user: User) -> dict[str, Any]:
         "id": str(user.id),
         "username": user.username,
         "role": user.role.value,
-        "created_at": moment(user.created_at),
-        "disabled_at": moment(user.disabled_at),
+        "created_at": timestamp(user.created_at),
+        "disabled_at": timestamp(user.disabled_at),
         "max_running": user.max_running,
         "has_password": user.has_password,
         "issuer": user.issuer,
     }
 
 
-def moment(at: Any) -> str | None:  # noqa: ANN401 - a datetime or nothing
+def timestamp(at: Any) -> str | None:  # noqa: ANN401 - a datetime or nothing
     return at.isoformat() if at is not None else None
 
 
-def answer(body: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> JSONResponse:
+def json_response(body: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> JSONResponse:
     return JSONResponse(body, status, dict(headers or {}))
 
 
@@ -85,7 +80,7 @@ def _error(info: ErrorInfo | None) -> dict[str, Any] | None:
         "operation": info.operation,
         "count": info.error_count,
         "context": dict(info.context),
-        "occurred_at": moment(info.occurred_at),
+        "occurred_at": timestamp(info.occurred_at),
     }
 
 

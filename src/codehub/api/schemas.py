@@ -1,5 +1,5 @@
-"""The shapes that clients may rely on. What comes in is strict: a field that we do not know is refused by name, text
-holds nothing that a database cannot hold, and numbers are numbers.
+"""The schemas that clients may rely on. Input is strict: an unknown field is refused by name, text holds nothing that a
+database cannot hold, and numbers are numbers.
 """
 
 from datetime import datetime
@@ -8,9 +8,9 @@ from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
+from codehub.domain.addresses import local_path
 from codehub.domain.errors import ErrorReason
 from codehub.domain.identity import Role, Scope
-from codehub.domain.local_path import local_path
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction
 
 T = TypeVar("T")
@@ -233,6 +233,7 @@ class Workspace(Outgoing):
     phase: Phase
     desired_state: Desired
     operation: Operation
+    is_at_rest: bool = Field(description="Nothing is left to do: it is as desired, or in ERROR until it is recovered.")
     op_id: UUID | None
     op_started_at: datetime | None
     progress: ProgressShown | None

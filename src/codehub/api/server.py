@@ -1,4 +1,4 @@
-"""Serving the API from a process that has its own signals and perhaps other work: uvicorn, told when to stop.
+"""The API's HTTP server: uvicorn in a process that handles signals itself and may have other work.
 
 Event streams never end by themselves, so they are ended first; other requests get a few seconds to finish.
 """
@@ -13,19 +13,19 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from codehub.api.errors import BY_STATUS, problem
-from codehub.api.event_hub import EventHub
+from codehub.api.event_topics import EventHub
 
 GRACE_SECONDS = 5
 KEEP_ALIVE_SECONDS = 30
-"""Well beyond how long the front door keeps an idle connection to us, so that it is never we who close one just as the
-next request is sent on it."""
+"""Well beyond how long the front door keeps an idle connection, so that the API never closes one just as the next
+request is sent on it."""
 LONGEST_HEAD_BYTES = 128 << 10
-"""Until a request's headers are complete; smaller ones are refused by the API itself, with better words."""
+"""The most bytes before a request's headers are complete; smaller ones are refused by the API itself, more clearly."""
 
 
-class CappedHttp(HttpToolsProtocol):
-    """What cannot be read as a request, or never gets to its end, is answered as everything else is, and the
-    connection closed: a stranger must not make us keep endless headers."""
+class LimitedHttpProtocol(HttpToolsProtocol):
+    """Refuses a request that cannot be read, or whose headers never end, with a problem as everything else is refused,
+    and closes the connection."""
 
     _is_head = True
     _head_bytes = 0
@@ -63,12 +63,12 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """They are the process's, which cancels us."""
+        """Leaves signals to the process, which cancels the server."""
         yield
 
 
-def bound(host: str, port: int) -> socket.socket:
-    """Raises OSError if somebody else has it."""
+def listen_on(host: str, port: int) -> socket.socket:
+    """A listening socket. OSError if the address is in use."""
     listening = socket.create_server((host, port), backlog=1024)
     # Whatever it accepts inherits this. asyncio's own loop sets it only on sockets that name their protocol, which
     # these do not, and an answer's body would wait 40 ms until its head is acknowledged.
@@ -76,8 +76,8 @@ def bound(host: str, port: int) -> socket.socket:
     return listening
 
 
-def bound_privately(path: str) -> socket.socket:
-    """A unix socket: whoever cannot go into its directory cannot reach it."""
+def listen_on_unix_socket(path: str) -> socket.socket:
+    """A listening unix socket, which is reached only by who may enter its directory."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening.bind(path)
     listening.listen(1024)
@@ -87,11 +87,11 @@ def bound_privately(path: str) -> socket.socket:
 async def serve(
     app: FastAPI, listening: socket.socket, ready: Callable[[], None], *, trusted_proxies: str | None = None
 ) -> None:
-    """Until cancelled; then gracefully. `trusted_proxies`: addresses with commas between, whose word on who asks is
-    taken. None by default, not even this machine's, on which the workspaces run."""
+    """Serves until cancelled, and then ends gracefully. `trusted_proxies`: comma-separated addresses whose word on the
+    client's address is believed; by default nobody's, not even this machine's, on which the workspaces run."""
     config = uvicorn.Config(
         app,
-        http=CappedHttp,
+        http=LimitedHttpProtocol,
         log_config=None,
         access_log=False,
         server_header=False,

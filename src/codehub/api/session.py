@@ -1,12 +1,12 @@
-"""Signing in and out, at us or at an OpenID provider; one's own sessions and password."""
+"""Routes for signing in and out, here or at an OpenID provider, and for one's own sessions and password."""
 
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from codehub.api.deps import SIGNED, WITH_BODY, Parts, Reader, Signed, address_of, problems, refuse_cross_site
-from codehub.api.rendering import answer, moment, user_json
+from codehub.api.dependencies import SIGNED, WITH_BODY, Parts, Reader, Signed, address_of, problems, refuse_cross_site
+from codehub.api.rendering import json_response, timestamp, user_json
 from codehub.api.schemas import BrowserSession, PasswordChange, Proof, SessionList, SessionShown, SignIn
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import NotFound
@@ -30,14 +30,14 @@ async def sign_in(request: Request, parts: Parts, body: SignIn) -> Response:
     refuse_cross_site(request, parts, must_name_origin=False)
     agent = request.headers.get("user-agent", "")
     caller, secret = await parts.identity.sign_in(body.username, body.password, address_of(request), agent)
-    shown = answer(_shown(caller), 201)
+    shown = json_response(_shown(caller), 201)
     _set_cookie(shown, parts, secret)
     return shown
 
 
 @router.get("/session", operation_id="showSession", response_model=SessionShown, responses=problems(*SIGNED))
 async def show_session(caller: Signed) -> Response:
-    return answer(_shown(caller))
+    return json_response(_shown(caller))
 
 
 @router.delete("/session", operation_id="signOut", status_code=204, responses=problems(*SIGNED, 409))
@@ -93,14 +93,14 @@ async def end_session(
     return Response(status_code=204)
 
 
-_LEADS_AWAY: Final[dict[int | str, dict[str, Any]]] = {303: {"description": "On the way; `Location` says where to."}}
+_REDIRECT: Final[dict[int | str, dict[str, Any]]] = {303: {"description": "On the way; `Location` says where to."}}
 
 
 @router.get(
     "/session/oidc",
     operation_id="beginProviderSignIn",
     status_code=303,
-    responses={**_LEADS_AWAY, **problems(404, 422)},
+    responses={**_REDIRECT, **problems(404, 422)},
 )
 async def begin_provider_sign_in(
     parts: Parts, to: Annotated[str | None, Query(alias="next", max_length=2_000)] = None, *, anew: bool = False
@@ -117,7 +117,7 @@ async def begin_provider_sign_in(
     "/session/oidc/callback",
     operation_id="finishProviderSignIn",
     status_code=303,
-    responses={**_LEADS_AWAY, **problems(401, 404, 409)},
+    responses={**_REDIRECT, **problems(401, 404, 409)},
 )
 async def finish_provider_sign_in(request: Request, parts: Parts) -> Response:
     """Where the provider sends the browser back to."""
@@ -150,6 +150,6 @@ def _shown(caller: Caller) -> dict[str, object]:
         "user": user_json(caller.user),
         "kind": "session" if caller.session_id else "token",
         "scopes": sorted(scope.value for scope in caller.scopes if caller.may(scope)),
-        "expires_at": moment(caller.expires_at),
+        "expires_at": timestamp(caller.expires_at),
         "is_fresh": caller.is_fresh,
     }

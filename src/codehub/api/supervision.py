@@ -1,11 +1,10 @@
-"""Tasks that last as long as the process. Nothing dies silently: what ends is begun again."""
+"""Tasks that last as long as the process: one that ends or fails is logged and started again."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
-from codehub.domain.errors import Unreachable
 from codehub.telemetry import get_logger
 
 log = get_logger(__name__)
@@ -17,8 +16,6 @@ async def supervised(name: str, run: Callable[[], Coroutine[Any, Any, None]]) ->
     while True:
         try:
             await run()
-        except Unreachable as error:
-            log.warning("bus lost", component=name, error=str(error))
         except Exception:
             log.exception("events crashed", component=name)
         await asyncio.sleep(AGAIN_SECONDS)

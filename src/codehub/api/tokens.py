@@ -1,11 +1,11 @@
-"""Personal tokens, for scripts and the command line."""
+"""Routes for personal tokens, which scripts and the command line use."""
 
 from uuid import UUID
 
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from codehub.api.deps import SIGNED, WITH_BODY, Parts, Signed, problems
+from codehub.api.dependencies import SIGNED, WITH_BODY, Parts, Signed, problems
 from codehub.api.schemas import CreatedToken, NewToken, Token, TokenList
 from codehub.domain.identity import ApiToken
 

@@ -1,16 +1,19 @@
-"""Workspaces: list, create, show, change, delete. A wish is accepted (202) and carried out by the controller."""
+"""Routes for workspaces: list, create, show, change and delete them; and the templates and limits for creating one.
+
+A wish is accepted (202) and carried out by the controller.
+"""
 
 from dataclasses import replace
 from typing import Annotated, Any
-from uuid import UUID
 
 from fastapi import APIRouter, Header, Query
 from starlette.responses import Response
 
-from codehub.api import cursors, schemas
-from codehub.api.deps import (
+from codehub.api import pagination, schemas
+from codehub.api.dependencies import (
     SIGNED,
     WITH_BODY,
+    ApiParts,
     Cursor,
     Limit,
     Parts,
@@ -21,18 +24,17 @@ from codehub.api.deps import (
     also,
     problems,
 )
-from codehub.api.parts import ApiParts
-from codehub.api.rendering import answer, settled, workspace_json
-from codehub.api.schemas import LedgerEntry, Page, WorkspaceChange
+from codehub.api.rendering import json_response, workspace_json
+from codehub.api.schemas import LedgerEntry, LimitsShown, Page, SlotHolder, TemplateList, TemplateShown, WorkspaceChange
 from codehub.domain.audit import AuditAction
 from codehub.domain.errors import Invalid
-from codehub.domain.git_url import checked_git_url
-from codehub.domain.identity import Caller, Scope
+from codehub.domain.identity import Scope
+from codehub.domain.template import checked_git_url
 from codehub.domain.workspace import Desired, Phase
-from codehub.ports.views import Owned, Position, Sought
+from codehub.ports.views import OwnedWorkspace, Position, WorkspaceFilter
+from codehub.usecases.authorization import authorized_workspace
 from codehub.usecases.identity import actor_of
-from codehub.usecases.reading import Reading
-from codehub.usecases.wishes import Edit, NewWorkspace
+from codehub.usecases.workspace_commands import CreateWorkspace, WorkspaceEdit
 
 router = APIRouter(tags=["workspaces"])
 
@@ -62,24 +64,26 @@ async def list_workspaces(
     cursor: Cursor = None,
 ) -> Response:
     """One's own, newest first."""
-    sought = Sought(caller.user.owner_id, q, phase, deleted=deleted)
+    sought = WorkspaceFilter(caller.user.owner_id, q, phase, deleted=deleted)
     return await workspace_page(parts, sought, "workspaces", limit, cursor)
 
 
-async def workspace_page(parts: ApiParts, sought: Sought, kind: str, limit: int, cursor: str | None) -> Response:
+async def workspace_page(
+    parts: ApiParts, sought: WorkspaceFilter, kind: str, limit: int, cursor: str | None
+) -> Response:
     items, following = await workspaces_of(parts, sought, kind, limit, cursor)
-    return answer({"items": items, "next_cursor": following})
+    return json_response({"items": items, "next_cursor": following})
 
 
 async def workspaces_of(
-    parts: ApiParts, sought: Sought, kind: str, limit: int, cursor: str | None
+    parts: ApiParts, sought: WorkspaceFilter, kind: str, limit: int, cursor: str | None
 ) -> tuple[list[dict[str, Any]], str | None]:
-    after = cursors.position_read(kind, cursor)
+    after = pagination.decode_position(kind, cursor)
     found = await parts.views.page(sought, limit + 1, after)
     following = None
     if len(found) > limit:
         last = found[limit - 1].workspace
-        following = cursors.position_written(kind, Position(last.created_at, last.id))
+        following = pagination.encode_position(kind, Position(last.created_at, last.id))
     return [shown(parts, owned) for owned in found[:limit]], following
 
 
@@ -95,7 +99,7 @@ async def create_workspace(
 ) -> Response:
     """It exists at once; the controller brings it to `desired_state`. The image is the template's alone. With
     `asleep_if_full` the answer's `desired_state` tells whether there was a running slot for it."""
-    new = NewWorkspace(
+    new = CreateWorkspace(
         name=body.name,
         owner_id=caller.user.owner_id,
         desired_state=body.desired_state,
@@ -109,7 +113,7 @@ async def create_workspace(
         asleep_if_full=body.asleep_if_full,
     )
     created = await parts.creation.create(caller, new, idempotency_key, lambda owned: shown(parts, owned))
-    return answer(created, 201, {"Location": f"/api/v1/workspaces/{created['id']}"})
+    return json_response(created, 201, {"Location": f"/api/v1/workspaces/{created['id']}"})
 
 
 @router.get(
@@ -120,9 +124,9 @@ async def create_workspace(
 )
 async def show_workspace(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> Response:
     """A deleted one too, while it can be brought back."""
-    owned = await Reading(parts.views).one(caller, workspace_id, deleted=True)
-    await parts.looks.noted(caller, owned, AuditAction.SHOW_WORKSPACE)
-    return answer(shown(parts, owned))
+    owned = await authorized_workspace(parts.views, caller, workspace_id, deleted=True)
+    await parts.access_audit.viewed(caller, owned, AuditAction.SHOW_WORKSPACE)
+    return json_response(shown(parts, owned))
 
 
 @router.patch(
@@ -136,17 +140,17 @@ async def show_workspace(parts: Parts, caller: Signed, workspace_id: WorkspaceId
 )
 async def change_workspace(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body: WorkspaceChange) -> Response:
     """All of it or nothing. A new name keeps the address."""
-    owned = await Reading(parts.views).one(caller, workspace_id, Scope.WRITE)
-    edit = Edit(await _fields(parts, body), body.desired_state, body.if_idle, body.discard_home)
+    owned = await authorized_workspace(parts.views, caller, workspace_id, Scope.WRITE)
+    edit = WorkspaceEdit(await _fields(parts, body), body.desired_state, body.if_idle, body.discard_home)
     if body.template is not None:
         owned = replace(owned, template_image=(await parts.creation.template(body.template)).image_ref)
     row = await parts.wishes.edit(workspace_id, edit, actor_of(caller))
-    accepted = body.desired_state is not None and not settled(row)
-    return answer(shown(parts, replace(owned, workspace=row)), 202 if accepted else 200)
+    accepted = body.desired_state is not None and (not row.is_at_rest or row.phase is Phase.ERROR)
+    return json_response(shown(parts, replace(owned, workspace=row)), 202 if accepted else 200)
 
 
 async def _fields(parts: ApiParts, body: WorkspaceChange) -> dict[str, object]:
-    """Null is a value for what has a default elsewhere, and a mistake for the rest."""
+    """The fields that were sent. Null is a value for what has a default elsewhere, and Invalid for the rest."""
     sent = body.model_fields_set - {"desired_state", "if_idle", "discard_home"}
     fields: dict[str, object] = {name: getattr(body, name) for name in sent}
     for name in ("name", "description", "memo", "template"):
@@ -174,9 +178,9 @@ async def delete_workspace(
     if_idle: Annotated[bool, Query(description="409 instead of waiting while an operation is under way.")] = False,
 ) -> Response:
     """Archived first, and kept for the undo window."""
-    owned = await Reading(parts.views).one(caller, workspace_id, Scope.WRITE)
+    owned = await authorized_workspace(parts.views, caller, workspace_id, Scope.WRITE)
     row = await parts.wishes.want(workspace_id, Desired.DELETED, actor_of(caller), if_idle=if_idle)
-    return answer(shown(parts, replace(owned, workspace=row)), 202)
+    return json_response(shown(parts, replace(owned, workspace=row)), 202)
 
 
 @router.get(
@@ -188,17 +192,45 @@ async def list_workspace_events(
     parts: Parts, caller: Signed, workspace_id: WorkspaceId, limit: Limit = 50, cursor: Cursor = None
 ) -> Page[LedgerEntry]:
     """What happened, newest first: each wish and operation with who and why."""
-    owned = await Reading(parts.views).one(caller, workspace_id, deleted=True)
-    await parts.looks.noted(caller, owned, AuditAction.READ_EVENTS)
-    before = cursors.number_read("events", cursor)
+    owned = await authorized_workspace(parts.views, caller, workspace_id, deleted=True)
+    await parts.access_audit.viewed(caller, owned, AuditAction.READ_EVENTS)
+    before = pagination.decode_number("events", cursor)
     found = await parts.views.entries(workspace_id, limit + 1, before)
-    following = cursors.written("events", str(found[limit - 1][0])) if len(found) > limit else None
+    following = pagination.encode_cursor("events", str(found[limit - 1][0])) if len(found) > limit else None
     return Page(items=[LedgerEntry.model_validate(entry) for _, entry in found[:limit]], next_cursor=following)
 
 
-def shown(parts: ApiParts, owned: Owned) -> dict[str, Any]:
+def shown(parts: ApiParts, owned: OwnedWorkspace) -> dict[str, Any]:
     return workspace_json(owned, parts.site.workspace_url, parts.site.undo)
 
 
-async def visible(parts: ApiParts, caller: Caller, workspace_id: UUID, scope: Scope, *, deleted: bool = False) -> Owned:
-    return await Reading(parts.views).one(caller, workspace_id, scope, deleted=deleted)
+@router.get("/templates", operation_id="listTemplates", responses=problems(*SIGNED))
+async def list_templates(parts: Parts, _caller: Reader) -> TemplateList:
+    enabled = [template for template in await parts.templates.all() if template.disabled_at is None]
+    return TemplateList(items=[TemplateShown.model_validate(template) for template in enabled])
+
+
+@router.get("/limits", operation_id="showLimits", responses=problems(*SIGNED))
+async def show_limits(parts: Parts, caller: Reader) -> LimitsShown:
+    """A slot is held while a container exists or one is wanted: these are the ones that hold yours."""
+    usage = await parts.slots.of(caller.user)
+    holders = [
+        SlotHolder(
+            id=ws.id,
+            name=ws.name,
+            phase=ws.phase,
+            desired_state=ws.desired_state,
+            operation=ws.operation,
+            since=ws.phase_changed_at,
+        )
+        for ws in usage.holders
+    ]
+    return LimitsShown(
+        max_running=usage.max_running,
+        running=len(holders),
+        is_own=usage.is_own,
+        holders=holders,
+        max_running_global=usage.max_running_global,
+        running_global=usage.running_global,
+        undo_seconds=int(parts.site.undo.total_seconds()),
+    )

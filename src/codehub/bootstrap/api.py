@@ -1,4 +1,4 @@
-"""The API's process."""
+"""The API's application, made from one process's services."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -6,26 +6,25 @@ from uuid import UUID
 
 from fastapi import FastAPI
 
-from codehub.adapters.contents import ObjectContents
+from codehub.adapters.object_store.contents import ObjectContents
 from codehub.adapters.oidc import HttpOpenIdProvider, OpenIdClient
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.app import create_app
-from codehub.api.parts import ApiParts, Check, Site
-from codehub.bootstrap.places import archive_url
-from codehub.bootstrap.rules import limits, retention, tuning
+from codehub.api.dependencies import ApiParts, ApiSite, ReadinessCheck
+from codehub.bootstrap.paths import archive_url
+from codehub.bootstrap.policies import limits, retention, tuning
 from codehub.bootstrap.services import Services, identity
 from codehub.dashboard.files import dashboard
 from codehub.domain.addresses import has_own_host
 from codehub.settings import Settings
-from codehub.usecases.creation import Creation
+from codehub.usecases.authorization import AccessAudit
+from codehub.usecases.identity import Tokens
 from codehub.usecases.lifecycle import Lifecycles
-from codehub.usecases.limits import RunningSlots
-from codehub.usecases.looks import Looks
 from codehub.usecases.oidc import Oidc
-from codehub.usecases.people import People
-from codehub.usecases.tokens import Tokens
+from codehub.usecases.users import Users
+from codehub.usecases.workspace_commands import RunningSlots, WorkspaceCreation
 
-NOBODY = UUID(int=0)
+NO_WORKSPACE = UUID(int=0)
 
 
 @asynccontextmanager
@@ -41,26 +40,26 @@ async def open_api(services: Services) -> AsyncIterator[FastAPI]:
 def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
     settings, database, bus, ids = services.settings, services.database, services.redis.bus(), RandomIds()
     who, provider = identity(services), openid_provider(settings)
-    accounts, passwords, announcements = who.accounts, who.passwords, who.announcements
+    accounts, passwords, revocations = who.accounts, who.passwords, who.revocations
     views, wishes, templates = database.views(), services.wishes, database.templates()
     keys, idle = database.idempotency_keys(), tuning(settings).idle
     probe = f"{settings.archive_prefix}readiness"
     return ApiParts(
         identity=who,
-        people=People(accounts, passwords, announcements, ids, services.runtime.isolates),
-        tokens=Tokens(accounts, announcements, ids),
+        users=Users(accounts, passwords, revocations, ids, services.runtime.isolates),
+        tokens=Tokens(accounts, revocations, ids),
         oidc=Oidc(
             provider,
             database.provider_sign_ins(),
             who,
-            guests(settings),
+            allowed_identities(settings),
             services.runtime.isolates,
             has_own_host(settings.workspace_url),
         )
         if provider
         else None,
         wishes=wishes,
-        creation=Creation(wishes, templates, keys, views, ids, settings.minimum_ttl_seconds),
+        creation=WorkspaceCreation(wishes, templates, keys, views, ids, settings.minimum_ttl_seconds),
         lifecycles=Lifecycles(database.specs(), views, idle, settings.max_keepalive_seconds),
         slots=RunningSlots(views, limits(settings)),
         views=views,
@@ -68,20 +67,20 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
         templates=templates,
         tickets=database.tickets(),
         audit=database.audit(),
-        looks=Looks(database.audit(), SystemClock()),
+        access_audit=AccessAudit(database.audit(), SystemClock()),
         collector=services.collector,
         runtime=services.runtime,
         bus=bus,
         metrics=services.metrics,
         leader=services.leader,
-        gc_report=services.garbage,
+        gc_report=services.gc_report,
         checks={
-            "postgresql": Check(views.now, required=True),
-            "redis": Check(lambda: bus.publish("codehub:readiness", {})),
-            "archives": Check(lambda: services.archives.look(probe)),
-            "runtime": Check(lambda: services.runtime.containers([NOBODY])),
+            "postgresql": ReadinessCheck(views.now, required=True),
+            "redis": ReadinessCheck(lambda: bus.publish("codehub:readiness", {})),
+            "archives": ReadinessCheck(lambda: services.archives.look(probe)),
+            "runtime": ReadinessCheck(lambda: services.runtime.containers([NO_WORKSPACE])),
         },
-        site=Site(
+        site=ApiSite(
             settings.public_url,
             settings.workspace_url,
             settings.runtime,
@@ -105,7 +104,7 @@ def openid_provider(settings: Settings) -> HttpOpenIdProvider | None:
     return HttpOpenIdProvider(client, SystemClock())
 
 
-def guests(settings: Settings) -> frozenset[str]:
-    """Empty: the provider decides alone."""
-    named = (guest.strip().lower() for guest in (settings.oidc_allowed or "").split(","))
-    return frozenset(guest for guest in named if guest)
+def allowed_identities(settings: Settings) -> frozenset[str]:
+    """Who may sign in by the OpenID provider: addresses and `@domains`; empty: whoever it knows."""
+    named = (name.strip().lower() for name in (settings.oidc_allowed or "").split(","))
+    return frozenset(name for name in named if name)

@@ -1,4 +1,4 @@
-"""The databases that `codehub up` brings along, and what may be wrong with one."""
+"""The embedded PostgreSQL and Redis that `codehub up` runs, and the schema of any database."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codehub.adapters.embedded import EmbeddedError, EmbeddedServer, embedded_postgres, embedded_redis
-from codehub.adapters.postgres import SchemaMismatch
+from codehub.adapters.postgres import SchemaMismatch, migrate
 
-__all__ = ["EmbeddedDatabases", "EmbeddedError", "SchemaMismatch", "embedded_databases"]
+__all__ = ["EmbeddedDatabases", "EmbeddedError", "SchemaMismatch", "embedded_databases", "migrate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +19,11 @@ class EmbeddedDatabases:
 
     @property
     def addresses(self) -> dict[str, str]:
-        """As settings."""
+        """The addresses of both, by the names of the settings that take them."""
         return {"database_url": self.postgres.url, "redis_url": self.redis.url}
 
     async def until_one_dies(self) -> None:
-        """Raises then: nothing dies silently, and who runs us starts us again."""
+        """Waits until one of the servers ends, and raises EmbeddedError."""
         waits = {asyncio.ensure_future(server.exited()): server for server in (self.postgres, self.redis)}
         try:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -37,6 +37,6 @@ class EmbeddedDatabases:
 
 @asynccontextmanager
 async def embedded_databases(directory: Path) -> AsyncIterator[EmbeddedDatabases]:
-    """A PostgreSQL and a Redis of our own, which run while the context lasts."""
+    """A PostgreSQL and a Redis with data in this directory, which run while the context lasts."""
     async with embedded_postgres(directory) as postgres, embedded_redis(directory) as redis:
         yield EmbeddedDatabases(postgres, redis)

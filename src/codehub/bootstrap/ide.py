@@ -1,4 +1,4 @@
-"""The IDE of workspaces that are processes of this machine."""
+"""The IDE of workspaces that are processes of this machine: installed, and its command line."""
 
 import shlex
 import shutil
@@ -16,14 +16,14 @@ from codehub.adapters.ide import (
     ide_command,
     jupyterlab_command,
 )
-from codehub.bootstrap.places import ide_cache_dir
+from codehub.bootstrap.paths import ide_cache_dir
 from codehub.settings import Settings
 
 __all__ = ["IdeError", "InstalledIde", "Progress", "ide", "install_ide"]
 
 
 async def install_ide(settings: Settings, progress: Progress) -> InstalledIde | None:
-    """None if the settings name another IDE, or images have it. Returns at once, and says nothing, if it is there."""
+    """Installs code-server unless it is there. None if the settings name another IDE, or if images contain it."""
     if settings.ide_command or settings.runtime != "process":
         return None
     if settings.ide == "jupyterlab":

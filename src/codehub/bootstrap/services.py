@@ -1,4 +1,4 @@
-"""What every process opens: the databases, the archives and what houses workspaces; and the controller made of them."""
+"""What every process opens: the databases, the archive store and the runtime; and the coordinator made of them."""
 
 import os
 import socket
@@ -8,44 +8,45 @@ from dataclasses import dataclass
 from typing import Any
 
 from codehub.adapters.notices import BusNotifier, LogNotifier, WebhookNotifier
-from codehub.adapters.objects import ObjectArchives
+from codehub.adapters.object_store.archives import ObjectArchives
 from codehub.adapters.passwords import Argon2Passwords
 from codehub.adapters.postgres import PostgresDatabase, check_schema
 from codehub.adapters.process import ProcessRuntime
 from codehub.adapters.redis import RedisConnection
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.bootstrap.ide import ide
-from codehub.bootstrap.places import archive_url, open_archives, private_data_dir
-from codehub.bootstrap.rules import limits, session_rules, tuning
-from codehub.coordinator.gc_report import Survey
-from codehub.coordinator.process import Coordinator, Outside, survey
+from codehub.bootstrap.paths import archive_url, open_archives, private_data_dir
+from codehub.bootstrap.policies import limits, session_rules, tuning
+from codehub.bootstrap.runtimes import WorkspaceRuntime, docker_runtime, jobs, processes
+from codehub.coordinator.context import Dependencies
+from codehub.coordinator.gc_report import GcScanner
+from codehub.coordinator.process import Coordinator, gc_scanner
 from codehub.coordinator.retention_runner import Records
-from codehub.housing import Housing, docker_runtime, jobs, processes
 from codehub.job.store_address import parse_store
 from codehub.ports.collector import CollectorView
 from codehub.ports.stores import Leader
 from codehub.settings import Settings
 from codehub.telemetry import Metrics, configure_logging
-from codehub.usecases.announcements import Announcements
 from codehub.usecases.identity import Identity
-from codehub.usecases.wishes import Wishes
+from codehub.usecases.revocations import Revocations
+from codehub.usecases.workspace_commands import WorkspaceCommands
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """One process's connections, opened once."""
+    """The connections of one process, opened once."""
 
     settings: Settings
     database: PostgresDatabase
     redis: RedisConnection
-    runtime: Housing
+    runtime: WorkspaceRuntime
     archives: ObjectArchives
     metrics: Metrics
     install: str
 
     @property
-    def wishes(self) -> Wishes:
-        return Wishes(self.database.specs(), limits(self.settings))
+    def wishes(self) -> WorkspaceCommands:
+        return WorkspaceCommands(self.database.specs(), limits(self.settings))
 
     @property
     def processes(self) -> ProcessRuntime:
@@ -56,33 +57,35 @@ class Services:
         return self.database.collector()
 
     @property
-    def survey(self) -> Survey:
-        return survey(self._outside(), tuning(self.settings))
+    def gc_scanner(self) -> GcScanner:
+        return gc_scanner(self._dependencies(), tuning(self.settings))
 
-    async def garbage(self) -> dict[str, Any]:
-        return (await self.survey.report()).to_json()
+    async def gc_report(self) -> dict[str, Any]:
+        return (await self.gc_scanner.report()).to_json()
 
     async def ensure_admin(self, username: str) -> str | None:
-        """The password of the first admin, if there was nobody yet."""
+        """Creates the first admin and returns the password; None if there is any user."""
         return await identity(self).ensure_admin(username)
 
     async def leader(self) -> Leader | None:
         return await leader_of(self.database)
 
     def coordinator(self, holder: str | None = None) -> Coordinator:
-        return Coordinator(holder or f"{socket.gethostname()}:{os.getpid()}", self._outside(), tuning(self.settings))
+        return Coordinator(
+            holder or f"{socket.gethostname()}:{os.getpid()}", self._dependencies(), tuning(self.settings)
+        )
 
-    def _outside(self) -> Outside:
+    def _dependencies(self) -> Dependencies:
         settings, clock = self.settings, SystemClock()
         webhook = settings.webhook_url
         admins = WebhookNotifier(webhook.get_secret_value(), self.metrics) if webhook else LogNotifier()
-        return Outside(
+        return Dependencies(
             leadership=self.database.leadership(clock),
             statuses=self.database.statuses,
             specs=self.database.specs(),
             collector=self.database.collector(),
             marks=self.database.marks,
-            worlds=self.database.worlds(),
+            backend_identities=self.database.backend_identities(),
             install=self.install,
             feed=self.database.changes(),
             bus=self.redis.bus(),
@@ -110,7 +113,7 @@ async def install_id(settings: Settings, database: PostgresDatabase) -> str:
 
 @asynccontextmanager
 async def open_services(settings: Settings) -> AsyncIterator[Services]:
-    """Everything connected and the schema checked; raises before anything is changed."""
+    """Connects to everything and checks the schema; raises before anything is changed."""
     async with AsyncExitStack() as stack:
         database = await PostgresDatabase.open(settings.database_url.get_secret_value())
         stack.push_async_callback(database.close)
@@ -120,7 +123,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         install = await install_id(settings, database)
         archives = open_archives(settings)
         stack.callback(archives.close)
-        runtime: Housing
+        runtime: WorkspaceRuntime
         if settings.runtime == "docker":
             runtime = await stack.enter_async_context(docker_runtime(settings, install))
         else:
@@ -141,10 +144,10 @@ async def leader_of(database: PostgresDatabase) -> Leader | None:
 
 
 def identity(services: Services) -> Identity:
-    database, announcements = services.database, Announcements(services.redis.bus())
+    database, revocations = services.database, Revocations(services.redis.bus())
     tries, audit = database.sign_in_tries(), database.audit()
     rules = session_rules(services.settings)
-    return Identity(database.accounts(), tries, audit, Argon2Passwords(), announcements, RandomIds(), rules)
+    return Identity(database.accounts(), tries, audit, Argon2Passwords(), revocations, RandomIds(), rules)
 
 
 def start_logging(settings: Settings) -> None:

@@ -1,6 +1,7 @@
-"""What an operator does by hand, beside the database: who leads, mend a workspace, see what the collector would take.
+"""What an operator does by hand, beside the database: who leads, recover a workspace, collect garbage, make the first
+admin, and say which runtime and archive store are ours.
 
-What an admin does as a person, with a token and over HTTP, is in admin_people.py and admin_fleet.py.
+What an admin does as a person, with a token and over HTTP, is in admin_users.py and admin_workspaces.py.
 """
 
 import asyncio
@@ -11,15 +12,24 @@ from uuid import UUID
 
 import typer
 
-from codehub.cli.exits import FAILED
-from codehub.cli.gc_report import gc_report
-from codehub.cli.options import AsJson
-from codehub.domain.envelope import WAIVABLE
+from codehub.cli.errors import FAILED
+from codehub.cli.lookup import AsJson
+from codehub.domain.gc_safety import WAIVABLE
 from codehub.domain.workspace import RecoverAction
 from codehub.ports.collector import REQUEST_LIVES_SECONDS
 
 if TYPE_CHECKING:
     from codehub.bootstrap.services import Services
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from codehub.cli.lookup import Yes
+from codehub.cli.output import print_json, table
+from codehub.domain.backend_identity import Backend
+
+if TYPE_CHECKING:
+    from codehub.bootstrap.services import Services
+    from codehub.usecases.findings import ObservedBackend
 
 T = TypeVar("T")
 
@@ -38,7 +48,7 @@ app = typer.Typer(
 
 def with_services(work: "Callable[[Services], Awaitable[T]]") -> T:
     from codehub.bootstrap.services import open_services
-    from codehub.cli.running import operators_settings
+    from codehub.cli.local_instance import operators_settings
 
     async def run() -> T:
         async with open_services(operators_settings()) as services:
@@ -56,21 +66,13 @@ def leader(as_json: AsJson = False) -> None:
     found = with_services(lambda services: services.leader())
     alive = found is not None and not found.is_silent
     if as_json:
-        print(
-            json.dumps(
-                {
-                    "leader": None
-                    if found is None
-                    else {
-                        "holder": found.holder,
-                        "epoch": found.epoch,
-                        "renewed_at": found.renewed_at.isoformat(),
-                        "age_seconds": round(found.age_seconds, 3),
-                    },
-                    "alive": alive,
-                }
-            )
-        )
+        shown = found and {
+            "holder": found.holder,
+            "epoch": found.epoch,
+            "renewed_at": found.renewed_at.isoformat(),
+            "age_seconds": round(found.age_seconds, 3),
+        }
+        print(json.dumps({"leader": shown, "alive": alive}))
     elif found is None:
         print("Nobody leads. Start one with `codehub coordinator`.")
     else:
@@ -125,17 +127,17 @@ def gc(
     if unknown:
         raise typer.BadParameter(f"{unknown[0]!r} cannot be waived; these can: {', '.join(WAIVABLE)}")
     report = with_services(lambda services: _dry_run(services, waived) if dry_run else _collect(services, waived))
-    print(json.dumps(report) if as_json else "\n".join(gc_report(report, dry_run=dry_run)))
+    print(json.dumps(report) if as_json else "\n".join(_gc_report(report, dry_run=dry_run)))
     if report.get("error") or (report["refusals"] and not dry_run):
         raise typer.Exit(FAILED)
 
 
 async def _dry_run(services: "Services", waived: list[str]) -> Mapping[str, Any]:
-    return (await services.survey.report(waived)).to_json()
+    return (await services.gc_scanner.report(waived)).to_json()
 
 
 async def _collect(services: "Services", waived: list[str]) -> Mapping[str, Any]:
-    """The leader alone sweeps: ask it, and wait for its report."""
+    """Asks the leader, which alone sweeps, and waits for its report."""
     leader = await services.leader()
     if leader is None or leader.is_silent:
         return {"error": "nobody leads, so nobody can sweep; start one with `codehub coordinator`"}
@@ -146,3 +148,146 @@ async def _collect(services: "Services", waived: list[str]) -> Mapping[str, Any]
             return found.report
         await asyncio.sleep(1)
     return {"error": "the leader did not take the request; see its log. Nothing was changed by this command"}
+
+
+_GC_HEADINGS = ("KIND", "NAME", "BYTES", "WHY", "MARKED", "MAY GO")
+
+
+def _gc_report(report: Mapping[str, Any], *, dry_run: bool) -> Iterator[str]:
+    if "error" in report:
+        yield f"Nothing was swept: {report['error']}."
+        return
+    existing = ", ".join(f"{number} {kind}s" for kind, number in report["existing"].items())
+    yield f"{existing} seen; {len(report['candidates'])} are protected by nobody."
+    if report["strangers"]:
+        yield f"{report['strangers']} objects have names that CodeHub does not give; they are never touched."
+    yield from _candidates(report["candidates"])
+    for refusal in report["refusals"]:
+        verb = "would be refused" if dry_run else "was refused"
+        yield f"A sweep {verb}. {refusal['check']}: {refusal['sentence']}"
+    yield from _how_to_waive([refusal["check"] for refusal in report["refusals"]])
+    if not dry_run:
+        yield from _swept(report)
+
+
+def _how_to_waive(checks: list[str]) -> Iterator[str]:
+    if checks and all(check in WAIVABLE for check in checks):
+        names = " ".join(f"--force-over {check}" for check in dict.fromkeys(checks))
+        yield f"Once you have looked at the list, to sweep all the same: codehub admin gc {names}"
+
+
+def _candidates(candidates: list[Mapping[str, Any]]) -> Iterator[str]:
+    if not candidates:
+        return
+    rows = [_GC_HEADINGS, *(_candidate_row(candidate) for candidate in candidates)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_GC_HEADINGS))]
+    for row in rows:
+        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _candidate_row(candidate: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        candidate["kind"],
+        candidate["name"],
+        str(candidate["bytes"]) if candidate["kind"] == "object" else "-",
+        candidate["why"],
+        _minute(candidate["marked_at"]) or "not yet",
+        _minute(candidate["may_go_at"]) or "after its grace",
+    )
+
+
+def _minute(at: str | None) -> str | None:
+    return at[:16].replace("T", " ") if at else None
+
+
+def _swept(report: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{len(report['swept'])} swept."
+    for name, why in report["left"].items():
+        yield f"  left: {name}: {why}"
+    if report["cap_reached"]:
+        yield "The most that one run may sweep was reached; the rest goes with the next."
+
+
+def first_admin(username: Annotated[str, typer.Option(help="The name to sign in with.")] = "admin") -> None:
+    """Make the first account of a new installation, an admin, and show its password once. Exit code 1 if there is any.
+
+    Example: `codehub migrate && codehub admin first-admin`
+    """
+    password = with_services(lambda services: services.ensure_admin(username))
+    if password is None:
+        print(
+            "There are accounts already, so nothing was made. An admin makes more: `codehub admin users create NAME`."
+        )
+        raise typer.Exit(FAILED)
+    print(
+        f"Username: {username}\nPassword: {password}\n\nThis password is shown only now. Sign in with `codehub login`."
+    )
+
+
+CONSEQUENCES = {
+    Backend.RUNTIME: "The leader adopts the runtime that it finds then. Every home that is not in it counts as lost",
+    Backend.ARCHIVES: "The leader adopts the store that it finds then. Every archive that is not in it counts as lost",
+}
+
+
+def backends(
+    forget: Annotated[
+        Backend | None, typer.Option(help="It was moved on purpose: let the leader adopt what it finds.")
+    ] = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show which runtime and which archive store this installation has, and whether they are what is found from here.
+
+    The first leader remembers both. Another one, such as an empty directory where a disk was mounted, is not believed:
+    nothing is done there until the right one is back. Exit code 1 if one is another or does not answer.
+
+    Example: `codehub admin backends`
+
+    Example: `codehub admin backends --forget runtime`
+    """
+    if forget is not None:
+        if not yes:
+            question = f"{CONSEQUENCES[forget]}. Forget which {forget} is ours?"
+            typer.confirm(question, abort=True, err=True)
+        forgotten = with_services(lambda services: _forget_backend(services, forget))
+        print(f"Forgotten: the leader adopts the {forget} that it finds." if forgotten else "Nothing was remembered.")
+        return
+    seen = with_services(_found_backends)
+    if as_json:
+        print_json([one.to_json() for one in seen])
+    else:
+        _show_backends(seen)
+    if any(one.trouble for one in seen):
+        raise typer.Exit(FAILED)
+
+
+async def _found_backends(services: "Services") -> "list[ObservedBackend]":
+    from codehub.usecases.findings import observe_backends
+
+    return await observe_backends(services.database.backend_identities(), services.runtime, services.archives)
+
+
+async def _forget_backend(services: "Services", backend: Backend) -> bool:
+    from codehub.ports.stores import Actor
+
+    forgotten = await services.database.backend_identities().forget(backend)
+    if forgotten:
+        await services.database.audit().append(Actor("operator"), "forget_backend", f"backend:{backend.value}")
+    return forgotten
+
+
+def _show_backends(seen: "list[ObservedBackend]") -> None:
+    rows = [
+        (
+            one.backend.value,
+            one.remembered.identity if one.remembered else "none yet",
+            f"{one.remembered.since:%Y-%m-%d %H:%M}" if one.remembered else "",
+            "no answer" if one.silence else one.found or "no mark",
+        )
+        for one in seen
+    ]
+    table(("backend", "ours", "since", "found"), rows, empty="")
+    for one in seen:
+        if one.trouble:
+            print(f"\n{one.backend}: {one.trouble}")

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from codehub.cli.options import AsJson
-from codehub.cli.present import size
+from codehub.cli.lookup import AsJson
+from codehub.cli.output import size
 
 if TYPE_CHECKING:
-    from codehub.operating import InUse, Manifest
+    from codehub.bootstrap.operator import InUse, Manifest
     from codehub.settings import Settings
 
 
@@ -32,7 +32,7 @@ def backup(file: Annotated[Path, typer.Argument(help="The file to make.")], as_j
 
     Example: `codehub admin backup /srv/backup/codehub-$(date +%F).tar.zst`
     """
-    from codehub.operating import back_up_installation
+    from codehub.bootstrap.operator import back_up_installation
 
     path = file.expanduser().absolute()
 
@@ -67,7 +67,7 @@ def restore(
 
     Examples: `codehub admin restore codehub.tar.zst` · `codehub admin restore codehub.tar.zst --replace`
     """
-    from codehub.operating import checked_manifest, inspect_backup, restore_installation, settings_of
+    from codehub.bootstrap.operator import checked_manifest, inspect_backup, restore_installation, settings_of
 
     path = file.expanduser().absolute()
 
@@ -93,10 +93,11 @@ def restore(
 
 @asynccontextmanager
 async def _settings(*, new_cluster: bool) -> "AsyncIterator[Settings]":
-    """The environment's database; else that of a `codehub up` that runs here; else its PostgreSQL is run for this."""
-    from codehub.bootstrap.places import data_dir
-    from codehub.cli.running import operators_settings
-    from codehub.operating import embedded_database
+    """Settings with the environment's database, else that of a `codehub up` that runs here, else one started for
+    this."""
+    from codehub.bootstrap.operator import embedded_database
+    from codehub.bootstrap.paths import data_dir
+    from codehub.cli.local_instance import operators_settings
     from codehub.settings import SettingsError, load_settings
 
     # Redis plays no part in this, and a job that makes backups is often given none.

@@ -12,8 +12,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from codehub.cli.contexts import Context, is_loopback
-from codehub.cli.exits import FAILED, UNREACHABLE, USAGE
-from codehub.cli.failures import ClientFailed
+from codehub.cli.errors import FAILED, UNREACHABLE, USAGE, ClientFailed
 
 CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 60.0
 DOWNLOAD_SECONDS = 900.0
@@ -23,8 +22,9 @@ PAGE = 200
 Json = dict[str, Any]
 
 
-class Answer(Json):
-    """A field that is not there was not left out by a CodeHub of this version."""
+class ResponseFields(Json):
+    """A JSON object of a response, in which a missing field ends the command: every CodeHub of this version sends
+    it."""
 
     def __missing__(self, field: str) -> Any:  # noqa: ANN401 - it never returns
         raise ClientFailed(
@@ -88,7 +88,7 @@ class Client:
                 return
 
     def sign_in(self, username: str, password: str) -> tuple[Json, str]:
-        """(the session, its cookie). The cookie serves for the token that follows, and is given back then."""
+        """Signs in and returns the session and its cookie, which is not kept for other requests."""
         answer = self._send("POST", "/session", json={"username": username, "password": password})
         session, cookies = self._read(answer), [cookie for cookie in answer.cookies.jar if cookie.value]
         if not cookies:
@@ -103,7 +103,7 @@ class Client:
 
     @contextmanager
     def freshly_signed_in(self, username: str, password: str) -> Iterator[str]:
-        """The cookie of a session that lives for this moment: what a token may not do, its person may."""
+        """Yields the cookie of a session that ends with the context, for what a token may not do."""
         _, cookie = self.sign_in(username, password)
         try:
             yield cookie
@@ -119,7 +119,7 @@ class Client:
 
     @contextmanager
     def download(self, address: str) -> Iterator[httpx.Response]:
-        """Percent-encoded already: a file's name need not be text."""
+        """Yields the response of a download. `address` is percent-encoded already: a file's name need not be text."""
         patience = httpx.Timeout(DOWNLOAD_SECONDS, connect=CONNECT_SECONDS)
         with self._spoken(), self._http.stream("GET", address, timeout=patience) as answer:
             if not answer.is_success:
@@ -134,10 +134,10 @@ class Client:
         if answer.status_code == httpx.codes.NO_CONTENT:
             return {}
         try:
-            found: Json = answer.json(object_hook=Answer)
+            found: Json = answer.json(object_hook=ResponseFields)
         except ValueError:
             found = {}
-        if not isinstance(found, Answer):
+        if not isinstance(found, ResponseFields):
             raise ClientFailed(f"{self.context.url} does not answer like a CodeHub.", UNREACHABLE)
         return found
 
@@ -203,7 +203,7 @@ def segment(text: str) -> str:
 
 
 def copy(answer: httpx.Response, target: IO[bytes], told: Callable[[int], None] | None = None) -> int:
-    """The bytes that were written; `told(count)` after each piece."""
+    """Copies a response to a file and returns how many bytes; calls `told(count)` after each piece."""
     size = 0
     try:
         for chunk in answer.iter_raw():
@@ -217,7 +217,7 @@ def copy(answer: httpx.Response, target: IO[bytes], told: Callable[[int], None] 
 
 
 class _Loopback(httpx.HTTPTransport):
-    """`*.localhost` is this machine, though few resolvers know it."""
+    """Connects to this machine for `*.localhost`, which few resolvers know."""
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         request.url = request.url.copy_with(host="127.0.0.1")  # the Host header keeps its name

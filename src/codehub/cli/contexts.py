@@ -12,8 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from codehub.cli.exits import USAGE
-from codehub.cli.failures import ClientFailed
+from codehub.cli.errors import USAGE, ClientFailed
 
 DEFAULT_URL = "http://localhost:8000"
 
@@ -28,7 +27,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
-    """What the file holds. `current` names the one in use."""
+    """The contexts in the file. `current` names the one in use."""
 
     known: Mapping[str, Context]
     current: str = ""
@@ -69,7 +68,7 @@ def load() -> Contexts:
 
 
 def save(contexts: Contexts) -> None:
-    """Whole or not at all, and nobody else's to read: it holds tokens."""
+    """Writes the file atomically, for its owner alone: it holds tokens."""
     path = config_file()
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     shown = {"current": contexts.current, "contexts": {name: asdict(one) for name, one in contexts.known.items()}}
@@ -84,7 +83,7 @@ def save(contexts: Contexts) -> None:
 
 
 def in_use() -> Context:
-    """What the environment says, else the current one. A token without an address is for the address in use."""
+    """The context of the environment, else the current one. A token without an address is for the address in use."""
     url, token = os.environ.get("CODEHUB_URL"), os.environ.get("CODEHUB_TOKEN")
     if url and token:
         return Context(checked_url(url), token=token)
@@ -99,8 +98,8 @@ def in_use() -> Context:
 
 
 def checked_url(url: str) -> str:
-    """Without the slash at its end, so that two spellings are one address. Where nothing is said, only what stays on
-    this machine goes unencrypted."""
+    """The address without a slash at its end, so that two spellings are one. Without a scheme, https, except for this
+    machine."""
     parts = urlsplit(url if "://" in url else f"//{url}")
     parts = parts._replace(scheme=parts.scheme or ("http" if is_loopback(parts.hostname or "") else "https"))
     try:
@@ -119,7 +118,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def everybody_can_read(url: str) -> bool:
-    """Whoever is on the way to this address."""
+def is_unencrypted(url: str) -> bool:
+    """Whether requests to this address travel unencrypted over a network."""
     parts = urlsplit(url)
     return parts.scheme == "http" and not is_loopback(parts.hostname or "")

@@ -1,4 +1,9 @@
-"""`codehub doctor`: is everything there, does it work, and what to do about what does not."""
+"""`codehub doctor`: is everything there, does it work, and what to do about what does not.
+
+One check is one small function, from settings to a finding that says what to do. A check that cannot be made because
+something before it failed says so by failing itself. None changes anything but those of the archive store and of the
+disk limits, which remove what they made.
+"""
 
 import asyncio
 import sys
@@ -9,15 +14,348 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from codehub.cli.exits import FAILED
-from codehub.cli.options import AsJson
-from codehub.cli.present import as_json as print_json
-from codehub.cli.present import table
-from codehub.usecases.checkup import Finding, Verdict, fail, failed
+from codehub.cli.errors import FAILED
+from codehub.cli.lookup import AsJson
+from codehub.cli.output import print_json, table
+from codehub.usecases.findings import Finding, Verdict, fail, failed
 
 if TYPE_CHECKING:
-    from codehub.cli.checks import Check
     from codehub.settings import Settings
+import os
+import resource
+import shutil
+import socket
+import stat
+from collections.abc import Awaitable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from codehub.cli.output import size
+from codehub.domain.errors import CodeHubError
+from codehub.usecases.findings import ok, warn
+
+if TYPE_CHECKING:
+    from codehub.settings import Settings
+
+LEAST_REDIS = (6, 2)
+"""The first Redis that has ZADD GT."""
+SKEW_SECONDS = 5.0
+FREE_WARN, FREE_FAIL = 5 << 30, 512 << 20
+LEAST_FILES = 1024
+
+DoctorCheck = Callable[["Settings"], Awaitable[Finding]]
+
+
+async def settings_names(_settings: "Settings") -> Finding:
+    from codehub.settings import without_effect
+
+    wrong = list(without_effect(os.environ))
+    if wrong:
+        return warn("settings", " ".join(wrong), "Correct or unset what has no effect.")
+    return ok("settings", "readable; each that is set has an effect")
+
+
+async def data_directory(settings: "Settings") -> Finding:
+    from codehub.bootstrap.paths import data_dir
+
+    directory = data_dir(settings)
+    if not directory.is_dir():
+        return warn("data directory", f"{directory} is not there yet", "The first start makes it.")
+    if not os.access(directory, os.W_OK | os.X_OK):
+        return fail("data directory", f"{directory} is not writable", "Give it to the account that runs CodeHub.")
+    if stat.S_IMODE(directory.stat().st_mode) & 0o077:
+        return warn("data directory", f"others may look into {directory}", f"chmod 700 {directory}")
+    return ok("data directory", f"{directory} is writable and private")
+
+
+async def disk(settings: "Settings") -> Finding:
+    from codehub.bootstrap.paths import data_dir
+
+    place = data_dir(settings)
+    place = next(path for path in (place, *place.parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    seen = f"{size(free)} free at {place}"
+    if free < FREE_FAIL:
+        return fail("disk", seen, "Free some: homes cannot be written, nor databases.")
+    return warn("disk", seen, "Free some soon.") if free < FREE_WARN else ok("disk", seen)
+
+
+async def open_files(_settings: "Settings") -> Finding:
+    allowed, _most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed < LEAST_FILES:
+        return warn(
+            "open files",
+            f"at most {allowed}",
+            f"`ulimit -n 65536`, or LimitNOFILE in the unit: at least {LEAST_FILES}.",
+        )
+    return ok("open files", f"at most {allowed}")
+
+
+async def postgresql(settings: "Settings") -> Finding:
+    from codehub.bootstrap.databases import SchemaMismatch
+    from codehub.bootstrap.operator import check_schema, open_database
+
+    async with open_database(settings) as database:
+        try:
+            await check_schema(database)
+        except SchemaMismatch as mismatch:
+            return fail("postgresql", str(mismatch), "`codehub migrate`, or another version of CodeHub.")
+        except CodeHubError as error:
+            return fail("postgresql", str(error), "Start it, or correct CODEHUB_DATABASE_URL.")
+        before = datetime.now(UTC)
+        theirs = await database.views().now()
+        after = datetime.now(UTC)
+    skew = max((before - theirs).total_seconds(), (theirs - after).total_seconds(), 0.0)
+    if skew > SKEW_SECONDS:
+        return warn("postgresql", f"its clock and ours are {skew:.0f} s apart", "Set both by NTP.")
+    return ok("postgresql", f"answers, has this program's schema, clocks within {max(skew, 0.01):.2f} s")
+
+
+async def redis(settings: "Settings") -> Finding:
+    from codehub.bootstrap.operator import open_redis
+
+    async with open_redis(settings) as connection:
+        try:
+            version = await connection.version()
+        except CodeHubError as error:
+            return fail("redis", str(error), "Start it, or correct CODEHUB_REDIS_URL.")
+    if tuple(int(part) for part in version.split(".")[:2]) < LEAST_REDIS:
+        return fail("redis", f"version {version}", "Use 6.2 or newer: activity is kept with ZADD GT.")
+    return ok("redis", f"answers, version {version}")
+
+
+async def archive_store(settings: "Settings") -> Finding:
+    from uuid import uuid4
+
+    from codehub.bootstrap.paths import open_archives
+    from codehub.domain.judge import ArchiveState
+
+    advice = "Correct CODEHUB_ARCHIVE_URL, CODEHUB_S3_ENDPOINT or AWS_*; it must let us read, write, delete and list."
+    key = f"{settings.archive_prefix}doctor/{uuid4()}/home.tar.zst"
+    archives = open_archives(settings)
+    try:
+        await archives.create_empty(key)
+        state = await archives.look(key)
+        await archives.delete(key)
+        gone = await archives.look(key)
+    except CodeHubError as error:
+        return fail("archives", str(error), advice)
+    finally:
+        archives.close()
+    if (state, gone) != (ArchiveState.READABLE, ArchiveState.NOT_FOUND):
+        return fail("archives", f"a probe was {state.value} after writing and {gone.value} after deleting", advice)
+    return ok("archives", "a probe was written, read back and deleted")
+
+
+async def backends(settings: "Settings") -> Finding:
+    """Whether the runtime and the archive store are the right ones; other checks say whether they answer."""
+    from codehub.bootstrap.services import open_services
+    from codehub.usecases.findings import observe_backends
+
+    async with open_services(settings) as services:
+        seen = await observe_backends(services.database.backend_identities(), services.runtime, services.archives)
+    if troubles := [one.trouble for one in seen if one.trouble]:
+        return fail("backends", " ".join(troubles), "See `codehub admin backends`.")
+    fresh = [one.backend.value for one in seen if one.remembered is None]
+    if fresh:
+        return ok("backends", f"{' and '.join(fresh)}: adopted by the first leader that finds it")
+    return ok("backends", "the runtime and the archive store are those that the database remembers")
+
+
+async def engine(settings: "Settings") -> Finding:
+    from codehub.bootstrap.runtimes import engine_of, why_not_docker
+
+    if settings.runtime != "docker":
+        return ok("engine", "not needed: workspaces are processes (CODEHUB_RUNTIME)")
+    reason = await why_not_docker(settings)
+    if reason is not None:
+        return fail("engine", reason, "Start the engine, build the images; DOCKER_HOST says where it is.")
+    found = engine_of(settings)
+    try:
+        return ok("engine", f"Docker {await found.version()} at {found.host}, with both images")
+    finally:
+        await found.close()
+
+
+async def network_isolation(settings: "Settings") -> Finding:
+    from codehub.bootstrap.operator import open_database
+    from codehub.bootstrap.runtimes import isolation_disturbances, missing_network_isolation
+    from codehub.bootstrap.services import install_id
+
+    if settings.runtime != "docker":
+        return ok("walls", "not needed: workspaces are processes (CODEHUB_RUNTIME)")
+    if settings.docker_walls != "ours":
+        advice = "`codehub doctor --probe` tries from inside whether your own firewall holds."
+        return warn("walls", "left to the operator (CODEHUB_DOCKER_WALLS)", advice)
+    async with open_database(settings) as database:
+        install = await install_id(settings, database)
+    missing = await missing_network_isolation(settings, install)
+    if missing:
+        advice = (
+            "A leader puts them up when it begins, and no workspace starts without them; see its log if they stay away."
+        )
+        return warn("walls", f"not up: {'; '.join(missing.splitlines()[:3])}", advice)
+    disturbed = await isolation_disturbances(settings, install)
+    if disturbed:
+        advice = "They were put back; what removes them? If workspaces lost the outside, restart the Docker engine."
+        return warn("walls", f"up now; {len(disturbed)} times not, the last: {disturbed[-1]}", advice)
+    return ok("walls", "workspaces are kept from this machine, private networks, metadata and each other")
+
+
+async def disk_limits(settings: "Settings") -> Finding:
+    from codehub.bootstrap.operator import open_database
+    from codehub.bootstrap.runtimes import why_no_disk_limits
+    from codehub.bootstrap.services import install_id
+
+    async with open_database(settings) as database:
+        install = await install_id(settings, database)
+        limited = [found.name for found in await database.templates().all() if found.disk_bytes]
+    if settings.runtime == "docker":
+        reason = await why_no_disk_limits(settings, install)
+        advice = "Keep the engine's data on xfs mounted with pquota, or on ext4 with prjquota."
+    else:
+        reason, advice = "a home is a directory here", "Leave the limit out, or run workspaces in Docker."
+    if not reason:
+        return ok("disk limits", "the engine holds homes to what their templates say")
+    if not limited:
+        return ok("disk limits", f"no template has one; this installation could not enforce it: {reason}")
+    seen = f"not enforced here, because {reason}; templates that have one: {', '.join(limited[:5])}"
+    return warn("disk limits", seen, advice)
+
+
+async def sandbox(settings: "Settings") -> Finding:
+    from codehub.bootstrap.operator import find_sandbox_tools
+    from codehub.bootstrap.runtimes import isolation
+
+    if settings.runtime != "process":
+        return ok("sandbox", "not needed: workspaces are containers")
+    seen, advice = isolation(await asyncio.to_thread(find_sandbox_tools))
+    return warn("sandbox", seen, advice) if advice else ok("sandbox", seen)
+
+
+async def ide(settings: "Settings") -> Finding:
+    from codehub.bootstrap.operator import installed_ide
+    from codehub.bootstrap.paths import ide_cache_dir
+
+    if settings.runtime != "process":
+        return ok("ide", "not needed: it is in the workspaces' image")
+    if settings.ide_command or settings.ide == "jupyterlab":
+        program = settings.ide_command.split()[0] if settings.ide_command else "jupyter-lab"
+        named = "CODEHUB_IDE_COMMAND" if settings.ide_command else "CODEHUB_IDE"
+        if shutil.which(program) is None:
+            return fail("ide", f"{program} is not there", f"Install it, or correct {named}.")
+        return ok("ide", f"{program} ({named})")
+    found = installed_ide(settings)
+    if found is not None:
+        return ok("ide", f"code-server {found.version} in {found.directory}")
+    place = ide_cache_dir(settings)
+    return warn("ide", f"not installed yet in {place}", "The first start fetches it; or now: `codehub ide install`.")
+
+
+async def leader(settings: "Settings") -> Finding:
+    from codehub.bootstrap.operator import open_database
+    from codehub.bootstrap.services import leader_of
+
+    async with open_database(settings) as database:
+        try:
+            found = await leader_of(database)
+        except CodeHubError as error:
+            return fail("controller", str(error), "Mend PostgreSQL first.")
+    if found is None:
+        return fail("controller", "nobody leads", "Start `codehub up`, or a `codehub coordinator`.")
+    seen = f"{found.holder} leads, epoch {found.epoch}, heard {found.age_seconds:.1f} s ago"
+    if found.is_silent:
+        return fail("controller", seen, "It is dead or cut off, and no other stands by: start one, and see its log.")
+    return ok("controller", seen)
+
+
+async def last_pass(settings: "Settings") -> Finding:
+    address = settings.coordinator_status_address
+    if address is None:
+        return ok("last pass", "not looked at: COORDINATOR_STATUS_ADDRESS is not set")
+    answer = await _ask(f"http://{address}/readyz")
+    if isinstance(answer, str):
+        return warn("last pass", answer, "Is the coordinator on another machine? Ask there.")
+    status, body = answer
+    seen = f"the coordinator here saw everything {body.get('last_pass_age_seconds') or 0:.0f} s ago"
+    if not body.get("leads"):
+        return ok("last pass", "the coordinator here stands by")
+    return ok("last pass", seen) if status == 200 else fail("last pass", seen, "See the coordinator's log.")
+
+
+async def api(settings: "Settings") -> Finding:
+    answer = await _ask(f"http://{settings.api_address}/readyz")
+    if isinstance(answer, str):
+        return fail("api", answer, "Start `codehub up` or `codehub api`; CODEHUB_API_ADDRESS says where.")
+    status, body = answer
+    bad = [check["name"] for check in body.get("checks", []) if not check["ok"]]
+    seen = f"http://{settings.api_address} answers" + (f"; without {', '.join(bad)}" if bad else "")
+    if status != 200:
+        return fail("api", seen, "It cannot work without that.")
+    return warn("api", seen, "It works on without; see the lines of those above.") if bad else ok("api", seen)
+
+
+async def names(settings: "Settings") -> Finding:
+    if ".localhost" not in settings.workspace_url:
+        return ok("names", "workspaces have addresses of your own")
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo("x.localhost", None, type=socket.SOCK_STREAM)
+    except OSError:
+        found = []
+    if any(address[4][0] in ("127.0.0.1", "::1") for address in found):
+        return ok("names", "x.localhost is this machine")
+    advice = "Chromium, Firefox and curl know it by themselves; Safari does not, nor do tools that ask the resolver."
+    return warn("names", "this machine's resolver does not know x.localhost", advice)
+
+
+async def trusted_proxies(settings: "Settings") -> Finding:
+    """Whether the proxy that ends TLS is believed: the front door speaks plain HTTP, so behind https there is one."""
+    if not (settings.public_url or "").startswith("https:"):
+        return ok("who asks", "no proxy before the front door is known of (CODEHUB_PUBLIC_URL is not https)")
+    if settings.proxy_trusted_proxies is None:
+        seen = "nobody's word is taken on who asks, so all behind the TLS proxy count as one address"
+        advice = "Name it in CODEHUB_PROXY_TRUSTED_PROXIES, or one stranger's wrong passwords make everybody wait."
+        return warn("who asks", seen, advice)
+    return ok("who asks", f"the word of {settings.proxy_trusted_proxies} is taken on it")
+
+
+async def _ask(url: str) -> tuple[int, dict[str, Any]] | str:
+    import httpx
+
+    try:
+        async with httpx.AsyncClient(timeout=10, trust_env=False) as client:
+            answer = await client.get(url)
+            found = answer.json()
+    except (httpx.HTTPError, ValueError) as error:
+        return f"{url} does not answer ({type(error).__name__})"
+    return answer.status_code, found if isinstance(found, dict) else {}
+
+
+MACHINE_CHECKS: dict[str, DoctorCheck] = {
+    "settings": settings_names,
+    "data directory": data_directory,
+    "disk": disk,
+    "open files": open_files,
+    "engine": engine,
+    "sandbox": sandbox,
+    "ide": ide,
+    "names": names,
+    "who asks": trusted_proxies,
+}
+"""Checks of this machine, which can be made before anything runs."""
+
+SERVICE_CHECKS: dict[str, DoctorCheck] = {
+    "postgresql": postgresql,
+    "redis": redis,
+    "archives": archive_store,
+    "backends": backends,
+    "walls": network_isolation,
+    "disk limits": disk_limits,
+    "controller": leader,
+    "last pass": last_pass,
+    "api": api,
+}
+
 
 Tell = Callable[[Finding], None]
 COLOURS = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}
@@ -53,8 +391,7 @@ def doctor(
 
 
 async def _examine(*, probe: bool, quiet: bool) -> list[Finding]:
-    from codehub.cli import checks
-    from codehub.cli.running import operators_settings
+    from codehub.cli.local_instance import operators_settings
     from codehub.settings import SettingsError, load_settings
 
     def tell(finding: Finding) -> None:
@@ -72,24 +409,26 @@ async def _examine(*, probe: bool, quiet: bool) -> list[Finding]:
             settings = load_settings(database_url="postgresql://none", redis_url="redis://none")
         except SettingsError:
             return findings
-        await _made(checks.MACHINE, settings, tell)
-        return findings
-    await _made(checks.MACHINE | checks.SERVICES, settings, tell)
+        probe, checks = False, MACHINE_CHECKS
+    else:
+        checks = MACHINE_CHECKS | SERVICE_CHECKS
+    for name, check in checks.items():
+        tell(await run_check(name, check, settings))
     if probe:
-        await _probed(settings, findings, tell)
+        await _run_probe(settings, findings, tell)
     return findings
 
 
-async def _made(table_of_checks: "dict[str, Check]", settings: "Settings", tell: Tell) -> None:
-    from codehub.cli.checks import made
+async def run_check(name: str, check: DoctorCheck, settings: "Settings") -> Finding:
+    try:
+        return await check(settings)
+    except (CodeHubError, OSError) as error:
+        return fail(name, str(error) or type(error).__name__, "See the message.")
 
-    for name, check in table_of_checks.items():
-        tell(await made(name, check, settings))
 
-
-async def _probed(settings: "Settings", findings: list[Finding], tell: Tell) -> None:
+async def _run_probe(settings: "Settings", findings: list[Finding], tell: Tell) -> None:
+    from codehub.bootstrap.operator import probe
     from codehub.bootstrap.services import open_services
-    from codehub.operating import probe
 
     needed = {"postgresql", "redis", "archives", "controller"}
     if broken := [f.name for f in findings if f.verdict is Verdict.FAIL and f.name in needed]:

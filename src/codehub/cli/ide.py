@@ -51,7 +51,7 @@ def install() -> None:
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, float], None]]:
-    """Shows nothing until there is progress. Where no terminal is, each step is a line."""
+    """A progress bar that appears with the first progress; without a terminal, each step is a line."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 

@@ -12,18 +12,16 @@ from typing import Annotated
 
 import typer
 
-from codehub.cli import contexts, present
+from codehub.cli import contexts, output
 from codehub.cli.client import Client, Json
-from codehub.cli.exits import USAGE
-from codehub.cli.failures import ClientFailed
-from codehub.cli.finding import find
-from codehub.cli.options import AsJson, Which
+from codehub.cli.errors import USAGE, ClientFailed
+from codehub.cli.lookup import AsJson, Which, find
 
 RENEW_SECONDS = 60.0
 HORIZON_SECONDS = 300
-"""Long enough that a few renewals may fail."""
+"""How long a renewed lease lasts: long enough that a few renewals may fail."""
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
-"""As shells say it."""
+"""Exit codes that shells use for these."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -47,9 +45,9 @@ def keepalive(
     with Client(contexts.in_use()) as client:
         lease = _hold(client, find(client, workspace)["id"], seconds)
     if as_json:
-        present.as_json(lease)
+        output.print_json(lease)
     else:
-        present.say(lease["message"])
+        output.say(lease["message"])
 
 
 def hold(
@@ -104,7 +102,7 @@ def _held(client: Client, workspace_id: str) -> Iterator[None]:
 
 
 def _run(words: Sequence[str]) -> int:
-    """It ends when it wants to: who asks us to end asks it. A terminal's Ctrl-C reaches it without us."""
+    """Runs a command to its end and passes signals on to it, except Ctrl-C, which a terminal sends to both."""
     received: list[int] = []
     process: subprocess.Popen[bytes] | None = None
 
@@ -133,14 +131,14 @@ def _renew(client: Client, workspace_id: str, over: threading.Event) -> None:
         try:
             _hold(client, workspace_id, HORIZON_SECONDS)
         except ClientFailed as failed:
-            present.note(f"codehub: the workspace could not be kept up this time: {failed}")
+            output.note(f"codehub: the workspace could not be kept up this time: {failed}")
 
 
 def _let_go(client: Client, workspace_id: str) -> None:
     try:
         _hold(client, workspace_id, 0)
     except ClientFailed as failed:
-        present.note(f"codehub: the workspace is held for up to {HORIZON_SECONDS} s more: {failed}")
+        output.note(f"codehub: the workspace is held for up to {HORIZON_SECONDS} s more: {failed}")
 
 
 def _hold(client: Client, workspace_id: str, seconds: int) -> Json:

@@ -1,4 +1,7 @@
-"""Signing in from a terminal: a password is asked for once, what is kept is a token that can be taken back."""
+"""Signing in from a terminal: a password is asked for once, what is kept is a token that can be taken back.
+
+Where one is signed in, from a terminal.
+"""
 
 import platform
 import sys
@@ -7,12 +10,11 @@ from typing import Annotated
 
 import typer
 
-from codehub.cli import contexts, present
+from codehub.cli import contexts, output
 from codehub.cli.client import Client, Json, segment
 from codehub.cli.contexts import Context, Contexts
-from codehub.cli.exits import USAGE
-from codehub.cli.failures import ClientFailed
-from codehub.cli.options import AsJson
+from codehub.cli.errors import USAGE, ClientFailed
+from codehub.cli.lookup import AsJson, chosen
 
 context_app = typer.Typer(
     no_args_is_help=True,
@@ -31,6 +33,7 @@ def register(app: typer.Typer) -> None:
     app.command()(whoami)
     app.command("password")(change_password)
     app.add_typer(context_app, name="context")
+    app.add_typer(sessions, name="sessions")
 
 
 def login(
@@ -52,8 +55,8 @@ def login(
     """
     known = contexts.load()
     address = contexts.checked_url(url or contexts.in_use().url)
-    if contexts.everybody_can_read(address):
-        present.note(f"Careful: {address} is not encrypted. Whoever is on the way there can read what you send.")
+    if contexts.is_unencrypted(address):
+        output.note(f"Careful: {address} is not encrypted. Whoever is on the way there can read what you send.")
     if token_stdin:
         fresh = _with_token(address, sys.stdin.readline().strip())
     else:
@@ -61,9 +64,9 @@ def login(
         password = sys.stdin.readline().rstrip("\r\n") if password_stdin else asked("Password", "--password-stdin")
         fresh = _with_password(address, username, password)
     contexts.save(known.with_context(context, fresh))
-    present.say(f"Signed in to {fresh.url} as {fresh.username}. Try `codehub ws ls`.")
+    output.say(f"Signed in to {fresh.url} as {fresh.username}. Try `codehub ws ls`.")
     if context in known.known:
-        _take_back(known.known[context])
+        _revoke_token(known.known[context])
 
 
 def asked(what: str, otherwise: str, shown: str | None = None) -> str:
@@ -74,7 +77,7 @@ def asked(what: str, otherwise: str, shown: str | None = None) -> str:
 
 
 def own_password(*, from_stdin: bool, otherwise: str = "--password-stdin") -> str:
-    """The password of whoever is signed in: what outlives a token takes more than a token."""
+    """The password of the signed-in user, asked for where a token is not enough."""
     return sys.stdin.readline().rstrip("\r\n") if from_stdin else asked("Password", otherwise)
 
 
@@ -104,7 +107,7 @@ def change_password(
         if revoke_tokens and context.token_id:
             made = _make_token(client, cookie, client.with_session(cookie, "GET", "/session")["scopes"])
             contexts.save(known.with_context(known.current, replace(context, token=made["token"], token_id=made["id"])))
-    present.say("Your password is changed." + (" Your tokens are revoked." if revoke_tokens else ""))
+    output.say("Your password is changed." + (" Your tokens are revoked." if revoke_tokens else ""))
 
 
 def _new_password() -> str:
@@ -150,12 +153,12 @@ def logout(
         return
     left = known.named(name)
     contexts.save(known.without(name))
-    _take_back(left)
-    present.say(f"Signed out of {left.url}.")
+    _revoke_token(left)
+    output.say(f"Signed out of {left.url}.")
 
 
-def _take_back(context: Context) -> None:
-    """Only what we made: a token that was brought along may serve elsewhere."""
+def _revoke_token(context: Context) -> None:
+    """Revokes a context's token if `codehub login` made it; another may be in use elsewhere."""
     if not context.token_id:
         return
     try:
@@ -163,7 +166,7 @@ def _take_back(context: Context) -> None:
             client.delete(f"/tokens/{segment(context.token_id)}")
     except ClientFailed as failed:
         if failed.problem != "unauthenticated":  # else it has ended already
-            present.note(f"The old token could not be taken back at {context.url}: {failed}")
+            output.note(f"The old token could not be taken back at {context.url}: {failed}")
 
 
 def whoami(as_json: AsJson = False) -> None:
@@ -175,10 +178,10 @@ def whoami(as_json: AsJson = False) -> None:
     with Client(context) as client:
         session = client.get("/session")
     if as_json:
-        present.as_json(session)
+        output.print_json(session)
         return
     user = session["user"]
-    present.say(f"{user['username']} ({user['role']}) at {context.url}; may: {', '.join(session['scopes'])}.")
+    output.say(f"{user['username']} ({user['role']}) at {context.url}; may: {', '.join(session['scopes'])}.")
 
 
 @context_app.command("ls")
@@ -193,10 +196,10 @@ def list_contexts(as_json: AsJson = False) -> None:
             {"name": n, "url": c.url, "username": c.username, "current": n == known.current}
             for n, c in known.known.items()
         ]
-        present.as_json(shown)
+        output.print_json(shown)
         return
     rows = [("*" if name == known.current else "", name, c.url, c.username) for name, c in sorted(known.known.items())]
-    present.table(("", "NAME", "ADDRESS", "USER"), rows, empty="No contexts yet. Sign in with `codehub login`.")
+    output.table(("", "NAME", "ADDRESS", "USER"), rows, empty="No contexts yet. Sign in with `codehub login`.")
 
 
 @context_app.command("use")
@@ -208,4 +211,40 @@ def use_context(name: Annotated[str, typer.Argument(help="The context's name.")]
     known = contexts.load()
     chosen = known.named(name)
     contexts.save(Contexts(known.known, name))
-    present.say(f"Commands now talk to {chosen.url}.")
+    output.say(f"Commands now talk to {chosen.url}.")
+
+
+sessions = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="""The browsers that you are signed in with.
+
+    Example: `codehub sessions ls`""",
+)
+
+
+@sessions.command("ls")
+def list_sessions(as_json: AsJson = False) -> None:
+    """List the browsers that you are signed in with.
+
+    Example: `codehub sessions ls`
+    """
+    with Client(contexts.in_use()) as client:
+        found = client.get("/sessions")["items"]
+    rows = [(s["id"][:8], s["agent"][:60], s["address"], output.ago(s["last_seen_at"])) for s in found]
+    output.listing(
+        found, ("ID", "PROGRAM", "FROM", "LAST SEEN"), rows, empty="You are signed in with no browser.", as_json=as_json
+    )
+
+
+@sessions.command("end")
+def end_session(session: Annotated[str, typer.Argument(help="Its id or the beginning of it.")]) -> None:
+    """Sign a browser out.
+
+    Example: `codehub sessions end 3f1c22ab`
+    """
+    with Client(contexts.in_use()) as client:
+        known = [{**found, "name": found["id"]} for found in client.get("/sessions")["items"]]
+        found = chosen(known, session, "session", "codehub sessions ls")
+        client.delete(f"/sessions/{segment(found['id'])}")
+    output.say("That browser is signed out.")

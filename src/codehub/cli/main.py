@@ -6,23 +6,19 @@ from typing import Annotated
 import typer
 
 from codehub.cli import (
-    account,
     admin,
-    admin_backends,
-    admin_fleet,
-    admin_people,
+    admin_users,
+    admin_workspaces,
     backup,
     doctor,
-    first_admin,
     ide,
-    job,
     login,
     serve,
     tokens,
     up,
     workspaces,
 )
-from codehub.cli.exits import explained
+from codehub.cli.errors import run_and_explain
 
 app = typer.Typer(
     name="codehub",
@@ -63,20 +59,19 @@ def program(
 
 up.register(app)
 backup.register(admin.app)
-first_admin.register(admin.app)
-admin_backends.register(admin.app)
+admin.app.command("first-admin")(admin.first_admin)
+admin.app.command()(admin.backends)
 doctor.register(app)
 serve.register(app)
 login.register(app)
-account.register(app)
 app.add_typer(workspaces.app, name="ws")
 app.add_typer(tokens.app, name="token")
-admin_people.register(admin.app)
-admin_fleet.register(admin.app)
+admin_users.register(admin.app)
+admin_workspaces.register(admin.app)
 app.add_typer(admin.app, name="admin")
 app.add_typer(ide.app, name="ide")
-job.register(app)
+serve.register_job(app)
 
 
 def main() -> None:
-    sys.exit(explained(app))
+    sys.exit(run_and_explain(app))

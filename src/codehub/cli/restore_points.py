@@ -13,16 +13,14 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from codehub.cli import contexts, present
+from codehub.cli import contexts, output
 from codehub.cli.client import Client, Json, copy, segment
-from codehub.cli.exits import USAGE
-from codehub.cli.failures import ClientFailed
-from codehub.cli.finding import find
-from codehub.cli.options import PATIENCE, AsJson, Timeout, Wait, Which
-from codehub.cli.waiting import finish
+from codehub.cli.errors import USAGE, ClientFailed
+from codehub.cli.lookup import WAIT_SECONDS, AsJson, Timeout, Wait, Which, find
+from codehub.cli.wait import finish
 
 ENTRIES = 1000
-"""Of a folder, with one request; the most that there may be."""
+"""Entries of a folder in one request, the most that the API gives."""
 
 _POINT = {"help": "A restore point's id, or the beginning of one."}
 Point = Annotated[str | None, typer.Option("--archive", "-a", show_default="the present one", **_POINT)]
@@ -43,22 +41,19 @@ def archives(workspace: Which, as_json: AsJson = False) -> None:
     """
     with Client(contexts.in_use()) as client:
         found = client.get(f"/workspaces/{find(client, workspace, deleted=True)['id']}/archives")["items"]
-    if as_json:
-        present.as_json(found)
-        return
     rows = [
         (
             "*" if point["is_present"] else "",
             point["op_id"],
-            present.ago(point["created_at"]),
-            present.size(point["bytes"]),
+            output.ago(point["created_at"]),
+            output.size(point["bytes"]),
             f"{point['files']:,}",
             "given up" if point["released_at"] else "",
         )
         for point in found
     ]
     empty = "No restore points yet: the first is made when the workspace is archived."
-    present.table(("", "ARCHIVE", "MADE", "SIZE", "FILES", ""), rows, empty=empty)
+    output.listing(found, ("", "ARCHIVE", "MADE", "SIZE", "FILES", ""), rows, empty=empty, as_json=as_json)
 
 
 def files(
@@ -75,23 +70,20 @@ def files(
         ws = find(client, workspace, deleted=True)
         point = _point(client, ws, archive, _present)
         tree = _folder(client, f"/workspaces/{ws['id']}/archives/{point}/tree?path={quote(os.fsencode(path), safe='')}")
-    if as_json:
-        present.as_json(tree)
-        return
     rows = [
         (
             f"{entry['mode']:04o}",
-            present.size(entry["size"]) if entry["kind"] == "file" else "",
+            output.size(entry["size"]) if entry["kind"] == "file" else "",
             entry["mtime"][:16].replace("T", " "),
             entry["name"] + ("/" if entry["kind"] == "folder" else f" → {entry['target']}" if entry["target"] else ""),
         )
         for entry in tree["entries"]
     ]
-    present.table(("MODE", "SIZE", "CHANGED", "NAME"), rows, empty="The folder is empty.")
+    output.listing(tree, ("MODE", "SIZE", "CHANGED", "NAME"), rows, empty="The folder is empty.", as_json=as_json)
 
 
 def _folder(client: Client, address: str) -> Json:
-    """All pages as one. The path is in the address already: only there do bytes that are no text survive."""
+    """All pages of a folder as one. The path is in the address, where alone bytes that are no text survive."""
     first = page = client.get(f"{address}&limit={ENTRIES}")
     entries = list(first["entries"])
     while page["next_cursor"] is not None:
@@ -105,7 +97,7 @@ def download(
     path: Annotated[str, typer.Argument(help="A file, or a folder (as tar); the whole home without it.")] = "",
     archive: Point = None,
     whole: Annotated[bool, typer.Option("--whole", help="All of it, as it is stored: a .tar.zst.")] = False,
-    output: Annotated[
+    destination: Annotated[
         Path | None, typer.Option("--output", "-o", help="Where to; `-` is stdout.", show_default="its own name")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
@@ -125,17 +117,17 @@ def download(
         point = f"/workspaces/{ws['id']}/archives/{_point(client, ws, archive, _present)}"
         inside = "original" if whole else f"content?path={quote(os.fsencode(path), safe='')}"
         with client.download(f"{point}/{inside}") as answer:
-            if output is not None and str(output) == "-":
+            if destination is not None and str(destination) == "-":
                 copy(answer, sys.stdout.buffer)
                 return
             home = f"{ws['name']}{'.tar.zst' if whole else '.tar'}"
-            target = _target(output, _name(home, path, answer), force=force)
+            target = _target(destination, _name(home, path, answer), force=force)
             size = _save(answer, target)
-    present.say(f"{target}: {present.size(size)}")
+    output.say(f"{target}: {output.size(size)}")
 
 
-def _target(output: Path | None, name: str, *, force: bool) -> Path:
-    target = output or Path(name)
+def _target(destination: Path | None, name: str, *, force: bool) -> Path:
+    target = destination or Path(name)
     if target.is_dir():
         target /= name
     if target.exists() and not force:
@@ -144,7 +136,7 @@ def _target(output: Path | None, name: str, *, force: bool) -> Path:
 
 
 def _name(home: str, path: str, answer: httpx.Response) -> str:
-    """As the answer calls it, which knows a folder from a file. No name leads out of the directory we are in."""
+    """The name to save under, from the response, without anything that leads out of the current directory."""
     _, _, encoded = answer.headers.get("Content-Disposition", "").partition("filename*=UTF-8''")
     name = os.fsdecode(unquote_to_bytes(encoded)) if path.strip("/") else home
     name = name.replace("/", "_").replace("\0", "_")
@@ -152,7 +144,7 @@ def _name(home: str, path: str, answer: httpx.Response) -> str:
 
 
 def _save(answer: httpx.Response, target: Path) -> int:
-    """Under another name until it is whole: half a file never looks like one."""
+    """Saves a download, under another name until it is complete, and returns its size."""
     part = target.with_name(f".codehub-{os.getpid()}.part")
     try:
         with part.open("wb") as file:
@@ -170,7 +162,7 @@ def _with_bar(answer: httpx.Response, file: IO[bytes], name: str) -> int:
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(present.plain(name), total=int(expected) if expected else None)
+        task = bar.add_task(output.plain(name), total=int(expected) if expected else None)
         return copy(answer, file, lambda size: bar.update(task, completed=size))
 
 
@@ -178,7 +170,7 @@ def restore(
     workspace: Which,
     archive: PointToGoBackTo = None,
     wait: Wait = False,
-    timeout: Timeout = PATIENCE,
+    timeout: Timeout = WAIT_SECONDS,
     as_json: AsJson = False,
 ) -> None:
     """Go back to a restore point. What is in the home now is archived first, so this can be undone.
@@ -188,7 +180,7 @@ def restore(
     with Client(contexts.in_use()) as client:
         ws = find(client, workspace)
         ws = client.post(f"/workspaces/{ws['id']}/restore", {"archive": _point(client, ws, archive, _newest)})
-        finish(client, ws, "Restoring", wait=wait, timeout=timeout, as_json=as_json, one_off=True)
+        finish(client, ws, "Restoring", wait=wait, timeout=timeout, as_json=as_json)
 
 
 def _point(client: Client, ws: Json, archive: str | None, default: Callable[[Sequence[Json]], Json]) -> str:

@@ -1,18 +1,52 @@
-"""The verbs that run something until they are stopped: api, proxy, coordinator; and migrate, which goes before them."""
+"""The verbs that run something until they are stopped: api, proxy and coordinator; migrate, which goes before them; and
+the storage job, for images that have only `codehub` on their path.
+"""
 
 import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING
 
 import typer
 
 if TYPE_CHECKING:
-    from codehub.cli.status_server import Status
-    from codehub.coordinator.readiness import Readiness
+    from codehub.cli.status_server import ProcessStatus
+    from codehub.coordinator.process import CoordinatorReadiness
     from codehub.settings import Settings
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from codehub.proxy.workers import WorkerSupervisor
+    from codehub.telemetry import Metrics
+
+WORKER = (sys.executable, "-c", "from codehub.cli.main import main; main()", "proxy-worker")
+
+
+def check_port_is_free(host: str, port: int) -> None:
+    """Raises OSError if something listens there, in IPv4 or IPv6."""
+    from codehub.proxy.http.sockets import listeners
+
+    for sock in listeners(host, port):
+        sock.close()
+
+
+def worker_supervisor(
+    host: str,
+    port: int,
+    workers: int,
+    metrics: "Metrics",
+    environment: Mapping[str, str] | None = None,
+    ready: Callable[[], None] | None = None,
+) -> "WorkerSupervisor":
+    """Starts the front door's processes and renews those that end. `ready` is called once the first of them serves."""
+    from codehub.proxy.workers import WorkerMetrics, WorkerSupervisor
+
+    worker_metrics = WorkerMetrics(metrics, ready or (lambda: None))
+    return WorkerSupervisor(WORKER, workers, host, port, environment=environment, metrics=worker_metrics)
 
 
 def register(app: typer.Typer) -> None:
@@ -33,7 +67,7 @@ def api() -> None:
     from codehub.settings import load_settings
 
     settings = load_settings()
-    asyncio.run(until_signalled(lambda: _serve_api(settings, lambda: None)))
+    asyncio.run(until_signalled(lambda: _run_api(settings)))
 
 
 def proxy() -> None:
@@ -46,7 +80,7 @@ def proxy() -> None:
     from codehub.settings import load_settings
 
     settings = load_settings()
-    asyncio.run(until_signalled(lambda: _guard_door(settings)))
+    asyncio.run(until_signalled(lambda: _run_proxy(settings)))
 
 
 def proxy_worker() -> None:
@@ -55,7 +89,7 @@ def proxy_worker() -> None:
 
     import uvloop
 
-    from codehub.bootstrap.door import serve_door
+    from codehub.bootstrap.proxy import serve_proxy
     from codehub.bootstrap.services import start_logging
     from codehub.settings import load_settings
 
@@ -64,7 +98,7 @@ def proxy_worker() -> None:
     # Each socket takes two descriptors, and most systems allow 1024 unless one asks for more.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    uvloop.run(serve_door(settings))
+    uvloop.run(serve_proxy(settings))
 
 
 def coordinator() -> None:
@@ -77,7 +111,7 @@ def coordinator() -> None:
     from codehub.settings import load_settings
 
     settings = load_settings()
-    asyncio.run(until_signalled(lambda: _coordinate(settings, lambda: None)))
+    asyncio.run(until_signalled(lambda: _run_coordinator(settings)))
 
 
 def _log_progress() -> Callable[[str, float], None]:
@@ -99,119 +133,131 @@ def migrate() -> None:
 
     Example: `CODEHUB_DATABASE_URL=postgresql://… codehub migrate`
     """
-    from codehub.bootstrap.schema import migrate as bring_up
+    from codehub.bootstrap.databases import migrate as migrate_schema
     from codehub.settings import load_settings
 
     # a schema needs no Redis, and a migration job in a cluster is often given none
     settings = load_settings(redis_url=os.environ.get("CODEHUB_REDIS_URL") or "redis://unused")
-    done = asyncio.run(bring_up(settings.database_url.get_secret_value()))
+    done = asyncio.run(migrate_schema(settings.database_url.get_secret_value()))
     if done.before == done.after:
         print(f"The schema is up to date ({done.after}).")
     else:
         print(f"Migrated from {done.before or 'an empty database'} to {done.after}.")
 
 
-async def _coordinate(settings: "Settings", ready: Callable[[], None]) -> None:
+async def _run_coordinator(settings: "Settings") -> None:
     import structlog
 
     from codehub.bootstrap.ide import install_ide
-    from codehub.bootstrap.services import open_services, start_logging
+    from codehub.bootstrap.services import open_services
     from codehub.cli.status_server import serving_status
-    from codehub.settings import SettingsError, without_effect
-    from codehub.usecases.company import refuse_shared_start
+    from codehub.usecases.users import refuse_several_users
 
-    start_logging(settings)
-    for warning in without_effect(os.environ):
-        structlog.get_logger().warning(warning)
+    _start_logging(settings)
     async with open_services(settings) as services:
-        await refuse_shared_start(services.database.accounts(), services.runtime.isolates)
+        await refuse_several_users(services.database.accounts(), services.runtime.isolates)
         process = services.coordinator()
         async with contextlib.AsyncExitStack() as stack:
             address = settings.coordinator_status_address
-            status = serving_status(address, lambda: _status(process.readiness()), services.metrics.registry)
-            try:
+            status = serving_status(
+                address, lambda: _coordinator_status(process.readiness()), services.metrics.registry
+            )
+            with _listening_on("COORDINATOR_STATUS_ADDRESS", address):
                 await stack.enter_async_context(status)
-            except (OSError, OverflowError) as error:
-                why = f"COORDINATOR_STATUS_ADDRESS={address}: cannot listen there ({error}); choose a free port"
-                raise SettingsError(why) from error
             # Here, so that nobody waits for it who cannot start anyway; with an IDE in the cache it takes no time.
             installed = await install_ide(settings, _log_progress())
             for note in installed.notes if installed else ():
                 structlog.get_logger().warning("ide_note", note=note)
-            ready()
             await process.run()
 
 
-def _status(now: "Readiness") -> "Status":
-    from codehub.cli.status_server import Status
+def _coordinator_status(now: "CoordinatorReadiness") -> "ProcessStatus":
+    from codehub.cli.status_server import ProcessStatus
 
-    said = {"leads": now.leads, "epoch": now.epoch, "last_pass_age_seconds": now.pass_age, "queued": now.queued}
-    return Status(now.is_ready, said)
+    details = {"leads": now.leads, "epoch": now.epoch, "last_pass_age_seconds": now.pass_age, "queued": now.queued}
+    return ProcessStatus(now.is_ready, details)
 
 
-async def _guard_door(settings: "Settings") -> None:
-    import structlog
-
-    from codehub.bootstrap.door import door_parts
-    from codehub.bootstrap.services import open_services, start_logging
-    from codehub.cli.door import free, supervised
-    from codehub.cli.status_server import Status, serving_status
-    from codehub.settings import SettingsError, without_effect
+async def _run_proxy(settings: "Settings") -> None:
+    from codehub.bootstrap.proxy import proxy_parts
+    from codehub.bootstrap.services import open_services
+    from codehub.cli.status_server import ProcessStatus, serving_status
     from codehub.telemetry import Metrics
 
-    start_logging(settings)
-    for warning in without_effect(os.environ):
-        structlog.get_logger().warning(warning)
+    _start_logging(settings)
     host, _, port = settings.proxy_address.rpartition(":")
-    try:
-        free(host, int(port))
-    except (OSError, OverflowError) as error:
-        why = f"CODEHUB_PROXY_ADDRESS={settings.proxy_address}: cannot listen there ({error}); choose a free port"
-        raise SettingsError(why) from error
+    with _listening_on("CODEHUB_PROXY_ADDRESS", settings.proxy_address):
+        check_port_is_free(host, int(port))
     async with open_services(settings) as services:
-        door_parts(services)  # what a worker would stumble over is said once, and by us
+        proxy_parts(services)  # what a worker would stumble over is said once, and by us
     metrics = Metrics()
-    supervisor = supervised(host, int(port), settings.proxy_workers, metrics)
+    supervisor = worker_supervisor(host, int(port), settings.proxy_workers, metrics)
 
-    def status() -> Status:
-        return Status(ready=bool(supervisor.pids), said={"workers": len(supervisor.pids)})
+    def status() -> ProcessStatus:
+        return ProcessStatus(ready=bool(supervisor.pids), details={"workers": len(supervisor.pids)})
 
     async with contextlib.AsyncExitStack() as stack:
-        try:
+        with _listening_on("CODEHUB_PROXY_STATUS_ADDRESS", settings.proxy_status_address):
             await stack.enter_async_context(serving_status(settings.proxy_status_address, status, metrics.registry))
-        except (OSError, OverflowError) as error:
-            why = f"CODEHUB_PROXY_STATUS_ADDRESS={settings.proxy_status_address}: cannot listen there ({error}); "
-            raise SettingsError(why + "choose a free port") from error
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, supervisor.renew_soon)
         await supervisor.run()
 
 
-async def _serve_api(settings: "Settings", ready: Callable[[], None]) -> None:
+async def _run_api(settings: "Settings") -> None:
+    from codehub.api.server import listen_on, serve
+    from codehub.bootstrap.api import open_api
+    from codehub.bootstrap.services import open_services
+
+    _start_logging(settings)
+    host, _, port = settings.api_address.rpartition(":")
+    async with open_services(settings) as services, open_api(services) as app:
+        with _listening_on("CODEHUB_API_ADDRESS", settings.api_address):
+            listening = listen_on(host, int(port))
+        await serve(app, listening, lambda: None, trusted_proxies=settings.trusted_proxies)
+
+
+def _start_logging(settings: "Settings") -> None:
+    """Starts logging, and warns of variables in the environment that no setting reads."""
     import structlog
 
-    from codehub.api.server import bound, serve
-    from codehub.bootstrap.api import open_api
-    from codehub.bootstrap.services import open_services, start_logging
-    from codehub.settings import SettingsError, without_effect
+    from codehub.bootstrap.services import start_logging
+    from codehub.settings import without_effect
 
     start_logging(settings)
     for warning in without_effect(os.environ):
         structlog.get_logger().warning(warning)
-    host, _, port = settings.api_address.rpartition(":")
-    async with open_services(settings) as services, open_api(services) as app:
-        try:
-            listening = bound(host, int(port))
-        except (OSError, OverflowError) as error:
-            why = f"CODEHUB_API_ADDRESS={settings.api_address}: cannot listen there ({error}); choose a free port"
-            raise SettingsError(why) from error
-        await serve(app, listening, ready, trusted_proxies=settings.trusted_proxies)
+
+
+@contextlib.contextmanager
+def _listening_on(setting: str, address: str | None) -> Iterator[None]:
+    """An address that cannot be listened on is told as a wrong setting."""
+    from codehub.settings import SettingsError
+
+    try:
+        yield
+    except (OSError, OverflowError) as error:
+        why = f"{setting}={address}: cannot listen there ({error}); choose a free port"
+        raise SettingsError(why) from error
 
 
 async def until_signalled(run: Callable[[], Awaitable[None]]) -> None:
-    """SIGINT and SIGTERM cancel: connections close, the lock is given back, the workspaces go on."""
+    """Runs until SIGINT or SIGTERM, which cancel: connections close, leadership is given back, workspaces go on."""
     task = asyncio.ensure_future(run())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, task.cancel)
     with contextlib.suppress(asyncio.CancelledError):
         await task
+
+
+def register_job(app: typer.Typer) -> None:
+    app.command(
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+        help="The storage job: `archive` or `restore` one home. Run by the controller, not by people.",
+    )(job)
+
+
+def job(context: typer.Context) -> None:
+    from codehub.job.command import main
+
+    raise typer.Exit(main(context.args))

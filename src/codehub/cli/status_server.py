@@ -1,7 +1,7 @@
-"""What an orchestrator asks a process of ours: is it alive, is it ready, what are its numbers.
+"""The HTTP server of a process without an API: is it alive, is it ready, and its metrics.
 
-Every question has a thread of its own and a few seconds, so that whoever connects and says nothing is in nobody's way,
-neither while we serve nor when we end.
+Every request has a thread of its own and a few seconds, so that whoever connects and sends nothing holds up neither
+other requests nor the end of the process.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-QUESTION_SECONDS = 5.0
+REQUEST_SECONDS = 5.0
 
 
-class Status(NamedTuple):
+class ProcessStatus(NamedTuple):
     ready: bool
-    said: Mapping[str, object]
+    details: Mapping[str, object]
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -31,18 +31,18 @@ class _Server(ThreadingMixIn, WSGIServer):
     block_on_close = False
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """One who went away in the middle, or said nothing for too long, is no news."""
+        """A client that went away in the middle, or sent nothing for too long, is not logged."""
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = QUESTION_SECONDS
+    timeout = REQUEST_SECONDS
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
-        """A probe every second is no news."""
+        """A probe that comes every second is not logged."""
 
 
 def status_app(
-    status: Callable[[], Status], registry: CollectorRegistry
+    status: Callable[[], ProcessStatus], registry: CollectorRegistry
 ) -> "Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]":
     metrics = make_wsgi_app(registry)
 
@@ -57,16 +57,16 @@ def status_app(
         now = status()
         fine = path == "/healthz" or now.ready
         start_response("200 OK" if fine else "503 Service Unavailable", [("Content-Type", "application/json")])
-        return [json.dumps(now.said).encode() + b"\n"]
+        return [json.dumps(now.details).encode() + b"\n"]
 
     return app
 
 
 @asynccontextmanager
 async def serving_status(
-    address: str | None, status: Callable[[], Status], registry: CollectorRegistry
+    address: str | None, status: Callable[[], ProcessStatus], registry: CollectorRegistry
 ) -> AsyncIterator[int | None]:
-    """Serve from threads while the context lasts; yields the port. Without an address, nothing."""
+    """Serves from threads while the context lasts, and yields the port; without an address, serves nothing."""
     if address is None:
         yield None
         return

@@ -4,11 +4,10 @@ from typing import Annotated
 
 import typer
 
-from codehub.cli import contexts, present
+from codehub.cli import contexts, output
 from codehub.cli.client import Client
-from codehub.cli.finding import chosen
 from codehub.cli.login import own_password
-from codehub.cli.options import AsJson
+from codehub.cli.lookup import AsJson, chosen
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -42,10 +41,10 @@ def create(
     with Client(contexts.Context(context.url)) as client, client.freshly_signed_in(username, password) as cookie:
         made = client.with_session(cookie, "POST", "/tokens", order)
     if as_json:
-        present.as_json(made)
+        output.print_json(made)
         return
-    ends = f"ends {present.ago(made['expires_at'])}" if made["expires_at"] else "has no end: revoke it when it is over"
-    present.note(f"This token is shown once; use it as CODEHUB_TOKEN. It {ends}.")
+    ends = f"ends {output.ago(made['expires_at'])}" if made["expires_at"] else "has no end: revoke it when it is over"
+    output.note(f"This token is shown once; use it as CODEHUB_TOKEN. It {ends}.")
     print(made["token"])
 
 
@@ -57,21 +56,22 @@ def list_tokens(as_json: AsJson = False) -> None:
     """
     with Client(contexts.in_use()) as client:
         items = client.get("/tokens")["items"]
-    if as_json:
-        present.as_json(items)
-        return
     rows = [
         (
             t["id"],
             t["name"],
             " ".join(t["scopes"]),
-            present.ago(t["last_used_at"]) or "never",
-            present.ago(t["expires_at"]) or "never",
+            output.ago(t["last_used_at"]) or "never",
+            output.ago(t["expires_at"]) or "never",
         )
         for t in items
     ]
-    present.table(
-        ("ID", "NAME", "MAY", "LAST USED", "ENDS"), rows, empty="No tokens. Make one with `codehub token create`."
+    output.listing(
+        items,
+        ("ID", "NAME", "MAY", "LAST USED", "ENDS"),
+        rows,
+        empty="No tokens. Make one with `codehub token create`.",
+        as_json=as_json,
     )
 
 
@@ -84,4 +84,4 @@ def revoke(token: Annotated[str, typer.Argument(help="Its name, its id or the be
     with Client(contexts.in_use()) as client:
         found = chosen(client.get("/tokens")["items"], token, "token", "codehub token ls")
         client.delete(f"/tokens/{found['id']}")
-    present.say(f"{found['name']} is taken back.")
+    output.say(f"{found['name']} is taken back.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from codehub.cli.running import announced
+from codehub.cli.local_instance import announce
 from codehub.cli.serve import until_signalled
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ def up(
     Examples: `codehub up` · `codehub up --port 9000 --data-dir /srv/codehub` · `codehub up --runtime process` ·
     `codehub up --stop-all`
     """
-    from codehub.bootstrap import places
+    from codehub.bootstrap import paths
     from codehub.bootstrap.databases import embedded_databases
-    from codehub.bootstrap.schema import migrate as bring_up
-    from codehub.housing import keep_to
+    from codehub.bootstrap.databases import migrate as migrate_schema
+    from codehub.bootstrap.runtimes import record_runtime
     from codehub.settings import load_settings
 
     given: dict[str, object] = {} if data_dir is None else {"data_dir": data_dir}
@@ -65,14 +65,14 @@ def up(
     if runtime is not None:
         given["runtime"] = runtime
     settings = load_settings(database_url="postgresql://ours", redis_url="unix://ours", **given)
-    directory = places.data_dir(settings)
+    directory = paths.data_dir(settings)
     if stop_all:
-        from codehub.cli.stop_all import stop_everything
+        from codehub.cli.local_instance import stop_all_workspaces
         from codehub.settings import SettingsError
 
         if not directory.is_dir():
             raise SettingsError(f"there is no {directory}: nothing was ever started there")
-        asyncio.run(until_signalled(lambda: stop_everything(directory)))
+        asyncio.run(until_signalled(lambda: stop_all_workspaces(directory)))
         return
 
     async def run() -> None:
@@ -80,12 +80,12 @@ def up(
         given["runtime"] = await _runtime(settings, runtime)
         print(f"Starting PostgreSQL and Redis in {directory} …", flush=True)
         async with embedded_databases(directory) as databases:
-            await bring_up(databases.addresses["database_url"])
-            keep_to(directory, str(given["runtime"]))
+            await migrate_schema(databases.addresses["database_url"])
+            record_runtime(directory, str(given["runtime"]))
             address = f"127.0.0.1:{port}"
             found_by = {"api_address": address, "proxy_address": address, "runtime": str(given["runtime"])}
             with (
-                announced(directory, databases.addresses | found_by),
+                announce(directory, databases.addresses | found_by),
                 tempfile.TemporaryDirectory(prefix="codehub-") as private,
             ):
                 place = {**databases.addresses, **given, "api_upstream": f"unix:{private}/api"}
@@ -95,35 +95,35 @@ def up(
 
 
 async def _runtime(settings: "Settings", asked: str | None) -> str:
-    """And why, in one line."""
-    from codehub.bootstrap import places
-    from codehub.housing import choose_runtime
+    """Chooses the runtime, and prints why in one line."""
+    from codehub.bootstrap import paths
+    from codehub.bootstrap.runtimes import choose_runtime
 
     asked = asked or os.environ.get("CODEHUB_RUNTIME") or None
-    chosen, why = await choose_runtime(settings, asked, places.data_dir(settings))
+    chosen, why = await choose_runtime(settings, asked, paths.data_dir(settings))
     print(f"{why[0].upper()}{why[1:]}.", flush=True)
     return chosen
 
 
 def _must_be_free(port: int) -> None:
-    """First of all: nothing is started for an address that is somebody else's."""
-    from codehub.cli.door import free
+    """Refuses a port that is in use, before anything is started."""
+    from codehub.cli.serve import check_port_is_free
     from codehub.settings import SettingsError
 
     try:
-        free("127.0.0.1", port)
+        check_port_is_free("127.0.0.1", port)
     except OSError as error:
         raise SettingsError(f"port {port} cannot be used ({error.strerror}); choose another with --port") from error
 
 
 async def _serve(settings: "Settings", place: Mapping[str, object], databases: "EmbeddedDatabases", port: int) -> None:
-    from codehub.api.server import bound_privately, serve
+    from codehub.api.server import listen_on_unix_socket, serve
     from codehub.bootstrap.api import open_api
-    from codehub.bootstrap.door import api_endpoint
     from codehub.bootstrap.ide import install_ide
+    from codehub.bootstrap.proxy import api_endpoint
     from codehub.bootstrap.services import open_services, start_logging
-    from codehub.cli.door import supervised
     from codehub.cli.ide import progress_bar
+    from codehub.cli.serve import worker_supervisor
     from codehub.settings import environment_name
 
     start_logging(settings)
@@ -132,45 +132,45 @@ async def _serve(settings: "Settings", place: Mapping[str, object], databases: "
     for note in installed.notes if installed else ():
         print(f"Note: {note}", flush=True)
     async with open_services(settings) as services, open_api(services) as app:
-        await _isolated(services)
+        await _check_isolation(services)
         password = await services.ensure_admin(ADMIN)
         url = f"http://localhost:{port}"
         environment = {environment_name(name): str(value) for name, value in place.items()}
-        door = supervised("127.0.0.1", port, 1, services.metrics, environment, lambda: _welcome(url, password))
+        proxy = worker_supervisor("127.0.0.1", port, 1, services.metrics, environment, lambda: _welcome(url, password))
         # Nobody but the front door can reach it there, so what that says of a caller is believed.
-        api = bound_privately(api_endpoint(settings).socket or "")
+        api = listen_on_unix_socket(api_endpoint(settings).socket or "")
         try:
             await _until_one_ends(
                 services.coordinator().run(),
                 serve(app, api, lambda: None, trusted_proxies="*"),
-                door.run(),
+                proxy.run(),
                 databases.until_one_dies(),
             )
         except asyncio.CancelledError:
-            await _name_those_that_go_on(services)
+            await _name_running_workspaces(services)
             raise
 
 
-async def _isolated(services: "Services") -> None:
+async def _check_isolation(services: "Services") -> None:
     """Says what keeps workspaces apart; refuses to start if nothing does and several people have accounts."""
-    from codehub.housing import isolation
-    from codehub.usecases.company import refuse_shared_start
+    from codehub.bootstrap.runtimes import isolation
+    from codehub.usecases.users import refuse_several_users
 
     if services.settings.runtime == "process":
-        seen, advice = isolation(await services.processes.confinement())
+        seen, advice = isolation(await services.processes.sandbox_tools())
         print(f"{seen[0].upper()}{seen[1:]}. {advice}".rstrip(), flush=True)
         if older := await services.database.views().some(await services.processes.started_with_less()):
             names = ", ".join(sorted(f"{owned.workspace.name} ({owned.owner})" for owned in older.values()))
             print(f"With less than that, since they run from before: {names}. Stop and start them.", flush=True)
-    await refuse_shared_start(services.database.accounts(), services.runtime.isolates)
+    await refuse_several_users(services.database.accounts(), services.runtime.isolates)
 
 
-async def _name_those_that_go_on(services: "Services") -> None:
-    from codehub.cli.stop_all import running
+async def _name_running_workspaces(services: "Services") -> None:
+    from codehub.cli.local_instance import running_workspaces
     from codehub.domain.errors import CodeHubError
 
     try:
-        names = await running(services)
+        names = await running_workspaces(services)
     except CodeHubError as error:
         print(f"Stopped. Which workspaces go on cannot be told: {error}", flush=True)
         return
@@ -181,7 +181,7 @@ async def _name_those_that_go_on(services: "Services") -> None:
 
 
 async def _until_one_ends(*parts: Coroutine[Any, Any, None]) -> None:
-    """None of them should. What one raises ends all."""
+    """Runs all of these until one ends, which none should; what one raises ends all."""
     tasks = [asyncio.ensure_future(part) for part in parts]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -215,7 +215,7 @@ def _welcome(url: str, password: str | None) -> None:
 
 
 def _program() -> str:
-    """What to type for ourselves: the name alone, if the shell finds us by it."""
+    """What to type for this program: its name alone, if the shell finds it by that."""
     ours, found = Path(sys.argv[0]).absolute(), shutil.which("codehub")
     if found is not None and Path(found).resolve() == ours.resolve():
         return "codehub"

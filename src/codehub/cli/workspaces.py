@@ -1,4 +1,4 @@
-"""`codehub ws`: what a person does with workspaces, from wishes to waiting."""
+"""`codehub ws`: what a person does with workspaces: create, start, stop, change, delete, open and wait."""
 
 import shlex
 import webbrowser
@@ -7,15 +7,28 @@ from uuid import uuid4
 
 import typer
 
-from codehub.cli import contexts, leases, present, restore_points, stories, workspace_settings
+from codehub.cli import contexts, events, leases, output, restore_points
 from codehub.cli.client import Client, Json
-from codehub.cli.exits import FAILED, USAGE
-from codehub.cli.failures import ClientFailed
-from codehub.cli.finding import deleted_workspaces, find, find_deleted
-from codehub.cli.options import PATIENCE, AsJson, Timeout, Wait, Which, WhichDeleted, Yes
-from codehub.cli.waiting import finish, wait_until_settled
-from codehub.cli.workspace_settings import Ttl, ttl_of
+from codehub.cli.errors import FAILED, USAGE, ClientFailed
+from codehub.cli.leases import seconds_of
+from codehub.cli.lookup import (
+    WAIT_SECONDS,
+    AsJson,
+    Timeout,
+    Wait,
+    Which,
+    WhichDeleted,
+    Yes,
+    deleted_workspaces,
+    find,
+    find_deleted,
+)
+from codehub.cli.wait import finish, wait_until_at_rest
 from codehub.domain.workspace import RecoverAction
+
+NEVER, DEFAULT = "never", "default"
+Ttl = Annotated[str | None, typer.Option(metavar="TIME", help="Such as 45m or 8h; never; default: the installation's.")]
+_NO_CHANGE = "Say what to change: --description, --notes, --template, --git, --standby-ttl or --archive-ttl."
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -48,23 +61,21 @@ def list_workspaces(
         return
     with Client(contexts.in_use()) as client:
         found = list(client.pages("/workspaces", q=search or None, phase=phase.upper() if phase else None))
-    if as_json:
-        present.as_json(found)
-        return
-    rows = [(ws["name"], ws["id"][:8], present.phase(ws), present.ago(ws["last_access_at"]), ws["url"]) for ws in found]
+    rows = [(ws["name"], ws["id"][:8], output.phase(ws), output.ago(ws["last_access_at"]), ws["url"]) for ws in found]
     empty = "Nothing found." if search or phase else "No workspaces yet. Make one: `codehub ws create demo --wait`"
-    present.table(("NAME", "ID", "STATE", "LAST USED", "ADDRESS"), rows, empty=empty)
+    output.listing(found, ("NAME", "ID", "STATE", "LAST USED", "ADDRESS"), rows, empty=empty, as_json=as_json)
 
 
 def _list_deleted(search: str, *, as_json: bool) -> None:
     with Client(contexts.in_use()) as client:
         found = deleted_workspaces(client, search)
-    if as_json:
-        present.as_json(found)
-        return
-    rows = [(ws["name"], ws["id"][:8], present.ago(ws["deleted_at"]), present.ago(ws["undo_until"])) for ws in found]
-    present.table(
-        ("NAME", "ID", "DELETED", "GONE FOR GOOD"), rows, empty="Nothing that was deleted can be brought back."
+    rows = [(ws["name"], ws["id"][:8], output.ago(ws["deleted_at"]), output.ago(ws["undo_until"])) for ws in found]
+    output.listing(
+        found,
+        ("NAME", "ID", "DELETED", "GONE FOR GOOD"),
+        rows,
+        empty="Nothing that was deleted can be brought back.",
+        as_json=as_json,
     )
 
 
@@ -76,11 +87,14 @@ def list_templates(as_json: AsJson = False) -> None:
     """
     with Client(contexts.in_use()) as client:
         found = client.get("/templates")["items"]
-    if as_json:
-        present.as_json(found)
-        return
     rows = [(t["name"], t["image_ref"] or "(the runtime's own)", t["description"]) for t in found]
-    present.table(("NAME", "IMAGE", "DESCRIPTION"), rows, empty="There is none: ask an administrator for one.")
+    output.listing(
+        found,
+        ("NAME", "IMAGE", "DESCRIPTION"),
+        rows,
+        empty="There is none: ask an administrator for one.",
+        as_json=as_json,
+    )
 
 
 @app.command("limits")
@@ -92,14 +106,14 @@ def show_limits(as_json: AsJson = False) -> None:
     with Client(contexts.in_use()) as client:
         limits = client.get("/limits")
     if as_json:
-        present.as_json(limits)
+        output.print_json(limits)
         return
-    present.facts(
+    output.facts(
         (
             ("running slots in use", f"{limits['running']} of {limits['max_running']}"),
             ("held by", ", ".join(holder["name"] for holder in limits["holders"])),
             ("by everybody", f"{limits['running_global']} of {limits['max_running_global']}"),
-            ("undo of a delete", present.span(limits["undo_seconds"])),
+            ("undo of a delete", output.span(limits["undo_seconds"])),
         )
     )
 
@@ -114,7 +128,7 @@ def create(  # noqa: PLR0913, PLR0917 - a person's choices
     standby_ttl: Ttl = None,
     archive_ttl: Ttl = None,
     wait: Wait = False,
-    timeout: Timeout = PATIENCE,
+    timeout: Timeout = WAIT_SECONDS,
     as_json: AsJson = False,
 ) -> None:
     """Make a workspace and start it. When all running slots are in use it is made asleep, and says so;
@@ -134,7 +148,7 @@ def create(  # noqa: PLR0913, PLR0917 - a person's choices
         ws = client.post("/workspaces", body, {"Idempotency-Key": str(uuid4())})
         is_full = ws["desired_state"] != body["desired_state"]
         if is_full:
-            present.note(_made_asleep(client, ws))
+            output.note(_made_asleep(client, ws))
         finish(client, ws, "Made", wait=wait, timeout=timeout, as_json=as_json)
     if is_full and wait:
         raise typer.Exit(FAILED)
@@ -163,17 +177,17 @@ def show(workspace: Which, as_json: AsJson = False) -> None:
     with Client(contexts.in_use()) as client:
         ws = find(client, workspace, deleted=True)
     if as_json:
-        present.as_json(ws)
+        output.print_json(ws)
         return
     error = ws["error"]
-    present.facts(
+    output.facts(
         (
             ("name", ws["name"]),
             ("id", ws["id"]),
             ("description", ws["description"]),
-            ("state", present.phase(ws)),
+            ("state", output.phase(ws)),
             ("wanted", ws["desired_state"]),
-            ("since", present.ago(ws["phase_changed_at"])),
+            ("since", output.ago(ws["phase_changed_at"])),
             ("address", ws["url"]),
             ("template", ws["template"]),
             ("image", _image(ws)),
@@ -181,16 +195,16 @@ def show(workspace: Which, as_json: AsJson = False) -> None:
             ("sleeps after", _ttl(ws["standby_ttl_seconds"])),
             ("is archived after", _ttl(ws["archive_ttl_seconds"])),
             ("notes", ws["memo"]),
-            ("last used", present.ago(ws["last_access_at"])),
+            ("last used", output.ago(ws["last_access_at"])),
             ("error", f"{error['reason']}: {error['message']}" if error else None),
-            ("deleted", present.ago(ws["deleted_at"])),
+            ("deleted", output.ago(ws["deleted_at"])),
             ("can be brought back", _until(ws["undo_until"])),
         )
     )
 
 
 def _image(ws: Json) -> str:
-    """What it runs; what its template names by now, if that is another."""
+    """The image that the workspace runs, and the one that its next start gets, if that is another."""
     present_one, coming = (ws[name] or "(the runtime's own)" for name in ("image_ref", "next_image_ref"))
     if present_one == coming or not ws["conditions"]["infra.container_ready"]["status"]:
         return coming
@@ -198,15 +212,15 @@ def _image(ws: Json) -> str:
 
 
 def _ttl(seconds: int | None) -> str | None:
-    return None if seconds is None else present.span(seconds) if seconds else "never"
+    return None if seconds is None else output.span(seconds) if seconds else "never"
 
 
 def _until(moment: str | None) -> str | None:
-    return None if moment is None else f"until {moment[:16].replace('T', ' ')} UTC ({present.ago(moment)})"
+    return None if moment is None else f"until {moment[:16].replace('T', ' ')} UTC ({output.ago(moment)})"
 
 
 @app.command("start")
-def start(workspace: Which, wait: Wait = False, timeout: Timeout = PATIENCE, as_json: AsJson = False) -> None:
+def start(workspace: Which, wait: Wait = False, timeout: Timeout = WAIT_SECONDS, as_json: AsJson = False) -> None:
     """Start it; one that is archived is restored first.
 
     Example: `codehub ws start demo --wait`
@@ -215,7 +229,7 @@ def start(workspace: Which, wait: Wait = False, timeout: Timeout = PATIENCE, as_
 
 
 @app.command("stop")
-def stop(workspace: Which, wait: Wait = False, timeout: Timeout = PATIENCE, as_json: AsJson = False) -> None:
+def stop(workspace: Which, wait: Wait = False, timeout: Timeout = WAIT_SECONDS, as_json: AsJson = False) -> None:
     """Stop it. The home stays on disk.
 
     Example: `codehub ws stop demo --wait`
@@ -224,7 +238,7 @@ def stop(workspace: Which, wait: Wait = False, timeout: Timeout = PATIENCE, as_j
 
 
 @app.command("archive")
-def archive(workspace: Which, wait: Wait = False, timeout: Timeout = PATIENCE, as_json: AsJson = False) -> None:
+def archive(workspace: Which, wait: Wait = False, timeout: Timeout = WAIT_SECONDS, as_json: AsJson = False) -> None:
     """Stop it and put its home into the archive. It comes back whole when it is started.
 
     Example: `codehub ws archive demo --wait`
@@ -237,7 +251,7 @@ def delete(
     workspace: Which,
     yes: Yes = False,
     wait: Wait = False,
-    timeout: Timeout = PATIENCE,
+    timeout: Timeout = WAIT_SECONDS,
     as_json: AsJson = False,
 ) -> None:
     """Delete it. Its home is archived first; `codehub ws undelete` brings it back within a week (or what was set).
@@ -246,12 +260,12 @@ def delete(
     """
     with Client(contexts.in_use()) as client:
         ws = find(client, workspace)
-        if not yes and not typer.confirm(f"Delete {present.plain(ws['name'])} ({ws['id'][:8]})?", err=True):
+        if not yes and not typer.confirm(f"Delete {output.plain(ws['name'])} ({ws['id'][:8]})?", err=True):
             raise ClientFailed("Not deleted.")
         ws = client.delete(f"/workspaces/{ws['id']}")
         if not as_json:
-            window = present.span(client.get("/limits")["undo_seconds"])
-            present.note(f"It can be brought back for {window}: codehub ws undelete {ws['id']}")
+            window = output.span(client.get("/limits")["undo_seconds"])
+            output.note(f"It can be brought back for {window}: codehub ws undelete {ws['id']}")
         finish(client, ws, "Deleting", wait=wait, timeout=timeout, as_json=as_json)
 
 
@@ -259,7 +273,7 @@ def delete(
 def undelete(
     workspace: WhichDeleted,
     wait: Wait = False,
-    timeout: Timeout = PATIENCE,
+    timeout: Timeout = WAIT_SECONDS,
     as_json: AsJson = False,
 ) -> None:
     """Bring a deleted workspace back, while its undo window is open.
@@ -268,7 +282,7 @@ def undelete(
     """
     with Client(contexts.in_use()) as client:
         ws = client.post(f"/workspaces/{find_deleted(client, workspace)}/undelete")
-        finish(client, ws, "Bringing back", wait=wait, timeout=timeout, as_json=as_json, one_off=True)
+        finish(client, ws, "Bringing back", wait=wait, timeout=timeout, as_json=as_json)
 
 
 @app.command("recover")
@@ -279,7 +293,7 @@ def recover(
     ] = RecoverAction.RETRY,
     archive: Annotated[str | None, typer.Option(help="The restore point's id, for use_archive.")] = None,
     wait: Wait = False,
-    timeout: Timeout = PATIENCE,
+    timeout: Timeout = WAIT_SECONDS,
     as_json: AsJson = False,
 ) -> None:
     """Bring it out of ERROR once the cause is mended.
@@ -290,7 +304,7 @@ def recover(
         found = find(client, workspace)
         body = {"action": action.value} | ({} if archive is None else {"archive": archive})
         ws = client.post(f"/workspaces/{found['id']}/recover", body)
-        finish(client, ws, "Recovering", wait=wait, timeout=timeout, as_json=as_json, one_off=True)
+        finish(client, ws, "Recovering", wait=wait, timeout=timeout, as_json=as_json)
 
 
 @app.command("open")
@@ -298,7 +312,7 @@ def open_workspace(
     workspace: Which,
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="A port inside it, in place of the IDE.")] = None,
     only_print: Annotated[bool, typer.Option("--print", help="Print the address; open no browser.")] = False,
-    timeout: Timeout = PATIENCE,
+    timeout: Timeout = WAIT_SECONDS,
 ) -> None:
     """Start it if it sleeps, and open it in the browser. The address lets in once, for a minute.
 
@@ -308,17 +322,83 @@ def open_workspace(
         ws = find(client, workspace)
         if ws["phase"] != "RUNNING" or ws["desired_state"] != "RUNNING":
             ws = client.patch(f"/workspaces/{ws['id']}", {"desired_state": "RUNNING"})
-            ws = wait_until_settled(client, ws, timeout)
+            ws = wait_until_at_rest(client, ws, timeout)
         url = client.post(f"/workspaces/{ws['id']}/ticket", {} if port is None else {"port": port})["url"]
     print(url)
     if not only_print and not webbrowser.open(url):
-        present.note("No browser could be opened; open the address above.")
+        output.note("No browser could be opened; open the address above.")
 
 
-stories.register(app)
-restore_points.register(app)
-leases.register(app)
-workspace_settings.register(app)
+def rename(
+    workspace: Which, name: Annotated[str, typer.Argument(help="Its new name.")], as_json: AsJson = False
+) -> None:
+    """Give it another name. Its address stays the same.
+
+    Example: `codehub ws rename demo shop`
+    """
+    with Client(contexts.in_use()) as client:
+        found = find(client, workspace)
+        ws = client.patch(f"/workspaces/{found['id']}", {"name": name})
+    if as_json:
+        output.print_json(ws)
+    else:
+        output.say(f"{found['name']} is called {ws['name']} now.")
+
+
+def change(
+    workspace: Which,
+    description: Annotated[str | None, typer.Option(help="What it is for.")] = None,
+    notes: Annotated[str | None, typer.Option(help="Your own notes.")] = None,
+    template: Annotated[str | None, typer.Option(help="What it runs from its next start on.")] = None,
+    git: Annotated[str | None, typer.Option(help="The repository for a new home; empty: none.")] = None,
+    standby_ttl: Ttl = None,
+    archive_ttl: Ttl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change its settings: only those that you name. `codehub ws show` shows them.
+
+    Example: `codehub ws set demo --template python --standby-ttl 8h --archive-ttl never`
+    """
+    body: Json = {"description": description, "memo": notes, "template": template}
+    body = {field: value for field, value in body.items() if value is not None}
+    body |= {} if git is None else {"git_url": git or None}
+    for field, text in (("standby_ttl_seconds", standby_ttl), ("archive_ttl_seconds", archive_ttl)):
+        body |= {} if text is None else {field: ttl_of(text)}
+    if not body:
+        raise ClientFailed(_NO_CHANGE, USAGE)
+    with Client(contexts.in_use()) as client:
+        ws = client.patch(f"/workspaces/{find(client, workspace)['id']}", body)
+    if as_json:
+        output.print_json(ws)
+    else:
+        output.say(f"{ws['name']} is changed.")
+
+
+def empty(
+    workspace: Which,
+    yes: Yes = False,
+    wait: Wait = False,
+    timeout: Timeout = WAIT_SECONDS,
+    as_json: AsJson = False,
+) -> None:
+    """Give up its files and its archive, and keep the workspace. Restore points stay until the time for undo is over.
+
+    Example: `codehub ws empty demo --yes --wait`
+    """
+    with Client(contexts.in_use()) as client:
+        ws = find(client, workspace)
+        question = f"Give up everything in {output.plain(ws['name'])} ({ws['id'][:8]})?"
+        if not yes and not typer.confirm(question, err=True):
+            raise ClientFailed("Nothing was given up.")
+        ws = client.patch(f"/workspaces/{ws['id']}", {"desired_state": "PENDING", "discard_home": True})
+        finish(client, ws, "Emptying", wait=wait, timeout=timeout, as_json=as_json)
+
+
+def ttl_of(text: str) -> int | None:
+    """A TTL option in seconds; 0 is never, None the installation's default."""
+    if text == DEFAULT:
+        return None
+    return 0 if text == NEVER else seconds_of(text)
 
 
 def _wish(workspace: str, desired: str, doing: str, *, wait: bool, timeout: float, as_json: bool) -> None:
@@ -326,3 +406,11 @@ def _wish(workspace: str, desired: str, doing: str, *, wait: bool, timeout: floa
         found = find(client, workspace)
         ws = client.patch(f"/workspaces/{found['id']}", {"desired_state": desired})
         finish(client, ws, doing, wait=wait, timeout=timeout, as_json=as_json)
+
+
+events.register(app)
+restore_points.register(app)
+leases.register(app)
+app.command("rename")(rename)
+app.command("set")(change)
+app.command("empty")(empty)

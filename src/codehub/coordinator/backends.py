@@ -1,10 +1,9 @@
-"""Every call of the controller to the outside: a breaker per backend, a time limit, and, before an effect, the
+"""Every call of the controller to a backend: through a circuit breaker, with a time limit and, before an effect, the
 question whether we still lead. A woken old leader touches nothing.
 
-A backend is believed while it is the one that the database remembers: asked before its first use in a term and after
-a silence, with each whole list, and before an absence is believed. Another one's answer is none (AnotherWorld).
-
-Remembers when each workspace was last acted on, so that a look begun before that is not believed.
+A backend is believed while it is the one that the database remembers: its identity is asked for before its first use in
+a term and after a silence, with each whole list, and before an absence is believed. Another backend's answer is none
+(WrongBackend). It is remembered when each workspace was last acted on, so that an older observation is not believed.
 """
 
 import asyncio
@@ -13,24 +12,116 @@ from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
 
-from codehub.coordinator.breaker import Breaker
-from codehub.coordinator.recognition import Recognition
-from codehub.domain.errors import AnotherWorld, BackendError, CircuitOpen, Stale, Unreachable
+import structlog
+
+from codehub.coordinator.identity_check import IdentityCheck
+from codehub.domain.backend_identity import Backend
+from codehub.domain.errors import BackendError, CircuitOpen, Stale, Unreachable, WrongBackend
 from codehub.domain.judge import ArchiveState, ContainerSeen
 from codehub.domain.naming import owner_key
-from codehub.domain.worlds import Backend
 from codehub.ports.archives import Archives
 from codehub.ports.jobs import JobResult, Jobs, JobSeen, JobSpec, StoreOwner
 from codehub.ports.runtime import ContainerSpec, Pulling, Runtime
-from codehub.ports.signals import Clock
+from codehub.ports.signals import Clock, Notifier
 from codehub.ports.stores import Term
+from codehub.telemetry import BREAKER_STATE, Metrics
 
 T = TypeVar("T")
+
+log = structlog.get_logger()
+
+FAILURES_TO_OPEN = 3
+OPEN_SECONDS = 5.0
+
+
+class Breaker:
+    """A circuit breaker: closed → open after `failures` unanswered calls in a row → one trial call after `seconds`.
+    `changed` hears the backend's name and, when it opens, the error; when it closes, None."""
+
+    def __init__(
+        self,
+        backend: str,
+        clock: Clock,
+        metrics: Metrics,
+        changed: Callable[[str, str | None], None] = lambda _backend, _error: None,
+        *,
+        failures: int = FAILURES_TO_OPEN,
+        seconds: float = OPEN_SECONDS,
+    ) -> None:
+        self.backend = backend
+        self._metrics = metrics
+        self._clock = clock
+        self._limit = failures
+        self._seconds = seconds
+        self._failures = 0
+        self._opened_at: float | None = None
+        self._trying = False
+        self._changed = changed
+
+    @property
+    def is_open(self) -> bool:
+        return self._opened_at is not None and self._clock.monotonic() - self._opened_at < self._seconds
+
+    async def call(self, ask: Callable[[], Awaitable[T]]) -> T:
+        if self.is_open or self._trying:
+            raise CircuitOpen(f"{self.backend} has not answered {self._failures} times; waiting before asking again")
+        self._trying = self._opened_at is not None
+        try:
+            answer = await ask()
+        except Unreachable as error:
+            self._failures += 1
+            if self._failures >= self._limit:
+                self._open(error)
+            raise
+        except BackendError:
+            self._close()
+            raise
+        finally:
+            self._trying = False
+        self._close()
+        return answer
+
+    def _open(self, error: Unreachable) -> None:
+        if self._opened_at is None:
+            log.warning("backend does not answer", backend=self.backend, error=str(error))
+            self._changed(self.backend, str(error))
+        self._opened_at = self._clock.monotonic()
+        self._metrics.set(BREAKER_STATE, 1, backend=self.backend)
+
+    def _close(self) -> None:
+        self._failures = 0
+        if self._opened_at is not None:
+            log.info("backend answers again", backend=self.backend)
+            self._changed(self.backend, None)
+            self._opened_at = None
+            self._metrics.set(BREAKER_STATE, 0, backend=self.backend)
+
+
+class BackendNotices:
+    """One notice to the admins when a backend falls silent and one when it answers again. A notice may take a webhook's
+    time, so it is sent beside the calls. Jobs run on the runtime's engine, which speaks for them."""
+
+    def __init__(self, notifier: Notifier) -> None:
+        self._notifier = notifier
+        self._waiting: asyncio.Queue[tuple[str, str | None]] = asyncio.Queue()
+
+    def changed(self, backend: str, error: str | None) -> None:
+        if backend != "jobs":
+            self._waiting.put_nowait((backend, error))
+
+    async def run(self) -> None:
+        while True:
+            backend, error = await self._waiting.get()
+            if error is None:
+                await self._notifier.notify("backend answers again", {"backend": backend})
+            else:
+                await self._notifier.notify("backend does not answer", {"backend": backend, "error": error})
+
 
 CALL_SECONDS = 60.0
 ENDPOINTS = {"kubernetes": "k8s-api"}
 """Where the specification's name for an endpoint is not the runtime's own."""
-WORLDS = {"runtime": Backend.RUNTIME, "jobs": Backend.RUNTIME, "archives": Backend.ARCHIVES}
+IDENTIFIED_BY = {"runtime": Backend.RUNTIME, "jobs": Backend.RUNTIME, "archives": Backend.ARCHIVES}
 
 
 class Backends:
@@ -42,7 +133,7 @@ class Backends:
         term: Term,
         clock: Clock,
         breakers: Mapping[str, Breaker],
-        recognition: Recognition,
+        identities: IdentityCheck,
         call_seconds: float = CALL_SECONDS,
     ) -> None:
         self._runtime = runtime
@@ -51,7 +142,7 @@ class Backends:
         self._term = term
         self._clock = clock
         self._breakers = breakers
-        self._recognition = recognition
+        self._identities = identities
         self._call_seconds = call_seconds
         self._acted: dict[UUID, float] = {}
         engine = ENDPOINTS.get(runtime.name, runtime.name)
@@ -61,19 +152,19 @@ class Backends:
         return self._acted.get(workspace_id, float("-inf"))
 
     def endpoint(self, backend: str) -> str:
-        """What people call it: docker, k8s-api, s3 …"""
+        """What people call that backend: docker, k8s-api, s3 …"""
         return self._endpoints[backend]
 
     async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
         found = await self._ask("runtime", lambda: self._runtime.containers(ids))
         if ids is None:
-            await self._recognise(Backend.RUNTIME)
+            await self._check_identity(Backend.RUNTIME)
         return found
 
     async def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, Mapping[str, str]]:
         found = await self._ask("runtime", lambda: self._runtime.volumes(ids))
         if ids is None or any(key not in found for key in ids):
-            await self._recognise(Backend.RUNTIME)
+            await self._check_identity(Backend.RUNTIME)
         return found
 
     async def answers(self, workspace_id: UUID) -> bool:
@@ -84,13 +175,13 @@ class Backends:
 
     async def inventory(self) -> Collection[str]:
         listed = await self._ask("archives", self._archives.inventory)
-        await self._recognise(Backend.ARCHIVES)
+        await self._check_identity(Backend.ARCHIVES)
         return listed
 
     async def look(self, key: str) -> ArchiveState:
         state = await self._ask("archives", lambda: self._archives.look(key))
         if state is not ArchiveState.READABLE:
-            await self._recognise(Backend.ARCHIVES)
+            await self._check_identity(Backend.ARCHIVES)
         return state
 
     async def create_volume(self, workspace_id: UUID, name: str, disk_bytes: int | None = None) -> None:
@@ -106,9 +197,9 @@ class Backends:
         await self._act(workspace_id, "runtime", lambda: self._runtime.remove_container(workspace_id))
 
     async def start_job(self, spec: JobSpec) -> None:
-        """The job looks at the store's mark by itself too: by then it may be another."""
+        """The job is told whose the store must be, and looks at its mark by itself: by then it may be another store."""
         self._refuse_stale()
-        owner = StoreOwner(owner_key(self._recognition.prefix), await self._recognise(Backend.ARCHIVES))
+        owner = StoreOwner(owner_key(self._identities.prefix), await self._check_identity(Backend.ARCHIVES))
         await self._act(spec.workspace_id, "jobs", lambda: self._jobs.start(replace(spec, owner=owner)))
 
     async def clear_job(self, workspace_id: UUID) -> None:
@@ -116,24 +207,24 @@ class Backends:
 
     async def create_empty_archive(self, workspace_id: UUID, key: str) -> JobResult:
         self._refuse_stale()
-        await self._recognise(Backend.ARCHIVES)
+        await self._check_identity(Backend.ARCHIVES)
         return await self._act(workspace_id, "archives", lambda: self._archives.create_empty(key))
 
     async def delete_archive(self, workspace_id: UUID, key: str) -> None:
         await self._act(workspace_id, "archives", lambda: self._archives.delete(key))
 
-    async def remove_leftovers(self) -> int:
+    async def remove_orphans(self) -> int:
         self._refuse_stale()
-        return await self._ask("runtime", self._runtime.remove_leftovers)
+        return await self._ask("runtime", self._runtime.remove_orphans)
 
-    async def recognise_all(self) -> None:
+    async def check_all_identities(self) -> None:
         for backend in Backend:
-            await self._recognise(backend)
+            await self._check_identity(backend)
 
     async def _act(self, workspace_id: UUID, backend: str, effect: Callable[[], Awaitable[T]]) -> T:
         self._refuse_stale()
-        if not self._recognition.is_sure(WORLDS[backend]):
-            await self._recognise(WORLDS[backend])
+        if not self._identities.is_sure(IDENTIFIED_BY[backend]):
+            await self._check_identity(IDENTIFIED_BY[backend])
             self._refuse_stale()
         try:
             return await self._ask(backend, effect)
@@ -145,14 +236,14 @@ class Backends:
         if not self._term.held():
             raise Stale("the term is over: nothing is touched")
 
-    async def _recognise(self, backend: Backend) -> str:
+    async def _check_identity(self, backend: Backend) -> str:
         try:
-            return await self._recognition.recognise(
+            return await self._identities.check(
                 backend,
                 lambda: self._call(backend.value, lambda: self._identity(backend)),
-                lambda: self._call(backend.value, lambda: self._archives.claim(self._recognition.install)),
+                lambda: self._call(backend.value, lambda: self._archives.claim(self._identities.install)),
             )
-        except AnotherWorld as error:
+        except WrongBackend as error:
             error.context["endpoint"] = self._endpoints[backend.value]
             raise
 
@@ -160,15 +251,15 @@ class Backends:
         return await (self._runtime.identity() if backend is Backend.RUNTIME else self._archives.owner())
 
     async def _ask(self, backend: str, question: Callable[[], Awaitable[T]]) -> T:
-        world = WORLDS[backend]
-        if not self._recognition.is_sure(world):
-            await self._recognise(world)
+        identified = IDENTIFIED_BY[backend]
+        if not self._identities.is_sure(identified):
+            await self._check_identity(identified)
         try:
             return await self._call(backend, question)
         except CircuitOpen:
             raise
         except Unreachable:
-            self._recognition.doubt(world)
+            self._identities.doubt(identified)
             raise
 
     async def _call(self, backend: str, question: Callable[[], Awaitable[T]]) -> T:

@@ -4,8 +4,7 @@ Payloads are ids only. After a gap anything may have changed: everybody is told 
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 from uuid import UUID
 
 import structlog
@@ -13,6 +12,7 @@ import structlog
 from codehub.domain.errors import Unreachable
 from codehub.ports.signals import Bus, Change, ChangeFeed, Channel
 from codehub.telemetry import EVENT_GAPS, EVENTS_PUBLISHED, Metrics
+from codehub.usecases.bus_listener import BusListener, Message, workspace_in
 
 log = structlog.get_logger()
 
@@ -114,23 +114,20 @@ class WakeListener:
     def __init__(
         self, bus: Bus, channel: str, wake: Callable[[UUID], None], resync: Callable[[], None], sender: str
     ) -> None:
-        self._bus = bus
-        self._channel = channel
         self._wake = wake
         self._resync = resync
         self._sender = sender
+        self.run = BusListener(bus, channel, self._hear).listen_once
+        """Ends when the bus is lost: hints may be, and the periodic passes see what they would have told."""
 
-    async def run(self) -> None:
-        """Until the bus is lost: hints may be, and the periodic passes see what they would have told."""
-        async for message in self._bus.subscribe(self._channel):
-            if message.get("sender") != self._sender:
-                self._hear(message)
-
-    def _hear(self, message: Mapping[str, Any]) -> None:
-        try:
-            self._wake(UUID(message["id"]))
-        except (KeyError, ValueError, TypeError, AttributeError):
+    async def _hear(self, message: Message) -> None:
+        workspace_id = workspace_in(message)
+        if message.get("sender") == self._sender:
+            return
+        if workspace_id is None:
             self._resync()
+        else:
+            self._wake(workspace_id)
 
 
 def _forget(heard: "asyncio.Queue[Change | None]") -> None:

@@ -1,4 +1,4 @@
-"""Act: the next step of the operation that is recorded (contracts 6, 7, 8). Every step is short and idempotent.
+"""The executor: takes the next step of the recorded operation (contracts 6, 7, 8). Each is short and idempotent.
 
 Long work is a job that is looked at again, never waited for, so whoever leads next simply goes on. Order is safety:
 container before volume, proof before `archive_key`, `archive_key` before the safe point, the safe point before the
@@ -9,63 +9,34 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID, uuid5
 
-from codehub.coordinator.backends import Backends
+from codehub.coordinator.context import TermContext
 from codehub.domain import naming, operations
-from codehub.domain.errors import BackendError, ErrorReason, HeldBack, JobInterrupted, VolumeInUse
+from codehub.domain.errors import BackendError, Deferred, ErrorReason, JobInterrupted, VolumeInUse
+from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.judge import ArchiveState, Facts
-from codehub.domain.plan import Policy, next_operation, wants_volume_gone
-from codehub.domain.protection import RestorePoint
+from codehub.domain.plan import next_operation, wants_volume_gone
 from codehub.domain.template import Template
 from codehub.domain.workspace import NO_VOLUME, Operation, Progress, Workspace
-from codehub.ports.accounts import Templates
 from codehub.ports.jobs import JobKind, JobResult, JobSeen, JobSpec, JobState
-from codehub.ports.runtime import ContainerSpec, Share
-from codehub.ports.stores import Actor, WorkspaceStatuses
-from codehub.usecases.wishes import Wishes
+from codehub.ports.runtime import ContainerSpec, Resources
 
 STARTED = Progress(step="started")
 
 
 class Executor:
-    """`templates`: what a container gets besides its image; None is nothing."""
+    """One step of one workspace's operation. `row` follows our own writes; `watches`: a job or an image pull goes on. A
+    step that fails raises BackendError; a term or operation that is over, Stale."""
 
-    def __init__(
-        self,
-        backends: Backends,
-        statuses: WorkspaceStatuses,
-        wishes: Wishes,
-        robot: Actor,
-        policy: Policy,
-        templates: Templates | None = None,
-    ) -> None:
-        self.templates = templates
-        self.backends = backends
-        self.statuses = statuses
-        self.wishes = wishes
-        self.robot = robot
-        self.policy = policy
-
-    def step(self, ws: Workspace, facts: Facts, now: datetime) -> "Step":
-        return Step(self, ws, facts, now)
-
-
-class Step:
-    """One step of one operation. `row` follows our own writes. A step that fails raises BackendError; a term or
-    operation that is over, Stale."""
-
-    def __init__(self, executor: Executor, ws: Workspace, facts: Facts, now: datetime) -> None:
-        self._backends = executor.backends
-        self._statuses = executor.statuses
-        self._wishes = executor.wishes
-        self._robot = executor.robot
-        self._policy = executor.policy
-        self._templates = executor.templates
+    def __init__(self, context: TermContext, ws: Workspace, facts: Facts, now: datetime) -> None:
+        self._context = context
+        self._backends = context.backends
+        self._statuses = context.statuses
         self.row = ws
         self._facts = facts
         self._now = now
         self.watches = False
 
-    async def take(self) -> None:
+    async def step(self) -> None:
         match self.row.operation:
             case Operation.PROVISIONING:
                 await self._create_volume()
@@ -96,7 +67,7 @@ class Step:
     def _archive_key(self) -> str:
         if self.row.archive_op_id is None:
             raise _mismatch("the archive has no id", expected="an archive's id", actual="none")
-        return naming.archive_key(self._policy.archive_prefix, self.row.id, self.row.archive_op_id)
+        return naming.archive_key(self._context.tuning.policy.archive_prefix, self.row.id, self.row.archive_op_id)
 
     async def _create_empty_archive(self) -> None:
         result = await self._backends.create_empty_archive(self.row.id, self._archive_key)
@@ -115,14 +86,14 @@ class Step:
             await self._start_container()
 
     async def _start_container(self) -> None:
-        """That it was started is recorded, so that one which exits at once is a failed try and not a leftover. Before
-        that its image is: a workspace follows its template at each start."""
+        """The image is recorded before the start, for a workspace follows its template at each start; the start itself
+        after it, so that a container which exits at once is a failed try and not a leftover."""
         spec = await self._container_spec()
         if spec.image_ref != self.row.image_ref:
             await self._record(replace(self.row, image_ref=spec.image_ref), "image")
         try:
             pulling = await self._backends.start_container(spec)
-        except HeldBack as held:
+        except Deferred as held:
             await self._wait_to_start(Progress(step=str(held)))
             return
         if pulling is not None:
@@ -131,27 +102,28 @@ class Step:
             await self._record(replace(self.row, op_progress=STARTED), "started")
 
     async def _wait_to_start(self, progress: Progress) -> None:
-        """Nothing has begun, and may not for long: whoever no longer wants it need not wait for that."""
+        """The start cannot begin yet, perhaps for long: it is given up as soon as nobody wants it any more."""
         if next_operation(self.row) is Operation.STARTING:
             await self._progressed(progress, excuse=True)
         else:
             await self._record(operations.abandon(self.row), "wish_changed")
 
     async def _container_spec(self) -> ContainerSpec:
-        """Image, variables and limits are the template's of today, also of one that nothing new is made from: what an
-        admin mends is there at the next start. Without a template it keeps its image."""
+        """Image, variables and limits are those that the template has now, even a disabled one: what an admin mends is
+        there at the next start. A workspace without a template keeps its image."""
         template = await self._template()
-        share, env, image_ref = Share(), {}, self.row.image_ref
+        share, env, image_ref = Resources(), {}, self.row.image_ref
         if template is not None:
             image_ref = template.image_ref
-            share = Share(template.cpu, template.memory_bytes, template.disk_bytes, template.pids)
+            share = Resources(template.cpu, template.memory_bytes, template.disk_bytes, template.pids)
             env = dict(template.env)
         if self.row.git_url:
             env["CODEHUB_GIT_URL"] = self.row.git_url
         return ContainerSpec(self.row.id, self._volume, image_ref, env, share)
 
     async def _template(self) -> Template | None:
-        return await self._templates.get(self.row.template) if self._templates else None
+        templates = self._context.templates
+        return await templates.get(self.row.template) if templates else None
 
     async def _archive(self) -> None:
         await self._distrust_archive()
@@ -193,7 +165,7 @@ class Step:
             await self._backends.clear_job(self.row.id)
 
     async def _yield(self, job: JobSeen | None) -> None:
-        """The wish wants the volume: end the job, keep the volume, plan anew."""
+        """Give ARCHIVING up, as the wish wants the volume: end the job, keep the volume, plan anew."""
         if job is not None:
             await self._backends.clear_job(self.row.id)
         await self._record(operations.abandon(self.row), "yielded")
@@ -206,8 +178,8 @@ class Step:
         await self._delete_volume()
 
     async def _delete_volume(self) -> None:
-        """Something of ours that took the volume meanwhile is ended first; a container may have written, so it is the
-        next look's. Somebody else's is not ours to end: then this try has failed."""
+        """A job of ours that took the volume meanwhile is ended first; a container may have written, so the next
+        observation decides. What is not ours is not ended: then this try has failed."""
         try:
             await self._backends.delete_volume(self.row.id, self._volume)
         except VolumeInUse:
@@ -236,7 +208,7 @@ class Step:
             await self._backends.clear_job(self.row.id)
 
     async def _make_volume_to_restore(self, job: JobSeen | None, key: str) -> None:
-        """No job before its volume was seen. What ran on one that vanished must not vouch for the next."""
+        """The job starts only once its volume was seen. A job on a volume that vanished must not vouch for the next."""
         if job is not None:
             await self._backends.clear_job(self.row.id)
         afresh = replace(self.row.home, restoring=key, marker=None, volume_instance=None)
@@ -260,7 +232,7 @@ class Step:
         volumes = self._facts.volumes or {}
         if self.row.home_store_key in volumes and not self.row.volume_may_be_only_copy:
             await self._delete_volume()
-        elif not await self._wishes.mark_deleted(self.row.id, self._robot):
+        elif not await self._context.commands.mark_deleted(self.row.id, self._context.actor("coordinator")):
             await self._record(operations.abandon(self.row), "delete_withdrawn")
 
     async def _container_remains(self) -> bool:
@@ -270,7 +242,7 @@ class Step:
         return True
 
     async def _own_job(self) -> JobSeen | None:
-        """The job of this operation. One of another is ended before anything uses the volume."""
+        """The job of this operation, if any. A job of another operation is ended before anything uses the volume."""
         job = await self._backends.job(self.row.id)
         if job is None or job.op_id == self.row.op_id:
             return job
@@ -278,7 +250,7 @@ class Step:
         return None
 
     async def _job_result(self, job: JobSeen | None, kind: JobKind, key: str) -> JobResult | None:
-        """Start it, watch it, or take its result; a failed one is cleared, so that the next try starts afresh."""
+        """Start the job, watch it, or take its result; a failed one is cleared, so that the next try starts afresh."""
         if job is None:
             await self._backends.start_job(JobSpec(self.row.id, self._op_id, kind, self._volume, key))
             return None

@@ -1,7 +1,7 @@
-"""Observe: one bulk look per backend and pass, never a call per workspace (contract 2).
+"""The observer: one bulk look per backend and pass, never a call per workspace (contract 2).
 
-A pass over settled workspaces writes nothing: what was settled, and whose row and sight are as they were, is not even
-loaded. Rows whose observation changed and that need no act are written in one statement; all else is queued.
+A pass over settled workspaces writes nothing: what was settled, and whose row and observation are as they were, is not
+even loaded. Rows whose observation changed and that need no act are written in one statement; all else is queued.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,18 +11,15 @@ from itertools import chain
 from typing import TypeVar
 from uuid import UUID
 
-from codehub.coordinator.backends import Backends
-from codehub.coordinator.queue import WorkQueue
+from codehub.coordinator.context import TermContext
 from codehub.domain.errors import Unreachable
+from codehub.domain.failures import settle_health
 from codehub.domain.judge import ArchiveState, ContainerSeen, Facts, judge
-from codehub.domain.operations import settle_health
-from codehub.domain.plan import Policy, Settled, plan
+from codehub.domain.plan import Settled, plan
 from codehub.domain.workspace import Workspace
-from codehub.ports.signals import Clock
-from codehub.ports.stores import WorkspaceStatuses
 
 LOAD_CHUNK = 2000
-BREATH = 250
+YIELD_EVERY = 250
 """Rows judged before others on the event loop get their turn."""
 FRESH_SECONDS = 1.0
 
@@ -30,8 +27,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """One look at the runtime, at those `asked` for (all, if empty). None = it did not answer."""
+class Snapshot:
+    """What the runtime has of the workspaces `asked` for (of all, if empty). None = it did not answer."""
 
     begun: float
     asked: frozenset[UUID]
@@ -47,8 +44,8 @@ class Sight:
             return None
         return self.containers.get(workspace_id), self.volumes.get(workspace_id)
 
-    def moved_since(self, earlier: "Sight | None") -> Sequence[UUID] | None:
-        """Whose container or volumes differ between two looks at all. None = it may be anybody's."""
+    def moved_since(self, earlier: "Snapshot | None") -> Sequence[UUID] | None:
+        """The workspaces whose container or volumes differ between two snapshots of all. None = any may differ."""
         containers = _differing(earlier.containers, self.containers) if earlier else None
         volumes = _differing(earlier.volumes, self.volumes) if earlier else None
         return None if containers is None or volumes is None else [*containers, *volumes]
@@ -75,51 +72,43 @@ class PassReport:
 
 
 class Observer:
-    def __init__(
-        self,
-        backends: Backends,
-        statuses: WorkspaceStatuses,
-        queue: WorkQueue,
-        clock: Clock,
-        policy: Policy,
-        inventory_seconds: float = 300.0,
-    ) -> None:
-        self._backends = backends
-        self._statuses = statuses
-        self._queue = queue
-        self._clock = clock
-        self._policy = policy
-        self._inventory_seconds = inventory_seconds
+    def __init__(self, context: TermContext) -> None:
+        self._backends = context.backends
+        self._statuses = context.statuses
+        self._queue = context.queue
+        self._clock = context.clock
+        self._policy = context.tuning.policy
+        self._inventory_seconds = context.tuning.inventory_interval
         self._inventory: set[str] | None = None
         self._listed_at = float("-inf")
         self._hinted: dict[UUID, float] = {}
         self._settled: dict[UUID, object] = {}
-        self._seen: Sight | None = None
-        self._active: Sight | None = None
-        self._glances: dict[UUID, object] = {}
+        self._seen: Snapshot | None = None
+        self._active: Snapshot | None = None
+        self._last_looks: dict[UUID, object] = {}
         self.last_pass_at = float("-inf")
 
     async def full_pass(self) -> PassReport:
-        sight = await self._look(None)
+        snapshot = await self._look(None)
         await self._refresh_inventory()
-        self._unsettle_moved(sight)
+        self._unsettle_moved(snapshot)
         versions = await self._statuses.versions()
         changed = self._unsettled(versions)
         written = queued = 0
         for chunk in _chunks(changed, LOAD_CHUNK):
             rows, now = await self._statuses.load(chunk)
             pairs: list[tuple[Workspace, Workspace]] = []
-            for some in _chunks(rows, BREATH):
-                observed, busy = self._assess(some, sight, versions, now)
+            for some in _chunks(rows, YIELD_EVERY):
+                observed, busy = self._assess(some, snapshot, versions, now)
                 pairs += observed
                 for workspace_id in busy:
                     self._queue.add(workspace_id)
                 queued += len(busy)
                 await self._clock.sleep(0)
             written += await self._statuses.record_observations(pairs) if pairs else 0
-        if sight.whole:
+        if snapshot.whole:
             self.last_pass_at = self._clock.monotonic()
-        return PassReport(len(versions), len(changed), written, queued, sight.whole)
+        return PassReport(len(versions), len(changed), written, queued, snapshot.whole)
 
     async def active_pass(self, woken: Collection[UUID] = ()) -> int:
         """The rows that are not at rest, and those lately woken: one filtered look, then to the queue whatever is not
@@ -128,40 +117,40 @@ class Observer:
         resting = [workspace_id for workspace_id in woken if workspace_id not in active]
         if not active and not resting:
             return 0
-        self._active = sight = await self._look([*active, *resting])
-        glances = {workspace_id: sight.key(workspace_id) for workspace_id in resting}
-        changed = [key for key, seen in glances.items() if seen is None or self._glances.get(key) != seen]
-        self._glances = glances
+        self._active = snapshot = await self._look([*active, *resting])
+        looks = {workspace_id: snapshot.key(workspace_id) for workspace_id in resting}
+        changed = [key for key, seen in looks.items() if seen is None or self._last_looks.get(key) != seen]
+        self._last_looks = looks
         for workspace_id in chain(active, changed):
             self._queue.add(workspace_id)
         return len(active) + len(changed)
 
     async def facts(self, ws: Workspace) -> Facts:
-        """The freshest usable sight of one workspace: the active pass's, or a look of its own."""
-        sight = self._active
-        if sight is None or not self._usable(sight, ws.id):
+        """The freshest usable facts of one workspace: from the active pass, or by a call of its own."""
+        snapshot = self._active
+        if snapshot is None or not self._usable(snapshot, ws.id):
             return await self.look(ws)
-        if sight.containers is not None and ws.id not in sight.containers and ws.container_exists:
+        if snapshot.containers is not None and ws.id not in snapshot.containers and ws.container_exists:
             return await self.look(ws)
-        return await self._facts(ws, sight)
+        return await self._facts(ws, snapshot)
 
     async def look(self, ws: Workspace) -> Facts:
-        """A direct look, for what must be certain."""
+        """The facts of one workspace by calls of its own, for what must be certain."""
         return await self._facts(ws, await self._look([ws.id]))
 
     def distrust(self, workspace_id: UUID) -> None:
-        """Something may have changed just now: a look that was begun before says nothing of it."""
+        """Believe no snapshot of this workspace that was begun before now: something may have changed."""
         now = self._clock.monotonic()
         self._hinted = {key: at for key, at in self._hinted.items() if now - at < FRESH_SECONDS}
         self._hinted[workspace_id] = now
 
-    def _usable(self, sight: Sight, workspace_id: UUID) -> bool:
-        fresh = self._clock.monotonic() - sight.begun < FRESH_SECONDS
+    def _usable(self, snapshot: Snapshot, workspace_id: UUID) -> bool:
+        fresh = self._clock.monotonic() - snapshot.begun < FRESH_SECONDS
         since = max(self._backends.acted_at(workspace_id), self._hinted.get(workspace_id, float("-inf")))
-        return fresh and sight.begun > since and workspace_id in sight.asked
+        return fresh and snapshot.begun > since and workspace_id in snapshot.asked
 
-    async def _facts(self, ws: Workspace, sight: Sight) -> Facts:
-        facts = sight.facts(ws, await self._archive(ws))
+    async def _facts(self, ws: Workspace, snapshot: Snapshot) -> Facts:
+        facts = snapshot.facts(ws, await self._archive(ws))
         seen = facts.container
         if seen is None or not seen.running or seen.instance == ws.home.ready_instance:
             return facts
@@ -182,7 +171,7 @@ class Observer:
             self._inventory.add(ws.archive_key)
         return state
 
-    async def _look(self, ids: Collection[UUID] | None) -> Sight:
+    async def _look(self, ids: Collection[UUID] | None) -> Snapshot:
         begun = self._clock.monotonic()
         try:
             volumes: Mapping[UUID, Mapping[str, str]] | None = await self._backends.volumes(ids)
@@ -192,7 +181,7 @@ class Observer:
             containers: Mapping[UUID, ContainerSeen] | None = await self._backends.containers(ids)
         except Unreachable:
             containers = None
-        return Sight(begun, frozenset(ids or ()), containers, volumes)
+        return Snapshot(begun, frozenset(ids or ()), containers, volumes)
 
     async def _refresh_inventory(self) -> None:
         if self._inventory is not None and self._clock.monotonic() - self._listed_at < self._inventory_seconds:
@@ -211,9 +200,9 @@ class Observer:
         self._settled = {key: version for key, version in self._settled.items() if key in versions}
         return [key for key, version in versions.items() if self._settled.get(key) != version]
 
-    def _unsettle_moved(self, sight: Sight) -> None:
-        moved = sight.moved_since(self._seen)
-        self._seen = sight
+    def _unsettle_moved(self, snapshot: Snapshot) -> None:
+        moved = snapshot.moved_since(self._seen)
+        self._seen = snapshot
         if moved is None:
             self._settled.clear()
         else:
@@ -223,17 +212,17 @@ class Observer:
     def _assess(
         self,
         rows: Sequence[Workspace],
-        sight: Sight,
+        snapshot: Snapshot,
         versions: Mapping[UUID, object],
         now: datetime,
     ) -> tuple[list[tuple[Workspace, Workspace]], list[UUID]]:
         pairs: list[tuple[Workspace, Workspace]] = []
         busy: list[UUID] = []
         for ws in rows:
-            if sight.begun <= self._backends.acted_at(ws.id):
+            if snapshot.begun <= self._backends.acted_at(ws.id):
                 busy.append(ws.id)
                 continue
-            facts = sight.facts(ws, self._listed_state(ws))
+            facts = snapshot.facts(ws, self._listed_state(ws))
             judged = settle_health(ws, judge(ws, facts, now), now)
             decision = plan(ws, judged, facts, self._policy, now)
             if not isinstance(decision, Settled) or _needs_a_closer_look(ws, judged):
@@ -245,14 +234,15 @@ class Observer:
         return pairs, busy
 
     def _listed_state(self, ws: Workspace) -> ArchiveState:
-        """By the inventory. Not listed is only a suspicion: it makes the phase differ, and that asks for a look."""
+        """The archive's state by the inventory. Not listed is only a suspicion: the phase differs, and that is
+        confirmed."""
         if ws.archive_key is None or self._inventory is None:
             return ArchiveState.UNKNOWN
         return ArchiveState.READABLE if ws.archive_key in self._inventory else ArchiveState.NOT_FOUND
 
 
 def _needs_a_closer_look(ws: Workspace, judged: Workspace) -> bool:
-    """What would change the phase, or call an archive lost, is first confirmed by a look at that workspace alone."""
+    """Whether the change must first be confirmed for this workspace alone: of the phase, or that an archive is lost."""
     old, new = ws.conditions.archive_ready.status, judged.conditions.archive_ready.status
     return judged.phase is not ws.phase or judged.error_info != ws.error_info or (new is False and old is not False)
 

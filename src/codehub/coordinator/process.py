@@ -1,4 +1,4 @@
-"""The coordinator process: lead, supervise, step down; again (contract 3's single leader).
+"""The coordinator process: wait for leadership, lead, supervise, step down, again (contract 3's single leader).
 
 Nothing dies silently: a component that ends is restarted with back-off and the log says why. Losing the term ends
 all of its work at once; everything of a term is built anew for the next.
@@ -14,34 +14,25 @@ from uuid import UUID
 
 import structlog
 
-from codehub.coordinator.backends import Backends
-from codehub.coordinator.breaker import BackendNotices, Breaker
+from codehub.coordinator.backends import BackendNotices
+from codehub.coordinator.context import Dependencies, Tuning, term_context
 from codehub.coordinator.event_listener import EventListener, WakeListener
-from codehub.coordinator.executor import Executor
-from codehub.coordinator.gc_report import CollectorReport, Survey
+from codehub.coordinator.gc_report import CollectionReport, GcScanner
 from codehub.coordinator.gc_runner import GcRunner
-from codehub.coordinator.isolation_watch import IsolationWatch
+from codehub.coordinator.identity_check import AGAIN_SECONDS, acquire_leadership
 from codehub.coordinator.observer import Observer
-from codehub.coordinator.queue import WorkQueue
-from codehub.coordinator.readiness import Readiness
-from codehub.coordinator.recognition import AGAIN_SECONDS, Recognition, campaign
 from codehub.coordinator.reconciler import Reconciler
 from codehub.coordinator.retention_runner import Records, RetentionRunner
 from codehub.coordinator.ttl_runner import TtlRunner
-from codehub.coordinator.tuning import Tuning
-from codehub.domain.errors import AnotherWorld, CodeHubError, Stale
-from codehub.ports.accounts import Templates
-from codehub.ports.archives import Archives
-from codehub.ports.collector import CollectorMarks, CollectorView
-from codehub.ports.jobs import Jobs
-from codehub.ports.runtime import Runtime
-from codehub.ports.signals import Activity, Bus, ChangeFeed, Clock, Ids, Notifier
-from codehub.ports.stores import Actor, Leadership, Term, WorkspaceSpecs, WorkspaceStatuses
-from codehub.ports.worlds import Worlds
+from codehub.domain.errors import BackendError, CodeHubError, Stale, Unreachable, WrongBackend
+from codehub.ports.runtime import IsolationReport, Runtime
+from codehub.ports.signals import Notifier
+from codehub.ports.stores import Term
 from codehub.telemetry import (
     COMPONENT_RESTARTS,
     EPOCH,
     IS_LEADER,
+    ISOLATION_DISTURBED,
     LAST_GOOD_PASS,
     PASS_SECONDS,
     QUEUE_DEPTH,
@@ -50,165 +41,151 @@ from codehub.telemetry import (
     STALE_WRITES,
     Metrics,
 )
-from codehub.usecases.wishes import Wishes
+
+RESTORED = "the isolation of workspaces was broken and has been restored"
+BROKEN = "workspaces are not isolated: none is started"
+
+
+class IsolationWatch:
+    """Tells the admins when workspaces are not isolated: at once of each disorder, and once of one that lasts. The
+    runtime itself looks and puts right."""
+
+    def __init__(self, runtime: Runtime, notifier: Notifier, metrics: Metrics) -> None:
+        self._runtime = runtime
+        self._notifier = notifier
+        self._metrics = metrics
+        self._told = ""
+
+    async def run(self) -> None:
+        """Runs until it fails, and is restarted then. A silent runtime is told of by BackendNotices."""
+        try:
+            async for report in self._runtime.watch_isolation():
+                await self._tell(report)
+        except Unreachable:
+            raise
+        except BackendError as error:
+            await self._tell(IsolationReport(str(error), holds=False))
+            raise
+
+    async def _tell(self, report: IsolationReport) -> None:
+        if not report.holds and report.message == self._told:
+            return
+        self._told = "" if report.holds else report.message
+        subject = RESTORED if report.holds else BROKEN
+        self._metrics.add(ISOLATION_DISTURBED, holds=str(report.holds).lower())
+        await self._notifier.notify(subject, {"details": report.message})
+
+
+STALE_PASS_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorReadiness:
+    """Whether a coordinator does its job, for its status address. `pass_age`: seconds since the last pass that saw
+    everything; None before the first."""
+
+    leads: bool
+    epoch: int | None
+    pass_age: float | None
+    queued: int
+
+    @property
+    def is_ready(self) -> bool:
+        """A standby is always ready; a leader while its last good pass is recent."""
+        return not self.leads or (self.pass_age is not None and self.pass_age < STALE_PASS_SECONDS)
+
 
 log = structlog.get_logger()
 
 RESTART_CAP_SECONDS = 30.0
-PEACE_SECONDS = 300.0
-"""What runs rarely waits so long into a term, at most: terms may be shorter than its interval, and it must run all the
-same."""
-LEFTOVERS_SECONDS = 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """Every port the coordinator needs; the composition root fills it."""
-
-    leadership: Leadership
-    statuses: Callable[[int], WorkspaceStatuses]
-    specs: WorkspaceSpecs
-    collector: CollectorView
-    marks: Callable[[int], CollectorMarks]
-    worlds: Worlds
-    install: str
-    feed: ChangeFeed
-    bus: Bus
-    activity: Activity
-    runtime: Runtime
-    jobs: Jobs
-    archives: Archives
-    notifier: Notifier
-    clock: Clock
-    ids: Ids
-    metrics: Metrics
-    records: Records | None = None
-    """None: nothing is ever forgotten."""
-    templates: Templates | None = None
-    """None: a container gets its image and nothing else."""
+FIRST_RUN_SECONDS = 300.0
+"""A periodic task runs for the first time this long into a term, at most: terms may be shorter than its interval."""
+ORPHANS_SECONDS = 15.0
 
 
 class Coordinator:
-    def __init__(self, holder: str, outside: Outside, tuning: Tuning) -> None:
+    def __init__(self, holder: str, dependencies: Dependencies, tuning: Tuning) -> None:
         self._holder = holder
-        self._outside = outside
+        self._dependencies = dependencies
         self._tuning = tuning
-        self._reign: Reign | None = None
+        self._term_runner: TermRunner | None = None
 
     async def run(self) -> None:
-        """Campaign and lead, until cancelled."""
+        """Wait for leadership and lead, again and again, until cancelled."""
         while True:
             try:
-                term = await campaign(
-                    self._outside.leadership, self._holder, self._outside.worlds, self._outside.runtime
+                term = await acquire_leadership(
+                    self._dependencies.leadership,
+                    self._holder,
+                    self._dependencies.backend_identities,
+                    self._dependencies.runtime,
                 )
-            except AnotherWorld as error:
+            except WrongBackend as error:
                 log.error("does not campaign", holder=self._holder, why=str(error))  # noqa: TRY400 - no bug of ours
-                await self._outside.clock.sleep(AGAIN_SECONDS)
+                await self._dependencies.clock.sleep(AGAIN_SECONDS)
             except CodeHubError as error:
                 log.warning("cannot campaign", error=str(error))
-                await self._outside.clock.sleep(1.0)
+                await self._dependencies.clock.sleep(1.0)
             else:
                 await self._lead(term)
 
     async def _lead(self, term: Term) -> None:
-        metrics = self._outside.metrics
+        metrics = self._dependencies.metrics
         metrics.set(IS_LEADER, 1)
         metrics.set(EPOCH, term.epoch)
         log.info("leading", epoch=term.epoch, holder=self._holder)
-        self._reign = Reign(term, self._outside, self._tuning)
+        self._term_runner = TermRunner(term, self._dependencies, self._tuning)
         try:
-            await self._reign.run()
+            await self._term_runner.run()
         finally:
-            self._reign = None
+            self._term_runner = None
             metrics.set(IS_LEADER, 0)
             await term.resign()
             log.info("no longer leading", epoch=term.epoch, holder=self._holder)
 
-    def readiness(self) -> Readiness:
-        if self._reign is None:
-            return Readiness(leads=False, epoch=None, pass_age=None, queued=0)
-        return self._reign.readiness()
+    def readiness(self) -> CoordinatorReadiness:
+        if self._term_runner is None:
+            return CoordinatorReadiness(leads=False, epoch=None, pass_age=None, queued=0)
+        return self._term_runner.readiness()
 
 
-class Reign:
-    """All that runs during one term."""
+class TermRunner:
+    """All components that run during one term of leadership."""
 
-    def __init__(self, term: Term, outside: Outside, tuning: Tuning) -> None:
+    def __init__(self, term: Term, dependencies: Dependencies, tuning: Tuning) -> None:
         self._term = term
-        self._outside = outside
+        self._dependencies = dependencies
         self._tuning = tuning
-        clock = outside.clock
-        self._clock = clock
-        self._metrics = outside.metrics
-        robot = Actor("coordinator", term.epoch)
-        self._statuses = outside.statuses(term.epoch)
-        wishes = Wishes(outside.specs, tuning.limits)
-        self._notices = BackendNotices(outside.notifier)
-        breakers = {
-            name: Breaker(name, clock, outside.metrics, self._notices.changed)
-            for name in ("runtime", "jobs", "archives")
-        }
-        recognition = Recognition(outside.worlds, term.epoch, clock, outside.install, tuning.policy.archive_prefix)
-        ports = outside.runtime, outside.jobs, outside.archives
-        backends = Backends(*ports, term, clock, breakers, recognition, tuning.call_seconds)
-        self.queue = WorkQueue(clock)
-        self.observer = Observer(backends, self._statuses, self.queue, clock, tuning.policy, tuning.inventory_interval)
-        executor = Executor(backends, self._statuses, wishes, robot, tuning.policy, outside.templates)
-        self._reconciler = Reconciler(
-            self._statuses,
-            outside.specs,
-            self.observer,
-            executor,
-            backends,
-            outside.notifier,
-            clock,
-            outside.ids,
-            tuning.policy,
-            outside.metrics,
-        )
-        self._ttl = TtlRunner(
-            outside.specs,
-            wishes,
-            outside.activity,
-            outside.bus,
-            Actor("ttl", term.epoch),
-            tuning.idle,
-            outside.metrics,
-            tuning.sse_prefix,
-        )
-        self._gc = GcRunner(
-            survey(outside, tuning),
-            outside.marks(term.epoch),
-            backends,
-            self.queue,
-            wishes,
-            Actor("collector", term.epoch),
-            outside.notifier,
-            outside.metrics,
-            tuning.retention,
-            tuning.envelope,
-        )
+        self._clock = clock = dependencies.clock
+        self._metrics = dependencies.metrics
+        self._notices = BackendNotices(dependencies.notifier)
+        context = term_context(term, dependencies, tuning, self._notices.changed)
+        self.backends = context.backends
+        self.queue = context.queue
+        self.observer = Observer(context)
+        self.reconciler = Reconciler(context, self.observer)
+        self.ttl = TtlRunner(context, dependencies.activity, dependencies.bus)
+        self.gc = GcRunner(context, gc_scanner(dependencies, tuning), dependencies.marks(term.epoch))
+        self._isolation = IsolationWatch(dependencies.runtime, dependencies.notifier, dependencies.metrics)
         sender = f"coordinator {term.epoch}"
         self._events = EventListener(
-            outside.feed,
-            outside.bus,
+            dependencies.feed,
+            dependencies.bus,
             self._wake,
             self._resync,
-            outside.metrics,
+            dependencies.metrics,
             tuning.sse_prefix,
             tuning.wake_prefix,
             sender,
         )
-        self._isolation = IsolationWatch(outside.runtime, outside.notifier, outside.metrics)
-        self._backends = backends
-        self._wakes = WakeListener(outside.bus, f"{tuning.wake_prefix}wc", self._look_at_once, self._resync, sender)
+        wake_channel = f"{tuning.wake_prefix}wc"
+        self._wakes = WakeListener(dependencies.bus, wake_channel, self._look_at_once, self._resync, sender)
         self._gc_due = clock.monotonic() + _first(tuning.gc_interval)
         self._woken: dict[UUID, float] = {}
         self._look_at_all = asyncio.Event()
 
     async def run(self) -> None:
-        """Until the term is over. The components never end by themselves."""
+        """Run all components until the term is over. They never end by themselves."""
         components: dict[str, Callable[[], Awaitable[None]]] = {
             "event listener": self._events.run,
             "wake listener": self._wakes.run,
@@ -217,12 +194,12 @@ class Reign:
             "full passes": self._full_passes,
             "active passes": self._active_passes,
             "isolation watch": self._isolation.run,
-            "leftovers": self._leftover_ticks,
+            "leftovers": self._orphan_ticks,
             "ttl runner": self._ttl_ticks,
             "gc runner": self._gc_ticks,
         }
-        if self._outside.records is not None:
-            components["retention runner"] = partial(self._retention_ticks, self._outside.records)
+        if self._dependencies.records is not None:
+            components["retention runner"] = partial(self._retention_ticks, self._dependencies.records)
         for number in range(self._tuning.workers):
             components[f"worker {number}"] = self._work
         tasks = [asyncio.create_task(self._supervise(name, run), name=name) for name, run in components.items()]
@@ -231,10 +208,10 @@ class Reign:
         finally:
             await _end(tasks)
 
-    def readiness(self) -> Readiness:
+    def readiness(self) -> CoordinatorReadiness:
         seen = self.observer.last_pass_at
         age = None if seen == float("-inf") else self._clock.monotonic() - seen
-        return Readiness(self._term.held(), self._term.epoch, age, len(self.queue))
+        return CoordinatorReadiness(self._term.held(), self._term.epoch, age, len(self.queue))
 
     async def _supervise(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
         delay = 1.0
@@ -258,7 +235,7 @@ class Reign:
             workspace_id = await self.queue.get()
             began, outcome = self._clock.monotonic(), "ok"
             try:
-                after = await self._reconciler.reconcile(workspace_id)
+                after = await self.reconciler.reconcile(workspace_id)
                 self.queue.succeeded(workspace_id)
                 if after is not None:
                     self.queue.add(workspace_id, after)
@@ -283,7 +260,7 @@ class Reign:
         self.queue.add(workspace_id)
 
     def _look_at_once(self, workspace_id: UUID) -> None:
-        """Somebody outside says that something has changed: what was seen before says nothing of it."""
+        """A hint from another process: what was observed before it is no longer believed."""
         self.observer.distrust(workspace_id)
         self._wake(workspace_id)
 
@@ -291,7 +268,7 @@ class Reign:
         self._look_at_all.set()
 
     async def _take_hints(self) -> None:
-        async for workspace_id in self._outside.runtime.hints():
+        async for workspace_id in self._dependencies.runtime.hints():
             self.observer.distrust(workspace_id)
             self.queue.add(workspace_id)
 
@@ -320,11 +297,11 @@ class Reign:
             self._metrics.set(QUEUE_DEPTH, len(self.queue))
             await self._clock.sleep(self._tuning.active_interval)
 
-    async def _leftover_ticks(self) -> None:
+    async def _orphan_ticks(self) -> None:
         while True:
-            await self._clock.sleep(LEFTOVERS_SECONDS)
+            await self._clock.sleep(ORPHANS_SECONDS)
             try:
-                await self._backends.remove_leftovers()
+                await self.backends.remove_orphans()
             except CodeHubError as error:
                 log.debug("leftovers are looked for later", error=str(error))
 
@@ -332,23 +309,23 @@ class Reign:
         while True:
             await self._clock.sleep(self._tuning.ttl_interval)
             try:
-                slept = await self._ttl.tick()
+                slept = await self.ttl.tick()
             except CodeHubError as error:
                 log.warning("nobody is put to sleep this time", error=str(error))
             else:
                 log.debug("ttl tick", slept=slept)
 
     async def _gc_ticks(self) -> None:
-        """By the clock, and when an admin asks. A run that was due while the database was away is soon made up for."""
+        """Collect at each interval, and when an admin asks. A run missed while the database was away comes soon."""
         interval, pause = self._tuning.gc_interval, self._tuning.gc_request_interval
         while True:
             wait = min(self._gc_due - self._clock.monotonic(), pause)
             await self._clock.sleep(max(wait, 0.0))
             try:
-                report = await self._gc.serve_request()
+                report = await self.gc.serve_request()
                 if self._clock.monotonic() >= self._gc_due:
                     self._gc_due = self._clock.monotonic() + interval
-                    report = await self._gc.run()
+                    report = await self.gc.run()
             except CodeHubError as error:
                 # it stays due: without a pause it would be asked for again in the same moment
                 self._gc_due = max(self._gc_due, self._clock.monotonic() + min(pause, interval))
@@ -366,16 +343,23 @@ class Reign:
 
 
 def _first(interval: float) -> float:
-    return min(interval / 10, PEACE_SECONDS)
+    return min(interval / 10, FIRST_RUN_SECONDS)
 
 
-def survey(outside: Outside, tuning: Tuning) -> Survey:
+def gc_scanner(dependencies: Dependencies, tuning: Tuning) -> GcScanner:
     reach = timedelta(seconds=tuning.ages.ledger) if tuning.ages.ledger else None
-    envelope = replace(tuning.envelope, ledger_reach=reach)
-    return Survey(outside.collector, outside.archives, outside.runtime, tuning.retention, envelope, outside.install)
+    gc_limits = replace(tuning.gc_limits, ledger_reach=reach)
+    return GcScanner(
+        dependencies.collector,
+        dependencies.archives,
+        dependencies.runtime,
+        tuning.retention,
+        gc_limits,
+        dependencies.install,
+    )
 
 
-def _log_collection(report: CollectorReport | None) -> None:
+def _log_collection(report: CollectionReport | None) -> None:
     if report is not None:
         log.info(
             "collection",
@@ -389,7 +373,7 @@ def _log_collection(report: CollectorReport | None) -> None:
 
 
 async def _end(tasks: "list[asyncio.Task[None]]") -> None:
-    """Asked again until they end: a library may swallow a cancellation, and an old leader must not linger for that."""
+    """Cancel the tasks until they end: a library may swallow a cancellation, and an old leader must not linger."""
     pending = set(tasks)
     while pending:
         for task in pending:

@@ -32,7 +32,8 @@ class WorkQueue:
         return len(self._due)
 
     def add(self, workspace_id: UUID, after: float = 0.0) -> None:
-        """Due in `after` seconds, or when it was due before, whichever is sooner; never inside its back-off."""
+        """Make the id due in `after` seconds, or when it was due before, whichever is sooner; never inside its
+        back-off."""
         due = max(self._clock.monotonic() + after, self._not_before.get(workspace_id, 0.0))
         if self._due.get(workspace_id, float("inf")) <= due:
             return
@@ -50,7 +51,7 @@ class WorkQueue:
 
     @asynccontextmanager
     async def holding(self, workspace_id: UUID) -> AsyncIterator[None]:
-        """For work that no worker does: nobody works on this id meanwhile."""
+        """Keep the workers from this id meanwhile, for work that no worker does."""
         while workspace_id in self._working:
             self._freed.clear()
             await self._freed.wait()
@@ -61,7 +62,7 @@ class WorkQueue:
             self.done(workspace_id)
 
     def failed(self, workspace_id: UUID) -> float:
-        """A pass over it failed: back off 1 s → 5 min. Returns the seconds."""
+        """Back off after a failed pass, 1 s → 5 min; returns the seconds."""
         count = self._failures[workspace_id] = self._failures.get(workspace_id, 0) + 1
         seconds = float(min(2 ** (count - 1), BACKOFF_CAP_SECONDS))
         self._not_before[workspace_id] = self._clock.monotonic() + seconds

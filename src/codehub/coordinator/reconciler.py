@@ -2,6 +2,7 @@
 
 Recorded before acted, always; acted outside transactions; each later write is guarded by the operation's id and the
 term's epoch, and one that finds nothing of ours (Stale) is dropped. The loop around it owns time, tries and logs.
+The controller's metrics are read off the difference of two rows, as the ledger is.
 """
 
 from dataclasses import dataclass, replace
@@ -9,26 +10,24 @@ from datetime import datetime
 from typing import assert_never
 from uuid import UUID
 
-from codehub.coordinator.backends import Backends
-from codehub.coordinator.executor import Executor, Step
-from codehub.coordinator.measures import count_change
+from codehub.coordinator.context import TermContext
+from codehub.coordinator.executor import Executor
 from codehub.coordinator.observer import Observer
-from codehub.domain import naming, operations
+from codehub.domain import failures, naming, operations
 from codehub.domain.errors import REASONS, BackendError, JobInterrupted, Unreachable
+from codehub.domain.failures import Failure, settle_health
 from codehub.domain.judge import ArchiveState, Facts, judge
-from codehub.domain.operations import Failure, settle_health
 from codehub.domain.plan import (
     Abandon,
     Begin,
     Complete,
     Continue,
+    CrashedAfterStart,
     Decision,
-    Forgive,
-    Policy,
     Recover,
-    Relapse,
     RemoveLeftovers,
-    Repoint,
+    ReplaceLostArchive,
+    ResetFailures,
     Settled,
     TakeRestorePoint,
     TimedOut,
@@ -37,20 +36,42 @@ from codehub.domain.plan import (
     plan,
 )
 from codehub.domain.workspace import Operation, Phase, RecoverAction, Workspace
-from codehub.ports.signals import Clock, Ids, Notifier
-from codehub.ports.stores import WorkspaceSpecs, WorkspaceStatuses
-from codehub.telemetry import Metrics
+from codehub.telemetry import (
+    OPERATION_SECONDS,
+    OPERATIONS_COMPLETED,
+    OPERATIONS_FAILED,
+    OPERATIONS_STARTED,
+    ROWS_WRITTEN,
+    TERMINAL_ERRORS,
+    Metrics,
+)
+
+
+def count_change(metrics: Metrics, before: Workspace, after: Workspace, now: datetime) -> None:
+    metrics.add(ROWS_WRITTEN)
+    operation = before.operation.value.lower()
+    if after.operation is not before.operation and after.operation is not Operation.NONE:
+        metrics.add(OPERATIONS_STARTED, operation=after.operation.value.lower())
+    if after.error_info is not None and after.error_info != before.error_info:
+        metrics.add(OPERATIONS_FAILED, operation=operation, reason=after.error_info.reason.value)
+    elif before.operation is not Operation.NONE and after.operation is Operation.NONE:
+        metrics.add(OPERATIONS_COMPLETED, operation=operation)
+        if before.op_started_at is not None:
+            metrics.observe(OPERATION_SECONDS, (now - before.op_started_at).total_seconds(), operation=operation)
+    if after.phase is Phase.ERROR and before.phase is not Phase.ERROR and after.error_reason is not None:
+        metrics.add(TERMINAL_ERRORS, reason=after.error_reason.value)
+
 
 SOON = 0.05
 PROBE = 0.25
 PROBE_SHARE = 0.1
-"""What takes long is asked for more rarely, so that many that start at once do not hold each other up."""
+"""A start that takes long is probed more rarely, so that many starts at once do not hold each other up."""
 WATCH = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
-    """One workspace, seen and judged."""
+class Assessment:
+    """One workspace: its row as loaded, what was observed, and what was judged and decided of it."""
 
     loaded: Workspace
     judged: Workspace
@@ -60,53 +81,42 @@ class Situation:
 
 
 class Reconciler:
-    def __init__(  # noqa: PLR0913, PLR0917 - the composition of one term
-        self,
-        statuses: WorkspaceStatuses,
-        specs: WorkspaceSpecs,
-        observer: Observer,
-        executor: Executor,
-        backends: Backends,
-        notifier: Notifier,
-        clock: Clock,
-        ids: Ids,
-        policy: Policy,
-        metrics: Metrics,
-    ) -> None:
-        self._statuses = statuses
-        self._specs = specs
+    def __init__(self, context: TermContext, observer: Observer) -> None:
+        self._context = context
         self._observer = observer
-        self._executor = executor
-        self._backends = backends
-        self._notifier = notifier
-        self._clock = clock
-        self._ids = ids
-        self._policy = policy
-        self._metrics = metrics
+        self._backends = context.backends
+        self._statuses = context.statuses
+        self._notifier = context.notifier
+        self._clock = context.clock
+        self._ids = context.ids
+        self._policy = context.tuning.policy
+        self._metrics = context.metrics
+        self._robot = context.actor("coordinator")
         self._seen_at: dict[UUID, float] = {}
 
     async def reconcile(self, workspace_id: UUID) -> float | None:
-        """Seconds until it should be looked at again, or None: the passes will see to it."""
+        """One pass over one workspace; returns the seconds until the next one, or None: the periodic passes see to
+        it."""
         rows, now = await self._statuses.load([workspace_id])
         if not rows:
             return None
-        situation = await self._judge(rows[0], now)
-        row = await self._record(situation)
-        return await self._act(row, situation)
+        assessment = await self._judge(rows[0], now)
+        row = await self._record(assessment)
+        return await self._act(row, assessment)
 
-    async def _judge(self, ws: Workspace, now: datetime) -> Situation:
-        situation = self._assess(ws, await self._observer.facts(ws), now)
-        if _rests_on_absence(situation):
-            situation = self._assess(ws, await self._observer.look(ws), now)
-        return situation
+    async def _judge(self, ws: Workspace, now: datetime) -> Assessment:
+        assessment = self._assess(ws, await self._observer.facts(ws), now)
+        if _rests_on_absence(assessment):
+            assessment = self._assess(ws, await self._observer.look(ws), now)
+        return assessment
 
-    def _assess(self, ws: Workspace, facts: Facts, now: datetime) -> Situation:
+    def _assess(self, ws: Workspace, facts: Facts, now: datetime) -> Assessment:
         judged = settle_health(ws, judge(ws, facts, now), now)
         if _unseen(ws) and facts.runtime_known and judged.operation is not Operation.NONE:
             judged = operations.excused(judged, self._since_last(ws, now))
-        return Situation(ws, judged, facts, plan(ws, judged, facts, self._policy, now), now)
+        return Assessment(ws, judged, facts, plan(ws, judged, facts, self._policy, now), now)
 
-    async def _record(self, it: Situation) -> Workspace:
+    async def _record(self, it: Assessment) -> Workspace:
         after, reason = await self._decided(it)
         if after == it.loaded:
             return it.loaded
@@ -118,7 +128,7 @@ class Reconciler:
             await self._tell_of_newer_home(row, it.loaded)
         return row
 
-    async def _decided(self, it: Situation) -> tuple[Workspace, str]:  # noqa: C901, PLR0911, PLR0912 - one line per decision
+    async def _decided(self, it: Assessment) -> tuple[Workspace, str]:  # noqa: C901, PLR0911, PLR0912 - one line per decision
         ws, now = it.judged, it.now
         match it.decision:
             case Settled() | Continue():
@@ -130,28 +140,28 @@ class Reconciler:
             case Complete():
                 return operations.complete(ws), "observed"
             case TimedOut(elapsed, limit):
-                return operations.timed_out(ws, elapsed, limit, now), "timeout"
+                return failures.timed_out(ws, elapsed, limit, now), "timeout"
             case Abandon():
                 return operations.abandon(ws), "wish_changed"
-            case Relapse():
-                return operations.relapsed(it.loaded, ws, self._policy, self._ids.jitter(), now), "relapsed"
-            case Forgive():
-                return operations.forgiven(ws), "held"
+            case CrashedAfterStart():
+                return failures.crashed_after_start(it.loaded, ws, self._policy, self._ids.jitter(), now), "relapsed"
+            case ResetFailures():
+                return failures.failures_reset(ws), "held"
             case Recover():
                 return await self._recovered(it)
             case TakeRestorePoint():
                 return await self._restore_point_taken(ws)
-            case Repoint():
-                return await self._repointed(it)
+            case ReplaceLostArchive():
+                return await self._lost_archive_replaced(it)
             case RemoveLeftovers():
                 return operations.without_leftovers(ws, it.facts.volumes or ()), "leftovers_gone"
             case Undelete():
-                await self._executor.wishes.bring_back(ws.id, self._executor.robot)
+                await self._context.commands.bring_back(ws.id, self._robot)
                 # what was being uploaded when it was deleted may be swept even now: its name is not used again
                 return replace(ws, undelete_handled_at=ws.undelete_requested_at, archive_op_id=None), "undelete"
         assert_never(it.decision)
 
-    async def _act(self, row: Workspace, it: Situation) -> float | None:
+    async def _act(self, row: Workspace, it: Assessment) -> float | None:
         silent = self._since_last(it.loaded, it.now)
         self._seen_at[row.id] = max(self._clock.monotonic(), self._seen_at.get(row.id, 0.0))
         match it.decision:
@@ -168,35 +178,36 @@ class Reconciler:
             case _:
                 return 0.0
 
-    async def _advance(self, row: Workspace, it: Situation, silent: float) -> float | None:
+    async def _advance(self, row: Workspace, it: Assessment, silent: float) -> float | None:
         if row.operation is Operation.STOPPING and isinstance(it.decision, Begin):
-            await self._specs.release_leases(row.id, self._executor.robot)
+            await self._context.specs.release_leases(row.id, self._robot)
         began = self._clock.monotonic()
-        step = self._executor.step(row, it.facts, it.now)
+        executor = Executor(self._context, row, it.facts, it.now)
         try:
-            await step.take()
+            await executor.step()
         except BackendError as error:
             if isinstance(error, Unreachable) and "endpoint" not in error.context:
                 raise  # our own database: the pass failed, not the operation
-            return await self._failed(step, error, it.now, silent + self._clock.monotonic() - began)
-        if step.watches:
+            return await self._failed(executor.row, error, it.now, silent + self._clock.monotonic() - began)
+        if executor.watches:
             return WATCH
-        if self._backends.acted_at(row.id) >= began or step.row is not row:
+        if self._backends.acted_at(row.id) >= began or executor.row is not row:
             return SOON
         if row.operation is Operation.STARTING and row.op_started_at is not None:
             return max(PROBE, (it.now - row.op_started_at).total_seconds() * PROBE_SHARE)
         return None
 
-    async def _failed(self, step: Step, error: BackendError, now: datetime, silent: float) -> float:
-        """`silent`: how long the backend has been so, if it is an outage; that time counts against no deadline."""
-        failure, row = Failure(error.reason, str(error), error.context), step.row
+    async def _failed(self, before: Workspace, error: BackendError, now: datetime, silent: float) -> float:
+        """Record a failed step; returns the seconds until the next. `silent`: how long the backend has not answered,
+        which in an outage counts against no deadline."""
+        failure, row = Failure(error.reason, str(error), error.context), before
         if isinstance(error, JobInterrupted):
-            row = operations.begun_anew(row, now)
+            row = operations.restarted(row, now)
         elif REASONS[error.reason].is_outage:
             row = operations.excused(row, silent)
-        after = operations.failed(row, failure, self._policy, self._ids.jitter(), now)
-        row = await self._statuses.record(step.row, after, reason=error.reason.value)
-        count_change(self._metrics, step.row, row, now)
+        after = failures.failed(row, failure, self._policy, self._ids.jitter(), now)
+        row = await self._statuses.record(before, after, reason=error.reason.value)
+        count_change(self._metrics, before, row, now)
         if row.phase is Phase.ERROR:
             await self._tell(row)
             return 0.0
@@ -213,8 +224,8 @@ class Reconciler:
             return max(self._clock.monotonic() - last, 0.0)
         return (now - loaded.updated_at).total_seconds() if _unseen(loaded) else 0.0
 
-    async def _recovered(self, it: Situation) -> tuple[Workspace, str]:
-        """Judged again in the same write, so that a workspace which may run is never without its slot."""
+    async def _recovered(self, it: Assessment) -> tuple[Workspace, str]:
+        """The recovered row is judged again in the same write, so that one which may run is never without its slot."""
         ws, facts = it.judged, it.facts
         if ws.phase is Phase.ERROR and ws.recover_action not in (RecoverAction.RETRY, RecoverAction.FORGET_ARCHIVE):
             volume_gone = ws.conditions.volume_ready.status is False
@@ -223,8 +234,8 @@ class Reconciler:
                 facts = await self._observer.look(ws)
         newest = None
         if ws.recover_action is RecoverAction.USE_ARCHIVE and not ws.restore_pending:
-            newest = await self._newest_readable(ws, besides=_just_failed(ws))
-        row = operations.recovered(ws, newest, it.now)
+            newest = await self._newest_readable(ws, besides=_failed_restore_key(ws))
+        row = failures.recovered(ws, newest, it.now)
         if row.archive_key != ws.archive_key:
             state = await self._backends.look(row.archive_key) if row.archive_key else ArchiveState.UNKNOWN
             facts = replace(facts, archive=state)
@@ -236,11 +247,11 @@ class Reconciler:
             return replace(ws, restore_handled_at=ws.restore_requested_at), "restore_point_unreadable"
         return operations.take_restore_point(ws), "restore_point"
 
-    async def _repointed(self, it: Situation) -> tuple[Workspace, str]:
-        """Judged again by the same sight, so that no phase in between is ever written."""
+    async def _lost_archive_replaced(self, it: Assessment) -> tuple[Workspace, str]:
+        """The row is judged again by the same facts, so that no phase in between is ever written."""
         ws = it.judged
         newest = await self._newest_readable(ws, besides=ws.archive_key)
-        moved = operations.repoint(ws, newest)
+        moved = operations.lost_archive_replaced(ws, newest)
         state = ArchiveState.READABLE if newest else ArchiveState.UNKNOWN
         await self._notifier.notify(
             "archive lost beside a living volume",
@@ -286,19 +297,20 @@ class Reconciler:
         )
 
 
-def _just_failed(ws: Workspace) -> str | None:
-    """The archive whose restore has just ended in ERROR: who asks for an archive now means another."""
+def _failed_restore_key(ws: Workspace) -> str | None:
+    """The archive whose restore has just ended in ERROR: whoever asks for an archive now means another."""
     error = ws.error_info
     return ws.archive_key if error is not None and error.operation == Operation.RESTORING.value else None
 
 
 def _unseen(loaded: Workspace) -> bool:
-    """When it was last looked at, the runtime did not answer."""
+    """Whether the runtime did not answer when this workspace was last observed."""
     return None in (loaded.conditions.container_ready.status, loaded.conditions.volume_ready.status)
 
 
-def _rests_on_absence(it: Situation) -> bool:
-    """ERROR, RESTORING, PROVISIONING and a lost archive need more than a thing missing from a list."""
+def _rests_on_absence(it: Assessment) -> bool:
+    """Whether the decision rests on something that is missing: ERROR, RESTORING, PROVISIONING and a lost archive need
+    more than a list without it."""
     enters_error = it.judged.phase is Phase.ERROR and it.loaded.phase is not Phase.ERROR
     creates = isinstance(it.decision, Begin) and it.decision.operation in (Operation.RESTORING, Operation.PROVISIONING)
-    return enters_error or creates or isinstance(it.decision, Repoint)
+    return enters_error or creates or isinstance(it.decision, ReplaceLostArchive)

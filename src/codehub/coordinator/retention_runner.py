@@ -20,7 +20,7 @@ A_DAY = 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What grows with time alone."""
+    """The stores whose rows only grow with time."""
 
     accounts: Accounts
     audit: Audit
@@ -46,7 +46,7 @@ class RetentionRunner:
         self._metrics = metrics
 
     async def tick(self) -> Mapping[str, int]:
-        """How many rows of each kind are gone; a kind that could not be asked is left out."""
+        """Delete old rows; returns how many of each kind, without the kinds that failed."""
         gone: dict[str, int] = {}
         for kind, forget in self._sweeps().items():
             try:

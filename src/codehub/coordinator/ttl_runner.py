@@ -8,41 +8,30 @@ from uuid import UUID
 
 import structlog
 
+from codehub.coordinator.context import TermContext
 from codehub.domain.errors import Unreachable
-from codehub.domain.idle import IdlePolicy, Sleep, Warn, Warned, idle_verdict, remember
+from codehub.domain.idle import Sleep, Warn, Warned, idle_verdict, remember
 from codehub.domain.workspace import Workspace
 from codehub.ports.signals import Activity, Bus
-from codehub.ports.stores import Actor, WorkspaceSpecs
-from codehub.telemetry import ACTIVITY_DRAINED, TTL_HELD, TTL_STOPS, Metrics
-from codehub.usecases.wishes import Wishes
+from codehub.telemetry import ACTIVITY_DRAINED, TTL_HELD, TTL_STOPS
 
 log = structlog.get_logger()
 
 
 class TtlRunner:
-    def __init__(
-        self,
-        specs: WorkspaceSpecs,
-        wishes: Wishes,
-        activity: Activity,
-        bus: Bus,
-        robot: Actor,
-        policy: IdlePolicy,
-        metrics: Metrics,
-        sse_prefix: str = "codehub:sse:",
-    ) -> None:
-        self._specs = specs
-        self._wishes = wishes
+    def __init__(self, context: TermContext, activity: Activity, bus: Bus) -> None:
+        self._specs = context.specs
+        self._commands = context.commands
         self._activity = activity
         self._bus = bus
-        self._robot = robot
-        self._policy = policy
-        self._metrics = metrics
-        self._sse_prefix = sse_prefix
+        self._robot = context.actor("ttl")
+        self._policy = context.tuning.idle
+        self._metrics = context.metrics
+        self._sse_prefix = context.tuning.sse_prefix
         self._warned: dict[UUID, Warned] = {}
 
     async def tick(self) -> int:
-        """How many were put to sleep."""
+        """Put to sleep what is idle; returns how many."""
         try:
             await self._drain()
         except Unreachable:
@@ -57,7 +46,7 @@ class TtlRunner:
         return slept
 
     async def _drain(self) -> None:
-        """Unreachable goes up: a tick that cannot know who is active ends here."""
+        """Record activity in the database. Raises Unreachable: a tick that cannot know who is active ends here."""
         seen = await self._activity.read()
         if seen:
             await self._specs.touch(seen, self._robot)
@@ -69,13 +58,13 @@ class TtlRunner:
         if isinstance(verdict, Warn):
             await self._warn(ws, verdict, now)
         if isinstance(verdict, Sleep):
-            slept = await self._wishes.put_to_sleep(ws.id, ws, verdict.becomes, self._robot, verdict.reason)
+            slept = await self._commands.put_to_sleep(ws.id, ws, verdict.becomes, self._robot, verdict.reason)
             self._metrics.add(TTL_STOPS, int(slept), ttl=verdict.becomes.value.lower())
             return slept
         return False
 
     async def _warn(self, ws: Workspace, warning: Warn, now: datetime) -> None:
-        """A warning that could not be sent was not given."""
+        """Warn the owner; a warning that could not be sent does not count as given."""
         message = {
             "type": "idle_warning",
             "id": str(ws.id),

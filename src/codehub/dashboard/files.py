@@ -1,4 +1,4 @@
-"""The dashboard's files, read once, and named by what is in them.
+"""The dashboard's files, read once, with a version that is a hash of their content.
 
 Modules import each other by relative names, so one version in the folder's address versions all of them: a browser may
 keep each for ever, and an upgrade is a new address.
@@ -18,7 +18,7 @@ SERVED = (".css", ".js", ".svg")
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """`index`: the one page. `files`: by their names below `/assets/{version}/`."""
+    """The dashboard's one page, `index`, and its `files` by their names below `/assets/{version}/`."""
 
     version: str
     index: bytes

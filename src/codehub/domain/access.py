@@ -1,4 +1,4 @@
-"""What the front door may do for each phase. Pure."""
+"""What a request to a workspace gets in each phase: forwarded, a page that waits or offers, or nothing. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from enum import StrEnum
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 
 
-class Door(StrEnum):
+class AccessAction(StrEnum):
     FORWARD = "forward"
     WAIT = "wait"
     OFFER_RESTORE = "offer_restore"
@@ -17,34 +17,34 @@ class Door(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Doorway:
-    door: Door
+class Access:
+    action: AccessAction
     may_wake: bool
     http_status: int
 
 
-_BY_PHASE: Mapping[Phase, Doorway] = {
-    Phase.RUNNING: Doorway(Door.FORWARD, may_wake=False, http_status=200),
-    Phase.STANDBY: Doorway(Door.WAIT, may_wake=True, http_status=200),
-    Phase.ARCHIVED: Doorway(Door.OFFER_RESTORE, may_wake=False, http_status=502),
-    Phase.PENDING: Doorway(Door.OFFER_START, may_wake=False, http_status=502),
-    Phase.ERROR: Doorway(Door.EXPLAIN_ERROR, may_wake=False, http_status=502),
-    Phase.DELETED: Doorway(Door.NOT_FOUND, may_wake=False, http_status=404),
+_BY_PHASE: Mapping[Phase, Access] = {
+    Phase.RUNNING: Access(AccessAction.FORWARD, may_wake=False, http_status=200),
+    Phase.STANDBY: Access(AccessAction.WAIT, may_wake=True, http_status=200),
+    Phase.ARCHIVED: Access(AccessAction.OFFER_RESTORE, may_wake=False, http_status=502),
+    Phase.PENDING: Access(AccessAction.OFFER_START, may_wake=False, http_status=502),
+    Phase.ERROR: Access(AccessAction.EXPLAIN_ERROR, may_wake=False, http_status=502),
+    Phase.DELETED: Access(AccessAction.NOT_FOUND, may_wake=False, http_status=404),
 }
 
 
-def doorway_of_phase(phase: Phase) -> Doorway:
-    """Of one that is settled there."""
+def access_in_phase(phase: Phase) -> Access:
+    """The access to a workspace that has reached this phase and wants to stay there."""
     return _BY_PHASE[phase]
 
 
-_ON_ITS_WAY = Doorway(Door.WAIT, may_wake=False, http_status=200)
+_ON_ITS_WAY = Access(AccessAction.WAIT, may_wake=False, http_status=200)
 
 
-def doorway(ws: Workspace) -> Doorway:
+def access_to(ws: Workspace) -> Access:
     if ws.desired_state is Desired.DELETED and ws.phase is not Phase.RUNNING and ws.phase is not Phase.ERROR:
         return _BY_PHASE[Phase.DELETED]
     if ws.phase is Phase.RUNNING and ws.operation is Operation.STOPPING:
-        return Doorway(Door.WAIT, may_wake=ws.desired_state is not Desired.DELETED, http_status=200)
+        return Access(AccessAction.WAIT, may_wake=ws.desired_state is not Desired.DELETED, http_status=200)
     coming_up = ws.desired_state is Desired.RUNNING and ws.phase in (Phase.PENDING, Phase.ARCHIVED, Phase.STANDBY)
     return _ON_ITS_WAY if coming_up else _BY_PHASE[ws.phase]

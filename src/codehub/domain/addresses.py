@@ -1,30 +1,34 @@
-"""Where a browser reaches a workspace: at a host of its own, or at a path of ours. Pure.
+"""Where a browser reaches a workspace, and which paths it may be sent to after signing in. Pure.
 
-A host of its own is another site to the browser, which sends it no cookie of ours: whoever goes there brings a ticket.
-At a path of ours the session's cookie comes along; but there every port would be the same site, so there are none.
+A workspace's own host is another site to the browser, which sends it no cookie of ours: whoever goes there brings a
+ticket. At a path of ours the session's cookie comes along; but there every port would be the same site, so there are
+none. After signing in people go to a path of this very site, whatever somebody wrote into the link: what a browser
+might read as another site (`//host`, a backslash, either of them encoded) fits no rule here, nor does a dot segment.
 """
 
+import re
 from urllib.parse import urlencode
 from uuid import UUID
 
 from codehub.domain.errors import Conflict
 
 RESERVED = "_codehub/"
-"""Below a workspace's own host: ours, and never the workspace's to see."""
+"""The path below a workspace's own host that is ours, and never the workspace's to see."""
 ENTRANCE = f"{RESERVED}enter"
-"""There too: takes `ticket`, and `to`, the path to go on to."""
+"""The path that takes a `ticket`, and in `to` the path to go on to."""
 
 _NAMES = ("{slug}", "{id}")
 
 
 def has_own_host(pattern: str) -> bool:
-    """`pattern`: an address with `{slug}` or `{id}` in it."""
+    """Whether each workspace has a host name of its own. `pattern`: an address with `{slug}` or `{id}` in it."""
     host, _path = _parted(pattern)
     return any(name in host for name in _NAMES)
 
 
 def workspace_url(pattern: str, slug: str, workspace_id: UUID, port: int | None = None) -> str:
-    """With `port`, that of a port inside: Conflict `ports_need_subdomains` where workspaces have no hosts."""
+    """The address of a workspace or, with `port`, of a port inside it: Conflict `ports_need_subdomains` where
+    workspaces have no hosts of their own."""
     if port is None:
         return _filled(pattern, slug, workspace_id)
     if not has_own_host(pattern):
@@ -42,7 +46,7 @@ def workspace_url(pattern: str, slug: str, workspace_id: UUID, port: int | None 
 def entry_url(
     pattern: str, slug: str, workspace_id: UUID, ticket: str, port: int | None = None, path: str = "/"
 ) -> str:
-    """Where to go, in one step. `path`: a local one, to arrive at. At a path of ours the ticket is not needed."""
+    """The address that lets somebody in with a ticket and leads to `path`. At a path of ours no ticket is needed."""
     base = workspace_url(pattern, slug, workspace_id, port)
     base = base if base.endswith("/") else f"{base}/"
     if not has_own_host(pattern):
@@ -52,7 +56,7 @@ def entry_url(
 
 
 def _parted(pattern: str) -> tuple[str, str]:
-    """Scheme and host, and the rest."""
+    """A pattern as two parts: scheme and host, and the path."""
     scheme, _, rest = pattern.partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme}://{host}", slash + path
@@ -60,3 +64,29 @@ def _parted(pattern: str) -> tuple[str, str]:
 
 def _filled(pattern: str, slug: str, workspace_id: UUID) -> str:
     return pattern.replace("{slug}", slug).replace("{id}", str(workspace_id))
+
+
+MOST = 2000
+
+_SEGMENT = r"[A-Za-z0-9\-._~!$&'()*+,;=:@%]+"
+_LOCAL = re.compile(rf"(?P<path>/(?:{_SEGMENT}(?:/{_SEGMENT})*/?)?)(?P<query>\?[A-Za-z0-9\-._~!$&'()*+,;=:@%/?]*)?")
+_DISGUISED = re.compile(r"%(?:2f|5c|[01][0-9a-f]|7f)|%(?![0-9a-f]{2})|/(?:\.|%2e){1,2}(?:/|$)", re.IGNORECASE)
+
+BY_PATH = "/w/"
+"""The path below which workspaces are served within the platform's own origin."""
+
+
+def local_path(text: str | None) -> str:
+    """A path of this site with its query, without fragment; `/` if the text is anything else."""
+    address = (text or "")[: MOST + 1].split("#")[0]
+    found = _LOCAL.fullmatch(address)
+    if not found or len(address) > MOST or _DISGUISED.search(found["path"]):
+        return "/"
+    return address
+
+
+def platform_path(text: str | None) -> str:
+    """Like `local_path`, but never into a workspace: where workspaces have hosts of their own, whoever follows a link
+    to the sign-in page must not end on a page that a workspace wrote, in the platform's own origin."""
+    path = local_path(text)
+    return "/" if f"{path.partition('?')[0]}/".startswith(BY_PATH) else path

@@ -12,17 +12,17 @@ from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RunningLimits:
     max_running_per_user: int = 2
     max_running_global: int = 100
     max_workspaces_per_user: int = 100
-    """0 = none. Living ones, running or not."""
+    """How many workspaces one person may have, running or not, deleted ones not counted; 0 = no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Who else holds a slot: names of the same owner's workspaces, and how many there are in all. `my_limit`: the
-    owner's own limit, read with the rest; None = the installation's. `owned`: how many other living workspaces they
+    """Who else holds a running slot: names of the same owner's workspaces, and how many there are in all. `my_limit`:
+    the owner's own limit, read with the rest; None = the installation's. `owned`: how many other living workspaces they
     have, whether these hold a slot or not."""
 
     mine: Collection[str] = ()
@@ -32,8 +32,9 @@ class Slots:
 
 
 def holds_slot(ws: Workspace) -> bool:
-    """In ERROR a wish to run holds no slot, unless the error may clear by itself or a recovery is on its way. A start
-    holds it even when it is no longer wished: its container may be there before it is seen."""
+    """Whether a workspace holds a running slot. In ERROR a wish to run holds no slot, unless the error may clear by
+    itself or a recovery is on its way. A start holds it even when it is no longer wished: its container may be there
+    before it is seen."""
     if ws.deleted_at is not None:
         return False
     needs_a_person = ws.error_reason is not None and not REASONS[ws.error_reason].clears_itself
@@ -43,12 +44,12 @@ def holds_slot(ws: Workspace) -> bool:
 
 
 def overtaken(planned: Workspace, after: Workspace, now: Workspace) -> bool:
-    """A start about to begin under a wish that has changed since it was planned: its slot may be another's by now."""
+    """Whether a start is about to begin under a wish that has changed since: its slot may be another's by now."""
     begins = after.operation is Operation.STARTING and planned.operation is not Operation.STARTING
     return begins and now.desired_state is not planned.desired_state
 
 
-def admit_another(others: Slots, limits: Limits) -> None:
+def admit_another(others: Slots, limits: RunningLimits) -> None:
     """Raise LimitReached unless the owner may have one more workspace, running or not."""
     if 0 < limits.max_workspaces_per_user <= others.owned:
         message = (
@@ -58,7 +59,7 @@ def admit_another(others: Slots, limits: Limits) -> None:
         raise LimitReached(message, code="workspace_limit")
 
 
-def admit(others: Slots, limits: Limits) -> None:
+def admit(others: Slots, limits: RunningLimits) -> None:
     """Raise LimitReached unless one more may run. `others` does not count the workspace that asks."""
     limit = limits.max_running_per_user if others.my_limit is None else others.my_limit
     if limit == 0:

@@ -20,13 +20,13 @@ TOKEN_MOST_SECONDS = 366 * 24 * 3600
 TOKENS_PER_USER = 100
 
 TRIES_PER_ACCOUNT = 5
-"""From one address: were it from all, a stranger's failures would keep the owner out."""
+"""Free tries for one account from one address: were it from all, anybody's failures would keep the owner out."""
 TRIES_PER_ADDRESS = 20
-"""More than for an account: an office stands behind one address."""
+"""Free tries from one address, more than for an account: a whole office stands behind one address."""
 LONGEST_WAIT_SECONDS = 15 * 60
 TRIES_PER_ACCOUNT_ANYWHERE = 50
 PACE_ANYWHERE_SECONDS = 1.0
-"""For one account, beyond those tries, from whatever address: slow for guessing, and not long for the owner."""
+"""The pause for one account beyond those tries, from any address: slow for guessing, not long for the owner."""
 FAILURES_FADE_SECONDS = 24 * 3600
 
 _USERNAME = re.compile(rf"[a-z0-9._-]{{1,{USERNAME_LENGTH}}}")
@@ -34,7 +34,7 @@ _NOT_IN_A_USERNAME = re.compile(r"[^a-z0-9._-]+")
 
 
 def username_from(text: str) -> str:
-    """As it is stored. Invalid if it is none."""
+    """The username as it is stored; raises Invalid if the text can be none."""
     name = text.strip().lower()
     if not _USERNAME.fullmatch(name):
         raise Invalid(f"A username has 1 to {USERNAME_LENGTH} of the characters a-z, 0-9, dot, underscore and hyphen.")
@@ -42,7 +42,7 @@ def username_from(text: str) -> str:
 
 
 def possible_username(text: str) -> str:
-    """For looking somebody up: what can be no username becomes the empty one, which nobody has."""
+    """A username to look somebody up by: what can be none becomes the empty one, which nobody has."""
     name = text.strip().lower()
     return name if _USERNAME.fullmatch(name) else ""
 
@@ -61,7 +61,7 @@ def numbered_username(name: str, tail: str) -> str:
 
 
 def checked_password(password: str, username: str) -> str:
-    """Length is what helps; other rules only make people write it down."""
+    """The password itself; raises Invalid. Only its length is ruled: other rules make people write it down."""
     if not PASSWORD_LEAST <= len(password) <= PASSWORD_MOST:
         raise Invalid(f"A password has {PASSWORD_LEAST} to {PASSWORD_MOST} characters.")
     if password.strip().lower() == username:
@@ -83,14 +83,14 @@ def checked_token_lifetime(seconds: int | None) -> int | None:
 
 
 def wait_seconds(failures: int, free_tries: int, longest: float = LONGEST_WAIT_SECONDS) -> float:
-    """From the last failure to the next try: nothing, then 1, 2, 4 … seconds."""
+    """How long to wait from the last failure to the next try: nothing at first, then 1, 2, 4 … seconds."""
     if failures < free_tries:
         return 0.0
     return float(min(2 ** min(failures - free_tries, 10), longest))
 
 
 def address_group(address: str) -> str:
-    """Who counts as one guesser: one IPv4 address, or one IPv6 network of the size that a household gets."""
+    """The addresses that count as one guesser: one IPv4 address, or an IPv6 network as large as a household gets."""
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -103,5 +103,5 @@ def address_group(address: str) -> str:
 
 
 def one_line(text: str, most: int = 200) -> str:
-    """What a stranger sent, fit to be shown and stored."""
+    """Text that anybody may have sent, made fit to be shown and stored: bounded and printable."""
     return "".join(character for character in text[:most] if character.isprintable())

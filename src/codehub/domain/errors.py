@@ -15,8 +15,8 @@ CodeHubError
 │   ├── Unreachable    it did not answer: the truth is unknown
 │   │   ├── JobInterrupted  a storage job could not reach the store, or ended with its engine
 │   │   └── CircuitOpen  we did not even ask
-│   │       └── AnotherWorld  it is not the one that holds our homes or archives
-│   ├── HeldBack       not begun: something must be in order first, and is looked at again
+│   │       └── WrongBackend  it is not the one that holds our homes or archives
+│   ├── Deferred       not begun: something must be in order first, and is looked at again
 │   ├── VolumeInUse    a container still holds the volume
 │   └── JobConflict    a job of another operation still runs
 └── Stale              our term or operation is over: drop the result, touch nothing
@@ -45,7 +45,8 @@ class ErrorReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReasonRule:
-    """`is_outage`: the backend gave no answer, so nothing failed for certain: it is waited for and uses up no try."""
+    """How a failure of this reason is treated. `is_outage`: the backend gave no answer, so nothing failed for certain:
+    it is waited for and uses up no try."""
 
     terminal_at_once: bool
     clears_itself: bool
@@ -140,7 +141,7 @@ CONTEXT_FIELDS: Mapping[ErrorReason, tuple[str, ...]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class ErrorInfo:
-    """What the person sees, and what the next controller needs to know of a failure."""
+    """A failure as it stands in the row: what people see, and what the next controller needs to know."""
 
     reason: ErrorReason
     message: str
@@ -178,7 +179,7 @@ class ErrorInfo:
 
 
 class CodeHubError(Exception):
-    """The root: its text is always a sentence for a person."""
+    """The root of our errors; its text is always a sentence for a person."""
 
 
 class Refused(CodeHubError):
@@ -198,7 +199,7 @@ class Conflict(Refused):
 
 
 class LimitReached(Refused):
-    """`holders`: the names of the asker's own workspaces that hold the slots."""
+    """No free slot, or too many of something. `holders`: the asker's own workspaces that hold the slots."""
 
     def __init__(self, message: str, holders: Sequence[str] = (), code: str = "limit_reached") -> None:
         super().__init__(message)
@@ -207,7 +208,7 @@ class LimitReached(Refused):
 
 
 class Invalid(Refused):
-    """`field`: which one, if it is one."""
+    """A value is wrong. `field`: which one, if it is a single field."""
 
     code = "invalid"
 
@@ -233,7 +234,7 @@ class ProofNeeded(Forbidden):
 
 
 class TooManyTries(Refused):
-    """`retry_after`: the seconds to wait before the next try."""
+    """Too many failed sign-ins. `retry_after`: the seconds to wait before the next try."""
 
     code = "too_many_tries"
 
@@ -261,15 +262,15 @@ class JobInterrupted(Unreachable):
 
 
 class CircuitOpen(Unreachable):
-    """Asked nobody: the breaker is open."""
+    """The backend was not even asked: its circuit breaker is open."""
 
 
-class AnotherWorld(CircuitOpen):
-    """Whatever it answers is not about us."""
+class WrongBackend(CircuitOpen):
+    """The backend is not the one that holds our homes or archives: its answers are not about us."""
 
 
-class HeldBack(BackendError):
-    """The backend answers, and yet must not begin this now: it costs no try, and its deadline stands still."""
+class Deferred(BackendError):
+    """The backend answers and must not begin this yet: that costs no try, and the deadline stands still."""
 
 
 class VolumeInUse(BackendError):
@@ -281,4 +282,4 @@ class JobConflict(BackendError):
 
 
 class Stale(CodeHubError):
-    """Zero rows were ours: another leader or operation owns the workspace now."""
+    """A guarded write found no row of ours: another leader or operation owns the workspace now."""

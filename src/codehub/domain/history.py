@@ -1,4 +1,4 @@
-"""The last day, in steps: what ran, how often and how fast workspaces started, how much was archived,
+"""The last day in steps of 15 minutes: what ran, how often and how fast workspaces started, how much was archived,
 what passed the front doors. Pure.
 
 It is read from the ledger, the restore points and the minutes that front doors add to, which outlive every process, so
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from codehub.domain.ledger import Entry, Kind
+from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.workspace import Operation, Phase
 
 SPAN = timedelta(days=1)
@@ -18,7 +18,7 @@ STEP = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, slots=True)
-class Minute:
+class TrafficMinute:
     """What passed all the front doors in the minute that begins at `at`. `socket_seconds`: how long WebSockets were
     open, all of them together."""
 
@@ -28,21 +28,21 @@ class Minute:
 
 
 @dataclass(frozen=True, slots=True)
-class Day:
-    """`happenings`: RUNNING entered and left, STARTING begun and ended, oldest first. `archived`: when and how many
-    bytes. `running`: how many run now."""
+class HistoryData:
+    """What the history of the last day is made from. `happenings`: RUNNING entered and left, STARTING begun and ended,
+    oldest first. `archived`: when and how many bytes. `running`: how many run now."""
 
     now: datetime
     running: int
-    happenings: Sequence[Entry]
+    happenings: Sequence[LedgerEntry]
     archived: Sequence[tuple[datetime, int]]
-    traffic: Sequence[Minute] = ()
+    traffic: Sequence[TrafficMinute] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """`at`: where it ends. `running`: then. The rest: within it; seconds are None without a start, `sockets`
-    were open on average."""
+class HistoryPoint:
+    """One step of the history, which ends at `at`. `running`: how many ran then. The rest is within the step: seconds
+    are None without a start, `sockets` is how many were open on average."""
 
     at: datetime
     running: int
@@ -55,7 +55,7 @@ class Step:
     sockets: float
 
 
-def history(day: Day) -> tuple[Step, ...]:
+def history(day: HistoryData) -> tuple[HistoryPoint, ...]:
     count = SPAN // STEP
     ends = [day.now - STEP * (count - 1 - place) for place in range(count)]
     starts: list[list[float]] = [[] for _ in ends]
@@ -66,13 +66,13 @@ def history(day: Day) -> tuple[Step, ...]:
     for at, size in day.archived:
         if (place := _place(ends, at)) is not None:
             stored[place].append(size)
-    passed: list[list[Minute]] = [[] for _ in ends]
+    passed: list[list[TrafficMinute]] = [[] for _ in ends]
     for minute in day.traffic:
         if (place := _place(ends, minute.at)) is not None:
             passed[place].append(minute)
     running = _running(day, ends)
     return tuple(
-        Step(
+        HistoryPoint(
             at=end,
             running=running[place],
             starts=len(starts[place]),
@@ -88,27 +88,27 @@ def history(day: Day) -> tuple[Step, ...]:
 
 
 def _place(ends: Sequence[datetime], at: datetime) -> int | None:
-    """Which step holds it; None: it is too old. What is newer than now belongs to the last."""
+    """The step that holds this time; None if it is too old. What is newer than now belongs to the last step."""
     begin = ends[0] - STEP
     return min(-((begin - at) // STEP) - 1, len(ends) - 1) if at > begin else None
 
 
-def _starts(happenings: Sequence[Entry]) -> list[tuple[datetime, float]]:
-    """When each start ended, and how long it took. One whose container did not come up ends otherwise."""
-    begun: dict[UUID, Entry] = {}
+def _starts(happenings: Sequence[LedgerEntry]) -> list[tuple[datetime, float]]:
+    """When each successful start ended, and how many seconds it took."""
+    begun: dict[UUID, LedgerEntry] = {}
     found = []
     for entry in happenings:
-        if entry.kind is Kind.OPERATION_BEGAN and entry.after == Operation.STARTING:
+        if entry.kind is LedgerKind.OPERATION_BEGAN and entry.after == Operation.STARTING:
             begun[entry.workspace_id] = entry
-        elif entry.kind is Kind.PHASE and entry.after == Phase.RUNNING and entry.workspace_id in begun:
+        elif entry.kind is LedgerKind.PHASE and entry.after == Phase.RUNNING and entry.workspace_id in begun:
             first = begun.pop(entry.workspace_id)
             found.append((entry.at, (entry.at - first.at).total_seconds()))
     return found
 
 
-def _running(day: Day, ends: Sequence[datetime]) -> Mapping[int, int]:
-    """Backwards from what runs now: whoever came up later did not run yet."""
-    changes = [entry for entry in day.happenings if entry.kind is Kind.PHASE]
+def _running(day: HistoryData, ends: Sequence[datetime]) -> Mapping[int, int]:
+    """How many ran at the end of each step, counted back from what runs now."""
+    changes = [entry for entry in day.happenings if entry.kind is LedgerKind.PHASE]
     counted, running = {}, day.running
     for place in reversed(range(len(ends))):
         while changes and changes[-1].at > ends[place]:

@@ -44,13 +44,13 @@ class User:
 
     @property
     def owner_id(self) -> str:
-        """As `workspaces.owner_id` holds it."""
+        """The user's id as `workspaces.owner_id` holds it."""
         return str(self.id)
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A browser's. `id` is the hash of its secret in hexadecimal: good for naming it, useless for being it.
+    """A browser's session. `id` is the hash of its secret in hexadecimal: good for naming it, useless for being it.
     `is_fresh`: when it was read, its person had proved who they are a short while ago."""
 
     id: str
@@ -65,7 +65,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class ApiToken:
-    """A script's. Its secret was shown once, when it was made."""
+    """A personal token, for scripts. Its secret was shown once, when it was made."""
 
     id: UUID
     user_id: UUID
@@ -96,7 +96,7 @@ class Caller:
         return scope in self.scopes
 
     def must(self, *scopes: Scope) -> None:
-        """Raise Forbidden unless it may do all of them."""
+        """Raise Forbidden unless the caller has all of these scopes."""
         missing = sorted(scope.value for scope in scopes if not self.may(scope))
         if not missing:
             return
@@ -105,8 +105,8 @@ class Caller:
         raise Forbidden(f"This token lacks the scope {', '.join(missing)}. Use one that has it, or sign in.")
 
     def must_be_fresh(self) -> None:
-        """For what would outlive the credential that did it: accounts, roles, passwords, new tokens. Conflict
-        `needs_session` for a token; ProofNeeded unless its person has just proved who they are."""
+        """Required for changes that outlive the credential: accounts, roles, passwords, new tokens. Raises Conflict
+        `needs_session` for a token, ProofNeeded unless the person has just proved who they are."""
         if self.session_id is None:
             raise Conflict("A token cannot do that. Sign in, and prove that it is you.", "needs_session")
         if not self.is_fresh:
@@ -114,13 +114,13 @@ class Caller:
 
     @property
     def session_id(self) -> str | None:
-        """None for a token."""
+        """The id of the session that brought the caller; None for a token."""
         kind, _, name = self.credential.partition(":")
         return name if kind == "session" else None
 
     @property
     def token_id(self) -> UUID | None:
-        """None for a session."""
+        """The id of the token that brought the caller; None for a session."""
         kind, _, name = self.credential.partition(":")
         return UUID(name) if kind == "token" else None
 
@@ -134,7 +134,7 @@ def token_credential(token_id: UUID) -> str:
 
 
 def scopes_for(caller: Caller, wanted: Iterable[Scope]) -> frozenset[Scope]:
-    """What a token made by this caller gets: never more than the caller may do, and not nothing."""
+    """The scopes of a token made by this caller: never more than the caller has, and at least one."""
     scopes = frozenset(wanted)
     if not scopes:
         raise Forbidden("A token without a scope can do nothing. Give it at least 'read'.")
@@ -162,7 +162,7 @@ def limited(user: User, max_running: int | None) -> User:
 
 
 def account_changes(before: User, after: User) -> dict[str, str | int | bool | None]:
-    """What the audit log says of a change: the new values."""
+    """The new values of what differs between two rows of a user, for the audit log."""
     values = {
         "role": (before.role.value, after.role.value),
         "disabled": (before.disabled_at is not None, after.disabled_at is not None),
@@ -172,7 +172,7 @@ def account_changes(before: User, after: User) -> dict[str, str | int | bool | N
 
 
 def _keep_an_admin(user: User, other_admins: int) -> None:
-    """`other_admins`: enabled ones beside this user."""
+    """Raise Conflict `last_admin` if this user is the last admin. `other_admins`: how many others are enabled."""
     is_one = user.role is Role.ADMIN and user.disabled_at is None
     if is_one and not other_admins:
         raise Conflict(f"{user.username} is the last admin. Make another admin first.", "last_admin")

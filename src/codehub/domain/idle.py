@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from codehub.domain.workspace import Desired, Operation, Phase, Workspace
+from codehub.domain.workspace import Desired, Phase, Workspace
 
 FIRST_WARNING_SECONDS = 600
 LAST_WARNING_SECONDS = 120
 
 BECOMES: Mapping[Phase, Desired] = {Phase.RUNNING: Desired.STANDBY, Phase.STANDBY: Desired.ARCHIVED}
-"""What is idle goes one step down."""
+"""What an idle workspace of each phase becomes: one step down."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdlePolicy:
-    """Seconds; 0 = never. `flush_seconds`: activity may be this late in reaching us."""
+    """When idle workspaces stop, in seconds; 0 = never. `flush_seconds`: activity may be this late in reaching us."""
 
     standby_ttl: int = 600
     archive_ttl: int = 1800
@@ -28,7 +28,7 @@ class IdlePolicy:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Nothing is due."""
+    """The verdict that nothing is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,7 @@ def idle_verdict(
     now: datetime,
 ) -> Verdict:
     becomes = BECOMES.get(ws.phase)
-    if becomes is None or ws.operation is not Operation.NONE or ws.desired_state.value != ws.phase.value:
-        return Keep()
-    if ws.wish_pending:
+    if becomes is None or not ws.is_at_rest:
         return Keep()
     stops_at, reason = idle_deadline(ws, lease_until, policy)
     if stops_at is None:
@@ -132,7 +130,7 @@ def _warn_then_sleep(
 
 
 def remember(warned: Warned | None, given: Warn, now: datetime) -> Warned:
-    """The memory after `given` was given now."""
+    """The warnings on record after `given` was given now."""
     is_last = given.stops_at > given.deadline or (warned is not None and warned.stops_at == given.deadline)
     if warned is None or warned.stops_at != given.deadline:
         return Warned(given.deadline, now, now if is_last else None)

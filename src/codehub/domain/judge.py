@@ -36,8 +36,9 @@ class ArchiveState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContainerSeen:
-    """`instance` is the engine's own id of this incarnation, `volume` the one it holds; `answered`: HTTP, now.
-    Not `known`: something may be there, `detail` says why that cannot be told, and nothing else of it counts."""
+    """A container as observed. `instance` is the engine's own id of this incarnation, `volume` the one it holds;
+    `answered`: HTTP, now. Not `known`: something may be there, `detail` says why that cannot be told, and nothing else
+    of it counts."""
 
     instance: str
     running: bool
@@ -49,7 +50,7 @@ class ContainerSeen:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What one look at the world says of one workspace. None for `volumes` or `container_known=False` = no answer.
+    """What was observed of one workspace. None for `volumes` or `container_known=False` = no answer.
 
     `volumes`: the name of each, and the engine's own mark of this very volume: another of the same name has another."""
 
@@ -81,7 +82,7 @@ UNOBSERVED = "could not be observed: the backend did not answer"
 
 
 def judge(ws: Workspace, facts: Facts, now: datetime) -> Workspace:
-    """The row as it should stand after this look; equal to `ws` when nothing changed."""
+    """The row as it should stand after this observation; equal to `ws` when nothing changed."""
     container = _container_condition(ws, facts)
     volume = _volume_condition(ws, facts)
     archive = _archive_condition(ws, facts)
@@ -134,8 +135,8 @@ def phase_of(
 
 
 def _may_have_written(ws: Workspace, facts: Facts) -> bool:
-    """A container changes the home, whoever started it, and one that is seen ended has run: an archive begun before is
-    not of this home."""
+    """Whether a container may have changed the home, whoever started it and even if it has ended: an archive begun
+    before is not of this home."""
     seen = facts.container
     return seen is not None and ws.home.live and seen.volume in ("", ws.home_store_key)
 
@@ -176,7 +177,7 @@ def _volume_condition(ws: Workspace, facts: Facts) -> Condition:
 
 def _present_volume(ws: Workspace) -> Condition:
     """A volume under our name is the home only if it is live, or the running operation has just made it so: one that
-    a stalled leader created late is an empty stranger."""
+    a stalled leader created late is empty and not the home."""
     if ws.home.restoring is not None:
         return Condition(status=False, reason=VOLUME_RESTORING)
     if ws.home.deleting_volume:
@@ -198,8 +199,8 @@ def _archive_condition(ws: Workspace, facts: Facts) -> Condition:
 
 
 def _home(ws: Workspace, facts: Facts, container: Condition, volume: Condition) -> HomeContext:
-    """Latches: a whole volume that was seen is live, and stays the only one that is; the container that answered stays
-    ready while it runs."""
+    """What the home context remembers (latches): a whole volume that was seen is live, and stays the only one that is;
+    the container that answered stays ready while it runs."""
     home = ws.home
     if volume.status and not home.live:
         home = replace(home, live=True)
@@ -219,7 +220,8 @@ def _health(
     archive: Condition,
     container: Condition,
 ) -> Condition:
-    """First match wins. A lost archive beside a live volume is not an error: the controller points elsewhere."""
+    """The health of a workspace; the first rule that matches wins. A lost archive beside a live volume is not an error:
+    the controller points elsewhere."""
     gone = volume.status is False and volume.reason == NO_VOLUME.reason
     if container.status and gone and ws.operation not in REMOVES_CONTAINER:
         return _unhealthy(ErrorReason.CONTAINER_WITHOUT_VOLUME)
@@ -234,7 +236,8 @@ def _health(
 
 
 def volume_lives(volume: Condition) -> bool:
-    """Whole and present, even if it is about to be deleted: it holds the home should the archive be lost."""
+    """Whether the volume is whole and present, even if about to be deleted: it is the home should the archive be
+    lost."""
     return volume.status is True or (volume.status is False and volume.reason == VOLUME_LEAVING)
 
 
@@ -268,7 +271,7 @@ def _values(condition: Condition, present: Condition, absent: Condition) -> tupl
 
 
 def _stamped(old: Condition, new: Condition, now: datetime) -> Condition:
-    """The transition time moves only when the status does."""
+    """The new condition with its transition time, which moves only when the status does."""
     same_status = old.status is new.status
     if same_status and old.reason == new.reason and old.message == new.message:
         return old

@@ -9,7 +9,7 @@ from uuid import UUID
 from codehub.domain.workspace import Operation, Phase, Workspace
 
 
-class Kind(StrEnum):
+class LedgerKind(StrEnum):
     CREATED = "created"
     WISH = "wish"
     PHASE = "phase"
@@ -27,11 +27,11 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     at: datetime
     workspace_id: UUID
     actor: str
-    kind: Kind
+    kind: LedgerKind
     before: str | None
     after: str | None
     reason: str
@@ -39,12 +39,14 @@ class Entry:
     message: str
 
 
-def entries(before: Workspace | None, after: Workspace, actor: str, reason: str, now: datetime) -> tuple[Entry, ...]:
-    found: list[Entry] = []
+def entries(
+    before: Workspace | None, after: Workspace, actor: str, reason: str, now: datetime
+) -> tuple[LedgerEntry, ...]:
+    found: list[LedgerEntry] = []
 
-    def note(kind: Kind, old: object, new: object, why: str = "", message: str = "") -> None:
+    def note(kind: LedgerKind, old: object, new: object, why: str = "", message: str = "") -> None:
         found.append(
-            Entry(
+            LedgerEntry(
                 now,
                 after.id,
                 actor,
@@ -58,44 +60,44 @@ def entries(before: Workspace | None, after: Workspace, actor: str, reason: str,
         )
 
     if before is None:
-        note(Kind.CREATED, None, after.desired_state, message=after.name)
+        note(LedgerKind.CREATED, None, after.desired_state, message=after.name)
         return tuple(found)
     _wishes(before, after, note)
     if after.operation is not before.operation or (
         after.operation is not Operation.NONE and after.op_id != before.op_id
     ):
         if before.operation is not Operation.NONE:
-            note(Kind.OPERATION_ENDED, before.operation, after.operation)
+            note(LedgerKind.OPERATION_ENDED, before.operation, after.operation)
         if after.operation is not Operation.NONE:
-            note(Kind.OPERATION_BEGAN, before.operation, after.operation)
+            note(LedgerKind.OPERATION_BEGAN, before.operation, after.operation)
     if after.phase is not before.phase:
-        note(Kind.PHASE, before.phase, after.phase, _phase_reason(after))
+        note(LedgerKind.PHASE, before.phase, after.phase, _phase_reason(after))
     if after.archive_key != before.archive_key:
-        note(Kind.ARCHIVE, before.archive_key, after.archive_key)
+        note(LedgerKind.ARCHIVE, before.archive_key, after.archive_key)
     _errors(before, after, note)
     return tuple(found)
 
 
 def _wishes(before: Workspace, after: Workspace, note: "Note") -> None:
     if after.desired_state is not before.desired_state:
-        note(Kind.WISH, before.desired_state, after.desired_state)
+        note(LedgerKind.WISH, before.desired_state, after.desired_state)
     if after.recover_requested_at != before.recover_requested_at:
-        note(Kind.RECOVER_ASKED, None, after.recover_action)
+        note(LedgerKind.RECOVER_ASKED, None, after.recover_action)
     if after.restore_requested_at != before.restore_requested_at:
-        note(Kind.RESTORE_ASKED, None, after.restore_from)
+        note(LedgerKind.RESTORE_ASKED, None, after.restore_from)
     if after.undelete_requested_at != before.undelete_requested_at:
-        note(Kind.UNDELETE_ASKED, None, None)
+        note(LedgerKind.UNDELETE_ASKED, None, None)
     if after.deleted_at != before.deleted_at:
-        note(Kind.DELETED if after.deleted_at else Kind.UNDELETED, None, None)
+        note(LedgerKind.DELETED if after.deleted_at else LedgerKind.UNDELETED, None, None)
     if after.purged_at is not None and before.purged_at is None:
-        note(Kind.PURGED, None, None)
+        note(LedgerKind.PURGED, None, None)
 
 
 def _errors(before: Workspace, after: Workspace, note: "Note") -> None:
     info = after.error_info
     if info is None or info == before.error_info:
         return
-    kind = Kind.ERROR if info.is_terminal else Kind.ATTEMPT_FAILED
+    kind = LedgerKind.ERROR if info.is_terminal else LedgerKind.ATTEMPT_FAILED
     note(kind, None, info.reason, info.reason.value, info.message)
 
 
@@ -104,6 +106,6 @@ def _phase_reason(after: Workspace) -> str:
 
 
 class Note(Protocol):
-    """The shape of the closure above."""
+    """The function by which `entries` collects what it finds."""
 
-    def __call__(self, kind: Kind, old: object, new: object, why: str = "", message: str = "") -> None: ...
+    def __call__(self, kind: LedgerKind, old: object, new: object, why: str = "", message: str = "") -> None: ...

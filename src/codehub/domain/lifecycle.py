@@ -1,7 +1,7 @@
 """Why a workspace is up, when it will stop, what keeps it from stopping, and why it stopped last. Pure.
 
 The answers come from the same rules that the TTL runner follows (idle.py) and from the ledger, so that they cannot
-tell another story than what really happens.
+differ from what really happens.
 """
 
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from codehub.domain.idle import BECOMES, IdlePolicy, idle_deadline, idle_since, idle_ttl, warning_leads
-from codehub.domain.ledger import Entry, Kind
+from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Who brought it about, and why, in the ledger's words."""
+    """Who started or stopped a workspace, when and why, in the ledger's words."""
 
     reason: str
     actor: str
@@ -24,7 +24,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What keeps it from being put to sleep. `kind`: lease, never, operation, wish, unsettled, error,
+    """What keeps a workspace from being put to sleep. `kind`: lease, never, operation, wish, unsettled, error,
     nothing_to_stop. `until`: when it ends by itself."""
 
     kind: str
@@ -34,7 +34,8 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """`stops_at` and `warnings` are None and empty while an obstacle without an end stands in the way."""
+    """Why a workspace is up, and when it stops. `stops_at` and `warnings` are None and empty while an obstacle without
+    an end stands in the way."""
 
     why_up: Cause | None
     last_activity_at: datetime | None
@@ -46,14 +47,14 @@ class Lifecycle:
     last_stop: Cause | None
 
 
-TURNING_POINTS = (Kind.CREATED, Kind.WISH, Kind.PHASE)
+TURNING_POINTS = (LedgerKind.CREATED, LedgerKind.WISH, LedgerKind.PHASE)
 """The entries that `explain` reads."""
 
 
 def explain(
-    ws: Workspace, lease_until: datetime | None, story: Sequence[Entry], policy: IdlePolicy, now: datetime
+    ws: Workspace, lease_until: datetime | None, story: Sequence[LedgerEntry], policy: IdlePolicy, now: datetime
 ) -> Lifecycle:
-    """`story`: the turning points, newest first."""
+    """`story`: the ledger entries of the kinds in TURNING_POINTS, newest first."""
     obstacles = _obstacles(ws, lease_until, policy, now)
     stops_at: datetime | None = None
     reason: str | None = None
@@ -95,33 +96,37 @@ def _obstacles(ws: Workspace, lease_until: datetime | None, policy: IdlePolicy, 
 
 
 def _times(deadline: datetime, ttl: int, now: datetime) -> tuple[datetime, tuple[datetime, ...]]:
-    """Nobody is stopped without the last warning's lead, even when the deadline is past."""
+    """When it stops and when it is warned. Nobody is stopped without the last warning, even past the deadline."""
     first, last = warning_leads(ttl)
     stops_at = max(deadline, now + last)
     ahead = tuple(at for at in (deadline - first, deadline - last) if at > now)
     return stops_at, ahead or (now,)
 
 
-def _why_up(story: Sequence[Entry]) -> Cause | None:
-    asked = (entry for entry in story if entry.kind in (Kind.WISH, Kind.CREATED) and entry.after == Desired.RUNNING)
+def _why_up(story: Sequence[LedgerEntry]) -> Cause | None:
+    asked = (
+        entry
+        for entry in story
+        if entry.kind in (LedgerKind.WISH, LedgerKind.CREATED) and entry.after == Desired.RUNNING
+    )
     return next((_cause(entry) for entry in asked), None)
 
 
-def _last_stop(story: Sequence[Entry]) -> Cause | None:
+def _last_stop(story: Sequence[LedgerEntry]) -> Cause | None:
     """The wish that ended the last run, or, without one, what was observed: a container that ended by itself."""
     ended = next(
-        (n for n, entry in enumerate(story) if entry.kind is Kind.PHASE and entry.before == Phase.RUNNING), None
+        (n for n, entry in enumerate(story) if entry.kind is LedgerKind.PHASE and entry.before == Phase.RUNNING), None
     )
     if ended is None:
         return None
     for entry in story[ended + 1 :]:
-        if entry.kind is Kind.PHASE and entry.after == Phase.RUNNING:
+        if entry.kind is LedgerKind.PHASE and entry.after == Phase.RUNNING:
             break
-        if entry.kind is Kind.WISH and entry.before == Desired.RUNNING:
+        if entry.kind is LedgerKind.WISH and entry.before == Desired.RUNNING:
             return _cause(entry)
     observed = story[ended]
     return Cause(observed.reason or "container_ended", observed.actor, observed.at)
 
 
-def _cause(entry: Entry) -> Cause:
+def _cause(entry: LedgerEntry) -> Cause:
     return Cause(entry.reason or entry.kind.value, entry.actor, entry.at)

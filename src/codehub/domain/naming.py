@@ -33,7 +33,7 @@ def volume_name(workspace_id: UUID, incarnation: int) -> str:
 
 
 def incarnation_of(workspace_id: UUID, name: str) -> int | None:
-    """A home's name, read back. None: not a name that we give to a home of that workspace."""
+    """The number in a home's name; None if it is not a name that we give to a home of that workspace."""
     first = volume_name(workspace_id, 1)
     if name == first:
         return 1
@@ -50,7 +50,7 @@ def is_archive_of(key: str | None, workspace_id: UUID, archive_op_id: UUID | Non
 
 
 def owner_key(prefix: str) -> str:
-    """The object that says which installation the store belongs to."""
+    """The key of the object that says which installation the store belongs to."""
     return prefix + OWNER_MARK
 
 
@@ -60,7 +60,7 @@ def meta_key(key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StoredName:
-    """An object's name, read back. `unfinished`: what an upload into a directory leaves when it is cut off."""
+    """What an object's name says. `unfinished`: what an upload into a directory leaves when it is cut off."""
 
     workspace_id: UUID
     op_id: UUID
@@ -76,7 +76,7 @@ _STORED = re.compile(
 
 
 def stored_name(prefix: str, name: str) -> StoredName | None:
-    """None: not a name that we give, so not ours to judge."""
+    """What an object's name says; None if it is not a name that we give, so not ours to judge."""
     found = _STORED.fullmatch(name.removeprefix(prefix)) if name.startswith(prefix) else None
     if found is None:
         return None
@@ -84,12 +84,12 @@ def stored_name(prefix: str, name: str) -> StoredName | None:
 
 
 def is_slug(text: str) -> bool:
-    """A DNS label without `--`, which the front door keeps for port names."""
+    """Whether the text is a DNS label without `--`, which the front door keeps for port names."""
     return "--" not in text and _SLUG.fullmatch(text) is not None
 
 
 def slug_from(name: str, workspace_id: UUID) -> str:
-    """Readable, and unique by the id's tail, so that two people may both have a `demo`."""
+    """A readable slug, unique by the id's tail, so that two people may both have a `demo`."""
     words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     tail = workspace_id.hex[-6:]
     head = words[: SLUG_LENGTH - len(tail) - 1].strip("-")

@@ -1,35 +1,18 @@
 """Plan: a judged row becomes exactly one decision (contracts 4, 5, 10). Pure.
 
-Decisions are values; `operations.py` says what each writes, the reconciler records it and the executor acts.
+Decisions are values; `operations.py` and `failures.py` say what each writes, the reconciler records it and the
+executor acts.
 Unknown starts nothing: while the runtime does not answer, no operation begins, goes on or times out.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from codehub.domain import naming
-from codehub.domain.errors import REASONS, ErrorReason
+from codehub.domain.failures import Policy, failures_expired, has_crashed_after_start
 from codehub.domain.judge import Facts, volume_lives
 from codehub.domain.transitions import GIVES_UP_VOLUME, OPERATIONS, transition
 from codehub.domain.workspace import NO_CONTAINER, Desired, Operation, Phase, RecoverAction, Workspace
-
-HOLD_SECONDS = 60
-"""A phase must hold this long before its failures are forgiven."""
-SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The knobs of the controller's rules, from the settings."""
-
-    max_retries: int = 3
-    backoff_cap_seconds: float = 300.0
-    archive_prefix: str = ""
-    deadlines: Mapping[Operation, float] = field(default_factory=dict)
-
-    def deadline(self, operation: Operation) -> timedelta:
-        return timedelta(seconds=self.deadlines.get(operation, OPERATIONS[operation].deadline_seconds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +56,12 @@ class Abandon:
 
 
 @dataclass(frozen=True, slots=True)
-class Relapse:
+class CrashedAfterStart:
     """The phase was reached and fell back at once: a failed attempt, not a fresh start."""
 
 
 @dataclass(frozen=True, slots=True)
-class Forgive:
+class ResetFailures:
     """The phase has held: the failures before it no longer count."""
 
 
@@ -93,7 +76,7 @@ class TakeRestorePoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Repoint:
+class ReplaceLostArchive:
     """The archive is lost but the volume lives: point at the newest readable restore point, or at none."""
 
 
@@ -118,11 +101,11 @@ Decision = (
     | Complete
     | TimedOut
     | Abandon
-    | Relapse
-    | Forgive
+    | CrashedAfterStart
+    | ResetFailures
     | Recover
     | TakeRestorePoint
-    | Repoint
+    | ReplaceLostArchive
     | RemoveLeftovers
     | Undelete
 )
@@ -141,13 +124,13 @@ def plan(before: Workspace, ws: Workspace, facts: Facts, policy: Policy, now: da
     if ws.operation is not Operation.NONE and OPERATIONS[ws.operation].done(ws):
         return Complete()
     if _archive_lost_beside_volume(ws):
-        return Repoint()
+        return ReplaceLostArchive()
     if ws.operation is not Operation.NONE:
         return _plan_running(ws, facts, policy, now)
-    if _relapsed(before, ws, now):
-        return Relapse()
-    if _forgivable(ws, now):
-        return Forgive()
+    if has_crashed_after_start(before, ws, now):
+        return CrashedAfterStart()
+    if failures_expired(ws, now):
+        return ResetFailures()
     return _plan_idle(ws, facts, now)
 
 
@@ -298,36 +281,3 @@ def _in_doubt(ws: Workspace, operation: Operation) -> bool:
 def _archive_lost_beside_volume(ws: Workspace) -> bool:
     lost = ws.archive_key is not None and ws.conditions.archive_ready.status is False
     return lost and volume_lives(ws.conditions.volume_ready)
-
-
-def _relapsed(before: Workspace, ws: Workspace, now: datetime) -> bool:
-    """A container that dies right after its start is a failed attempt."""
-    fell = before.phase is Phase.RUNNING and ws.phase is Phase.STANDBY
-    soon = now - before.phase_changed_at < timedelta(seconds=HOLD_SECONDS)
-    return fell and soon and ws.desired_state is Desired.RUNNING
-
-
-def _forgivable(ws: Workspace, now: datetime) -> bool:
-    held = now - ws.phase_changed_at >= timedelta(seconds=HOLD_SECONDS)
-    return ws.error_count > 0 and held and ws.phase.value == ws.desired_state.value
-
-
-def terminal_reason(reason: ErrorReason, error_count: int, policy: Policy) -> ErrorReason | None:
-    """The reason under which the workspace enters ERROR, or None while tries are left. An outage is none."""
-    if REASONS[reason].terminal_at_once:
-        return reason
-    if REASONS[reason].is_outage:
-        return None
-    return ErrorReason.RETRY_EXCEEDED if error_count >= policy.max_retries else None
-
-
-def backoff(error_count: int, policy: Policy, jitter: float) -> timedelta:
-    """min(2^(k−1) s, 5 min) ± 10 %; `jitter` is in [−1, 1]."""
-    seconds = min(2.0 ** min(error_count - 1, 60), policy.backoff_cap_seconds)
-    return timedelta(seconds=seconds * (1 + 0.1 * jitter))
-
-
-def outage_pause(lasted: timedelta, jitter: float) -> timedelta:
-    """Until a backend that broke off is tried again: the longer it has been so, the more rarely; ± 10 %."""
-    pause = min(max(lasted.total_seconds() / 2, SHORTEST_PAUSE), LONGEST_PAUSE)
-    return timedelta(seconds=pause * (1 + 0.1 * jitter))

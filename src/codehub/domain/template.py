@@ -1,4 +1,8 @@
-"""What a workspace is made from: templates are the list of images that may run at all. Pure."""
+"""What a workspace is made from: templates, which are the list of images that may run at all, and git addresses. Pure.
+
+A git address is stored, shown in logs and handed to `git` inside the workspace, so it holds no password and cannot be
+read as an option.
+"""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +18,7 @@ LEAST_CPU = 0.01
 LEAST_MEMORY_BYTES = 64 << 20
 LEAST_DISK_BYTES = 16 << 20
 LEAST_PIDS = 32
-"""Below these nothing that people could work in starts."""
+"""With less than these nothing that people could work in starts."""
 _MIB = 1 << 20
 _BEFORE_ALL = datetime(1970, 1, 1, tzinfo=UTC)
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
@@ -25,7 +29,7 @@ _IMAGE = re.compile(
     rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(?:@[a-z0-9]+:[0-9a-f]{{32,}})?",
     re.ASCII,
 )
-"""[HOST[:PORT]/]NAME[:TAG][@DIGEST], as registries have it."""
+"""An image's name as registries have it: [HOST[:PORT]/]NAME[:TAG][@DIGEST]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class Template:
 
 
 def checked_template(template: Template) -> Template:
-    """Invalid, saying which part, unless a workspace could be made from it."""
+    """The template itself; raises Invalid, saying which part is wrong, if no workspace could be made from it."""
     if not _NAME.fullmatch(template.name):
         raise Invalid("A template's name has 1 to 40 lower-case letters, digits and inner hyphens.")
     for text in (template.description, template.image_ref):
@@ -71,7 +75,7 @@ _LEAST: Mapping[str, float] = {
 
 
 def must_fit(template: Template, cpu: float | None, memory_bytes: int | None) -> None:
-    """Invalid if the template gives a workspace more than there is; None is as much as one likes."""
+    """Raise Invalid if the template gives a workspace more than the engine has; None is as much as one likes."""
     if template.cpu is not None and cpu is not None and template.cpu > cpu:
         raise Invalid(f"The engine has {cpu:g} CPUs: no workspace can have {template.cpu:g}.", "cpu")
     if template.memory_bytes is not None and memory_bytes is not None and template.memory_bytes > memory_bytes:
@@ -91,3 +95,24 @@ def _check_variables(env: Mapping[str, str]) -> None:
 
 def _encodable(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+LONGEST = 1000
+
+_GIT_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{1,5})?"
+_PATH = r"[A-Za-z0-9._~%+@=,/-]+"
+_FORMS = (
+    re.compile(rf"(?:https|git)://{_HOST}/{_PATH}"),
+    re.compile(rf"ssh://(?:[A-Za-z0-9._-]+@)?{_HOST}/{_PATH}"),
+    re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]*@{_HOST}:(?!-){_PATH}"),
+)
+
+
+def checked_git_url(text: str) -> str:
+    if len(text) <= LONGEST and any(form.fullmatch(text) for form in _FORMS):
+        return text
+    raise Invalid(
+        "A git address is https://host/path, ssh://user@host/path, git://host/path or user@host:path, without a "
+        "password; put credentials into the workspace instead.",
+        "git_url",
+    )

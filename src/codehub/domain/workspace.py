@@ -258,6 +258,17 @@ class Workspace:
         return self.recover_pending or self.restore_pending or self.undelete_pending
 
     @property
+    def is_at_rest(self) -> bool:
+        """Nothing is left for the controller to do: the workspace is where it is wished to be, or in ERROR until
+        somebody recovers or deletes it. The column `workspaces.at_rest` is the same rule in SQL."""
+        if self.operation is not Operation.NONE:
+            return False
+        if self.deleted_at is not None:
+            return self.phase is Phase.DELETED and not self.undelete_pending
+        waits_for_people = self.phase is Phase.ERROR and self.desired_state is not Desired.DELETED
+        return (self.phase.value == self.desired_state.value or waits_for_people) and not self.wish_pending
+
+    @property
     def container_exists(self) -> bool:
         """As last observed; unknown counts as existing, so that nothing is built beside it."""
         return self.conditions.container_ready.reason != NO_CONTAINER.reason
@@ -275,3 +286,36 @@ def _pending(requested: datetime | None, handled: datetime | None) -> bool:
 
 SPEC_FIELDS: tuple[str, ...] = tuple(f.name for f in fields(Workspace) if f.metadata.get("side") == "spec")
 STATUS_FIELDS: tuple[str, ...] = tuple(f.name for f in fields(Workspace) if f.metadata.get("side") == "status")
+
+PUBLISHED_FIELDS: tuple[str, ...] = (
+    "name",
+    "slug",
+    "description",
+    "memo",
+    "template",
+    "git_url",
+    "image_ref",
+    "desired_state",
+    "standby_ttl_seconds",
+    "archive_ttl_seconds",
+    "last_access_at",
+    "phase",
+    "operation",
+    "op_progress",
+    "conditions",
+    "archive_key",
+    "error_reason",
+    "error_info",
+    "retry_at",
+    "is_at_rest",
+)
+"""The fields that people are shown: a change of any of them is published as an event. Every database follows this list,
+PostgreSQL by the trigger `tell_workspace`, and tests/contracts/test_changes.py compares them field by field."""
+
+WAKING_FIELDS: tuple[str, ...] = (
+    "desired_state",
+    "recover_requested_at",
+    "restore_requested_at",
+    "undelete_requested_at",
+)
+"""The fields with which people ask for something: a change of any of them wakes the controller."""

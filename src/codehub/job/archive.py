@@ -5,30 +5,75 @@ replaces it. An archive that has both is finished and is never touched again.
 """
 
 import hashlib
+import os
+import stat
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from codehub.job.compress import compressed
-from codehub.job.estimate import estimate
-from codehub.job.exit_codes import ExitCode
-from codehub.job.failure import JobFailed, from_os_error, unreachable
-from codehub.job.ignore import read_ignore
-from codehub.job.lookahead import Lookahead
-from codehub.job.meta import Meta
-from codehub.job.mounts import refuse_mounts
-from codehub.job.owner import Owner, refuse_anothers
+from codehub.job.compress import Lookahead, compressed
+from codehub.job.errors import ExitCode, JobFailed, from_os_error, show, unreachable
+from codehub.job.filesystem import OPEN_DIRECTORY, listed, opened, refuse_mounts
+from codehub.job.ignore import Ignore, read_ignore
 from codehub.job.pack import Packer, Totals
-from codehub.job.progress import Progress
-from codehub.job.retry import with_tries
+from codehub.job.progress import ProgressReporter
 from codehub.job.staging import refuse_unfinished_restore
-from codehub.job.store import ArchiveStore, open_store
-from codehub.job.store_errors import translated
-from codehub.job.verify import MAY_BE_CORRUPTION, believed, gives_back
-from codehub.job.volume import opened
+from codehub.job.store import ArchiveStore, Meta, Owner, open_store, refuse_wrong_owner, with_tries
+from codehub.job.store_address import translated
+from codehub.job.tar_format import BLOCK, END_OF_ARCHIVE
+from codehub.job.verify import MAY_BE_CORRUPTION, checked_meta, matches_hash
+from codehub.job.volume import home_entries
+
+MEMBER_OVERHEAD = 4096
+INLINE = 4096
+
+
+@dataclass
+class Estimate:
+    """How much there is to archive, before the first byte is sent. S3 takes at most 10,000 parts, so the part size must
+    be right from the start: `most_bytes` is never too low for a volume at rest. `likely_bytes` counts a file with
+    several names once and is what people see as the total."""
+
+    likely_bytes: int = 0
+    most_bytes: int = 0
+
+    def add(self, status: os.stat_result) -> None:
+        self.likely_bytes += BLOCK
+        self.most_bytes += MEMBER_OVERHEAD
+        if stat.S_ISREG(status.st_mode):
+            allocated = status.st_blocks * 512 or INLINE
+            self.likely_bytes += min(status.st_size, allocated) // max(1, status.st_nlink)
+            # A compressing filesystem allocates less than it holds, though hardly eight times less than zstd needs.
+            self.most_bytes += min(status.st_size, allocated * 8)
+
+
+def estimate(volume: int, ignore: Ignore) -> Estimate:
+    found = Estimate()
+    stack = [(os.dup(volume), b"", home_entries(volume))]
+    while stack:
+        descriptor, path, names = stack[-1]
+        if not names:
+            os.close(descriptor)
+            stack.pop()
+            continue
+        name = names.pop()
+        child = path + b"/" + name if path else name
+        try:
+            status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            is_directory = stat.S_ISDIR(status.st_mode)
+            if ignore.matches(child, is_directory=is_directory):
+                continue
+            found.add(status)
+            if is_directory:
+                inner = os.open(name, OPEN_DIRECTORY, dir_fd=descriptor)
+                stack.append((inner, child, listed(inner)))
+        except OSError as error:
+            raise from_os_error(error, f"cannot read {show(child)}") from error
+    return found
+
 
 CHUNKS_AHEAD = 8
-SETTLE_EVERY = 32 << 20
+WRITEBACK_EVERY = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -40,14 +85,14 @@ class ArchiveRequest:
     owner: Owner | None = None
 
 
-def archive(request: ArchiveRequest, progress: Progress) -> None:
+def archive(request: ArchiveRequest, progress: ProgressReporter) -> None:
     meta, left_out = with_tries(lambda number: _attempt(request, progress, number), progress, request.backoff_seconds)
     progress.done(key=request.key, left_out=left_out, **asdict(meta))
 
 
-def _attempt(request: ArchiveRequest, progress: Progress, number: int) -> tuple[Meta, int]:
+def _attempt(request: ArchiveRequest, progress: ProgressReporter, number: int) -> tuple[Meta, int]:
     store = open_store(request.store_url, request.key)
-    refuse_anothers(store, request.owner)
+    refuse_wrong_owner(store, request.owner)
     finished = _finished(store)
     if finished is not None:
         store.remove_leftovers()
@@ -57,21 +102,22 @@ def _attempt(request: ArchiveRequest, progress: Progress, number: int) -> tuple[
             refuse_unfinished_restore(volume)
             refuse_mounts(volume)
             sha256, size, totals = _upload(volume, store, progress, number)
-        store.settle()
+        store.sync()
     except OSError as error:
         raise from_os_error(error, "cannot archive the volume") from error
     _prove(store, sha256, size, progress)
     meta = Meta(sha256, size, totals.files, totals.content_bytes, datetime.now(UTC).isoformat())
-    refuse_anothers(store, request.owner)  # it may have been unmounted meanwhile
+    refuse_wrong_owner(store, request.owner)  # it may have been unmounted meanwhile
     if not store.create_meta(meta):
         meta = _accept_other(store, meta)
     return meta, totals.left_out
 
 
 def _finished(store: ArchiveStore) -> Meta | None:
-    """The volume is still here, so an archive that lost its bytes or its proof is simply made again."""
+    """The `.meta` of an archive that is finished already. One that lost its bytes or its proof is made again: the
+    volume is still here."""
     try:
-        return believed(store) if _has_meta(store) else None
+        return checked_meta(store) if _has_meta(store) else None
     except JobFailed as failure:
         if failure.code not in (ExitCode.ARCHIVE_CORRUPTED, ExitCode.ARCHIVE_NOT_FOUND):
             raise
@@ -88,10 +134,10 @@ def _has_meta(store: ArchiveStore) -> bool:
     return True
 
 
-def _upload(volume: int, store: ArchiveStore, progress: Progress, number: int) -> tuple[str, int, Totals]:
+def _upload(volume: int, store: ArchiveStore, progress: ProgressReporter, number: int) -> tuple[str, int, Totals]:
     ignore = read_ignore(volume)
-    for oddity in ignore.oddities:
-        progress.warn(f".codehubignore: {oddity}")
+    for warning in ignore.warnings:
+        progress.warn(f".codehubignore: {warning}")
     expected = estimate(volume, ignore)
     progress.start("pack", expected.likely_bytes)
     packer = Packer(volume, ignore, progress)
@@ -107,8 +153,8 @@ def _upload(volume: int, store: ArchiveStore, progress: Progress, number: int) -
                 sha256.update(chunk)
                 size += len(chunk)
                 writer.write(chunk)
-                if size // SETTLE_EVERY > (size - len(chunk)) // SETTLE_EVERY:
-                    store.start_settling()
+                if size // WRITEBACK_EVERY > (size - len(chunk)) // WRITEBACK_EVERY:
+                    store.start_writeback()
             if store.read_meta() is not None:
                 raise JobFailed(ExitCode.CONFLICT, "another job proved this archive meanwhile", transient=True)
     except FileNotFoundError as error:
@@ -116,10 +162,10 @@ def _upload(volume: int, store: ArchiveStore, progress: Progress, number: int) -
     return sha256.hexdigest(), size, packer.totals
 
 
-def _prove(store: ArchiveStore, sha256: str, size: int, progress: Progress) -> None:
+def _prove(store: ArchiveStore, sha256: str, size: int, progress: ProgressReporter) -> None:
     progress.start("prove", size)
     try:
-        proven = store.size() == size and gives_back(store, sha256, progress.advance)
+        proven = store.size() == size and matches_hash(store, sha256, progress.advance)
     except JobFailed as failure:
         if failure.code not in MAY_BE_CORRUPTION:
             raise
@@ -130,10 +176,19 @@ def _prove(store: ArchiveStore, sha256: str, size: int, progress: Progress) -> N
 
 
 def _accept_other(store: ArchiveStore, ours: Meta) -> Meta:
-    """Someone finished this archive meanwhile. The same tree gives the same bytes, so theirs must be ours."""
+    """The `.meta` of somebody who finished this archive meanwhile. The same tree gives the same bytes, so theirs must
+    be ours."""
     theirs = store.reopened().read_meta()
     if theirs is None:
         raise unreachable("the object store has a .meta and does not give it back")
     if theirs.sha256 != ours.sha256:
         raise JobFailed(ExitCode.CONFLICT, "another archive with other content was proven under this key meanwhile")
     return theirs
+
+
+def empty_archive(created_at: datetime) -> tuple[bytes, Meta]:
+    """The archive of a home that was never started: the object, and the `.meta` to write once it is stored. It has no
+    member for the home itself, so restoring it leaves the new volume's owner and mode as they were made."""
+    data = b"".join(compressed([END_OF_ARCHIVE]))
+    sha256 = hashlib.sha256(data).hexdigest()
+    return data, Meta(sha256, len(data), files=0, content_bytes=0, created_at=created_at.isoformat())

@@ -18,7 +18,7 @@ Target = int | str
 
 
 def inside(directory: int, name: bytes) -> str:
-    """A path for the calls that know no directory descriptors."""
+    """A path to a name in an open directory, for calls that take no directory descriptor."""
     return f"/proc/self/fd/{directory}/{os.fsdecode(name)}"
 
 
@@ -41,7 +41,7 @@ def read_xattrs(target: Target) -> Xattrs:
 
 
 def apply_to_descriptor(target: int, member: Member, *, own: bool) -> int:
-    """Returns how many extended attributes this user or filesystem cannot hold.
+    """Apply a file's or directory's attributes; returns how many extended ones this user or filesystem cannot hold.
 
     The order matters: a new owner drops setuid and capabilities, a read-only mode forbids its owner `user.*`
     attributes, a mode after an ACL would rewrite the ACL's mask, and everything but the last moves the time.
@@ -61,7 +61,8 @@ def apply_to_descriptor(target: int, member: Member, *, own: bool) -> int:
 
 
 def apply_to_name(directory: int, member: Member, name: bytes, *, own: bool, has_mode: bool) -> int:
-    """For symlinks (no mode of their own) and fifos, just made in a directory nobody else can reach."""
+    """Apply a symlink's (it has no mode) or fifo's attributes, just made in a directory nobody else can reach.
+    Returns how many extended attributes cannot be held."""
     if own:
         os.chown(name, member.uid, member.gid, dir_fd=directory, follow_symlinks=False)
     if has_mode:
@@ -84,7 +85,7 @@ def set_xattrs(target: Target, pairs: list[tuple[str, bytes]]) -> int:
 
 
 def _is_too_large(error: OSError, target: Target) -> bool:
-    """Ext4 has one block for a file's attributes, and calls that one full as it does the disk."""
+    """Whether ENOSPC means this file's attribute block, of which ext4 has one, and not the disk."""
     if error.errno != errno.ENOSPC:
         return False
     # A name is looked at by its directory: a symlink could lead to another disk.
@@ -93,7 +94,7 @@ def _is_too_large(error: OSError, target: Target) -> bool:
 
 
 def clear_xattrs(target: int) -> None:
-    """A default ACL on a volume would be inherited by all that is unpacked below it."""
+    """Remove the attributes a home has: a default ACL would be inherited by all that is unpacked below."""
     for name in os.listxattr(target):
         if belongs_to_home(name):
             os.removexattr(target, name)

@@ -1,7 +1,7 @@
 """The job's command line.
 
 Everything it needs is in its arguments and environment, everything it says is JSON lines on stdout, and how it ended
-is its exit code (`exit_codes.py`). Tracebacks of faults in the job itself go to stderr.
+is its exit code (`errors.py`). Tracebacks of faults in the job itself go to stderr.
 """
 
 import argparse
@@ -16,11 +16,10 @@ from typing import NoReturn
 from uuid import UUID
 
 from codehub.job.archive import ArchiveRequest, archive
-from codehub.job.exit_codes import OUTCOMES, ExitCode
-from codehub.job.failure import JobFailed
-from codehub.job.owner import Owner
-from codehub.job.progress import Progress
+from codehub.job.errors import OUTCOMES, ExitCode, JobFailed
+from codehub.job.progress import ProgressReporter
 from codehub.job.restore import RestoreRequest, restore
+from codehub.job.store import Owner
 
 _EXAMPLES = """\
 examples:
@@ -35,7 +34,7 @@ exit codes:
 
 
 def main(arguments: list[str]) -> int:
-    progress = Progress()
+    progress = ProgressReporter()
     try:
         verb = _parse(arguments)
         _prepare_process()
@@ -51,13 +50,13 @@ def main(arguments: list[str]) -> int:
     return ExitCode.DONE
 
 
-def _failed(progress: Progress, code: ExitCode, message: str) -> int:
+def _failed(progress: ProgressReporter, code: ExitCode, message: str) -> int:
     outcome = OUTCOMES[code]
     progress.failed(reason=outcome.reason, detail=outcome.detail, message=message)
     return code
 
 
-def _parse(arguments: list[str]) -> Callable[[Progress], None]:
+def _parse(arguments: list[str]) -> Callable[[ProgressReporter], None]:
     codes = "\n".join(f"  {code:3}  {outcome.meaning}" for code, outcome in OUTCOMES.items())
     parser = argparse.ArgumentParser(
         prog="codehub job",
@@ -122,5 +121,6 @@ def _prepare_process() -> None:
 
 
 def _stop(_signal: int, _frame: FrameType | None) -> NoReturn:
-    """As process 1 of a container there is no default action; and an upload should be aborted, not abandoned."""
+    """End on SIGTERM: process 1 of a container has no default action, and an upload should be aborted, not
+    abandoned."""
     raise SystemExit(ExitCode.STOPPED)

@@ -1,16 +1,21 @@
-"""zstd in both directions, in bounded memory.
+"""zstd in both directions, in bounded memory, and the thread that produces chunks ahead of it.
 
 A few threads only: each costs about 15 MB and a home must be archived in less than 200. Decompression never yields
-more than one chunk at a time, however much a small input would expand to.
+more than one chunk at a time, however much a small input would expand to. Packing and downloading wait for disks and
+networks and leave the interpreter free while zstd works, so one thread on each side keeps two cores busy.
 """
 
 import os
-from collections.abc import Iterable, Iterator
-from typing import BinaryIO, cast
+import threading
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import suppress
+from queue import Empty, Full, Queue
+from types import TracebackType
+from typing import BinaryIO, Generic, TypeVar, cast
 
 import zstandard
 
-from codehub.job.failure import corrupted
+from codehub.job.errors import corrupted
 
 LEVEL = 3
 MOST_THREADS = 4
@@ -41,7 +46,7 @@ def decompressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class _Reader:
-    """Chunks as the file object zstandard asks for."""
+    """A stream of chunks as the file object that zstandard asks for."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = iter(chunks)
@@ -52,3 +57,60 @@ class _Reader:
             self._chunk = memoryview(next(self._chunks, b""))
         piece, self._chunk = self._chunk[:size], self._chunk[size:]
         return bytes(piece)
+
+
+T = TypeVar("T")
+_STOP_CHECK_SECONDS = 0.2
+
+
+class Lookahead(Generic[T]):
+    """Runs a producer in a thread of its own, a bounded number of items ahead, within a `with` block: leaving it ends
+    the thread. A failure of the producer is raised to the consumer, and a consumer that gives up stops the producer."""
+
+    def __init__(self, producer: Iterator[T], depth: int) -> None:
+        self._producer = producer
+        self._queue: Queue[T | BaseException | None] = Queue(depth)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lookahead", daemon=True)
+
+    def __enter__(self) -> Iterator[T]:
+        self._thread.start()
+        return self._items()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        with suppress(Empty):
+            while True:  # a producer that waits for room goes on at once, and sees that it may stop
+                self._queue.get_nowait()
+        # Bounded: after a failure the thread may sit in a network call; it is a daemon and can be left there.
+        self._thread.join(timeout=10.0)
+
+    def _items(self) -> Iterator[T]:
+        while (item := self._queue.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+
+    def _run(self) -> None:
+        try:
+            for item in self._producer:
+                if not self._put(item):
+                    return
+            self._put(None)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the consumer must hear of it
+            self._put(error)
+        finally:
+            # Now, not when the last traceback that knows it is gone: it may hold a connection.
+            if isinstance(self._producer, Generator):
+                self._producer.close()
+
+    def _put(self, item: T | BaseException | None) -> bool:
+        while not self._stop.is_set():
+            try:
+                self._queue.put(item, timeout=_STOP_CHECK_SECONDS)
+            except Full:
+                continue
+            return True
+        return False

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from codehub.job.attributes import inside, read_xattrs
-from codehub.job.failure import changed, from_os_error, show
+from codehub.job.errors import changed, from_os_error, show
+from codehub.job.filesystem import OPEN_DIRECTORY, listed
 from codehub.job.ignore import Ignore
-from codehub.job.layout import home_entries, listed
-from codehub.job.progress import Progress
-from codehub.job.sparse import encode_map, find_pieces, may_have_holes
+from codehub.job.progress import ProgressReporter
 from codehub.job.tar_format import (
     BLOCK,
     DIRECTORY,
@@ -27,11 +26,14 @@ from codehub.job.tar_format import (
     Member,
     Xattrs,
     encode,
+    encode_map,
+    find_pieces,
+    may_have_holes,
     padding,
 )
+from codehub.job.volume import home_entries
 
 CHUNK = 1 << 20
-OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -44,7 +46,7 @@ class Totals:
 
 
 @dataclass
-class _Directory:
+class _DirectoryBeingRead:
     descriptor: int
     path: bytes
     status: os.stat_result
@@ -55,14 +57,14 @@ class _Directory:
 class Packer:
     volume: int
     ignore: Ignore
-    progress: Progress
+    progress: ProgressReporter
     totals: Totals = field(default_factory=Totals)
     _buffer: bytearray = field(default_factory=bytearray)
     _links: dict[tuple[int, int], tuple[bytes, int]] = field(default_factory=dict)
     """First path of each file with several names, and how many names are still to come."""
 
     def stream(self) -> Iterator[bytes | bytearray]:
-        stack: list[_Directory] = []
+        stack: list[_DirectoryBeingRead] = []
         try:
             stack.append(self._enter_home())
             while stack:
@@ -82,19 +84,21 @@ class Packer:
         self._buffer += END_OF_ARCHIVE
         yield self._take_buffer()
 
-    def _enter_home(self) -> _Directory:
+    def _enter_home(self) -> _DirectoryBeingRead:
         descriptor = os.dup(self.volume)
         status = os.fstat(descriptor)
         self._put(_member(b"", DIRECTORY, status, xattrs=read_xattrs(descriptor)))
-        return _Directory(descriptor, b"", status, iter(home_entries(descriptor)))
+        return _DirectoryBeingRead(descriptor, b"", status, iter(home_entries(descriptor)))
 
-    def _leave(self, directory: _Directory) -> None:
+    def _leave(self, directory: _DirectoryBeingRead) -> None:
         after = os.fstat(directory.descriptor)
         os.close(directory.descriptor)
         if _moved(directory.status, after):
             raise changed(directory.path or b".")
 
-    def _add(self, directory: _Directory, name: bytes, stack: list[_Directory]) -> Iterator[bytes | bytearray]:
+    def _add(
+        self, directory: _DirectoryBeingRead, name: bytes, stack: list[_DirectoryBeingRead]
+    ) -> Iterator[bytes | bytearray]:
         path = directory.path + b"/" + name if directory.path else name
         try:
             status = os.stat(name, dir_fd=directory.descriptor, follow_symlinks=False)
@@ -114,14 +118,14 @@ class Packer:
         except OSError as error:
             raise from_os_error(error, f"cannot read {show(path)}") from error
 
-    def _enter(self, parent: int, name: bytes, path: bytes) -> _Directory:
+    def _enter(self, parent: int, name: bytes, path: bytes) -> _DirectoryBeingRead:
         descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=parent)
         status = os.fstat(descriptor)
         self._put(_member(path, DIRECTORY, status, xattrs=read_xattrs(descriptor)))
-        return _Directory(descriptor, path, status, iter(listed(descriptor)))
+        return _DirectoryBeingRead(descriptor, path, status, iter(listed(descriptor)))
 
     def _link(self, path: bytes, status: os.stat_result) -> bool:
-        """True when an earlier name of the same file is in the archive already."""
+        """Add a hard link, and return True, if an earlier name of the same file is in the archive already."""
         key = (status.st_dev, status.st_ino)
         first, names_left = self._links.pop(key, (path, status.st_nlink))
         if names_left > 1:

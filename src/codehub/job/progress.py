@@ -11,11 +11,12 @@ import time
 from typing import Any
 
 INTERVAL_SECONDS = 0.5
-LAST_LINE_PATIENCE_SECONDS = 5.0
+LAST_LINE_WAIT_SECONDS = 5.0
 
 
-class Progress:
-    """`bytes` and `files` grow within a `step`; `total_bytes` is an estimate."""
+class ProgressReporter:
+    """Writes progress lines at most twice a second. `bytes` and `files` grow within a `step`; `total_bytes` is an
+    estimate."""
 
     def __init__(self, descriptor: int = 1) -> None:
         self._descriptor = descriptor
@@ -37,7 +38,7 @@ class Progress:
 
     def tick(self) -> None:
         self._due = time.monotonic() + INTERVAL_SECONDS
-        self._say(
+        self._write_line(
             {
                 "event": "progress",
                 "step": self._step,
@@ -45,23 +46,23 @@ class Progress:
                 "files": self.files,
                 "total_bytes": max(self._total, self.bytes),
             },
-            patience=0.0,
+            wait_seconds=0.0,
         )
 
     def done(self, **values: object) -> None:
-        self._say({"event": "done", **values}, patience=LAST_LINE_PATIENCE_SECONDS)
+        self._write_line({"event": "done", **values}, wait_seconds=LAST_LINE_WAIT_SECONDS)
 
     def failed(self, *, reason: str, detail: str, message: str) -> None:
         line = {"event": "failed", "reason": reason, "detail": detail, "message": message[:1000]}
-        self._say(line, patience=LAST_LINE_PATIENCE_SECONDS)
+        self._write_line(line, wait_seconds=LAST_LINE_WAIT_SECONDS)
 
     def warn(self, message: str) -> None:
-        self._say({"event": "warning", "message": message[:1000]}, patience=0.0)
+        self._write_line({"event": "warning", "message": message[:1000]}, wait_seconds=0.0)
 
-    def _say(self, line: dict[str, Any], patience: float) -> None:
+    def _write_line(self, line: dict[str, Any], wait_seconds: float) -> None:
         try:
             # A full pipe would block us for as long as its reader sleeps.
-            if select.select([], [self._descriptor], [], patience)[1]:
+            if select.select([], [self._descriptor], [], wait_seconds)[1]:
                 os.write(self._descriptor, json.dumps(line).encode() + b"\n")
         except OSError:
             pass

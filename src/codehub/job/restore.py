@@ -9,21 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codehub.job import staging
-from codehub.job.compress import decompressed
-from codehub.job.exit_codes import ExitCode
-from codehub.job.failure import JobFailed, from_os_error, refused, show
-from codehub.job.layout import begun_name, staging_name, stamp_name
-from codehub.job.lookahead import Lookahead
-from codehub.job.meta import Meta
-from codehub.job.mounts import refuse_mounts
-from codehub.job.owner import Owner, refuse_anothers
-from codehub.job.progress import Progress
-from codehub.job.retry import with_tries
-from codehub.job.stamp import Stamp, describe_home
-from codehub.job.store import ArchiveStore, open_store
+from codehub.job.compress import Lookahead, decompressed
+from codehub.job.errors import ExitCode, JobFailed, from_os_error, refused, show
+from codehub.job.filesystem import opened, refuse_mounts
+from codehub.job.progress import ProgressReporter
+from codehub.job.store import ArchiveStore, Meta, Owner, open_store, refuse_wrong_owner, with_tries
 from codehub.job.unpack import Unpacker
-from codehub.job.verify import MAY_BE_CORRUPTION, Hashed, believed, damage_or_wrong_answer
-from codehub.job.volume import opened
+from codehub.job.verify import MAY_BE_CORRUPTION, HashingReader, checked_meta, diagnose_hash_mismatch
+from codehub.job.volume import Stamp, begun_name, describe_home, staging_name, stamp_name
 
 CHUNKS_AHEAD = 8
 
@@ -40,14 +33,14 @@ class RestoreRequest:
     owner: Owner | None = None
 
 
-def restore(request: RestoreRequest, progress: Progress) -> None:
+def restore(request: RestoreRequest, progress: ProgressReporter) -> None:
     stamp = with_tries(lambda _: _attempt(request, progress), progress, request.backoff_seconds)
     progress.done(key=stamp.key, sha256=stamp.sha256, bytes=stamp.bytes, files=stamp.files, op_id=stamp.op_id)
 
 
-def _attempt(request: RestoreRequest, progress: Progress) -> Stamp:
+def _attempt(request: RestoreRequest, progress: ProgressReporter) -> Stamp:
     try:
-        staging.let_owner_in(request.volume)
+        staging.grant_owner_access(request.volume)
         with opened(request.volume) as volume:
             stamp = staging.finished(volume, request.op_id)
             if stamp is not None and stamp.is_for(request.key, request.op_id):
@@ -63,11 +56,11 @@ def _attempt(request: RestoreRequest, progress: Progress) -> Stamp:
         raise from_os_error(error, "cannot restore into the volume") from error
 
 
-def _unpack(volume: int, request: RestoreRequest, progress: Progress) -> Stamp:
+def _unpack(volume: int, request: RestoreRequest, progress: ProgressReporter) -> Stamp:
     staging.refuse_foreign_content(volume)
     store = open_store(request.store_url, request.key)
-    refuse_anothers(store, request.owner)
-    meta = believed(store)
+    refuse_wrong_owner(store, request.owner)
+    meta = checked_meta(store)
     if request.max_bytes and request.max_bytes < meta.content_bytes:
         raise refused(f"it needs {meta.content_bytes} bytes and this volume may hold {request.max_bytes}")
     progress.start("unpack", meta.content_bytes)
@@ -83,14 +76,15 @@ def _unpack(volume: int, request: RestoreRequest, progress: Progress) -> Stamp:
     except BaseException:
         staging.abandon(volume, request.op_id)
         raise
-    if unpacker.loser is not None:
+    if unpacker.first_with_lost_xattrs is not None:
         lost = f"{unpacker.lost_xattrs} extended attributes cannot be kept by this user or filesystem"
-        progress.warn(f"{lost} (the first: of {show(unpacker.loser)})")
+        progress.warn(f"{lost} (the first: of {show(unpacker.first_with_lost_xattrs)})")
     return stamp
 
 
 def _free_bytes(tree: int, meta: Meta) -> int:
-    """Not found out by filling the disk, which others have their homes on."""
+    """How much the disk has free; raises DISK_FULL if the home needs more. It is not found out by filling the disk,
+    which others have their homes on."""
     disk = os.fstatvfs(tree)
     free = disk.f_bavail * disk.f_frsize
     if free < meta.content_bytes:
@@ -100,20 +94,20 @@ def _free_bytes(tree: int, meta: Meta) -> int:
 
 
 def _stream_into(unpacker: Unpacker, store: ArchiveStore, meta: Meta) -> None:
-    """A member that looks hostile in an archive with a wrong checksum is damage, or an answer that came wrong; it is
-    not malice."""
+    """Unpack the archive and check its hash. A member that looks hostile in an archive with a wrong checksum is damage,
+    or an answer that came wrong; it is not malice."""
     cause: JobFailed | None = None
     with store.read() as chunks:
-        hashed = Hashed(chunks)
+        hashed = HashingReader(chunks)
         try:
             with Lookahead(decompressed(hashed), CHUNKS_AHEAD) as blocks:
                 unpacker.unpack(blocks)
         except JobFailed as failure:
             if failure.code not in MAY_BE_CORRUPTION:
                 raise
-            if hashed.of_all() == meta.sha256:
+            if hashed.hexdigest() == meta.sha256:
                 raise (failure if failure.code is ExitCode.REFUSED_MEMBER else refused(failure.message)) from failure
             cause = failure
-        right = cause is None and hashed.of_all() == meta.sha256
+        right = cause is None and hashed.hexdigest() == meta.sha256
     if not right:
-        raise damage_or_wrong_answer(store, meta) from cause
+        raise diagnose_hash_mismatch(store, meta) from cause

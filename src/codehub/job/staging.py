@@ -15,27 +15,27 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from codehub.job.attributes import clear_xattrs
-from codehub.job.durable import sync_filesystem
-from codehub.job.exit_codes import ExitCode
-from codehub.job.failure import JobFailed, show
-from codehub.job.layout import (
+from codehub.job.errors import ExitCode, JobFailed, show
+from codehub.job.filesystem import listed, opened_inside, remove_tree, sync_filesystem
+from codehub.job.volume import (
+    Stamp,
+    apply_home,
     begun,
     begun_name,
     home_entries,
-    listed,
     mark_begun,
+    read_stamp,
     staging_name,
     stamp_name,
     stamps,
+    write_stamp,
 )
-from codehub.job.stamp import Stamp, apply_home, read_stamp, write_stamp
-from codehub.job.volume import opened_inside, remove_tree
 
 TREE, OLD, COMMITTED, CLEARED = b"tree", b"old", b"committed", b"cleared"
 
 
 def refuse_unfinished_restore(volume: int) -> None:
-    """A half-restored home must never become an archive."""
+    """Raise CONFLICT if a restore has not finished: a half-restored home must never become an archive."""
     done = {stamp.op_id for stamp in stamps(volume)}
     for op_id in begun(volume):
         if op_id not in done:
@@ -45,14 +45,14 @@ def refuse_unfinished_restore(volume: int) -> None:
 
 
 def refuse_foreign_content(volume: int) -> None:
-    """Restoring replaces what is there, so what is there must be a restore's work too."""
+    """Raise CONFLICT if the volume holds files that no restore put there: restoring replaces what is there."""
     ours = stamps(volume) or begun(volume)
     if not ours and home_entries(volume):
         raise JobFailed(ExitCode.CONFLICT, "the volume holds files that no restore put there")
 
 
-def let_owner_in(path: Path) -> None:
-    """A home may be closed to its own owner; they must open it to work in it."""
+def grant_owner_access(path: Path) -> None:
+    """Give the owner access to a home whose mode denies it, as they need it to work there."""
     status = path.stat()
     if os.geteuid() == status.st_uid and status.st_mode & 0o700 != 0o700:
         path.chmod(stat.S_IMODE(status.st_mode) | 0o700)
@@ -96,7 +96,7 @@ def fresh_tree(volume: int, op_id: str) -> Iterator[int]:
 
 
 def abandon(volume: int, op_id: str) -> None:
-    """Gives the space of a failed attempt back. The empty staging stays where only it tells whose the content is."""
+    """Free the space of a failed attempt. The empty staging stays where only it tells whose the content is."""
     with suppress(FileNotFoundError), opened_inside(volume, staging_name(op_id)) as staging:
         _empty(staging)
     if stamps(volume) or not home_entries(volume):
@@ -104,7 +104,7 @@ def abandon(volume: int, op_id: str) -> None:
 
 
 def commit(volume: int, stamp: Stamp) -> Stamp:
-    """From here on the tree in staging is the home, whatever happens."""
+    """Mark the tree in staging as whole: from here on it is the home, whatever happens."""
     sync_filesystem(volume)
     with opened_inside(volume, staging_name(stamp.op_id)) as staging:
         with opened_inside(staging, TREE) as tree:
@@ -135,7 +135,7 @@ def put_in_place(volume: int, stamp: Stamp) -> None:
 
 
 def finish(volume: int, stamp: Stamp) -> None:
-    """What remains when the stamp is there already; harmless to repeat. The home's time is the last thing set."""
+    """Tidy up once the stamp is there; harmless to repeat. The home's time is the last thing set."""
     for op_id in begun(volume):
         _remove_staging(volume, op_id)
     apply_home(volume, stamp)
@@ -151,13 +151,13 @@ def _remove_staging(volume: int, op_id: str) -> None:
 
 
 def _empty(staging: int) -> None:
-    """The mark goes first: it must not vouch for a tree that is half removed."""
+    """Remove all that is in staging; the mark first, for it must not vouch for a tree that is half removed."""
     for name in (COMMITTED, *listed(staging)):
         remove_tree(staging, name)
 
 
 def _closed_directories(tree: int) -> dict[str, int]:
-    """Moving a directory changes its `..`, so an ordinary user must be allowed to write in it."""
+    """The top directories that an ordinary user must make writable to move them, for a move changes their `..`."""
     if os.geteuid() == 0:
         return {}
     closed = {}

@@ -1,31 +1,74 @@
 """The object store as the job sees it: one archive and its `.meta` under one key.
 
-`file:///dir` and `s3://bucket` behave alike through obstore; store_address.py says how they are found.
+`file:///dir` and `s3://bucket` behave alike through obstore; store_address.py says how they are found. `.meta` is
+written last, after the archive was read back and found equal: an object without it is nobody's archive. An object in
+the store says whose the store is, and a job may be told whose it must be: a directory that has lost its mount, or
+another bucket, would take an archive as well as the right one, and nobody would find it there again.
 """
 
+import hashlib
+import json
 import os
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore, S3Store
 
-from codehub.job.durable import start_writing, sync_file
-from codehub.job.exit_codes import ExitCode
-from codehub.job.failure import JobFailed
-from codehub.job.lookahead import Lookahead
-from codehub.job.meta import SUFFIX, Meta, decode_meta, encode_meta
-from codehub.job.store_address import Patience, more_patient, open_bucket, parse_store
-from codehub.job.store_errors import translated
+from codehub.job.compress import Lookahead
+from codehub.job.errors import ExitCode, JobFailed, corrupted
+from codehub.job.filesystem import start_writeback, sync_file
+from codehub.job.progress import ProgressReporter
+from codehub.job.store_address import StoreTimeouts, open_bucket, parse_store, translated, with_read_timeout
 
 if TYPE_CHECKING:
     from obstore import WritableFile
+
+T = TypeVar("T")
+FORMAT = "codehub-home/1 pax tar, zstd"
+SUFFIX = ".meta"
+
+
+@dataclass(frozen=True)
+class Meta:
+    sha256: str
+    bytes: int
+    """Length of the object."""
+    files: int
+    """Members that are no directories."""
+    content_bytes: int
+    """What restoring it costs, in the measure of restore's `--max-bytes`."""
+    created_at: str
+    format: str = FORMAT
+
+
+def encode_meta(meta: Meta) -> bytes:
+    return json.dumps(asdict(meta), indent=1).encode() + b"\n"
+
+
+def decode_meta(data: bytes) -> Meta:
+    unreadable = corrupted("the archive's .meta cannot be read", evidence=hashlib.sha256(data).hexdigest())
+    try:
+        values = json.loads(data)
+        meta = Meta(**{name: values[name] for name in Meta.__dataclass_fields__})
+        numbers = (meta.bytes, meta.files, meta.content_bytes)
+        well_formed = len(bytes.fromhex(meta.sha256)) == 32 and all(type(n) is int and n >= 0 for n in numbers)
+        datetime.fromisoformat(meta.created_at)
+    except (ValueError, KeyError, TypeError) as error:
+        raise unreadable from error
+    if not well_formed:
+        raise unreadable
+    if meta.format != FORMAT:
+        raise corrupted(f"the archive's format is unknown: {str(meta.format)[:80]}")
+    return meta
+
 
 CHUNK = 1 << 20
 CHUNKS_AHEAD = 4
@@ -36,7 +79,7 @@ UPLOAD_MEMORY = 40 << 20
 SLOWEST_UPLOAD = 100_000
 """Bytes a second of one part; slower is taken for none."""
 AN_ANSWER = timedelta(seconds=60)
-PATIENCE = Patience(
+TIMEOUTS = StoreTimeouts(
     # A large home may be read for hours; what must not happen is that nothing comes.
     request=timedelta(days=1),
     silence=AN_ANSWER,
@@ -88,34 +131,34 @@ class ArchiveStore:
                 yield bytes(chunk)
 
     def _ranges(self) -> Iterator[bytes]:
-        """From a directory; obstore streams files in pieces of 8 KiB, at a third of the speed."""
+        """Read from a directory in ranges: obstore streams files in pieces of 8 KiB, at a third of the speed."""
         with _present(), translated("reading the archive"):
             size = obstore.head(self.store, self.key)["size"]
             for start in range(0, size, CHUNK):
                 yield obstore.get_range(self.store, self.key, start=start, end=min(start + CHUNK, size)).to_bytes()
 
     def writer(self, most_bytes: int) -> "AbstractContextManager[WritableFile]":
-        """Complete when the block ends well, aborted when it does not; never half there."""
-        self._make_place()
+        """An upload: complete when the block ends well, aborted when it does not; never half there."""
+        self._make_directories()
         self.remove_leftovers()
         size = part_size(most_bytes)
         parallel = max(1, UPLOAD_MEMORY // size - 1)
         store = self.store
         if isinstance(store, S3Store):
-            store = more_patient(store, AN_ANSWER + timedelta(seconds=size / SLOWEST_UPLOAD))
+            store = with_read_timeout(store, AN_ANSWER + timedelta(seconds=size / SLOWEST_UPLOAD))
         return obstore.open_writer(store, self.key, buffer_size=size, max_concurrency=parallel)
 
-    def start_settling(self) -> None:
+    def start_writeback(self) -> None:
         for unfinished in self._unfinished(self.key):
-            start_writing(unfinished)
+            start_writeback(unfinished)
 
-    def settle(self) -> None:
-        """The object is on disk, not only in a cache. Object stores promise that; directories must be asked."""
+    def sync(self) -> None:
+        """Put the object on disk, not only in a cache. Object stores promise that; directories must be asked."""
         if self.directory is not None:
             sync_file(self.directory / self.key, up_to=self.directory)
 
     def create_meta(self, meta: Meta) -> bool:
-        """False when there is one already."""
+        """Write the `.meta`; False when there is one already."""
         # Not every S3 server heeds If-None-Match, so look first as well.
         if self.read_meta() is not None:
             return False
@@ -132,8 +175,8 @@ class ArchiveStore:
         with translated("removing .meta"):
             obstore.delete(self.store, self.key + SUFFIX)
 
-    def _make_place(self) -> None:
-        """The directories belong to whoever the store belongs to, though a container's root writes into them."""
+    def _make_directories(self) -> None:
+        """The directories of the key, owned by the store's owner, though a container's root writes into them."""
         if self.directory is None or not self.directory.is_dir():
             return
         owner = self.directory.stat()
@@ -144,13 +187,13 @@ class ArchiveStore:
                 os.chown(place, owner.st_uid, owner.st_gid)
 
     def remove_leftovers(self) -> None:
-        """A killed upload into a directory leaves its file, which only the collector would remove."""
+        """Remove the files that killed uploads into a directory have left; else only the collector would."""
         for key in (self.key, self.key + SUFFIX):
             for leftover in self._unfinished(key):
                 leftover.unlink(missing_ok=True)
 
     def _unfinished(self, key: str) -> list[Path]:
-        """Obstore uploads into a directory as `name#1`, and puts it in its place when it is whole."""
+        """The files of unfinished uploads: obstore writes `name#1` in a directory, and renames it when it is whole."""
         if self.directory is None:
             return []
         path = self.directory / key
@@ -170,13 +213,13 @@ def part_size(most_bytes: int) -> int:
     return max(SMALLEST_PART, -(-needed // (1 << 20)) << 20)
 
 
-def open_store(url: str, key: str, patience: Patience = PATIENCE) -> ArchiveStore:
+def open_store(url: str, key: str, timeouts: StoreTimeouts = TIMEOUTS) -> ArchiveStore:
     if not all(_KEY_PART.fullmatch(part) for part in key.split("/")):
         raise JobFailed(ExitCode.USAGE, "the key must be a relative path of plain names")
     try:
         directory, bucket = parse_store(url)
         if directory is None:
-            return ArchiveStore(open_bucket(bucket, patience), key, None)
+            return ArchiveStore(open_bucket(bucket, timeouts), key, None)
     except ValueError as error:
         raise JobFailed(ExitCode.USAGE, str(error)) from error
     except BaseError as error:
@@ -184,3 +227,41 @@ def open_store(url: str, key: str, patience: Patience = PATIENCE) -> ArchiveStor
     if not directory.is_dir():
         raise JobFailed(ExitCode.UNREACHABLE, f"the archive directory {directory} is not there", transient=True)
     return ArchiveStore(LocalStore(directory), key, directory)
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose the store must be. `key`: the object that names the owner."""
+
+    key: str
+    name: str
+
+
+def refuse_wrong_owner(store: ArchiveStore, owner: Owner | None) -> None:
+    if owner is None:
+        return
+    try:
+        with translated("reading whose the archive store is"):
+            found = bytes(obstore.get(store.store, owner.key).bytes()).decode(errors="replace").strip()
+    except FileNotFoundError as error:
+        message = f"the archive store has no mark {owner.key}, and should be {owner.name}'s: is its disk mounted?"
+        raise JobFailed(ExitCode.OTHER_STORE, message) from error
+    if found != owner.name:
+        raise JobFailed(ExitCode.OTHER_STORE, f"the archive store is {found[:100]}'s, and should be {owner.name}'s")
+
+
+TRIES = 3
+
+
+def with_tries(attempt: Callable[[int], T], progress: ProgressReporter, backoff_seconds: float) -> T:
+    """Three tries, with back-off, for what may pass by itself; every other failure is raised at once. `attempt` gets
+    its number, from 0."""
+    for number in range(TRIES):
+        try:
+            return attempt(number)
+        except JobFailed as failure:
+            if not failure.transient or number == TRIES - 1:
+                raise
+            progress.warn(f"{failure.message}; trying again")
+            time.sleep(backoff_seconds * 4**number)
+    raise AssertionError("unreachable")

@@ -10,18 +10,19 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from codehub.job.attributes import belongs_to_home
-from codehub.job.failure import corrupted, refused, show
-from codehub.job.sparse import MOST_PIECES, Pieces
+from codehub.job.errors import corrupted, refused, show
 from codehub.job.tar_format import (
     BLOCK,
     DIRECTORY,
     FIFO,
     HARD_LINK,
+    MOST_PIECES,
     PAX,
     REGULAR,
     SYMLINK,
     XATTR_PREFIX,
     Member,
+    Pieces,
     byte_sum,
 )
 
@@ -101,7 +102,7 @@ class ByteSource:
 
 
 class TarReader:
-    """Iterate for members; take a member's content (or not) before the next."""
+    """Reads a tar stream: iterate for members; take a member's content (or not) before the next."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._source = ByteSource(chunks)
@@ -125,7 +126,8 @@ class TarReader:
             raise refused("it goes on after its end")
 
     def member_at(self, offset: int) -> Member:
-        """The member that begins there: in a stream whose members are known, those between need not be looked at."""
+        """The member that begins at this offset: in a stream whose members are known, those between need not be looked
+        at."""
         self._source.skip(offset - self._source.consumed)
         self._unread = self._padding = 0
         return next(iter(self))
@@ -255,7 +257,7 @@ def _sparse_size(records: Records) -> int | None:
 
 
 def _safe_path(path: bytes) -> bytes:
-    """Relative, inside, and spelled in one way only: no empty, `.` or `..` component."""
+    """The path, refused unless it is relative, inside the home and spelled in one way: no empty, `.` or `..` part."""
     if len(path) > LONGEST_PATH:
         raise refused(f"{show(path)} is too long a name")
     if path in (b".", b"./"):
@@ -270,7 +272,7 @@ def _safe_path(path: bytes) -> bytes:
 
 
 def _link(kind: bytes, link: bytes) -> bytes:
-    """A symlink may point anywhere; a hard link only to a member of this archive."""
+    """The target of a link: a symlink may point anywhere, a hard link only to a member of this archive."""
     if kind == HARD_LINK:
         return _safe_path(link)
     if kind != SYMLINK:

@@ -10,18 +10,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from codehub.job.attributes import apply_to_descriptor, apply_to_name
-from codehub.job.failure import from_os_error, refused, show
-from codehub.job.progress import Progress
+from codehub.job.errors import from_os_error, refused, show
+from codehub.job.filesystem import OPEN_DIRECTORY
+from codehub.job.progress import ProgressReporter
 from codehub.job.tar_format import BLOCK, DIRECTORY, HARD_LINK, REGULAR, SYMLINK, Member
 from codehub.job.tar_reader import TarReader
 
-OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 CREATE_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 SMALL = 1 << 18
 
 
 @dataclass
-class _Directory:
+class _DirectoryBeingMade:
     path: bytes
     descriptor: int
     member: Member | None
@@ -31,22 +31,22 @@ class _Directory:
 class Unpacker:
     root: int
     max_bytes: int
-    progress: Progress
+    progress: ProgressReporter
     reserved: frozenset[bytes] = frozenset()
-    """At the top: what the restore itself keeps there."""
+    """Names at the top of the home that the restore keeps for itself."""
     own: bool = field(default_factory=lambda: os.geteuid() == 0)
     home: Member | None = None
     files: int = 0
     lost_xattrs: int = 0
-    loser: bytes | None = None
-    """The first that lost one."""
+    first_with_lost_xattrs: bytes | None = None
+    """The first member that lost an extended attribute."""
     _spent: int = 0
-    _stack: list[_Directory] = field(default_factory=list)
+    _stack: list[_DirectoryBeingMade] = field(default_factory=list)
 
     def unpack(self, chunks: Iterable[bytes]) -> None:
-        """Everything in `chunks` under `root`; the home's own attributes are left in `home` for the caller."""
+        """Unpack everything in `chunks` under `root`; the home's own attributes are left in `home` for the caller."""
         reader = TarReader(chunks)
-        self._stack = [_Directory(b"", os.dup(self.root), None)]
+        self._stack = [_DirectoryBeingMade(b"", os.dup(self.root), None)]
         try:
             for member in reader:
                 self._spend(member)
@@ -116,7 +116,7 @@ class Unpacker:
     def _directory(self, parent: int, name: bytes, member: Member) -> None:
         os.mkdir(name, 0o700, dir_fd=parent)
         descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=parent)
-        self._stack.append(_Directory(member.path, descriptor, member))
+        self._stack.append(_DirectoryBeingMade(member.path, descriptor, member))
 
     def _file(self, parent: int, name: bytes, member: Member, reader: TarReader) -> None:
         descriptor = os.open(name, CREATE_FILE, 0o600, dir_fd=parent)
@@ -160,7 +160,7 @@ class Unpacker:
             os.close(source)
 
     def _open_made(self, path: bytes, member: Member) -> int:
-        """A directory of this archive, one component at a time from the root, through no symlink."""
+        """Open a directory of this archive, one component at a time from the root, through no symlink."""
         descriptor = os.dup(self.root)
         for part in path.split(b"/") if path else ():
             try:
@@ -181,6 +181,6 @@ class Unpacker:
         self._note_lost(apply_to_name(directory, member, name, own=self.own, has_mode=has_mode), member)
 
     def _note_lost(self, xattrs: int, member: Member) -> None:
-        if xattrs and self.loser is None:
-            self.loser = member.path
+        if xattrs and self.first_with_lost_xattrs is None:
+            self.first_with_lost_xattrs = member.path
         self.lost_xattrs += xattrs

@@ -9,23 +9,20 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
-from codehub.job.compress import decompressed
-from codehub.job.exit_codes import ExitCode
-from codehub.job.failure import JobFailed, corrupted, unreachable
-from codehub.job.lookahead import Lookahead
-from codehub.job.meta import Meta
-from codehub.job.store import ArchiveStore
+from codehub.job.compress import Lookahead, decompressed
+from codehub.job.errors import ExitCode, JobFailed, corrupted, unreachable
+from codehub.job.store import ArchiveStore, Meta
 from codehub.job.tar_format import Member
 from codehub.job.tar_reader import TarReader
 
 CHUNKS_AHEAD = 8
 MAY_BE_CORRUPTION = (ExitCode.REFUSED_MEMBER, ExitCode.ARCHIVE_CORRUPTED)
-_BAD_NEWS = (ExitCode.ARCHIVE_NOT_FOUND, ExitCode.ARCHIVE_CORRUPTED)
+_TO_BE_CONFIRMED = (ExitCode.ARCHIVE_NOT_FOUND, ExitCode.ARCHIVE_CORRUPTED)
 
 Advance = Callable[[int], None]
 
 
-class Hashed:
+class HashingReader:
     """Chunks on their way to a reader, and the hash of all of them: also of those that a reader who gave up has left.
 
     The lock is for a reader's thread that is still waiting for a chunk when the rest is read in its stead."""
@@ -46,23 +43,23 @@ class Hashed:
         self._advance(len(chunk))
         return chunk
 
-    def of_all(self) -> str:
+    def hexdigest(self) -> str:
         for _ in self:
             pass
         return self._sha256.hexdigest()
 
 
-def believed(store: ArchiveStore) -> Meta:
+def checked_meta(store: ArchiveStore) -> Meta:
     """The `.meta` of an archive that is there and of the right length; its bytes are not looked at."""
     try:
-        return _looked_at(store)
+        return _checked_once(store)
     except JobFailed as failure:
-        if failure.code not in _BAD_NEWS:
+        if failure.code not in _TO_BE_CONFIRMED:
             raise
-        return _looked_at_again(store.reopened(), failure)
+        return _confirmed(store.reopened(), failure)
 
 
-def _looked_at(store: ArchiveStore) -> Meta:
+def _checked_once(store: ArchiveStore) -> Meta:
     meta = store.read_meta()
     if meta is None:
         raise JobFailed(ExitCode.ARCHIVE_NOT_FOUND, "the archive has no .meta, so it is not believed")
@@ -74,12 +71,12 @@ def _looked_at(store: ArchiveStore) -> Meta:
     return meta
 
 
-def _looked_at_again(store: ArchiveStore, first: JobFailed) -> Meta:
+def _confirmed(store: ArchiveStore, first: JobFailed) -> Meta:
     try:
-        return _looked_at(store)
+        return _checked_once(store)
     except JobFailed as second:
         alike = (second.code, second.message, second.evidence) == (first.code, first.message, first.evidence)
-        if alike or second.code not in _BAD_NEWS:
+        if alike or second.code not in _TO_BE_CONFIRMED:
             raise
         raise unreachable(f"the object store answers differently each time ({first.message})") from second
 
@@ -87,20 +84,20 @@ def _looked_at_again(store: ArchiveStore, first: JobFailed) -> Meta:
 def digest(store: ArchiveStore, advance: Advance = lambda _: None) -> str:
     """SHA-256 of what the store gives back now."""
     with store.read() as chunks:
-        return Hashed(chunks, advance).of_all()
+        return HashingReader(chunks, advance).hexdigest()
 
 
 def verify(store: ArchiveStore) -> Meta:
     """Reads the whole archive: its hash, and every header in it."""
-    meta = believed(store)
-    if not gives_back(store, meta.sha256):
-        raise damage_or_wrong_answer(store, meta)
+    meta = checked_meta(store)
+    if not matches_hash(store, meta.sha256):
+        raise diagnose_hash_mismatch(store, meta)
     return meta
 
 
-def damage_or_wrong_answer(store: ArchiveStore, meta: Meta, advance: Advance = lambda _: None) -> JobFailed:
-    """What to say of an archive that was read and had another hash than `.meta` says. Damage is the end of the road
-    for its user, so `.meta` and bytes are read twice more, and only what they say alike is believed."""
+def diagnose_hash_mismatch(store: ArchiveStore, meta: Meta, advance: Advance = lambda _: None) -> JobFailed:
+    """The error for an archive that was read and had another hash than `.meta` says. Damage cannot be mended by its
+    user, so `.meta` and bytes are read twice more, and only what they say alike is believed."""
     first = _reading(store.reopened(), advance)
     if first == (meta, meta.sha256):
         return unreachable("the archive was not read right; another reading was")
@@ -110,22 +107,22 @@ def damage_or_wrong_answer(store: ArchiveStore, meta: Meta, advance: Advance = l
 
 
 def _reading(store: ArchiveStore, advance: Advance) -> tuple[Meta, str]:
-    return believed(store), digest(store, advance)
+    return checked_meta(store), digest(store, advance)
 
 
-def gives_back(store: ArchiveStore, sha256: str, advance: Advance = lambda _: None) -> bool:
+def matches_hash(store: ArchiveStore, sha256: str, advance: Advance = lambda _: None) -> bool:
     """Whether what the store gives back now has this hash; raises if it has, and no restore would take it."""
     with store.read() as chunks:
-        hashed = Hashed(chunks, advance)
+        hashed = HashingReader(chunks, advance)
         try:
             with Lookahead(decompressed(hashed), CHUNKS_AHEAD) as blocks:
                 _read_as_restore_does(blocks)
         except JobFailed as failure:
             # What cannot be read may simply be damaged, which only all of it can tell.
-            if failure.code in MAY_BE_CORRUPTION and hashed.of_all() != sha256:
+            if failure.code in MAY_BE_CORRUPTION and hashed.hexdigest() != sha256:
                 return False
             raise
-        return hashed.of_all() == sha256
+        return hashed.hexdigest() == sha256
 
 
 def _read_as_restore_does(blocks: Iterator[bytes]) -> None:

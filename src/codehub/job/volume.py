@@ -1,97 +1,141 @@
-"""Opening a volume, and getting rid of trees inside it."""
+"""The volume as the job finds and leaves it: which of its names are the job's own, and which are the home.
 
+The volume's directory is the home itself, so what the job must leave in it bears the UUID of its operation, a name
+that nobody else chooses. And a name proves nothing: the mark of a restore that has begun is known by where it points,
+a staging directory by that mark, a stamp by what it says. Whatever else is called so is its user's, and is kept like
+any file. The stamp of a finished restore says which archive this home is and which operation put it there, so that a
+control plane that lost the answer finds it by running the job once more. It holds the home's own attributes too, which
+can only be set last. A filesystem's own `lost+found` is no part of a home.
+"""
+
+import base64
+import json
 import os
-import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from codehub.job.failure import from_os_error
-from codehub.job.mounts import keep_mounts
+from codehub.job.attributes import apply_to_descriptor, clear_xattrs
+from codehub.job.filesystem import listed
+from codehub.job.tar_format import DIRECTORY, Member
 
-OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[int]:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise from_os_error(error, f"cannot open the volume {path}") from error
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+_LARGEST = 1 << 22
 
 
-@contextmanager
-def opened_inside(parent: int, name: bytes) -> Iterator[int]:
-    descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=parent)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+@dataclass(frozen=True)
+class Stamp:
+    """What a finished restore writes into the volume, and what it keeps in staging while it is being put in place."""
+
+    key: str
+    sha256: str
+    op_id: str
+    bytes: int
+    files: int
+    home: dict[str, Any] | None
+    closed: dict[str, int] = field(default_factory=dict)
+    """Modes of top directories that had to be opened up to be moved, by name."""
+
+    def is_for(self, key: str, op_id: str) -> bool:
+        return (self.key, self.op_id) == (key, op_id)
 
 
-def remove_tree(parent: int, name: bytes, *, enough: Callable[[], bool] = lambda: False) -> None:
-    """Whatever `name` is, it is gone afterwards. Read-only directories and any depth included; no link followed.
+def describe_home(home: Member | None) -> dict[str, Any] | None:
+    if home is None:
+        return None
+    xattrs = {name: base64.b64encode(value).decode() for name, value in home.xattrs}
+    return {"mode": home.mode, "uid": home.uid, "gid": home.gid, "mtime_ns": home.mtime_ns, "xattrs": xattrs}
 
-    Unless something is mounted in it: then nothing is removed. Asked before each directory, `enough` may end it early;
-    the rest can be removed another time."""
-    if not _is_directory(parent, name):
-        _unlink(parent, name)
+
+def apply_home(volume: int, stamp: Stamp) -> None:
+    """Set the home's own attributes, unless the volume belongs to someone else (Kubernetes' fsGroup)."""
+    if stamp.home is None or os.geteuid() not in (0, os.fstat(volume).st_uid):
         return
-    keep_mounts(parent, name)
-    stack = [_Doomed(parent, name)]
+    xattrs = tuple((name, base64.b64decode(value)) for name, value in stamp.home["xattrs"].items())
+    mode, uid, gid, mtime_ns = (int(stamp.home[name]) for name in ("mode", "uid", "gid", "mtime_ns"))
+    clear_xattrs(volume)
+    home = Member(b"", DIRECTORY, mode, uid, gid, mtime_ns, xattrs=xattrs)
+    apply_to_descriptor(volume, home, own=os.geteuid() == 0)
+
+
+def read_stamp(directory: int, name: bytes) -> Stamp | None:
     try:
-        while stack and not enough():
-            directory = stack[-1]
-            if directory.inner:
-                stack.append(_Doomed(directory.descriptor, directory.inner.pop()))
-            else:
-                stack.pop()
-                os.close(directory.descriptor)
-                os.rmdir(directory.name, dir_fd=directory.parent)
-    finally:
-        for directory in stack:
-            os.close(directory.descriptor)
-
-
-class _Doomed:
-    """A directory whose files are gone and whose directories are still to go."""
-
-    def __init__(self, parent: int, name: bytes) -> None:
-        self.parent, self.name = parent, name
-        self.descriptor = _open_for_removal(parent, name)
-        self.inner: list[bytes] = []
-        try:
-            self._remove_files()
-        except OSError:
-            os.close(self.descriptor)
-            raise
-
-    def _remove_files(self) -> None:
-        with os.scandir(self.descriptor) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    self.inner.append(os.fsencode(entry.name))
-                else:
-                    os.unlink(entry.name, dir_fd=self.descriptor)
-
-
-def _open_for_removal(parent: int, name: bytes) -> int:
-    if os.geteuid() != 0:
-        os.chmod(name, 0o700, dir_fd=parent)
-    return os.open(name, OPEN_DIRECTORY, dir_fd=parent)
-
-
-def _is_directory(parent: int, name: bytes) -> bool:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+    except OSError:
+        return None
     try:
-        return stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
-    except FileNotFoundError:
+        with os.fdopen(descriptor, "rb") as file:
+            stamp = Stamp(**json.loads(file.read(_LARGEST)))
+    except (ValueError, TypeError, OSError):
+        return None
+    # Its place is in the user's hands: what is no work of ours vouches for nothing.
+    return stamp if all(isinstance(text, str) for text in (stamp.key, stamp.sha256, stamp.op_id)) else None
+
+
+def write_stamp(stamp: Stamp, scratch: int, directory: int, name: bytes) -> None:
+    """Write the stamp so that it appears whole or not at all. `scratch` is a directory of the same filesystem."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    with os.fdopen(os.open(b"stamp.new", flags, 0o600, dir_fd=scratch), "wb") as file:
+        file.write(json.dumps(asdict(stamp)).encode())
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(b"stamp.new", name, src_dir_fd=scratch, dst_dir_fd=directory)
+    os.fsync(directory)
+
+
+STAGING_PREFIX = b".codehub-restore-"
+BEGUN_PREFIX = b".codehub-restoring-"
+STAMP_PREFIX = b".codehub-restored-"
+IGNORE_FILE = b".codehubignore"
+
+_BEGUN = b"codehub is restoring this home"
+
+
+def staging_name(op_id: str) -> bytes:
+    return STAGING_PREFIX + os.fsencode(op_id)
+
+
+def begun_name(op_id: str) -> bytes:
+    return BEGUN_PREFIX + os.fsencode(op_id)
+
+
+def stamp_name(op_id: str) -> bytes:
+    return STAMP_PREFIX + os.fsencode(op_id)
+
+
+def mark_begun(volume: int, op_id: str) -> None:
+    """Mark that a restore has begun, with a symlink to nowhere: unlike a file it appears with its content, or not at
+    all."""
+    os.symlink(_BEGUN, begun_name(op_id), dir_fd=volume)
+
+
+def begun(volume: int) -> list[str]:
+    """The operations of restores that have begun and were not tidied up after."""
+    named = [name for name in listed(volume) if name.startswith(BEGUN_PREFIX)]
+    return [os.fsdecode(name.removeprefix(BEGUN_PREFIX)) for name in named if _points_to(volume, name) == _BEGUN]
+
+
+def stamps(volume: int) -> list[Stamp]:
+    """The stamps of finished restores: one, unless somebody copied another home's to here."""
+    named = [name for name in listed(volume) if name.startswith(STAMP_PREFIX)]
+    found = [(os.fsdecode(name.removeprefix(STAMP_PREFIX)), read_stamp(volume, name)) for name in named]
+    return [stamp for op_id, stamp in found if stamp is not None and stamp.op_id == op_id]
+
+
+def home_entries(volume: int) -> list[bytes]:
+    """What belongs to the user at the top of the volume, sorted."""
+    ours = {stamp_name(stamp.op_id) for stamp in stamps(volume)}
+    for op_id in begun(volume):
+        ours |= {begun_name(op_id), staging_name(op_id)}
+    return [name for name in listed(volume) if name not in ours and not _is_lost_and_found(volume, name)]
+
+
+def _points_to(volume: int, name: bytes) -> bytes:
+    try:
+        return os.readlink(name, dir_fd=volume)
+    except OSError:  # no symlink
+        return b""
+
+
+def _is_lost_and_found(volume: int, name: bytes) -> bool:
+    if name != b"lost+found" or os.stat(name, dir_fd=volume, follow_symlinks=False).st_uid != 0:
         return False
-
-
-def _unlink(parent: int, name: bytes) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=parent)
+    return os.stat(b"..", dir_fd=volume).st_dev != os.fstat(volume).st_dev

@@ -1,7 +1,8 @@
-"""People and what they prove themselves with. Time is the database's; secrets come here as hashes only.
+"""Accounts and what people prove themselves with: sessions, tokens, tickets, passwords, one OpenID Connect provider.
 
-Every change takes its actor and writes its audit row in the same transaction: there is no change without the row, and
-no row without the change. Sign-ins and sign-outs count as changes; `last seen` and `last used` do not.
+Time is the database's; secrets come here as hashes only. Every change takes its actor and writes its audit row in the
+same transaction: there is no change without the row, and no row without the change. Sign-ins and sign-outs count as
+changes; `last seen` and `last used` do not.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -56,8 +57,8 @@ class NewToken:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """What a new password ended: the ids of sessions and of tokens."""
+class EndedCredentials:
+    """The ids of the sessions and tokens that a new password has ended."""
 
     sessions: Sequence[str] = ()
     tokens: Sequence[UUID] = ()
@@ -69,7 +70,7 @@ max_running; raises Refused to change nothing."""
 
 
 class Accounts(Protocol):
-    """Usernames come in lower case."""
+    """Users, their sessions and their tokens. Usernames come in lower case."""
 
     async def create_user(self, new: NewUser, actor: Actor) -> User:
         """Conflict `username_taken`, or `identity_taken` if (issuer, subject) is somebody else's."""
@@ -84,11 +85,11 @@ class Accounts(Protocol):
     async def user_of_identity(self, issuer: str, subject: str) -> User | None: ...
 
     async def with_password(self, username: str) -> tuple[User, str | None] | None:
-        """The user and the stored hash, disabled ones too."""
+        """The user of that name, also a disabled one, and the stored hash of the password."""
         ...
 
     async def users(self, after: str = "", limit: int = 50) -> Sequence[User]:
-        """In the order of usernames, those after `after`."""
+        """A page of users in the order of usernames, those after `after`."""
         ...
 
     async def change_user(self, user_id: UUID, decide: UserDecision, actor: Actor, action: str) -> User:
@@ -106,13 +107,13 @@ class Accounts(Protocol):
         keep_session: str | None = None,
         replacing: str | None = None,
         revoke_tokens: bool = False,
-    ) -> Ended:
+    ) -> EndedCredentials:
         """Also ends all sessions but `keep_session`, and with `revoke_tokens` all tokens. NotFound. With `replacing`,
         Conflict `password_changed` if that is no longer the stored hash."""
         ...
 
     async def rehash_password(self, user_id: UUID, old_hash: str, new_hash: str) -> None:
-        """The same password, hashed anew: nothing if it was changed meanwhile. Not audited."""
+        """Store the same password, hashed anew; does nothing if it was changed meanwhile. Not audited."""
         ...
 
     async def open_session(
@@ -146,11 +147,11 @@ class Accounts(Protocol):
         ...
 
     async def session(self, session_id: str, rules: SessionRules) -> tuple[Session, User] | None:
-        """None if it has ended, or its user is disabled. Marks it as seen."""
+        """The session and its user, marked as seen; None if it has ended, or its user is disabled."""
         ...
 
     async def sessions(self, user_id: UUID, rules: SessionRules) -> Sequence[Session]:
-        """Those that live, newest first. Does not mark them as seen."""
+        """The user's living sessions, newest first. Does not mark them as seen."""
         ...
 
     async def end_session(self, user_id: UUID, session_id: str, actor: Actor, action: str = "sign_out") -> bool:
@@ -162,11 +163,11 @@ class Accounts(Protocol):
         ...
 
     async def token(self, token_hash: bytes) -> tuple[ApiToken, User] | None:
-        """None if it is revoked or expired, or its user is disabled. Marks it as used."""
+        """The token and its user, marked as used; None if it is revoked or expired, or its user is disabled."""
         ...
 
     async def tokens(self, user_id: UUID) -> Sequence[ApiToken]:
-        """Not the revoked ones; newest first."""
+        """The user's tokens that are not revoked, newest first."""
         ...
 
     async def revoke_token(self, user_id: UUID, token_id: UUID, actor: Actor) -> bool:
@@ -193,7 +194,8 @@ class SignInTries(Protocol):
     guesses at once are a thousand."""
 
     async def begin(self, keys: Collection[TryKey]) -> float:
-        """0: the try is counted under each key. Else the seconds to wait, and nothing was counted."""
+        """Begin a try. Returns 0 if it was counted under each key; else the seconds to wait, and nothing was
+        counted."""
         ...
 
     async def succeeded(self, cleared: str, given_back: Collection[str] = ()) -> None:
@@ -222,8 +224,8 @@ class Tickets(Protocol):
         ...
 
     async def redeem(self, ticket_hash: bytes) -> Ticket | None:
-        """Exactly once, also for many at once. None if it is unknown, used or expired, if its session or token has
-        ended, or its user is disabled."""
+        """Use the ticket up: exactly once, also for many at once. None if it is unknown, used or expired, if its
+        session or token has ended, or its user is disabled."""
         ...
 
 
@@ -248,8 +250,8 @@ class Visits(Protocol):
         ...
 
     async def visit(self, visit_hash: bytes, rules: SessionRules) -> Visit | None:
-        """None if it or its session or token has ended, or its user is disabled. Marks the session as seen (or the
-        token as used), so that who works in a workspace alone is not signed out."""
+        """The visit; None if it or its session or token has ended, or its user is disabled. Marks the session as seen
+        (or the token as used), so that who works in a workspace alone is not signed out."""
         ...
 
 
@@ -259,7 +261,7 @@ class ProviderSignIns(Protocol):
     async def begin(self, attempt_hash: bytes, next_path: str, lifetime_seconds: float) -> None: ...
 
     async def finish(self, attempt_hash: bytes) -> str | None:
-        """The next path, exactly once; None if unknown or too late."""
+        """End the attempt: the path to go on to, exactly once; None if it is unknown or too late."""
         ...
 
 
@@ -278,37 +280,37 @@ class Audit(Protocol):
     """Append-only. No secret ever: whoever appends leaves them out."""
 
     async def append(self, actor: Actor, action: str, subject: str, details: Mapping[str, Any] | None = None) -> None:
-        """For what no other store writes, failed sign-ins first of all."""
+        """Append what no other store writes, such as failed sign-ins."""
         ...
 
     async def entries(
         self, limit: int = 100, *, before: int | None = None, actor: str | None = None, subject: str | None = None
     ) -> Sequence[AuditEntry]:
-        """Newest first; `before`: those with a smaller id."""
+        """Audit entries, newest first; `before`: only those with a smaller id."""
         ...
 
     async def forget_older(self, seconds: float, epoch: int | None = None) -> int:
-        """How many. With `epoch`, for the leader of that term: Stale once it is over."""
+        """Delete older rows; returns how many. With `epoch`, for the leader of that term: Stale once it is over."""
         ...
 
 
 class Templates(Protocol):
     async def get(self, name: str) -> Template | None:
-        """Disabled ones too."""
+        """The template of that name, also a disabled one."""
         ...
 
     async def all(self) -> Sequence[Template]:
-        """In the order of names, disabled ones too."""
+        """All templates in the order of names, disabled ones too."""
         ...
 
     async def put(self, template: Template, actor: Actor) -> Template:
-        """Insert or replace, whole. `disabled_at`: any time means from now on (or since when it was)."""
+        """Insert or replace the whole template. `disabled_at`: any time means from now on (or since when it was)."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """What a key stands for. `first`: this very call made it."""
+class IdempotencyClaim:
+    """What an idempotency key stands for. `first`: this very call made it."""
 
     workspace_id: UUID
     response: Mapping[str, Any] | None
@@ -319,12 +321,12 @@ class IdempotencyKeys(Protocol):
     """So that a create sent twice creates once. The workspace's id is chosen before it is created, and kept here, so a
     second request after a crash goes on with the same one."""
 
-    async def claim(self, user_id: UUID, key: str, request_hash: bytes, workspace_id: UUID) -> Claim:
+    async def claim(self, user_id: UUID, key: str, request_hash: bytes, workspace_id: UUID) -> IdempotencyClaim:
         """The first claim of the key stays. Conflict `idempotency_key_reused` if that was for another request."""
         ...
 
     async def answer(self, user_id: UUID, key: str, response: Mapping[str, Any]) -> None:
-        """What to answer from now on; the first answer stays."""
+        """Store what to answer from now on; the first answer stays."""
         ...
 
     async def release(self, user_id: UUID, key: str) -> None:
@@ -332,5 +334,50 @@ class IdempotencyKeys(Protocol):
         ...
 
     async def forget_older(self, seconds: float, epoch: int | None = None) -> int:
-        """How many. With `epoch`, for the leader of that term: Stale once it is over."""
+        """Delete older rows; returns how many. With `epoch`, for the leader of that term: Stale once it is over."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderIdentity:
+    """Whom the provider has identified, by `issuer` and `subject`; the rest helps to name a new user, and a verified
+    email to say whether they may come in at all."""
+
+    issuer: str
+    subject: str
+    preferred_username: str | None = None
+    email: str | None = None
+    email_verified: bool = False
+    authenticated_at: datetime | None = None
+    """When they proved to the provider who they are; None: it does not say."""
+
+
+class OpenIdProvider(Protocol):
+    """Raises Unreachable if the provider does not answer in time or answers nonsense."""
+
+    async def authorization_url(self, *, state: str, nonce: str, challenge: str, anew: bool = False) -> str:
+        """The address to send the browser to. `challenge`: the S256 challenge of the verifier. `anew`: the provider
+        asks who they are even if it has just been told."""
+        ...
+
+    async def identify(self, *, code: str, verifier: str, nonce: str) -> ProviderIdentity:
+        """Unauthenticated if the provider refuses the code, or if its signed answer is not meant for us, for this
+        sign-in (`nonce`) and for now."""
+        ...
+
+
+class Passwords(Protocol):
+    """Password hashing: slow on purpose, and never on the event loop."""
+
+    async def hash(self, password: str) -> str:
+        """A new hash of the password, another value each time."""
+        ...
+
+    async def verify(self, stored: str | None, password: str) -> bool:
+        """Whether the password fits. The same work for every `stored`: with None, or with something that is no hash,
+        the answer is False, and it takes as long as any other."""
+        ...
+
+    def outdated(self, stored: str) -> bool:
+        """Whether the hash was made with other parameters than today's."""
         ...

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
-from codehub.domain.protection import RestorePoint, Thing
+from codehub.domain.gc_rules import BackendResource, RestorePoint
 from codehub.domain.workspace import Workspace
 
 REQUEST_LIVES_SECONDS = 600
@@ -18,16 +18,17 @@ REQUEST_LIVES_SECONDS = 600
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Garbage since `marked_at` (the database's clock), without interruption as far as the runs have seen."""
+    """A resource marked as garbage since `marked_at` (the database's clock), without interruption as far as the runs
+    have seen."""
 
-    thing: Thing
+    resource: BackendResource
     reason: str
     marked_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
-    """Out of a backup came this database. What was made between the two it cannot know."""
+class RestoredDatabase:
+    """That the database was restored from a backup: it cannot know what was made between the two times."""
 
     backup_at: datetime
     restored_at: datetime
@@ -46,12 +47,12 @@ class CollectorData:
     oldest_workspace_at: datetime | None
     now: datetime
     purged: Collection[UUID] = frozenset()
-    restored: Restored | None = None
+    restored: RestoredDatabase | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionRequest:
-    """`report` is there once the leader has done it."""
+    """An admin's request for a collection. `report` is there once the leader has done it."""
 
     id: int
     asked_by: str
@@ -59,34 +60,37 @@ class CollectionRequest:
     report: Mapping[str, Any] | None = None
 
 
-GivenUp = Callable[[Workspace | None, Sequence[RestorePoint], datetime], bool]
-"""Pure: (the row, its restore points, now) → may it go? The row is None if there is none; a purged one is given."""
+SweepDecision = Callable[[Workspace | None, Sequence[RestorePoint], datetime], bool]
+"""A pure function: (the row, its restore points, now) → may it go? The row is None if there is none; a purged row is
+given."""
 
 
 class CollectorView(Protocol):
     async def read(self) -> CollectorData:
-        """A row that cannot be read is an error here: left out, it would protect nothing."""
+        """All that the collector must know. A row that cannot be read is an error: left out, it would protect
+        nothing."""
         ...
 
     async def recorded(self, operations: Collection[UUID]) -> Collection[UUID]:
-        """Those of them that the ledger has an entry of."""
+        """Those of the operations that the ledger has an entry of."""
         ...
 
     async def ask(self, asked_by: str, waived: Collection[str]) -> int:
-        """Ask the leader for a run; the request's id."""
+        """Ask the leader for a run; returns the request's id."""
         ...
 
     async def request(self, request_id: int) -> CollectionRequest | None: ...
 
 
 class CollectorMarks(Protocol):
-    """One term's: every write reads its epoch in the same transaction and raises Stale if the term is over."""
+    """The leader's marks, in one term: every write reads its epoch in the same transaction and raises Stale if the term
+    is over."""
 
-    async def remark(self, found: Mapping[Thing, str]) -> Sequence[Mark]:
-        """The marks are now those of `found`: one that was marked before keeps its time, whoever marked it."""
+    async def remark(self, found: Mapping[BackendResource, str]) -> Sequence[Mark]:
+        """Replace the marks by those of `found`: one that was marked before keeps its time, whoever marked it."""
         ...
 
-    async def give_up(self, thing: Thing, decide: GivenUp) -> bool:
+    async def give_up(self, resource: BackendResource, decide: SweepDecision) -> bool:
         """Under the lock of the workspace's row: if `decide` says so, the mark is taken off and, for an archive, the
         restore point is forgotten, so that nobody can choose it any more. True: it may be deleted now."""
         ...

@@ -34,8 +34,8 @@ class StoreOwner:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """`key` names the archive that is written or read; `op_id` is the operation the job belongs to. `owner`: a store
-    that is not theirs is neither read nor written, and the job fails as if it did not answer."""
+    """What a job is to do. `key` names the archive that is written or read; `op_id` is the operation the job belongs
+    to. `owner`: a store that is not theirs is neither read nor written, and the job fails as if it did not answer."""
 
     workspace_id: UUID
     op_id: UUID
@@ -47,7 +47,7 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """Of an archive job: what was written and read back. Of a restore job: what was put into the volume."""
+    """What an archive job has written and read back, or a restore job has put into the volume."""
 
     key: str
     sha256: str
@@ -57,7 +57,7 @@ class JobResult:
 
 @dataclass(frozen=True, slots=True)
 class JobSeen:
-    """`exit_code` and `stderr`: of one that failed by itself, as far as they are known."""
+    """A job as observed. `exit_code` and `stderr`: of one that failed by itself, as far as they are known."""
 
     op_id: UUID
     kind: JobKind
@@ -76,10 +76,12 @@ class Jobs(Protocol):
         ...
 
     async def start(self, spec: JobSpec) -> None:
-        """One with the same op_id, running or ended, stays: success. JobConflict if one of another op_id is there.
-        An archive job reads back and compares before it succeeds; an archive that is there already is success."""
+        """Start the job. One with the same op_id, running or ended, stays: success. JobConflict if one of another op_id
+        is there. An archive job reads back and compares before it succeeds; an archive that is there already is
+        success."""
         ...
 
     async def clear(self, workspace_id: UUID) -> None:
-        """End it if it runs, and forget it. When this returns, the job touches the volume no more. Gone is success."""
+        """End the workspace's job if it runs, and forget it. When this returns, the job touches the volume no more.
+        Gone is success."""
         ...

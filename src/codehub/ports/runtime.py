@@ -13,7 +13,7 @@ from codehub.domain.judge import ContainerSeen
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Resources:
     """How much of the machine a workspace may take, as its template says; None is the runtime's own. A runtime that
     cannot limit something does not."""
 
@@ -22,8 +22,8 @@ class Share:
     disk_bytes: int | None = None
     pids: int | None = None
 
-    def filled(self, own: "Share") -> "Share":
-        return Share(
+    def filled(self, own: "Resources") -> "Resources":
+        return Resources(
             self.cpu or own.cpu,
             self.memory_bytes or own.memory_bytes,
             self.disk_bytes or own.disk_bytes,
@@ -33,13 +33,13 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """`image_ref` empty: the runtime's own image."""
+    """What a container is started with. `image_ref` empty: the runtime's own image."""
 
     workspace_id: UUID
     volume: str
     image_ref: str
     env: Mapping[str, str] = field(default_factory=dict)
-    share: Share = Share()
+    share: Resources = Resources()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ class Pulling:
 
 @dataclass(frozen=True, slots=True)
 class IsolationReport:
-    """What kept workspaces apart was found out of order. `holds`: it has been put right by now; else nothing starts."""
+    """The isolation of workspaces was found broken. `holds`: it has been put right by now; else nothing starts."""
 
     message: str
     holds: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class AgentPort:
     """A port inside a workspace, behind the agent that runs there. `key`: of this very start, by which the agent proves
     whose it is and we prove who we are; it is shown nowhere."""
 
@@ -77,7 +77,7 @@ class Endpoint(NamedTuple):
     host: str | None = None
     port: int | None = None
     network: str | None = None
-    inside: Inside | None = None
+    inside: AgentPort | None = None
     instance: str | None = None
     """Of a container without an agent: whoever has connected looks once more whether it is still this one's address."""
 
@@ -86,13 +86,14 @@ class Runtime(Protocol):
     name: str
 
     async def identity(self) -> str:
-        """Which world this is: the same for as long as its volumes are the same ones, and never another's. One that was
-        emptied, or made anew in its place, is another. Raises Unreachable if it cannot be said."""
+        """Which backend this is: the same for as long as its volumes are the same ones, and never another's. One that
+        was emptied, or made anew in its place, is another. Raises Unreachable if it cannot be said."""
         ...
 
     async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
-        """One bulk look; with `ids`, at those alone. `answered` is not probed here: it is false. What cannot be told of
-        one workspace is said of that one (`known` is false) and keeps nobody else from being seen."""
+        """The containers of all workspaces in one call, or of `ids` alone. `answered` is not probed here: it is false.
+        What cannot be told of one workspace is said of that one (`known` is false) and keeps nobody else from being
+        seen."""
         ...
 
     async def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, Mapping[str, str]]:
@@ -101,25 +102,26 @@ class Runtime(Protocol):
         ...
 
     async def answers(self, workspace_id: UUID) -> bool:
-        """Does the container's IDE answer HTTP now? False when it does not, or is not there."""
+        """Whether the container's IDE answers HTTP now; False also if there is no container."""
         ...
 
     async def create_volume(self, workspace_id: UUID, name: str, disk_bytes: int | None = None) -> None:
-        """`disk_bytes`: what it may hold, where the backend can hold it to that; elsewhere as much as there is."""
+        """Create a volume. `disk_bytes`: what it may hold, where the backend can hold it to that; elsewhere as much as
+        there is."""
         ...
 
     async def delete_volume(self, workspace_id: UUID, name: str) -> None:
-        """Gone is success. VolumeInUse, having deleted nothing, if a container or job has it."""
+        """Delete a volume. Gone is success. VolumeInUse, having deleted nothing, if a container or job has it."""
         ...
 
     async def start_container(self, spec: ContainerSpec) -> Pulling | None:
-        """A running one stays as it is; an exited one is replaced. Never creates the volume: Mismatch without it.
-        ImagePullFailed if the image is not to be had, and only then: a registry that does not answer is waited for.
-        HeldBack while it is not certain that workspaces are isolated."""
+        """Start the workspace's container. A running one stays as it is; an exited one is replaced. Never creates the
+        volume: Mismatch without it. ImagePullFailed if the image is not to be had, and only then: a registry that does
+        not answer is waited for. Deferred while it is not certain that workspaces are isolated."""
         ...
 
     async def remove_container(self, workspace_id: UUID) -> None:
-        """Ended (gracefully, then not) and removed. Gone is success."""
+        """End the container, gracefully and then not, and remove it. Gone is success."""
         ...
 
     async def endpoint(self, workspace_id: UUID) -> Endpoint | None: ...
@@ -135,8 +137,8 @@ class Runtime(Protocol):
         ...
 
     async def isolates(self) -> bool:
-        """Are workspaces kept from each other and from the ports of this machine? Where they are not, one person alone
-        may have them."""
+        """Whether workspaces are kept from each other and from the ports of this machine. Where they are not, one
+        person alone may have them."""
         ...
 
     def watch_isolation(self) -> AsyncIterator[IsolationReport]:
@@ -144,12 +146,12 @@ class Runtime(Protocol):
         and put right, and each disorder is told. Raises if nobody can look."""
         ...
 
-    async def capacity(self) -> Share:
+    async def capacity(self) -> Resources:
         """The most that one workspace could be given; None is as much as one likes. Raises Unreachable."""
         ...
 
-    async def remove_leftovers(self) -> int:
-        """Remove what helped with something short and was left behind by whoever was killed at it; how many. Called by
+    async def remove_orphans(self) -> int:
+        """Remove helper containers and the like that were left behind by a killed process; returns how many. Called by
         the leader now and then: what is young, or belongs to a workspace's run, is not touched."""
         ...
 

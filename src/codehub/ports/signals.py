@@ -22,7 +22,7 @@ class Channel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A row changed. `owner_id` so that it can be sent to its owner's channel."""
+    """A workspace's row changed. `owner_id`: to send it to its owner's channel."""
 
     channel: Channel
     workspace_id: UUID
@@ -38,7 +38,7 @@ class ChangeFeed(Protocol):
 
 class Bus(Protocol):
     async def publish(self, channel: str, message: Mapping[str, Any]) -> None:
-        """Raises Unreachable; nobody listening is success."""
+        """Send a message; nobody listening is success. Raises Unreachable."""
         ...
 
     def subscribe(self, channel: str, listening: Callable[[], None] | None = None) -> AsyncIterator[Mapping[str, Any]]:
@@ -49,11 +49,11 @@ class Bus(Protocol):
 
 class Activity(Protocol):
     async def record(self, seen: Mapping[UUID, datetime]) -> None:
-        """The later time wins."""
+        """Record when each workspace was last used; the later time wins."""
         ...
 
     async def read(self) -> Mapping[UUID, datetime]:
-        """Raises Unreachable: then nothing may be stopped."""
+        """When each workspace was last used. Raises Unreachable: then nothing may be stopped."""
         ...
 
     async def forget(self, written: Mapping[UUID, datetime]) -> None:
@@ -68,7 +68,7 @@ class Notifier(Protocol):
 
 
 class Clock(Protocol):
-    """Waiting and local durations. Points in time come from the database."""
+    """Waits and measures durations. Points in time come from the database."""
 
     def monotonic(self) -> float: ...
 
@@ -81,5 +81,5 @@ class Ids(Protocol):
     def new(self) -> UUID: ...
 
     def jitter(self) -> float:
-        """In [−1, 1]."""
+        """A random number in [−1, 1]."""
         ...

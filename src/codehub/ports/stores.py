@@ -1,7 +1,8 @@
 """The database, as two single-writer stores and what stands around them (contract 3).
 
 `WorkspaceSpecs` is for people and timers, `WorkspaceStatuses` for the controller; neither has the other's writes.
-Every write appends its ledger entries in the same transaction. Time is the database's.
+Every write appends its ledger entries in the same transaction. Time is the database's. Around them: the ledger,
+leadership, the traffic of the last day, and the identities of our backends.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,15 +12,17 @@ from typing import Protocol
 from uuid import UUID
 
 from codehub.domain.admission import Slots
-from codehub.domain.ledger import Entry
-from codehub.domain.protection import RestorePoint
+from codehub.domain.backend_identity import Backend
+from codehub.domain.gc_rules import RestorePoint
+from codehub.domain.ledger import LedgerEntry
 from codehub.domain.workspace import Workspace
 
 DEPOSE_AFTER = timedelta(seconds=4)
 """A leader that has not renewed its term for so long is silent, and a rival takes its place."""
 
 SpecDecision = Callable[[Workspace, Slots, datetime], Workspace]
-"""Pure: (the row, who else holds slots, now) → the row with changed *spec* fields; raises Refused to change nothing."""
+"""A pure function: (the row, who else holds slots, now) → the row with changed *spec* fields; raises Refused to change
+nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +60,16 @@ class WorkspaceSpecs(Protocol):
     async def get(self, workspace_id: UUID) -> Workspace | None: ...
 
     async def touch(self, accessed: Mapping[UUID, datetime], actor: Actor) -> None:
-        """last_access_at = the greater of the two; unknown ids are ignored; no ledger entry."""
+        """Set last_access_at to the later of the two times; unknown ids are ignored; no ledger entry."""
         ...
 
     async def hold(self, workspace_id: UUID, holder: str, until: datetime) -> None:
-        """A lease, replaced if the holder has one already. The row's version grows: who has seen it without this
-        lease has seen an old one."""
+        """Take a lease; it replaces one that the holder has already. The row's version grows: who has seen it without
+        this lease has seen an old one."""
         ...
 
     async def leases(self) -> Mapping[UUID, datetime]:
-        """The latest end of the leases that still hold."""
+        """For each workspace, the latest end of the leases that still hold."""
         ...
 
     async def release_leases(self, workspace_id: UUID, actor: Actor) -> None: ...
@@ -118,7 +121,7 @@ class WorkspaceStatuses(Protocol):
         ...
 
     async def restore_points(self, workspace_id: UUID) -> Sequence[RestorePoint]:
-        """Newest first; released ones included."""
+        """The workspace's restore points, newest first; released ones included."""
         ...
 
     async def release_restore_points(self, workspace: Workspace) -> None:
@@ -127,17 +130,18 @@ class WorkspaceStatuses(Protocol):
 
 
 KEPT_ENTRIES = 20
-"""The newest of each workspace that are kept whatever their age: they say why it is as it is, and tell the collector
-how far the database knows the story."""
+"""How many of a workspace's newest entries are kept whatever their age: they say why it is as it is, and tell the
+collector up to when the database knows its history."""
 
 
 class Ledger(Protocol):
-    async def entries(self, workspace_id: UUID, limit: int = 100) -> Sequence[Entry]:
-        """Newest first."""
+    async def entries(self, workspace_id: UUID, limit: int = 100) -> Sequence[LedgerEntry]:
+        """The workspace's ledger entries, newest first."""
         ...
 
     async def forget_older(self, seconds: float, epoch: int) -> int:
-        """How many. The newest KEPT_ENTRIES of each workspace stay. Stale once that term is over."""
+        """Delete older entries; returns how many. The newest KEPT_ENTRIES of each workspace stay. Stale once that term
+        is over."""
         ...
 
 
@@ -148,20 +152,22 @@ class Term(Protocol):
     def epoch(self) -> int: ...
 
     def held(self) -> bool:
-        """By our own clock: renewed recently enough that no rival can have taken over. No I/O."""
+        """Whether we still lead, by our own clock: renewed so recently that no rival can have taken over. No I/O."""
         ...
 
     async def lost(self) -> None:
-        """Returns when the term is over."""
+        """Wait until the term is over."""
         ...
 
     async def resign(self) -> None:
-        """Idempotent; never raises."""
+        """Give the term up. Idempotent; never raises."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Leader:
+    """Who leads now, as the database has it."""
+
     epoch: int
     holder: str
     renewed_at: datetime
@@ -179,3 +185,34 @@ class Leadership(Protocol):
         ...
 
     async def leader(self) -> Leader | None: ...
+
+
+class Traffic(Protocol):
+    """What passes the front doors, counted for the charts of the last day."""
+
+    async def add(self, requests: int, socket_seconds: float) -> None:
+        """Add to the database's present minute, on top of whatever other front doors add; what is older than a day
+        goes. `socket_seconds`: how long WebSockets were open, all of them together. Raises Unreachable: whether it was
+        added is then not known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BackendRecord:
+    identity: str
+    since: datetime
+
+
+class BackendIdentities(Protocol):
+    """Which runtime and which store we first used: recorded once, by a leader in its term; forgotten only by an
+    operator who moved them on purpose."""
+
+    async def remembered(self) -> Mapping[Backend, BackendRecord]: ...
+
+    async def adopt(self, backend: Backend, identity: str, epoch: int) -> str:
+        """Record this identity if none is recorded; returns the recorded one. Stale once that term is over."""
+        ...
+
+    async def forget(self, backend: Backend) -> bool:
+        """Remove the record, so that the leader adopts what it finds. False: there was none."""
+        ...

@@ -9,16 +9,16 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from codehub.domain.history import Day
-from codehub.domain.ledger import Entry, Kind
-from codehub.domain.protection import RestorePoint
+from codehub.domain.gc_rules import RestorePoint
+from codehub.domain.history import HistoryData
+from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.workspace import Phase, Workspace
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
-    """`owner`: the user's name, or the bare owner id if there is no such user. `template_image`: what its template
-    names now; None if there is no such template."""
+class OwnedWorkspace:
+    """A workspace with its owner's name. `owner`: the user's name, or the bare owner id if there is no such user.
+    `template_image`: what its template names now; None if there is no such template."""
 
     workspace: Workspace
     owner: str
@@ -26,7 +26,7 @@ class Owned:
 
     @property
     def next_image_ref(self) -> str:
-        """The image that its next start gets."""
+        """The image that the workspace's next start gets."""
         return self.workspace.image_ref if self.template_image is None else self.template_image
 
 
@@ -39,9 +39,9 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
-    """Every condition that is given must hold. `text` is found in name or description, whatever its case.
-    Deleted ones are left out unless `deleted`; with it, those alone."""
+class WorkspaceFilter:
+    """A search for workspaces: every condition that is given must hold. `text` is found in name or description,
+    whatever its case. Deleted ones are left out unless `deleted`; with it, those alone."""
 
     owner_id: str | None = None
     text: str = ""
@@ -51,24 +51,26 @@ class Sought:
 
 
 class WorkspaceViews(Protocol):
-    async def get(self, workspace_id: UUID) -> Owned | None:
-        """Deleted ones too."""
+    async def get(self, workspace_id: UUID) -> OwnedWorkspace | None:
+        """The workspace of that id, also a deleted one."""
         ...
 
-    async def by_slug(self, slug: str) -> Owned | None:
-        """The live one; deleted ones are not found."""
+    async def by_slug(self, slug: str) -> OwnedWorkspace | None:
+        """The workspace of that slug; deleted ones are not found."""
         ...
 
-    async def some(self, ids: Collection[UUID]) -> Mapping[UUID, Owned]:
-        """Those that exist, deleted ones too, in one look."""
+    async def some(self, ids: Collection[UUID]) -> Mapping[UUID, OwnedWorkspace]:
+        """Those of the ids that exist, deleted ones too, in one call."""
         ...
 
-    async def page(self, sought: Sought, limit: int, after: Position | None = None) -> Sequence[Owned]:
-        """Newest first."""
+    async def page(
+        self, sought: WorkspaceFilter, limit: int, after: Position | None = None
+    ) -> Sequence[OwnedWorkspace]:
+        """A page of workspaces, newest first."""
         ...
 
-    async def everything(self, owner_id: str | None = None) -> Sequence[Owned]:
-        """Of one owner or of all; not the deleted ones."""
+    async def everything(self, owner_id: str | None = None) -> Sequence[OwnedWorkspace]:
+        """All workspaces of one owner or of everybody; not the deleted ones."""
         ...
 
     async def slots(self, owner_id: str) -> tuple[Sequence[Workspace], int, int | None]:
@@ -76,23 +78,23 @@ class WorkspaceViews(Protocol):
         ...
 
     async def entries(
-        self, workspace_id: UUID, limit: int, before: int | None = None, kinds: Collection[Kind] | None = None
-    ) -> Sequence[tuple[int, Entry]]:
-        """The ledger newest first, each entry with its number; only those before that number."""
+        self, workspace_id: UUID, limit: int, before: int | None = None, kinds: Collection[LedgerKind] | None = None
+    ) -> Sequence[tuple[int, LedgerEntry]]:
+        """Ledger entries, newest first, each with its number; `before`: only those with a smaller number."""
         ...
 
     async def restore_points(self, workspace_id: UUID) -> Sequence[RestorePoint]:
-        """Newest first; released ones included."""
+        """The workspace's restore points, newest first; released ones included."""
         ...
 
     async def lease_until(self, workspace_id: UUID) -> datetime | None:
-        """The latest end of the leases that still hold."""
+        """The latest end of the workspace's leases that still hold."""
         ...
 
-    async def day(self) -> Day:
+    async def history_data(self) -> HistoryData:
         """What the last day's history is made from, seen at one moment."""
         ...
 
     async def now(self) -> datetime:
-        """The database's."""
+        """The database's present time."""
         ...

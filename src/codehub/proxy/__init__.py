@@ -1,4 +1,5 @@
-"""The front door: the relay between browsers and workspaces, on asyncio protocols.
+"""The reverse proxy between browsers and workspaces, which the documentation calls the front door.
 
-Hot path: one strict parse, one call of the gate, one write to the workspace, one write back. Nothing on it awaits.
+Hot path: one strict parse, one call of the authorizer, one write to the workspace, one write back. Nothing on it
+awaits.
 """

@@ -1,18 +1,18 @@
-"""One line per request, for those who want them: ids, never a query, which may hold a ticket."""
+"""The access log: one line per request, with ids and never with a query, which may hold a ticket."""
 
 from typing import Literal, Protocol, runtime_checkable
 
 import structlog
 
-from codehub.proxy.gate import Forward
-from codehub.proxy.request import RequestHead
+from codehub.proxy.access.verdicts import Forward
+from codehub.proxy.http.parser import RequestHead
 
 log = structlog.get_logger()
 
 
 @runtime_checkable
-class Named(Protocol):
-    def ids(self) -> dict[str, str]:
+class HasLogFields(Protocol):
+    def log_fields(self) -> dict[str, str]:
         """What a log line says of whose request it was."""
         ...
 
@@ -24,7 +24,7 @@ class AccessLog:
     def note(self, head: RequestHead, forward: Forward | None, status: int) -> None:
         if status < self._least:
             return
-        label = None if forward is None else forward.label
+        grant = None if forward is None else forward.grant
         log.info(
             "request",
             request_id=head.request_id.decode("latin-1"),
@@ -34,5 +34,5 @@ class AccessLog:
             status=status,
             route="door" if forward is None else forward.route.name,
             peer=head.peer.decode("latin-1"),
-            **(label.ids() if isinstance(label, Named) else {}),
+            **(grant.log_fields() if isinstance(grant, HasLogFields) else {}),
         )

@@ -1,95 +1,149 @@
-"""The server: listens, counts, keeps time, and ends well.
+"""The server of the proxy: it listens, counts connections, keeps time, and drains.
 
-Time is read once per tick, not per request: a connection carries the moment by which something must have happened, and
-one sweep over all of them ends those that are late.
+Time is read once per tick, not per request: a connection carries its deadline, and one sweep over all of them ends
+those that are late. Of a connection beyond a cap the first request is read, so that it can be answered in its own
+terms, and it is closed. It has a moment for that and no more, and there are few of them at once: whoever exhausts us on
+purpose gets no answer.
 """
 
 import asyncio
-import os
 import socket
 import time
-from collections.abc import Callable, Iterable
-from itertools import count
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 
 from codehub.ports.runtime import Endpoint
+from codehub.proxy.access.verdicts import Cap, Forward, Respond, Route, UpstreamFailure, Verdict
 from codehub.proxy.access_log import AccessLog
-from codehub.proxy.client import Client
-from codehub.proxy.forwarders import Forwarders, Network
-from codehub.proxy.gate import Cap, Failure, Forward, Gate, Respond, Route, Verdict
-from codehub.proxy.limits import Limits
-from codehub.proxy.pool import Pool
-from codehub.proxy.request import RequestHead
-from codehub.proxy.responses import date_line, plain_crowded, plain_failure
-from codehub.proxy.shares import Share
-from codehub.proxy.sockets import BACKLOG, listener
-from codehub.proxy.tally import Tally
-from codehub.proxy.turned_away import MOST_AT_ONCE, TurnedAway
-from codehub.proxy.upstream import Upstream
-from codehub.proxy.waiting import UNDECIDED
-from codehub.proxy.websocket import Relay
+from codehub.proxy.http.downstream import UNDECIDED, Downstream, DownstreamServer
+from codehub.proxy.http.limits import ProxyLimits, UsageCounter
+from codehub.proxy.http.parser import BadMessage, RequestHead, parse_request
+from codehub.proxy.http.pool import Pool
+from codehub.proxy.http.responses import date_line, failure_problem, overload_problem, serialised
+from codehub.proxy.http.sockets import BACKLOG, listener
+from codehub.proxy.http.trusted_proxies import Network
+from codehub.proxy.http.upstream import ConnectionOwner, Upstream
+from codehub.proxy.websocket.relay import WebSocketRelay
 
 log = structlog.get_logger()
 
 _LATE_TICKS: Final = 4
 GOING_AWAY: Final = 1001
 RESTARTING: Final = 1012
-"""What a WebSocket is told: the workspace ends, or another front door takes over."""
+"""The close codes of a WebSocket whose workspace ends, and of one that another worker takes over."""
+MOST_AT_ONCE: Final = 256
+"""How many rejected connections are answered at once."""
+
+
+class OverloadedConnection(asyncio.Protocol):
+    __slots__ = ("_answered", "_cap", "_held", "_server", "_timer", "_transport")
+
+    def __init__(self, server: "ProxyServer", transport: asyncio.Transport, cap: Cap) -> None:
+        self._server = server
+        self._transport = transport
+        self._cap = cap
+        self._held = b""
+        self._answered = False
+        self._timer = self._in_a_moment()
+
+    def _in_a_moment(self) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(self._server.limits.linger_seconds, self._late)
+
+    def data_received(self, data: bytes) -> None:
+        if self._answered:
+            return  # read over: a reset would take our answer with it
+        self._held += data
+        limits = self._server.limits
+        end = self._held.find(b"\r\n\r\n")
+        if end < 0 and len(self._held) <= limits.head_bytes:
+            return
+        try:
+            head = parse_request(self._held[:end], limits.header_lines)
+        except BadMessage:
+            self._answer(overload_problem(self._cap))
+            return
+        answer = self._server.overloaded(head, self._cap)
+        self._server.note(head, None, answer.status)
+        self._answer(answer, head.request_id, body=head.method != b"HEAD")
+
+    def _answer(self, answer: Respond, request_id: bytes = b"", *, body: bool = True) -> None:
+        self._answered = True
+        self._held = b""
+        self._timer.cancel()
+        self._timer = self._in_a_moment()
+        self._transport.write(serialised(answer, self._server.date, request_id, body=body, close=True))
+        self._transport.write_eof()
+
+    def _late(self) -> None:
+        if self._answered:
+            self._transport.abort()
+        else:
+            self._answer(overload_problem(self._cap))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self._timer.cancel()
+        self._server.overload_ended(self)
 
 
 class _Upgraded(NamedTuple):
-    """What goes with a relay: where its connection came from, and whom the client was counted for."""
+    """What a relay holds: the pool of its upstream connection, and whom the client is counted for."""
 
-    pool: Pool
-    counted_as: bytes | None
-    holder: object
+    pool: ConnectionOwner
+    counted_address: bytes | None
+    counted_user: object
 
 
-class ProxyServer:
+class RequestAuthorizer(Protocol):
+    @property
+    def routes(self) -> Sequence[Route]:
+        """The routes of its verdicts, whose answers are counted."""
+        ...
+
+    def decide(self, head: RequestHead) -> Verdict: ...
+
+    def failed(self, head: RequestHead, forward: Forward, failure: UpstreamFailure) -> Respond:
+        """The answer for a client whose workspace gave none."""
+        ...
+
+    def overloaded(self, head: RequestHead, cap: Cap) -> Respond:
+        """The answer for a client that comes beyond a cap."""
+        ...
+
+
+class ProxyServer(DownstreamServer):
     def __init__(
         self,
-        gate: Gate,
-        limits: Limits | None = None,
+        authorizer: RequestAuthorizer,
+        limits: ProxyLimits | None = None,
         *,
         scheme: str = "http",
-        access: AccessLog | None = None,
-        forwarders: Iterable[Network] = (),
+        access_log: AccessLog | None = None,
+        trusted_proxies: Iterable[Network] = (),
     ) -> None:
-        """`forwarders`: the proxies before us that are believed on who asks."""
-        self.gate = gate
-        self.access = access
+        """`trusted_proxies`: the proxies in front of this one that are trusted to say who asks."""
+        super().__init__(limits or ProxyLimits(), scheme.encode(), trusted_proxies)
+        self.authorizer = authorizer
+        self._access_log = access_log
         self.own_answers = Route("door")
-        """What we answered ourselves."""
-        self._decide = gate.decide
-        self.limits = limits or Limits()
-        self.scheme = scheme.encode()
-        self.forwarders = Forwarders(forwarders, self.scheme)
-        self.draining = False
-        self.now = 0.0
-        self.date = b""
-        self._clients: set[Client] = set()
-        self._relays: dict[Relay, _Upgraded] = {}
-        self._bounded: dict[Relay, float] = {}
+        """The route of what the proxy answers itself."""
+        self._decide = authorizer.decide
+        self._clients: set[Downstream] = set()
+        self._relays: dict[WebSocketRelay, _Upgraded] = {}
+        self._bounded: dict[WebSocketRelay, float] = {}
         """Relays that are half-closed or stalled, and until when they may be."""
-        self._addresses, self._people = Tally(self.limits.per_address), Tally(self.limits.per_person)
-        self.held = Tally(self.limits.held_per_address)
-        """Bytes held for each address that has not signed in."""
-        self.undecided = Share(self.limits.undecided_per_address, self.limits.connections)
-        """Of the gate's attention: for each address whose callers it does not know yet."""
-        target = self.limits.per_target
-        self.strangers, self.members = Share(target // 8, target // 2), Share(target // 4, target - target // 8)
-        """Of the platform's connections: for each address and all that have not signed in, for each person and all."""
-        self._leaving: set[TurnedAway] = set()
-        self.turned_away = dict.fromkeys(Cap, 0)
-        """How many came beyond a cap."""
+        self._addresses, self._users = (
+            UsageCounter(self.limits.per_address),
+            UsageCounter(self.limits.per_person),
+        )
+        self._overloaded: set[OverloadedConnection] = set()
         self._pools: dict[tuple[Endpoint, object], Pool] = {}
         self._listeners: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
         self._held_up = False
         self._emptied = asyncio.Event()
-        self.new_ids = map((os.urandom(6).hex().encode() + b"%08x").__mod__, count(1))
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -100,12 +154,13 @@ class ProxyServer:
     async def listen_on(self, sock: socket.socket) -> int:
         self._tick()
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Client(self), sock=sock, backlog=BACKLOG)
+        server = await loop.create_server(lambda: Downstream(self), sock=sock, backlog=BACKLOG)
         self._listeners.append(server)
         return int(sock.getsockname()[1])
 
     async def drain(self, requests_seconds: float = 30.0, upgraded_seconds: float = 10.0) -> None:
-        """Take no more; let requests finish, and upgraded sockets for as long as they may; then end what is left."""
+        """Accept no more connections, let requests and upgraded sockets finish for as long as each may, and end what is
+        left."""
         self.draining = True
         for server in self._listeners:
             server.close()
@@ -144,8 +199,8 @@ class ProxyServer:
             relay.end(RESTARTING)
 
     def abort_sockets(self, predicate: Callable[[Forward], bool], code: int = GOING_AWAY) -> int:
-        """End every request and upgraded socket that was let in on such a verdict; returns how many. A request that has
-        no answer yet gets one; a WebSocket is told `code`, if it stands between two frames."""
+        """End every request and upgraded socket whose verdict the predicate chooses. Returns how many. A request that
+        has no answer yet gets one; a WebSocket is told `code`, if it stands between two frames."""
         clients = [client for client in self._clients if client.forward is not None and predicate(client.forward)]
         relays = [relay for relay in self._relays if predicate(relay.forward)]
         for client in clients:
@@ -156,14 +211,14 @@ class ProxyServer:
         return len(clients) + len(relays)
 
     def forwards(self) -> set[Forward]:
-        """What the open requests and upgraded sockets were let in on."""
+        """The verdicts on all open requests and upgraded sockets."""
         return {client.forward for client in self._clients if client.forward} | {
             relay.forward for relay in self._relays
         }
 
     @property
     def routes(self) -> list[Route]:
-        return [*self.gate.routes, self.own_answers]
+        return [*self.authorizer.routes, self.own_answers]
 
     @property
     def upgraded(self) -> int:
@@ -171,12 +226,12 @@ class ProxyServer:
 
     @property
     def connections(self) -> int:
-        """Of clients, upgraded ones included."""
+        """Connections of clients, upgraded ones included."""
         return len(self._clients) + len(self._relays)
 
     @property
     def kept_connections(self) -> int:
-        """Idle ones to workspaces."""
+        """Idle connections to workspaces."""
         return sum(pool.idle for pool in self._pools.values())
 
     def _tick(self) -> None:
@@ -207,81 +262,78 @@ class ProxyServer:
 
     # ── what connections ask of it ───────────────────────────────────────────────────────────────────────────────────
 
-    def admit(self, client: Client, address: bytes | None) -> None:
-        """Every client is counted, for its address too if it has one of its own; beyond a cap it is turned away."""
+    def admit(self, client: Downstream, address: bytes | None) -> None:
         if self.connections >= self.limits.connections:
-            self._turn_away(client, Cap.ALL)
+            self._reject(client, Cap.ALL)
         elif address is not None and not self._addresses.add(address):
-            self._turn_away(client, Cap.ADDRESS)
+            self._reject(client, Cap.ADDRESS)
         else:
-            client.counted_as = address
+            client.counted_address = address
             self._clients.add(client)
 
-    def _turn_away(self, client: Client, cap: Cap) -> None:
-        self.turned_away[cap] += 1
-        if len(self._leaving) >= MOST_AT_ONCE:
+    def _reject(self, client: Downstream, cap: Cap) -> None:
+        self.rejected[cap] += 1
+        if len(self._overloaded) >= MOST_AT_ONCE:
             client.transport.abort()
             return
-        leaving = TurnedAway(self, client.transport, cap)
-        self._leaving.add(leaving)
-        client.transport.set_protocol(leaving)
+        overloaded = OverloadedConnection(self, client.transport, cap)
+        self._overloaded.add(overloaded)
+        client.transport.set_protocol(overloaded)
 
-    def saw_off(self, leaving: TurnedAway) -> None:
-        self._leaving.discard(leaving)
+    def overload_ended(self, overloaded: OverloadedConnection) -> None:
+        self._overloaded.discard(overloaded)
 
-    def hold(self, client: Client, holder: object) -> bool:
-        """From now on its connection is that person's. False: they have as many as they may."""
-        if client.holder != holder:
-            if not self._people.add(holder):
-                self.turned_away[Cap.PERSON] += 1
+    def count_for_user(self, client: Downstream, counted_user: object) -> bool:
+        if client.counted_user != counted_user:
+            if not self._users.add(counted_user):
+                self.rejected[Cap.PERSON] += 1
                 return False
-            if client.holder is not None:
-                self._people.drop(client.holder)
-        client.holder = holder  # this very object: the next request's is compared with it
+            if client.counted_user is not None:
+                self._users.drop(client.counted_user)
+        client.counted_user = counted_user  # this very object: the next request's is compared with it
         return True
 
-    def _release(self, address: bytes | None, holder: object) -> None:
+    def _release(self, address: bytes | None, counted_user: object) -> None:
         if address is not None:
             self._addresses.drop(address)
-        if holder is not None:
-            self._people.drop(holder)
+        if counted_user is not None:
+            self._users.drop(counted_user)
 
     def decide(self, head: RequestHead) -> Verdict:
         try:
             return self._decide(head)
         except Exception:
-            log.exception("gate failed", request_id=head.request_id.decode())
+            log.exception("authorizer failed", request_id=head.request_id.decode())
             return UNDECIDED
 
-    def explain(self, head: RequestHead, forward: Forward, failure: Failure) -> Respond:
+    def explain(self, head: RequestHead, forward: Forward, failure: UpstreamFailure) -> Respond:
         try:
-            return self.gate.failed(head, forward, failure)
+            return self.authorizer.failed(head, forward, failure)
         except Exception:
-            log.exception("gate failed", request_id=head.request_id.decode())
-            return plain_failure(failure)
+            log.exception("authorizer failed", request_id=head.request_id.decode())
+            return failure_problem(failure)
 
-    def crowded(self, head: RequestHead, cap: Cap) -> Respond:
+    def overloaded(self, head: RequestHead, cap: Cap) -> Respond:
         try:
-            return self.gate.crowded(head, cap)
+            return self.authorizer.overloaded(head, cap)
         except Exception:
-            log.exception("gate failed", request_id=head.request_id.decode())
-            return plain_crowded(cap)
+            log.exception("authorizer failed", request_id=head.request_id.decode())
+            return overload_problem(cap)
 
     def note(self, head: RequestHead, forward: Forward | None, status: int) -> None:
-        """An answer begins."""
         route = self.own_answers if forward is None else forward.route
         route.answers[status // 100] += 1
-        if self.access is not None:
-            self.access.note(head, forward, status)
+        if self._access_log is not None:
+            self._access_log.note(head, forward, status)
 
-    def leave(self, client: Client) -> None:
+    def leave(self, client: Downstream) -> None:
         if client in self._clients:
             self._clients.remove(client)
-            self._release(client.counted_as, client.holder)
+            self._release(client.counted_address, client.counted_user)
         self._emptied.set()
 
     def pool(self, forward: Forward) -> Pool:
-        key = forward.endpoint, forward.kept_for
+        key = forward.endpoint, forward.pool_key
         pool = self._pools.get(key)
         if pool is None:
             pool = self._pools[key] = Pool(
@@ -295,25 +347,25 @@ class ProxyServer:
             self._emptied.set()
 
     def upgrade(
-        self, client: Client, upstream: Upstream, forward: Forward, from_client: bytes, from_upstream: bytes
+        self, client: Downstream, upstream: Upstream, forward: Forward, from_client: bytes, from_upstream: bytes
     ) -> None:
-        relay = Relay(forward, self, client.transport, upstream.transport)
-        self._relays[relay] = _Upgraded(upstream.pool, client.counted_as, client.holder)
+        relay = WebSocketRelay(forward, self, client.transport, upstream.transport)
+        self._relays[relay] = _Upgraded(upstream.pool, client.counted_address, client.counted_user)
         self._clients.discard(client)
         relay.start(from_client, from_upstream, client_full=client.write_paused)
 
-    def relay_half_closed(self, relay: Relay) -> None:
+    def relay_half_closed(self, relay: WebSocketRelay) -> None:
         self._bounded[relay] = self.now + self.limits.half_closed_seconds
 
-    def relay_stalled(self, relay: Relay) -> None:
+    def relay_stalled(self, relay: WebSocketRelay) -> None:
         self._bounded[relay] = self.now + self.limits.body_idle_seconds
 
-    def relay_flows(self, relay: Relay) -> None:
+    def relay_flows(self, relay: WebSocketRelay) -> None:
         self._bounded.pop(relay, None)
 
-    def relay_gone(self, relay: Relay) -> None:
+    def relay_gone(self, relay: WebSocketRelay) -> None:
         self._bounded.pop(relay, None)
         upgraded = self._relays.pop(relay)
         upgraded.pool.gone(None)
-        self._release(upgraded.counted_as, upgraded.holder)
+        self._release(upgraded.counted_address, upgraded.counted_user)
         self._emptied.set()

@@ -1,16 +1,15 @@
-"""What passes this door, for the charts: counted anyway, written down every so often.
+"""Counts of the traffic for the dashboard's charts, written to the database every so often.
 
 Only sums are written, which add up whichever workers come and go: requests answered, and for how many seconds
-WebSockets were open. A front door that dies loses one batch at most.
+WebSockets were open. A worker that dies loses one batch at most.
 """
-
-import asyncio
 
 import structlog
 
 from codehub.domain.errors import CodeHubError
 from codehub.ports.signals import Clock
-from codehub.ports.traffic import Traffic
+from codehub.ports.stores import Traffic
+from codehub.proxy.presence.activity import flush_regularly
 from codehub.proxy.server import ProxyServer
 
 log = structlog.get_logger()
@@ -25,7 +24,7 @@ class TrafficCount:
         self._looked = clock.monotonic()
         self._socket_seconds = 0.0
         self._written = 0
-        """Requests."""
+        """How many requests have been written."""
 
     def tick(self) -> None:
         now = self._clock.monotonic()
@@ -33,13 +32,7 @@ class TrafficCount:
         self._looked = now
 
     async def run(self) -> None:
-        """Until cancelled; then what was counted is flushed once more."""
-        try:
-            while True:
-                await self._clock.sleep(self._flush_seconds)
-                await self.flush()
-        finally:
-            await asyncio.shield(self.flush())
+        await flush_regularly(self.flush, self._clock, self._flush_seconds)
 
     async def flush(self) -> None:
         self.tick()

@@ -1,4 +1,4 @@
-"""Why it is up, when it stops, and how to keep it up for a while: leases that are bounded and visible."""
+"""Why a workspace is up, when it stops, and the leases that keep it up for a bounded time."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,13 +10,13 @@ from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.stores import Actor, WorkspaceSpecs
 from codehub.ports.views import WorkspaceViews
 
-STORY = 200
-"""Turning points that are read to explain a workspace."""
+MOST_ENTRIES = 200
+"""The most entries of the ledger that are read to explain a workspace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """`capped`: shorter than what was asked for."""
+    """A lease on a running workspace. `capped`: it is shorter than what was asked for."""
 
     until: datetime
     seconds: int
@@ -32,11 +32,11 @@ class Lifecycles:
 
     async def explain(self, ws: Workspace) -> Lifecycle:
         lease_until = await self.views.lease_until(ws.id)
-        story = [entry for _, entry in await self.views.entries(ws.id, STORY, kinds=TURNING_POINTS)]
-        return explain(ws, lease_until, story, self.policy, await self.views.now())
+        entries = [entry for _, entry in await self.views.entries(ws.id, MOST_ENTRIES, kinds=TURNING_POINTS)]
+        return explain(ws, lease_until, entries, self.policy, await self.views.now())
 
     async def keep_alive(self, ws: Workspace, seconds: int, actor: Actor) -> Lease:
-        """One lease for each person; the last word counts, and 0 lets go."""
+        """Sets the person's one lease on the workspace to this long from now; 0 ends it."""
         coming_up = ws.desired_state is Desired.RUNNING
         if ws.phase not in (Phase.RUNNING, Phase.STANDBY) and not coming_up:
             raise Conflict(f"The workspace is {ws.phase}: there is nothing to keep alive.", "nothing_to_keep")

@@ -10,16 +10,14 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from codehub.domain.addresses import local_path, platform_path
 from codehub.domain.credentials import numbered_username, one_line, username_suggestion
 from codehub.domain.errors import Conflict, Unauthenticated
 from codehub.domain.identity import Caller, User
-from codehub.domain.local_path import local_path, platform_path
-from codehub.ports.accounts import NewUser, ProviderSignIns
-from codehub.ports.oidc import Identified, OpenIdProvider
+from codehub.ports.accounts import NewUser, OpenIdProvider, ProviderIdentity, ProviderSignIns
 from codehub.ports.stores import Actor
-from codehub.usecases.company import Isolates, always, refuse_company
-from codehub.usecases.identity import Identity, actor_of
-from codehub.usecases.new_secrets import digest, new_session_token
+from codehub.usecases.identity import Identity, actor_of, digest, new_session_token
+from codehub.usecases.users import Isolates, always_isolated, refuse_second_user
 
 LIFETIME_SECONDS = 10 * 60
 """How long somebody may take at the provider; the cookie's lifetime too."""
@@ -44,7 +42,7 @@ class Oidc:
     identity: Identity
     allowed: frozenset[str] = frozenset()
     """Emails and `@domains`, in lower case, that may come in; empty: everybody whom the provider knows."""
-    isolates: Isolates = always
+    isolates: Isolates = always_isolated
     has_hosts: bool = False
     """Workspaces have hosts of their own: nobody comes back to one within the platform's origin."""
 
@@ -52,11 +50,11 @@ class Oidc:
         """Where to send the browser, and the secret for its short-lived cookie. `anew`: somebody who is signed in
         proves once more who they are; the provider is to ask, and their session stays."""
         secret = new_session_token() + (_ANEW if anew else "")
-        challenge = hashlib.sha256(_derived(secret, "verifier").encode()).digest()
+        challenge = hashlib.sha256(_derive(secret, "verifier").encode()).digest()
         url = await self.provider.authorization_url(
-            state=_derived(secret, "state"),
-            nonce=_derived(secret, "nonce"),
-            challenge=_encoded(challenge),
+            state=_derive(secret, "state"),
+            nonce=_derive(secret, "nonce"),
+            challenge=_base64url(challenge),
             anew=anew,
         )
         back_to = platform_path(next_path) if self.has_hosts else local_path(next_path)
@@ -71,10 +69,10 @@ class Oidc:
         agent: str,
         session_token: str | None = None,
     ) -> SignedIn:
-        """`params`: the query that the provider sent the browser back with. `session_token`: of who may be signed in
+        """Signs in whom the provider sent back with the query `params`. `session_token`: of who is signed in
         already; it counts only for a sign-in that was begun anew, by the same person."""
         secret = state_cookie or ""
-        if not hmac.compare_digest(params.get("state", "").encode(), _derived(secret, "state").encode()):
+        if not hmac.compare_digest(params.get("state", "").encode(), _derive(secret, "state").encode()):
             raise Unauthenticated(NOT_OURS)
         next_path = await self.attempts.finish(digest(secret))
         if next_path is None:
@@ -83,10 +81,10 @@ class Oidc:
             reason = one_line(params.get("error", "no code came back"), 80)
             raise Unauthenticated(f"The provider did not sign you in ({reason}). Try again, or ask an admin.")
         who = await self.provider.identify(
-            code=params["code"], verifier=_derived(secret, "verifier"), nonce=_derived(secret, "nonce")
+            code=params["code"], verifier=_derive(secret, "verifier"), nonce=_derive(secret, "nonce")
         )
-        self._refuse_strangers(who)
-        user = await self._known(who) or await self._joined(who, address)
+        self._refuse_unlisted(who)
+        user = await self._known(who) or await self._create_user(who, address)
         if secret.endswith(_ANEW) and session_token:
             proven = await self._proven(user, session_token, who, address)
             if proven is not None:
@@ -96,7 +94,7 @@ class Oidc:
         )
         return SignedIn(caller, new_token, next_path)
 
-    async def _proven(self, user: User, session_token: str, who: Identified, address: str) -> Caller | None:
+    async def _proven(self, user: User, session_token: str, who: ProviderIdentity, address: str) -> Caller | None:
         """The caller of that session, freshly proven; None if it has ended or is somebody else's."""
         identity = self.identity
         try:
@@ -109,18 +107,19 @@ class Oidc:
         done = await identity.accounts.prove_session(caller.session_id, identity.rules, actor, proven_at=proven_at)
         return caller if done else None
 
-    def _refuse_strangers(self, who: Identified) -> None:
-        """At every sign-in, so that somebody who is taken off the list stays out."""
+    def _refuse_unlisted(self, who: ProviderIdentity) -> None:
+        """Unauthenticated unless the person is on the list, asked at every sign-in so that who is taken off stays
+        out."""
         email = (who.email or "").lower() if who.email_verified else ""
         if self.allowed and not self.allowed & {email, f"@{email.rpartition('@')[2]}"}:
             raise Unauthenticated("The provider knows you, but you are not on this installation's list. Ask an admin.")
 
-    async def _known(self, who: Identified) -> User | None:
+    async def _known(self, who: ProviderIdentity) -> User | None:
         return await self.identity.accounts.user_of_identity(who.issuer, who.subject)
 
-    async def _joined(self, who: Identified, address: str) -> User:
+    async def _create_user(self, who: ProviderIdentity, address: str) -> User:
         """A new user under the first free name; the same person signing in twice at once is one user."""
-        await refuse_company(self.identity.accounts, self.isolates)
+        await refuse_second_user(self.identity.accounts, self.isolates)
         name = username_suggestion(who.preferred_username, who.email)
         user_id = self.identity.ids.new()
         numbered = [numbered_username(name, str(number)) for number in range(2, _NUMBERS)]
@@ -136,9 +135,11 @@ class Oidc:
         raise Conflict(f"No username like {name} is free. Ask an admin for help.", "username_taken")
 
 
-def _derived(secret: str, purpose: str) -> str:
-    return _encoded(hmac.digest(secret[:512].encode("utf-8", "replace"), f"codehub oidc {purpose}".encode(), "sha256"))
+def _derive(secret: str, purpose: str) -> str:
+    return _base64url(
+        hmac.digest(secret[:512].encode("utf-8", "replace"), f"codehub oidc {purpose}".encode(), "sha256")
+    )
 
 
-def _encoded(value: bytes) -> str:
+def _base64url(value: bytes) -> str:
     return base64.urlsafe_b64encode(value).decode().rstrip("=")

@@ -1,4 +1,4 @@
-"""The probe: two throw-away workspaces that go the whole way through the real controller, and look around on it.
+"""`codehub doctor --probe`: two throw-away workspaces that go through the real controller, and try what is isolated.
 
 One runs, the other is a neighbour whose home holds a secret. Whatever happens, both are deleted at the end, and what
 could not be deleted is named.
@@ -12,31 +12,31 @@ from uuid import UUID
 
 from codehub.domain.errors import CodeHubError
 from codehub.domain.naming import container_name
-from codehub.domain.workspace import Desired, Operation, Phase, Workspace
+from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.archives import Archives
 from codehub.ports.runtime import Runtime
 from codehub.ports.signals import Ids
 from codehub.ports.stores import Actor
 from codehub.ports.views import WorkspaceViews
-from codehub.usecases.checkup import Finding, fail, ok, warn
-from codehub.usecases.wishes import NewWorkspace, Wishes
+from codehub.usecases.findings import Finding, fail, ok, warn
+from codehub.usecases.workspace_commands import CreateWorkspace, WorkspaceCommands
 
 OWNER = "codehub-doctor"
-"""Nobody's account: what it owns, no person sees."""
+"""The owner of the probe's workspaces, which is no account: no person sees them."""
 
-LOOK_SECONDS = 0.25
+POLL_SECONDS = 0.25
 NOTE = "codehub-doctor.txt"
-REACHES = 'test -r "$1" && { [ ! -d "$1" ] || [ -n "$(ls -A "$1")" ]; }'
-"""An empty directory is all that is left of a hidden one."""
-POWERS = {
+CAN_READ = 'test -r "$1" && { [ ! -d "$1" ] || [ -n "$(ls -A "$1")" ]; }'
+"""Succeeds if a path can be read; an empty directory counts as hidden, since that is what hiding leaves."""
+PRIVILEGES = {
     "grep -q '^CapEff:.*[1-9a-f]' /proc/self/status": "an administrator's powers",
     "test -w /proc/sys/kernel/core_pattern": "the kernel's settings",
 }
-"""A script that succeeds inside, and what that would mean."""
+"""Scripts that must fail inside, and what it would mean if one succeeds."""
 
-CAN_TRY = "bash -c '</dev/tcp/127.0.0.1/9' 2>&1 | grep -q refused"
-CONNECTS = 'timeout 3 bash -c "</dev/tcp/$1/$2"'
-BEYOND = {
+CAN_CONNECT = "bash -c '</dev/tcp/127.0.0.1/9' 2>&1 | grep -q refused"
+CONNECT = 'timeout 3 bash -c "</dev/tcp/$1/$2"'
+BEYOND_LIMITS = {
     """\
 most=$(cat /sys/fs/cgroup/pids.max /sys/fs/cgroup/pids/pids.max 2>/dev/null | head -n 1)
 case $most in ''|max) exit 0 ;; esac
@@ -49,24 +49,24 @@ case $most in ''|max) exit 0 ;; esac
 head -c $((most + most / 4)) /dev/zero | tail -n 1 | wc -c | grep -q -v '^0$'
 """: "more memory than its share",
 }
-"""Each reads its limit first, and succeeds only if there is none or it does not hold."""
+"""Scripts that read a limit and succeed only if there is none or it does not hold."""
 
 FRONT_DOOR = "the front door's port"
 AT_ONCE = 4
-"""Tries to reach something: one that fails takes seconds, for nothing answers."""
+"""How many connections are tried at a time: one that fails takes seconds, since nothing answers."""
 
 Key = TypeVar("Key")
 Inside = Callable[[Workspace, Sequence[str]], Awaitable[tuple[int, str]]]
-"""Run a command as the workspace would, confined as it is: exit code and output."""
+"""Runs a command in the workspace's sandbox: exit code and output."""
 
-TakesPort = Callable[[Workspace], Awaitable[bool | None]]
-"""Try from inside to take visitors of the front door's port. True: some were taken. None: nobody listens there."""
+TryPort = Callable[[Workspace], Awaitable[bool | None]]
+"""Tries from inside to take the front door's port. True: a request was taken. None: nobody listens there."""
 
 Tell = Callable[[Finding], None]
 
 
 class StepFailed(Exception):
-    """What was seen, and what to do."""
+    """A step of the probe failed: what was seen, and what to do."""
 
     def __init__(self, seen: str, advice: str) -> None:
         super().__init__(seen)
@@ -75,31 +75,32 @@ class StepFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ProbeEnvironment:
     """What a workspace must not reach. `hidden`: what each path is, for people. `isolates`: does the runtime promise
-    it at all? `walled`: it also promises a network of their own and limits; `addresses`: what is where on it."""
+    it at all? `network_isolated`: it also promises a network of their own and limits; `addresses`: what is where on
+    it."""
 
     hidden: Mapping[str, str]
     isolates: bool
-    walled: bool = False
+    network_isolated: bool = False
     addresses: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    wishes: Wishes
+    wishes: WorkspaceCommands
     views: WorkspaceViews
     runtime: Runtime
     archives: Archives
     ids: Ids
     inside: Inside
     home_of: Callable[[Workspace], str]
-    surroundings: Surroundings
+    environment: ProbeEnvironment
     patience_seconds: float = 120.0
-    takes_port: TakesPort | None = None
+    try_port: TryPort | None = None
 
     async def run(self, tell: Tell) -> None:
-        """Tells each step as it is done; the first that fails is the last before cleaning up."""
+        """Runs the steps and tells each as it is done; after the first that fails, it cleans up."""
         made: list[UUID] = []
         try:
             await self._steps(made, tell)
@@ -112,12 +113,12 @@ class Probe:
 
     async def _steps(self, made: list[UUID], tell: Tell) -> None:
         probe = await self._create(made, Desired.RUNNING)
-        beside = Desired.RUNNING if self.surroundings.walled else Desired.STANDBY
+        beside = Desired.RUNNING if self.environment.network_isolated else Desired.STANDBY
         neighbour = await self._create(made, beside)
         await self._settled(neighbour, Phase(beside.value))
         ws = await self._settled(probe, Phase.RUNNING)
         tell(ok("probe: start", "created, its home made, its IDE answers"))
-        tell(await self._look_around(ws, await self._row(neighbour)))
+        tell(await self._check_isolation(ws, await self._row(neighbour)))
         written = self.ids.new().hex
         await self._in_home(ws, f"printf %s {written} > {NOTE}")
         await self._brought_to(probe, Desired.ARCHIVED)
@@ -128,27 +129,27 @@ class Probe:
             raise StepFailed("the restored file is not what was written", "Do not rely on this archive store.")
         tell(ok("probe: restore", "restored from the archive; the file written before is there"))
 
-    async def _look_around(self, ws: Workspace, neighbour: Workspace) -> Finding:
+    async def _check_isolation(self, ws: Workspace, neighbour: Workspace) -> Finding:
         await self._in_home(neighbour, f"printf %s secret > {NOTE}")
-        hidden = {**self.surroundings.hidden, self.home_of(neighbour): "another workspace's home"}
-        reached = await _successes(hidden, lambda path: self._reaches(ws, path))
-        reached += await self._succeeding(ws, POWERS)
+        hidden = {**self.environment.hidden, self.home_of(neighbour): "another workspace's home"}
+        reached = await _successes(hidden, lambda path: self._can_read(ws, path))
+        reached += await self._succeeding(ws, PRIVILEGES)
         tried = set(hidden.values())
-        if self.surroundings.walled:
-            if (await self.inside(ws, ["sh", "-c", CAN_TRY]))[0] != 0:
+        if self.environment.network_isolated:
+            if (await self.inside(ws, ["sh", "-c", CAN_CONNECT]))[0] != 0:
                 raise StepFailed("the network cannot be tried from inside", "The image needs bash, grep and timeout.")
             addresses = await self._addresses(neighbour)
-            reached += await _successes(addresses, lambda address: self._connects(ws, *address))
-            reached += await self._succeeding(ws, BEYOND)
-            tried |= {*addresses.values(), *BEYOND.values()}
-        taken = await self.takes_port(ws) if self.takes_port is not None else None
+            reached += await _successes(addresses, lambda address: self._can_connect(ws, *address))
+            reached += await self._succeeding(ws, BEYOND_LIMITS)
+            tried |= {*addresses.values(), *BEYOND_LIMITS.values()}
+        taken = await self.try_port(ws) if self.try_port is not None else None
         if taken is not None:
             tried.add(FRONT_DOOR)
             reached += [FRONT_DOOR] if taken else []
         if not reached:
             return ok("probe: isolation", f"from inside out of reach: {', '.join(sorted(tried))}")
         seen = f"from inside in reach: {', '.join(sorted(set(reached)))}"
-        if self.surroundings.isolates:
+        if self.environment.isolates:
             return fail("probe: isolation", seen, "Let nobody else in until this is closed, and report it.")
         advice = "Without bubblewrap and slirp4netns only one person may use this machine's CodeHub."
         return warn("probe: isolation", seen, advice)
@@ -162,13 +163,13 @@ class Probe:
             raise StepFailed("the neighbour has no address", "Did it end just now? See its log.")
         what = "another workspace's IDE"
         by_name = (container_name(neighbour.id), endpoint.port)
-        return {**self.surroundings.addresses, (endpoint.host, endpoint.port): what, by_name: what}
+        return {**self.environment.addresses, (endpoint.host, endpoint.port): what, by_name: what}
 
-    async def _connects(self, ws: Workspace, host: str, port: int) -> bool:
-        return (await self.inside(ws, ["sh", "-c", CONNECTS, "sh", host, str(port)]))[0] == 0
+    async def _can_connect(self, ws: Workspace, host: str, port: int) -> bool:
+        return (await self.inside(ws, ["sh", "-c", CONNECT, "sh", host, str(port)]))[0] == 0
 
-    async def _reaches(self, ws: Workspace, path: str) -> bool:
-        code, _output = await self.inside(ws, ["sh", "-c", REACHES, "sh", path])
+    async def _can_read(self, ws: Workspace, path: str) -> bool:
+        code, _output = await self.inside(ws, ["sh", "-c", CAN_READ, "sh", path])
         return code == 0
 
     async def _in_home(self, ws: Workspace, script: str) -> str:
@@ -179,7 +180,7 @@ class Probe:
 
     async def _create(self, made: list[UUID], desired: Desired) -> UUID:
         key = self.ids.new()
-        new = NewWorkspace(f"doctor {key.hex[:8]}", OWNER, desired, description="`codehub doctor --probe`")
+        new = CreateWorkspace(f"doctor {key.hex[:8]}", OWNER, desired, description="`codehub doctor --probe`")
         await self.wishes.create(new, key, Actor(OWNER), await self.views.now())
         made.append(key)
         return key
@@ -198,11 +199,11 @@ class Probe:
         ws = await self._row(key)
         try:
             async with asyncio.timeout(self.patience_seconds):
-                while ws.phase is not phase or ws.operation is not Operation.NONE:
+                while ws.phase is not phase or not ws.is_at_rest:
                     if ws.phase is Phase.ERROR:
                         why = ws.error_info.message if ws.error_info else "no reason given"
                         raise StepFailed(f"it went to ERROR: {ws.error_reason}: {why}", "docs/reference/errors.md")
-                    await asyncio.sleep(LOOK_SECONDS)
+                    await asyncio.sleep(POLL_SECONDS)
                     ws = await self._row(key)
         except TimeoutError:
             seen = f"not {phase} after {self.patience_seconds:g} s, but {ws.phase} with {ws.operation}"
@@ -226,11 +227,11 @@ class Probe:
 
 
 async def _successes(tries: Mapping[Key, str], attempt: Callable[[Key], Awaitable[bool]]) -> list[str]:
-    """What those are that succeed."""
-    gate = asyncio.Semaphore(AT_ONCE)
+    """The descriptions of the tries that succeed."""
+    limit = asyncio.Semaphore(AT_ONCE)
 
     async def tried(key: Key) -> bool:
-        async with gate:
+        async with limit:
             return await attempt(key)
 
     outcomes = await asyncio.gather(*(tried(key) for key in tries), return_exceptions=True)

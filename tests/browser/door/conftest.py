@@ -8,8 +8,8 @@ import pytest
 from playwright.async_api import Browser
 
 from codehub.adapters.ide import IdeError, ensure_code_server
-from codehub.adapters.process.sandbox import find_confinement
-from codehub.bootstrap.places import ide_cache_dir
+from codehub.adapters.process.sandbox import find_sandbox_tools
+from codehub.bootstrap.paths import ide_cache_dir
 from codehub.settings import load_settings
 from tests.browser.door.chromium import launched
 from tests.browser.door.installation import Installation, Person, installation
@@ -28,7 +28,7 @@ def cache() -> Path:
 
 @pytest.fixture(scope="session")
 def hub(cache: Path) -> Iterator[Installation]:
-    if find_confinement() is None:
+    if find_sandbox_tools() is None:
         pytest.skip("bubblewrap is not there or does not work, so there is nobody but the admin")
     with installation(cache) as running:
         yield running

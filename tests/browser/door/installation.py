@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from tests.api.real_site import free_port
 from tests.proxy.recording.workbench import FILES, SETTINGS, SETTINGS_FILE
-from tests.system.one_machine import Up, temporary_data_dir, up
+from tests.real_services import free_port
+from tests.system.local_instance import Up, temporary_data_dir, up
 
 PATIENCE = 90.0
 COOKIE = "__Host-codehub"

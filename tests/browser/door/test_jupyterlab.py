@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page
 
-from codehub.adapters.process.sandbox import find_confinement
+from codehub.adapters.process.sandbox import find_sandbox_tools
 from tests.browser.door.installation import Installation, Person, Workspace, installation
 from tests.browser.door.test_presence import rests, seen
 from tests.browser.door.visitor import Visitor, until
@@ -36,7 +36,7 @@ def jupyterlab() -> Path:
 
 @pytest.fixture(scope="module")
 def lab(jupyterlab: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    if find_confinement() is None:
+    if find_sandbox_tools() is None:
         pytest.skip("bubblewrap is not there or does not work, so there is nobody but the admin")
     path = f"{jupyterlab}:{os.environ['PATH']}"
     with installation(tmp_path_factory.mktemp("cache"), CODEHUB_IDE="jupyterlab", PATH=path) as running:

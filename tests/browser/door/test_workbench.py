@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page
 
-from tests.api.real_site import free_port
 from tests.browser.door.installation import Installation, Person, Workspace
 from tests.browser.door.visitor import Visitor, runs, until
 from tests.proxy.recording.workbench import Tab
+from tests.real_services import free_port
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from codehub.adapters.ide import ensure_code_server
-from codehub.adapters.process.sandbox import find_confinement
-from codehub.bootstrap.places import ide_cache_dir
+from codehub.adapters.process.sandbox import find_sandbox_tools
+from codehub.bootstrap.paths import ide_cache_dir
 from codehub.settings import load_settings
 from tests.proxy.recording.scenarios import SCENARIOS, session
 from tests.proxy.recording.tape import TAPES, write
@@ -32,7 +32,7 @@ async def main() -> int:
     chosen = parser.parse_args()
     if unknown := set(chosen.scenarios) - set(SCENARIOS):
         parser.error(f"no such scenario: {', '.join(sorted(unknown))}")
-    if chromium() is None or find_confinement() is None:
+    if chromium() is None or find_sandbox_tools() is None:
         print("A recording needs chromium, and bubblewrap for a home without this machine's names.", file=sys.stderr)
         return 1
     settings = load_settings(database_url="postgresql://unused", redis_url="redis://unused")

@@ -20,13 +20,13 @@ import httpx
 from playwright.async_api import Page, async_playwright
 
 from codehub.ports.runtime import Endpoint
-from codehub.proxy.gate import Forward
-from tests.api.real_site import free_port
-from tests.proxy.doors import Door
+from codehub.proxy.access.verdicts import Forward
+from tests.proxy.harness import ProxyHarness
 from tests.proxy.recording.applications import APPLICATION_TAPES, APPLICATIONS, Application, Person
 from tests.proxy.recording.recorder import Recorder
 from tests.proxy.recording.tape import write
 from tests.proxy.recording.workbench import CHROMIUM_ARGUMENTS, chromium
+from tests.real_services import free_port
 
 PROGRAMS = Path.home() / ".cache" / "codehub-applications"
 PATIENCE = 300.0
@@ -115,11 +115,11 @@ async def record(name: str, programs: Path, to: Path) -> None:
     recorder = Recorder()
     async with (
         served(application, programs) as endpoint,
-        Door(endpoint, forward=Forward(endpoint, tap=recorder.plain_tap)) as door,
+        ProxyHarness(endpoint, forward=Forward(endpoint, tap=recorder.plain_tap)) as proxy,
     ):
-        recorder.note_requests(door)
+        recorder.note_requests(proxy)
         recorder.mark("load")
-        async with page(door.port, application) as opened:
+        async with page(proxy.port, application) as opened:
             recorder.mark("settling")
             await asyncio.sleep(SETTLES)
             recorder.mark("quiet before")

@@ -5,9 +5,9 @@ import socket
 import time
 from pathlib import Path
 
-from codehub.proxy.gate import Verdict
-from codehub.proxy.request import RequestHead
-from tests.proxy.doors import Door
+from codehub.proxy.access.verdicts import Verdict
+from codehub.proxy.http.parser import RequestHead
+from tests.proxy.harness import ProxyHarness
 from tests.proxy.recording.tape import Entry, Frame, Mark, Pieces, Request, frames
 
 KEPT = 300
@@ -46,15 +46,15 @@ class Recorder:
         self._sockets += 1
         return PlainRecording(self, self._sockets)
 
-    def note_requests(self, door: Door) -> None:
-        decide = door.server._decide
+    def note_requests(self, proxy: ProxyHarness) -> None:
+        decide = proxy.server._decide
 
         def noted(head: RequestHead) -> Verdict:
             target = SECRET_QUERY.sub(r"\1=", INSTALLED.sub("/node_modules/", head.target.decode("latin-1")))
             self.entries.append(Request(self.now(), head.method.decode(), target, head.fields.body_length))
             return decide(head)
 
-        door.server._decide = noted
+        proxy.server._decide = noted
 
 
 def neutral(text: str) -> str:

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from codehub.proxy.gate import Forward
-from tests.proxy.doors import Door
+from codehub.proxy.access.verdicts import Forward
+from tests.proxy.harness import ProxyHarness
 from tests.proxy.recording.recorder import Recorder
 from tests.proxy.recording.workbench import SETTINGS, Tab, code_server, tab
 
@@ -18,7 +18,7 @@ LOOP = "for i in 1 2 3 4 5 6; do sleep 3; echo tick $i; done"
 @dataclass
 class Session:
     recorder: Recorder
-    door: Door
+    proxy: ProxyHarness
     tab: Tab
     rests: int = 0
 
@@ -70,7 +70,7 @@ async def at_work(session: Session) -> None:
 async def reconnected(session: Session) -> None:
     await session.quiet(10.0)
     session.recorder.mark("quiet: the sockets are cut, and made anew")
-    assert session.door.server.abort_sockets(lambda _: True) == 2
+    assert session.proxy.server.abort_sockets(lambda _: True) == 2
     await asyncio.sleep(60.0)
     await session.does("a key in the terminal", session.tab.page.keyboard.press("#"))
     await session.quiet(10.0)
@@ -120,13 +120,13 @@ async def session(scenario: Scenario) -> AsyncIterator[Session]:
     recorder = Recorder()
     async with (
         code_server(git=scenario.git, settings=scenario.settings) as (endpoint, _),
-        Door(endpoint, forward=Forward(endpoint, tap=recorder.tap)) as door,
+        ProxyHarness(endpoint, forward=Forward(endpoint, tap=recorder.tap)) as proxy,
     ):
-        recorder.note_requests(door)
+        recorder.note_requests(proxy)
         recorder.mark("load")
-        async with tab(door.port) as opened:
+        async with tab(proxy.port) as opened:
             await opened.open_terminal()
             recorder.mark("settling")
             await asyncio.sleep(SETTLES)
-            yield Session(recorder, door, opened)
+            yield Session(recorder, proxy, opened)
             recorder.mark("end")

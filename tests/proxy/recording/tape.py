@@ -30,7 +30,7 @@ class Frame:
         return b"".join(text.encode("latin-1") + bytes(zeros) for text, zeros in self.pieces)
 
     def wire(self) -> bytes:
-        """As it passes the front door. The mask differs from frame to frame, as a browser's does."""
+        """As it passes the proxy. The mask differs from frame to frame, as a browser's does."""
         payload = self.payload()
         if not self.client:
             return header(self.first, len(payload), 0) + payload

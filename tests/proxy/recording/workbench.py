@@ -1,4 +1,4 @@
-"""A real workbench: code-server as a workspace, our front door before it, and a tab of a real browser."""
+"""A real workbench: code-server as a workspace, our proxy before it, and a tab of a real browser."""
 
 import json
 import shutil
@@ -12,12 +12,12 @@ from uuid import uuid4
 from playwright.async_api import Page, async_playwright
 
 from codehub.adapters.process import ProcessRuntime
-from codehub.adapters.process.sandbox import find_confinement
+from codehub.adapters.process.sandbox import find_sandbox_tools
 from codehub.bootstrap.ide import ide
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec, Endpoint
 from codehub.settings import load_settings
-from tests.contracts.patience import eventually
+from tests.eventually import eventually
 
 CHROMIUM_ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
@@ -49,7 +49,7 @@ async def code_server(
     """Its endpoint and its home, which has a few files."""
     command, readable = ide(load_settings(database_url="postgresql://unused", redis_url="redis://unused"))
     if sandbox is None:
-        sandbox = find_confinement() is not None
+        sandbox = find_sandbox_tools() is not None
     with tempfile.TemporaryDirectory(prefix="codehub-tab-") as directory:
         runtime = ProcessRuntime(Path(directory), "here", command, sandbox=sandbox, readable=readable)
         key = uuid4()

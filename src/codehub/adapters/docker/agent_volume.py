@@ -12,7 +12,7 @@ from aiodocker import DockerError
 
 from codehub.adapters.docker import payloads
 from codehub.adapters.docker.engine import Engine, doing
-from codehub.adapters.docker.payloads import ROLE_LABEL, Site
+from codehub.adapters.docker.payloads import ROLE_LABEL, DockerSite
 from codehub.domain.errors import BackendError
 from codehub.domain.naming import INSTALL_LABEL
 
@@ -20,14 +20,15 @@ _FILLING_SECONDS = 60.0
 
 
 class AgentVolume:
-    def __init__(self, engine: Engine, site: Site) -> None:
+    def __init__(self, engine: Engine, site: DockerSite) -> None:
         self._engine = engine
         self._site = site
         self._name: str | None = None
         self._alone = asyncio.Lock()
 
     async def name(self, *, afresh: bool = False) -> str:
-        """Of the volume, which is filled. `afresh`: something of it was missing."""
+        """The name of the volume, which is filled when this returns. `afresh`: a start found something of it
+        missing."""
         if afresh:
             self._name = None
         async with self._alone:

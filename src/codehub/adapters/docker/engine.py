@@ -75,7 +75,7 @@ class Engine:
 
     @asynccontextmanager
     async def own_client(self) -> AsyncIterator[Docker]:
-        """Another connection, for what takes one up, such as the stream of events."""
+        """Another connection to the engine, for what occupies one, such as the stream of events."""
         version = (await self.docker()).api_version
         client = self._client()
         client.api_version = version
@@ -100,14 +100,14 @@ class Engine:
         return found
 
     async def containers(self, labels: Sequence[str], names: Sequence[str] = ()) -> list[Mapping[str, Any]]:
-        """All of them, also those that have ended; with `names`, any of those."""
+        """All containers with these labels, also those that have ended; with `names`, any of those."""
         filters = {"label": list(labels)} | ({"name": [f"^/{name}$" for name in names]} if names else {})
         async with glancing():
             found = await (await self.docker()).containers.list(all=1, filters=json.dumps(filters))
         return [listed(container) for container in found]
 
     async def container(self, name: str) -> Mapping[str, Any] | None:
-        """By name or id, in full."""
+        """The full description of a container, by name or id."""
         async with glancing():
             try:
                 return await (await self.docker()).containers.container(name).show()
@@ -119,7 +119,7 @@ class Engine:
     async def output(
         self, key: str, tail: int, *, stdout: bool = True, stderr: bool = True, timestamps: bool = False
     ) -> str:
-        """The last lines that it printed; empty if it is gone."""
+        """The last lines that the container printed; empty if it is gone."""
         async with glancing():
             docker = await self.docker()
             try:
@@ -133,8 +133,8 @@ class Engine:
                 raise
 
     async def follow(self, key: str, tail: str, patience: float) -> AsyncGenerator[str, None]:
-        """What it prints, as it prints it, after the last `tail` lines, until it ends. Unreachable if nothing comes for
-        `patience` seconds."""
+        """Yields what the container prints, after the last `tail` lines, until it ends. Unreachable if nothing comes
+        for `patience` seconds."""
         wanted: Mapping[str, str | int] = {"stdout": 1, "stderr": 1, "follow": 1, "tail": tail}
         with looking():
             async with self.own_client() as docker:
@@ -152,7 +152,8 @@ class Engine:
                         response.close()
 
     async def end(self, key: str, grace_seconds: int = 0) -> None:
-        """Ended, gracefully and then not, and removed. When this returns, nothing of it runs. Gone is success."""
+        """Ends the container, gracefully and then not, and removes it. When this returns, nothing of it runs. Gone is
+        success."""
         with doing("the container cannot be removed"):
             container = (await self.docker()).containers.container(key)
             try:
@@ -166,8 +167,8 @@ class Engine:
                     raise
 
     async def make(self, payload: Payload, name: str) -> DockerContainer:
-        """A container, not started. Call it inside `doing`. A limit on processors that is above what the machine has
-        limits nothing, and yet the engine refuses it: then it is what there is."""
+        """Makes a container and does not start it. Call it inside `doing`. A limit on processors that is above what the
+        machine has limits nothing, and yet the engine refuses it: then it is what there is."""
         docker = await self.docker()
         try:
             return await docker.containers.create(payload, name=name)
@@ -178,7 +179,7 @@ class Engine:
             return await docker.containers.create({**payload, "HostConfig": limits}, name=name)
 
     async def run(self, payload: Mapping[str, Any], name: str, seconds: float) -> tuple[int, str]:
-        """To its end: its exit code and what it printed. Nothing of it is left."""
+        """Runs a container to its end: its exit code and what it printed. Nothing of it is left."""
         with doing(f"container {name} cannot be run"):
             made = await self.make(dict(payload), name)
         try:
@@ -191,7 +192,7 @@ class Engine:
             await asyncio.shield(self.end(made.id))
 
     async def _until_gone(self, key: str) -> None:
-        """An engine that answers, and does not get on with it, has failed."""
+        """Waits for the container to be gone; an engine that answers, and does not get on with it, has failed."""
         until = asyncio.get_running_loop().time() + _GONE_SECONDS
         while await self.container(key) is not None:
             if asyncio.get_running_loop().time() > until:
@@ -204,7 +205,7 @@ class Engine:
         return list(found["Volumes"] or ())
 
     async def delete_volume(self, name: str) -> None:
-        """Call it inside `doing`."""
+        """Deletes the volume. Call it inside `doing`."""
         await DockerVolume(await self.docker(), name).delete()
 
     async def volume(self, name: str) -> Mapping[str, Any] | None:
@@ -262,7 +263,7 @@ def listed(container: DockerContainer) -> Mapping[str, Any]:
 
 @contextmanager
 def looking() -> Iterator[None]:
-    """Whatever goes wrong with a look, we do not know."""
+    """Errors inside this block mean Unreachable: whatever goes wrong with a look, we do not know."""
     try:
         yield
     except DockerError as error:
@@ -273,7 +274,7 @@ def looking() -> Iterator[None]:
 
 @asynccontextmanager
 async def glancing() -> AsyncIterator[None]:
-    """A short look. An engine that stands still must not keep us from knowing that we do not know."""
+    """As `looking`, with a short time limit: an engine that stands still must not keep us from knowing that."""
     with looking():
         async with asyncio.timeout(_LOOK_SECONDS):
             yield
@@ -281,7 +282,7 @@ async def glancing() -> AsyncIterator[None]:
 
 @contextmanager
 def doing(what: str) -> Iterator[None]:
-    """`what` could not be done."""
+    """Errors inside this block mean that the effect `what` describes could not be done."""
     try:
         yield
     except DockerError as error:
@@ -307,7 +308,7 @@ def _unreachable(error: Exception) -> Unreachable:
 
 
 def _words(error: DockerError) -> str:
-    """The engine's own; of a connection that could not be made only why, not the client's inner life."""
+    """The engine's own words; of a connection that could not be made only why."""
     if isinstance(lost := error.__context__, aiohttp.ClientConnectorError) and lost.os_error.strerror:
         where = lost.path if isinstance(lost, UnixClientConnectorError) else f"{lost.host}:{lost.port}"
         return f"{where}: {lost.os_error.strerror}"

@@ -1,4 +1,4 @@
-"""The packet filter's part of the walls, as pure scripts: what a workspace's bridge may send where.
+"""The packet filter around workspaces, as pure scripts: what a workspace's bridge may send where.
 
 Three chains of our own, filled in one go, and a jump to each from the chains that Docker and the kernel ask first. What
 was there before stays; put up twice they are the same. Which of the two iptables Docker uses is found by its own chain;
@@ -33,7 +33,7 @@ find_tables || { echo 'the packet filter of this machine cannot be used: iptable
 
 
 def chains(bridge: str) -> tuple[str, str, str]:
-    """The chain for what workspaces send on, the one for what they send to the machine itself, and the one for what is
+    """The chain for what workspaces forward, the one for what they send to the machine itself, and the one for what is
     sent to them."""
     return f"{bridge}-OUT", f"{bridge}-HOST", f"{bridge}-IN"
 
@@ -71,7 +71,8 @@ def _services(reachable: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def jumps(bridge: str) -> list[tuple[str, str]]:
-    """(the chain that is asked first, the rule in it). The first is Docker's own, without which it asks nobody."""
+    """Pairs of the chain that is asked first and the rule in it. The first is Docker's own, without which it asks
+    nobody."""
     outwards, to_host, inwards = chains(bridge)
     return [
         ("FORWARD", "-j DOCKER-USER"),
@@ -82,7 +83,7 @@ def jumps(bridge: str) -> list[tuple[str, str]]:
 
 
 def check(bridge: str, reachable: Sequence[str]) -> str:
-    """Says each rule that is not there, and changes nothing."""
+    """A script that prints each rule that is not there, and changes nothing."""
     return f"{_FIND}{_checking(bridge, reachable)}check\n"
 
 
@@ -111,7 +112,7 @@ echo {GONE}: there is no interface {bridge}
 
 
 def take_down(bridge: str) -> str:
-    """What was not ours to begin with stays."""
+    """A script that removes our chains and rules. What was not ours to begin with stays."""
     gone = [f'"$tables" -w -D {chain} {rule} 2>/dev/null || true' for chain, rule in jumps(bridge)[1:]]
     gone += [f'"$tables" -w -{verb} {chain} 2>/dev/null || true' for chain in chains(bridge) for verb in "FX"]
     return _FIND + "\n".join(gone) + "\n"
@@ -146,7 +147,8 @@ END
 
 
 def _looking(bridge: str) -> str:
-    """What stands now, as text that is the same for as long as nothing changes. Cheap: seven short looks."""
+    """A script that prints what stands now, as text that is the same for as long as nothing changes: seven short
+    looks."""
     asked = "\n".join(f'  "$tables" -w -S {chain} 2>/dev/null' for chain in chains(bridge))
     led_to = "\n".join(f'  "$tables" -w -C {chain} {rule} 2>/dev/null; echo $?' for chain, rule in jumps(bridge))
     return f"look() {{\n{asked}\n{led_to}\n}}\n"

@@ -40,7 +40,7 @@ MIB = 1 << 20
 
 @dataclass
 class Layers:
-    """How far each part is: (bytes now, bytes in all)."""
+    """How far each layer of an image is: (bytes now, bytes in all)."""
 
     parts: dict[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -54,7 +54,7 @@ class Layers:
 
     @property
     def amount(self) -> tuple[int, int]:
-        """Whole MiB, so that a bar that grows is not a write for every packet."""
+        """The progress in whole MiB, so that a bar that grows is not a write for every packet."""
         now, total = (sum(part[side] for part in self.parts.values()) // MIB * MIB for side in (0, 1))
         return now, total
 
@@ -65,7 +65,8 @@ class Layers:
 
 @dataclass
 class _Pull:
-    """One try, and when the next is due should the registry not answer this one. `tries`: those without an answer."""
+    """One attempt to pull an image, and when the next is due should the registry not answer this one. `tries`: attempts
+    without an answer."""
 
     task: "asyncio.Task[None]"
     layers: Layers
@@ -85,8 +86,8 @@ class Pulls:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def ask(self, image: str) -> Pulling | None:
-        """Begin, or say how far it is and what it waits for; None once it has come. That it is not to be had is raised
-        once."""
+        """Begins a pull, or says how far it is and what it waits for; None once the image is there. That it is not to
+        be had is raised once."""
         now = asyncio.get_running_loop().time()
         pull = self._pulls.get(image)
         if pull is None or pull.again_at <= now:

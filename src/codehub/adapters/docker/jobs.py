@@ -14,7 +14,7 @@ from aiodocker import DockerError
 
 from codehub.adapters.docker import payloads
 from codehub.adapters.docker.engine import CONFLICT, Engine, doing
-from codehub.adapters.docker.payloads import JOB, KIND_LABEL, JobStore, Site
+from codehub.adapters.docker.payloads import JOB, KIND_LABEL, DockerSite, JobStore
 from codehub.adapters.docker.runtime import DockerRuntime, listed_by_workspace
 from codehub.adapters.job_output import JobOutput
 from codehub.domain.errors import BackendError, ErrorReason, JobConflict
@@ -40,7 +40,7 @@ class DockerJobs:
     def __init__(self, runtime: DockerRuntime, store: JobStore, *, program: Sequence[str] = PROGRAM) -> None:
         self._runtime = runtime
         self._engine: Engine = runtime.engine
-        self._site: Site = runtime.site
+        self._site: DockerSite = runtime.site
         self._store = store
         self._program = list(program)
 
@@ -88,7 +88,7 @@ class DockerJobs:
         return True
 
     async def _make(self, spec: JobSpec) -> str | None:
-        """None: somebody else was quicker."""
+        """Makes the container of a job. None: somebody else was quicker."""
         there = await self._runtime.owns_volume(spec.workspace_id, spec.volume)
         payload = payloads.job(self._site, spec, self._program, self._store, volume_is_there=there)
         with doing("the job cannot be made"):

@@ -16,7 +16,7 @@ from codehub.agent.bundle import PLACE as AGENT_PLACE
 from codehub.agent.handshake import AGENT_PORT, KEY_VARIABLE
 from codehub.domain.naming import INSTALL_LABEL, OPERATION_LABEL, WORKSPACE_LABEL
 from codehub.ports.jobs import JobKind, JobSpec
-from codehub.ports.runtime import ContainerSpec, Share
+from codehub.ports.runtime import ContainerSpec, Resources
 
 Payload = dict[str, Any]
 
@@ -29,7 +29,8 @@ SPEC_LABEL = "codehub.spec"
 STRAY_LABEL = "codehub.stray"
 """On a volume that the engine made by itself, because the one that a container names had just gone."""
 
-WORKSPACE, JOB, PROBE, WALLS, MONITOR, TRIAL = "workspace", "job", "probe", "walls", "isolation-monitor", "trial"
+WORKSPACE, JOB, PROBE, MONITOR, TRIAL = "workspace", "job", "probe", "isolation-monitor", "trial"
+FIREWALL = "walls"  # as the first versions labelled these helpers, which an upgrade may find as orphans
 AGENT = "agent"
 
 HOME = "/home/coder"
@@ -37,8 +38,8 @@ AGENT_NEW = "/mnt"
 PORT = 8080
 USER = "1000:1000"
 GIB, MIB = 1 << 30, 1 << 20
-OWN_SHARE = Share(cpu=2.0, memory_bytes=2 * GIB, pids=512)
-_JOB_SHARE = Share(cpu=2.0, memory_bytes=GIB // 2, pids=64)
+OWN_SHARE = Resources(cpu=2.0, memory_bytes=2 * GIB, pids=512)
+_JOB_SHARE = Resources(cpu=2.0, memory_bytes=GIB // 2, pids=64)
 _JOB_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETFCAP")
 """What it takes to pack and unpack files of any owner, and nothing else of root's."""
 _LOGS = {"Type": "json-file", "Config": {"max-size": "5m", "max-file": "2"}}
@@ -46,14 +47,14 @@ _DIES_FIRST = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class DockerSite:
     """What all containers of an installation have in common. `share`: what a template leaves open."""
 
     install_id: str
     workspace_image: str
     codehub_image: str
     network: str
-    share: Share = OWN_SHARE
+    share: Resources = OWN_SHARE
     job_network: str = "host"
     reachable: tuple[str, ...] = field(default=())
 
@@ -63,27 +64,27 @@ class Site:
         return "ch-" + hashlib.sha256(self.network.encode()).hexdigest()[:10]
 
 
-def labels(site: Site, workspace_id: UUID, role: str) -> dict[str, str]:
+def labels(site: DockerSite, workspace_id: UUID, role: str) -> dict[str, str]:
     return {INSTALL_LABEL: site.install_id, WORKSPACE_LABEL: str(workspace_id), ROLE_LABEL: role}
 
 
-def volume(site: Site, workspace_id: UUID, name: str, mark: str, disk_bytes: int | None = None) -> Payload:
+def volume(site: DockerSite, workspace_id: UUID, name: str, mark: str, disk_bytes: int | None = None) -> Payload:
     own = {INSTALL_LABEL: site.install_id, WORKSPACE_LABEL: str(workspace_id), MARK_LABEL: mark}
     return {"Name": name, "Driver": "local", "Labels": own} | of_size(disk_bytes or site.share.disk_bytes)
 
 
 def of_size(disk_bytes: int | None) -> Payload:
-    """What the engine's own driver calls its project quota."""
+    """The options of a volume of that size: what the engine's own driver calls its project quota."""
     return {"DriverOpts": {"size": str(disk_bytes)}} if disk_bytes else {}
 
 
 def trial_volume(install_id: str, name: str) -> Payload:
-    """Made to find out whether the engine can hold a volume to a size."""
+    """A volume that is made to find out whether the engine can hold a volume to a size."""
     own = {INSTALL_LABEL: install_id, ROLE_LABEL: TRIAL}
     return {"Name": name, "Driver": "local", "Labels": own} | of_size(MIB)
 
 
-def network(site: Site) -> Payload:
+def network(site: DockerSite) -> Payload:
     return {
         "Name": site.network,
         "Driver": "bridge",
@@ -97,11 +98,11 @@ def network(site: Site) -> Payload:
     }
 
 
-def agent_volume_name(site: Site, image_id: str) -> str:
+def agent_volume_name(site: DockerSite, image_id: str) -> str:
     return f"codehub-agent-{site.install_id[:12]}-{image_id.removeprefix('sha256:')[:12]}"
 
 
-def agent_volume(site: Site, name: str) -> Payload:
+def agent_volume(site: DockerSite, name: str) -> Payload:
     return {"Name": name, "Driver": "local", "Labels": {INSTALL_LABEL: site.install_id, ROLE_LABEL: AGENT}}
 
 
@@ -113,7 +114,7 @@ cd {AGENT_NEW} && flock .lock sh -c '
 """Whoever is killed on the way leaves it incomplete, and the next begins anew; two at once wait for each other."""
 
 
-def agent_filling(site: Site, name: str) -> Payload:
+def agent_filling(site: DockerSite, name: str) -> Payload:
     return {
         "Image": site.codehub_image,
         "User": "0:0",
@@ -124,8 +125,8 @@ def agent_filling(site: Site, name: str) -> Payload:
             "NetworkMode": "none",
             "Mounts": [{"Type": "volume", "Source": name, "Target": AGENT_NEW, "VolumeOptions": {"NoCopy": True}}],
             "ReadonlyRootfs": True,
-            **_walls(),
-            **_limits(Share(cpu=1.0, memory_bytes=128 * MIB, pids=32)),
+            **_locked_down(),
+            **_limits(Resources(cpu=1.0, memory_bytes=128 * MIB, pids=32)),
         },
     }
 
@@ -140,7 +141,7 @@ class Launch:
     key: bytes = field(repr=False)
 
 
-def workspace(site: Site, spec: ContainerSpec, launch: Launch) -> Payload:
+def workspace(site: DockerSite, spec: ContainerSpec, launch: Launch) -> Payload:
     payload = _confined(site, spec, WORKSPACE, launch.agent)
     payload["Entrypoint"] = [*AGENT_COMMAND, *launch.command]
     payload["Cmd"] = []
@@ -151,18 +152,18 @@ def workspace(site: Site, spec: ContainerSpec, launch: Launch) -> Payload:
 
 
 def key_of(env: Sequence[str]) -> bytes | None:
-    """That of the start, in a container's own description; None in one that was started before there were agents."""
+    """The start's key in a container's own description; None in one that was started before there were agents."""
     found = [value for name, _, value in (line.partition("=") for line in env) if name == KEY_VARIABLE]
     return bytes.fromhex(found[-1]) if found else None
 
 
-def probe(site: Site, spec: ContainerSpec, argv: Sequence[str], agent: str) -> Payload:
-    """A command confined exactly as the workspace's IDE is."""
+def probe(site: DockerSite, spec: ContainerSpec, argv: Sequence[str], agent: str) -> Payload:
+    """The container of a command that is confined exactly as the workspace's IDE is."""
     payload = _confined(site, spec, PROBE, agent)
     return {**payload, "Entrypoint": list(argv[:1]), "Cmd": list(argv[1:])}
 
 
-def _confined(site: Site, spec: ContainerSpec, role: str, agent: str) -> Payload:
+def _confined(site: DockerSite, spec: ContainerSpec, role: str, agent: str) -> Payload:
     share = spec.share.filled(site.share)
     memory = share.memory_bytes or 2 * GIB
     env = {name: value for name, value in spec.env.items() if name != KEY_VARIABLE} | {"HOME": HOME}
@@ -179,14 +180,16 @@ def _confined(site: Site, spec: ContainerSpec, role: str, agent: str) -> Payload
             "Mounts": [_home(spec.volume), _agent(agent)],
             "Tmpfs": {"/tmp": scratch, "/var/tmp": scratch, "/run": scratch},  # noqa: S108 - inside the container
             "ReadonlyRootfs": True,
-            **_walls(),
+            **_locked_down(),
             **_limits(share),
         },
     }
 
 
-def job(site: Site, spec: JobSpec, program: Sequence[str], store: "JobStore", *, volume_is_there: bool) -> Payload:
-    """Without its volume it runs all the same, and says in its own words what it did not find."""
+def job(
+    site: DockerSite, spec: JobSpec, program: Sequence[str], store: "JobStore", *, volume_is_there: bool
+) -> Payload:
+    """The container of a storage job. Without its volume it runs all the same, and says what it did not find."""
     place = HOME if volume_is_there else f"/volumes/{spec.volume}"
     mounts = [_home(spec.volume)] if volume_is_there else []
     arguments = [spec.kind.value, "--volume", place, "--store", store.url, "--key", spec.key]
@@ -209,7 +212,7 @@ def job(site: Site, spec: JobSpec, program: Sequence[str], store: "JobStore", *,
             "Tmpfs": {"/tmp": f"rw,nosuid,nodev,size={64 * MIB}"},  # noqa: S108 - inside the container
             "ReadonlyRootfs": True,
             "CapAdd": list(_JOB_CAPABILITIES),
-            **_walls(),
+            **_locked_down(),
             **_limits(_JOB_SHARE),
         },
     }
@@ -231,28 +234,29 @@ class JobStore:
         return [{"Type": "bind", "Source": self.directory, "Target": "/archives"}]
 
 
-def walls(site: Site, script: str) -> Payload:
+def firewall_helper(site: DockerSite, script: str) -> Payload:
     """Put up by us on the engine's machine: its network, and of root's powers the one over the packet filter."""
     return {
         "Image": site.codehub_image,
         "User": "0:0",
         "Entrypoint": ["sh"],
         "Cmd": ["-c", script],
-        "Labels": {INSTALL_LABEL: site.install_id, ROLE_LABEL: WALLS},
+        "Labels": {INSTALL_LABEL: site.install_id, ROLE_LABEL: FIREWALL},
         "HostConfig": {
             "NetworkMode": "host",
             "Tmpfs": {"/run": f"rw,nosuid,nodev,size={MIB}"},
             "ReadonlyRootfs": True,
             "CapAdd": ["NET_ADMIN", "NET_RAW"],
-            **_walls(),
-            **_limits(Share(cpu=1.0, memory_bytes=128 * MIB, pids=32)),
+            **_locked_down(),
+            **_limits(Resources(cpu=1.0, memory_bytes=128 * MIB, pids=32)),
         },
     }
 
 
-def isolation_monitor(site: Site, script: str) -> Payload:
-    """As long as there are workspaces it runs beside them, whether or not anybody leads."""
-    payload = walls(site, script)
+def isolation_monitor(site: DockerSite, script: str) -> Payload:
+    """The container of the isolation monitor: it runs for as long as there are workspaces, whether or not anybody
+    leads."""
+    payload = firewall_helper(site, script)
     payload["Labels"][ROLE_LABEL] = MONITOR
     payload["Labels"][SPEC_LABEL] = digest(payload)
     return payload
@@ -272,7 +276,7 @@ def _agent(name: str) -> Payload:
     return {"Type": "volume", "Source": name, "Target": AGENT_PLACE, "ReadOnly": True, "VolumeOptions": options}
 
 
-def _walls() -> Payload:
+def _locked_down() -> Payload:
     return {
         "CapDrop": ["ALL"],
         "SecurityOpt": ["no-new-privileges:true"],
@@ -285,7 +289,7 @@ def _walls() -> Payload:
     }
 
 
-def _limits(share: Share) -> Payload:
+def _limits(share: Resources) -> Payload:
     limits: Payload = {}
     if share.cpu is not None:
         limits["NanoCpus"] = round(share.cpu * 1e9)

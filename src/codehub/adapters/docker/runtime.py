@@ -18,11 +18,10 @@ from aiodocker import DockerError
 from codehub.adapters.docker import payloads
 from codehub.adapters.docker.agent_volume import AgentVolume
 from codehub.adapters.docker.engine import CONFLICT, NOT_FOUND, Engine, doing
-from codehub.adapters.docker.first_answers import FirstAnswers
-from codehub.adapters.docker.hints import Hints
-from codehub.adapters.docker.http_probe import accepts, answers_http
+from codehub.adapters.docker.events import EngineEvents
 from codehub.adapters.docker.images import Pulls
-from codehub.adapters.docker.leftovers import Leftovers
+from codehub.adapters.docker.network_isolation import NetworkIsolation
+from codehub.adapters.docker.orphans import Orphans
 from codehub.adapters.docker.payloads import (
     JOB,
     MARK_LABEL,
@@ -32,17 +31,18 @@ from codehub.adapters.docker.payloads import (
     STRAY_LABEL,
     VOLUME_LABEL,
     WORKSPACE,
+    DockerSite,
     Launch,
     Payload,
-    Site,
 )
-from codehub.adapters.docker.sizes import make_volume
-from codehub.adapters.docker.walls import Walls
+from codehub.adapters.docker.readiness_probe import ReadinessProbe, accepts, connect
+from codehub.adapters.docker.volume_quota import make_volume
+from codehub.adapters.http_probe import answers_http
 from codehub.agent.handshake import AGENT_PORT, KEY_BYTES
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
 from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL, container_name, job_name
-from codehub.ports.runtime import ContainerSpec, Endpoint, Inside, IsolationReport, Pulling, Share
+from codehub.ports.runtime import AgentPort, ContainerSpec, Endpoint, IsolationReport, Pulling, Resources
 
 _FEW = 50
 """Up to so many are looked up by name; above, all are listed: one question either way."""
@@ -66,16 +66,18 @@ _STARTED, _AGAIN = _Tried.STARTED, _Tried.AGAIN
 class DockerRuntime:
     name = "docker"
 
-    def __init__(self, engine: Engine, site: Site, *, walls: Walls | None = None, grace_seconds: int = 10) -> None:
+    def __init__(
+        self, engine: Engine, site: DockerSite, *, isolation: NetworkIsolation | None = None, grace_seconds: int = 10
+    ) -> None:
         self.engine = engine
         self.site = site
-        self.walls = walls or Walls(engine, site)
+        self.isolation = isolation or NetworkIsolation(engine, site)
         self._agent = AgentVolume(engine, site)
         self._grace = grace_seconds
         self._pulls = Pulls(engine)
-        self._first_answers = FirstAnswers(self.endpoint)
-        self._hints = Hints(engine, site.install_id, self._first_answers.heard)
-        self._leftovers = Leftovers(engine, site)
+        self._first_answers = ReadinessProbe(self.endpoint)
+        self._hints = EngineEvents(engine, site.install_id, self._first_answers.heard)
+        self._leftovers = Orphans(engine, site)
         self._endings: dict[str, str] = {}
 
     async def close(self) -> None:
@@ -83,7 +85,7 @@ class DockerRuntime:
         await self._first_answers.close()
 
     async def identity(self) -> str:
-        """The engine keeps its id beside its volumes."""
+        """The engine's id, which it keeps beside its volumes."""
         return f"docker {(await self.engine.info()).get('ID', '')} {self.site.install_id}"
 
     async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
@@ -108,18 +110,18 @@ class DockerRuntime:
 
     async def answers(self, workspace_id: UUID) -> bool:
         endpoint = await self.endpoint(workspace_id)
-        return endpoint is not None and await answers_http(endpoint)
+        return endpoint is not None and await answers_http(connect(endpoint))
 
     async def endpoint(self, workspace_id: UUID) -> Endpoint | None:
         return await self._inside(workspace_id, PORT)
 
     async def port_endpoint(self, workspace_id: UUID, port: int) -> Endpoint | None:
-        """Wherever it listens inside, on loopback too."""
+        """The endpoint of a port inside the workspace, wherever the program listens there, on loopback too."""
         found = await self._inside(workspace_id, port)
         return found if found is not None and await accepts(found) else None
 
     async def _inside(self, workspace_id: UUID, port: int) -> Endpoint | None:
-        """Address and key are of the same container: both are in one answer of the engine's."""
+        """The agent's address and key. They are of the same container: both are in one answer of the engine's."""
         container = await self.engine.container(container_name(workspace_id))
         if container is None or not container["State"]["Running"]:
             return None
@@ -132,7 +134,7 @@ class DockerRuntime:
             return None
         if key is None:  # it was started before there were agents, and runs on
             return Endpoint(host=address, port=port, instance=container["Id"])
-        return Endpoint(host=address, port=AGENT_PORT, inside=Inside(port, key))
+        return Endpoint(host=address, port=AGENT_PORT, inside=AgentPort(port, key))
 
     async def logs(self, workspace_id: UUID, tail: int) -> str:
         container = (await self._listed(WORKSPACE, [workspace_id], container_name)).get(workspace_id)
@@ -159,10 +161,11 @@ class DockerRuntime:
         raise VolumeInUse(f"volume {name} is in use; remove the container that has it ({holders})")
 
     async def start_container(self, spec: ContainerSpec) -> Pulling | None:
-        """Made first and looked at only if that fails: most often nothing of that name is there, and the image is."""
+        """Makes the container first and looks only if that fails: most often nothing of that name is there, and the
+        image is."""
         if not await self.owns_volume(spec.workspace_id, spec.volume):
             raise _no_volume(spec.volume)
-        await self.walls.stand()
+        await self.isolation.stand()
         loop = asyncio.get_running_loop()
         until = loop.time() + _RACE_SECONDS
         while (outcome := await self._try_to_start(spec)) is _AGAIN:
@@ -181,14 +184,14 @@ class DockerRuntime:
         return True
 
     def watch_isolation(self) -> AsyncIterator[IsolationReport]:
-        return self.walls.watch()
+        return self.isolation.watch()
 
-    async def capacity(self) -> Share:
+    async def capacity(self) -> Resources:
         """The engine refuses to give one container more processors than there are."""
         found = await self.engine.info()
-        return Share(cpu=float(found["NCPU"]), memory_bytes=int(found["MemTotal"]))
+        return Resources(cpu=float(found["NCPU"]), memory_bytes=int(found["MemTotal"]))
 
-    async def remove_leftovers(self) -> int:
+    async def remove_orphans(self) -> int:
         return await self._leftovers.remove()
 
     def hints(self) -> AsyncIterator[UUID]:
@@ -196,7 +199,7 @@ class DockerRuntime:
 
     async def run_inside(self, spec: ContainerSpec, argv: Sequence[str], seconds: float = 60.0) -> tuple[int, str]:
         """A command confined exactly as the workspace's IDE is: its exit code and output."""
-        await self.walls.stand()
+        await self.isolation.stand()
         payload = payloads.probe(self.site, spec, argv, await self._agent.name())
         return await self.engine.run(payload, f"{container_name(spec.workspace_id)}-probe-{uuid4().hex[:8]}", seconds)
 
@@ -211,7 +214,7 @@ class DockerRuntime:
         return ContainerSeen(container["Id"], running, container["Labels"].get(VOLUME_LABEL, ""), detail=detail)
 
     async def _ending(self, container: Mapping[str, Any]) -> str:
-        """Asked once of each: how it ended does not change."""
+        """How the container ended, asked once of each: it does not change."""
         known = self._endings.get(container["Id"])
         if known is not None:
             return known
@@ -233,7 +236,7 @@ class DockerRuntime:
         return labels.get(INSTALL_LABEL) == self.site.install_id and _owner(labels) == workspace_id
 
     async def _kept_by(self, name: str) -> str | None:
-        """None: it is deleted. Else who has it, in the engine's words."""
+        """Deletes the volume: None if it is deleted, else who has it, in the engine's words."""
         with doing(f"volume {name} cannot be deleted"):
             try:
                 await self.engine.delete_volume(name)
@@ -295,16 +298,17 @@ class DockerRuntime:
         return self._pulls.ask(payload["Image"]) or _AGAIN
 
     async def _missed(self, error: DockerError) -> _Tried:
-        """What the engine did not find is there by now, or is made again; whatever else it said has failed."""
+        """Decides what follows a refusal to make a container: it is tried again once a missing network is made or the
+        image is there; whatever else the engine said has failed."""
         words = str(error.message)
         if error.status != NOT_FOUND or not ("network" in words or "No such image" in words):
             raise error
         if "network" in words:
-            await self.walls.stand(afresh=True)
+            await self.isolation.stand(afresh=True)
         return _AGAIN
 
     async def _there_already(self, spec: ContainerSpec, payload: Payload) -> "str | _Tried":
-        """What has the name: it runs, or it is what somebody who died has made, or it is in the way."""
+        """Judges the container that has the name: it runs, or somebody who died has made it, or it is in the way."""
         present = (await self._listed(WORKSPACE, [spec.workspace_id], container_name)).get(spec.workspace_id)
         if present is None:
             return _AGAIN
@@ -323,7 +327,7 @@ class DockerRuntime:
                 if error.status == NOT_FOUND and "No such container" in str(error.message):
                     return False
                 if "network" in str(error.message) and "not found" in str(error.message):
-                    await self.walls.stand(afresh=True)
+                    await self.isolation.stand(afresh=True)
                 raise
         return True
 
@@ -339,7 +343,7 @@ class DockerRuntime:
 
 
 async def listed_by_workspace(
-    engine: Engine, site: Site, role: str, ids: Collection[UUID] | None, name_of: Callable[[UUID], str]
+    engine: Engine, site: DockerSite, role: str, ids: Collection[UUID] | None, name_of: Callable[[UUID], str]
 ) -> dict[UUID, Mapping[str, Any]]:
     if ids is not None and not ids:
         return {}

@@ -6,7 +6,7 @@ and stopped before the next start. Postgres data is never at stake: all of this 
 """
 
 from codehub.adapters.embedded.child import EmbeddedServer
-from codehub.adapters.embedded.failure import EmbeddedError
+from codehub.adapters.embedded.errors import EmbeddedError
 from codehub.adapters.embedded.postgres import embedded_postgres
 from codehub.adapters.embedded.redis import embedded_redis
 

@@ -10,7 +10,7 @@ import pwd
 from dataclasses import dataclass
 from pathlib import Path
 
-from codehub.adapters.embedded.failure import EmbeddedError
+from codehub.adapters.embedded.errors import EmbeddedError
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Account:
 
 
 def service_account(data: Path, names: tuple[str, ...]) -> Account | None:
-    """None means: as ourselves."""
+    """The account that the servers run under; None: our own."""
     if os.geteuid() != 0:
         return None
     return _owner(data) or _first_known(names)

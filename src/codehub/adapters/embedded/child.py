@@ -1,9 +1,10 @@
-"""A server as a supervised child: started on its leash, waited for until it answers, noticed when it dies, stopped."""
+"""A server as a supervised child: started so that it ends with us, waited for until it answers, noticed when it dies,
+stopped.
+"""
 
 import asyncio
 import os
 import signal
-import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -11,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from codehub.adapters.embedded import leash
-from codehub.adapters.embedded.failure import did_not_start
-from codehub.adapters.embedded.home import Home, last_words, log_size, open_log
+from codehub.adapters import ends_with_parent
+from codehub.adapters.embedded.directory import Home, log_size, log_tail, open_log
+from codehub.adapters.embedded.errors import did_not_start
 
 START_SECONDS = 120.0  # recovery after a power loss may take its time
 _LOOK_AGAIN_SECONDS = 0.02
@@ -34,15 +35,14 @@ class EmbeddedServer:
 async def launch(
     home: Home, *command: str | Path, lock: int, directory: Path | None = None, stdin: IO[bytes] | None = None
 ) -> asyncio.subprocess.Process:
-    farewell = home.service.stop[0][0]
-    uid, gid = (home.account.uid, home.account.gid) if home.account else (-1, -1)
-    tie = (os.getpid(), int(farewell), lock, uid, gid)
+    account = f"{home.account.uid}:{home.account.gid}" if home.account else "self"
+    tied = ends_with_parent.command(*command, number=home.service.stop[0][0], lock=lock, account=account)
     log = open_log(home)
     try:
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", leash.__file__, *map(str, tie), *map(str, command)),
+            *tied,
             cwd=directory or home.data,
-            env=_environment(),
+            env=ends_with_parent.interpreter_environment() | {"LC_ALL": "C"},
             stdin=stdin or asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -62,7 +62,7 @@ async def run(home: Home, *command: str | Path, lock: int, directory: Path | Non
         await stop(process, home)
     if process.returncode:
         name = Path(command[0]).name
-        raise did_not_start(home.service.title, f"{name} {_ending(process)}", home.log, last_words(home, begin))
+        raise did_not_start(home.service.title, f"{name} {_ending(process)}", home.log, log_tail(home, begin))
 
 
 async def start(
@@ -93,8 +93,9 @@ async def stop(process: asyncio.subprocess.Process, home: Home) -> None:
 
 
 @contextmanager
-def whispered(home: Home, text: str) -> Iterator[IO[bytes]]:
-    """Standard input that the server's account may open again by name, and that leaves no name on the disk."""
+def private_stdin(home: Home, text: str) -> Iterator[IO[bytes]]:
+    """A file for standard input that the server's account may open again by name, and that leaves no name on the
+    disk."""
     with tempfile.TemporaryFile(dir=home.root) as file:
         file.write(text.encode())
         file.seek(0)
@@ -112,7 +113,7 @@ async def _until_it_answers(
         if await answers():
             return
         await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-    raise did_not_start(home.service.title, _ending(process), home.log, last_words(home, begin))
+    raise did_not_start(home.service.title, _ending(process), home.log, log_tail(home, begin))
 
 
 def _ending(process: asyncio.subprocess.Process) -> str:
@@ -121,9 +122,3 @@ def _ending(process: asyncio.subprocess.Process) -> str:
     if process.returncode < 0:
         return f"ended by {signal.Signals(-process.returncode).name}"
     return f"ended with code {process.returncode}"
-
-
-def _environment() -> dict[str, str]:
-    # Nothing of the owner's: PGPORT and its kin would change what we ask for. The library path is our interpreter's.
-    kept = {name: value for name in ("LD_LIBRARY_PATH",) if (value := os.environ.get(name))}
-    return {"PATH": os.defpath, "LC_ALL": "C", **kept}

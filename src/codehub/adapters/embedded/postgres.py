@@ -14,20 +14,21 @@ from urllib.parse import quote, urlencode
 import asyncpg
 
 from codehub.adapters.embedded.account import make_private, require_owner
-from codehub.adapters.embedded.child import EmbeddedServer, run, start, stop, whispered
-from codehub.adapters.embedded.failure import EmbeddedError, explained
-from codehub.adapters.embedded.home import (
+from codehub.adapters.embedded.child import EmbeddedServer, private_stdin, run, start, stop
+from codehub.adapters.embedded.directory import (
     Home,
     Service,
+    leave_socket_directory,
     new_password,
     owned,
     save_password,
     saved_password,
+    socket_directory,
     sync_directory,
 )
-from codehub.adapters.embedded.leftovers import lives_in, nobody_serves, servers_in
+from codehub.adapters.embedded.errors import EmbeddedError, explained
+from codehub.adapters.embedded.orphans import lives_in, nobody_serves, servers_in
 from codehub.adapters.embedded.programs import Wheel, directory_of
-from codehub.adapters.embedded.sockets import leave_socket_directory, socket_directory
 
 SERVICE = Service(
     name="postgres",
@@ -82,7 +83,7 @@ async def _prepare_cluster(home: Home, programs: Path, *, lock: int, durable: bo
             save_password(home, password)
         await _make_cluster(home, programs, password, lock=lock, durable=durable)
     require_owner(home.data, home.account)
-    _refuse_strangers(home)
+    _refuse_foreign_server(home)
     if password is None:
         password = new_password()
         await _change_password(home, programs, password, lock=lock)
@@ -100,7 +101,7 @@ async def _make_cluster(home: Home, programs: Path, password: str, *, lock: int,
         *("--encoding=UTF8", "--locale=C", "--no-instructions"),
         *(() if durable else ("--no-sync",)),
     )
-    with whispered(home, f"{password}\n") as stdin:
+    with private_stdin(home, f"{password}\n") as stdin:
         await run(home, programs / "initdb", *options, lock=lock, directory=draft, stdin=stdin)
     draft.rename(home.data)
     sync_directory(home.root)
@@ -108,7 +109,7 @@ async def _make_cluster(home: Home, programs: Path, password: str, *, lock: int,
 
 async def _change_password(home: Home, programs: Path, password: str, *, lock: int) -> None:
     command = (programs / "postgres", "--single", "-D", _HERE, _DATABASE)
-    with whispered(home, f"ALTER ROLE {_USER} PASSWORD '{password}'\n") as stdin:
+    with private_stdin(home, f"ALTER ROLE {_USER} PASSWORD '{password}'\n") as stdin:
         await run(home, *command, lock=lock, stdin=stdin)
 
 
@@ -129,10 +130,11 @@ def _options(home: Home, sockets: Path, *, durable: bool) -> list[str]:
     return ["-D", _HERE, *(word for name, value in settings.items() for word in ("-c", f"{name}={value}"))]
 
 
-def _refuse_strangers(home: Home) -> None:
-    """The lock speaks for our own servers only; somebody may have started one by hand."""
-    if strangers := servers_in(home):
-        raise _stranger(home, min(strangers))
+def _refuse_foreign_server(home: Home) -> None:
+    """Refuses a directory that a server serves which somebody started by hand: our lock tells of our own servers
+    only."""
+    if foreign := servers_in(home):
+        raise _foreign_server(home, min(foreign))
 
 
 def _clear_traces(home: Home, sockets: Path) -> None:
@@ -141,13 +143,13 @@ def _clear_traces(home: Home, sockets: Path) -> None:
     pid = _first_number(pid_file)
     if pid is not None and Path("/proc", str(pid)).exists():
         if lives_in(home, pid) is not False:
-            raise _stranger(home, pid)
+            raise _foreign_server(home, pid)
         pid_file.unlink()
     (sockets / _SOCKET).unlink(missing_ok=True)
     (sockets / f"{_SOCKET}.lock").unlink(missing_ok=True)
 
 
-def _stranger(home: Home, pid: int) -> EmbeddedError:
+def _foreign_server(home: Home, pid: int) -> EmbeddedError:
     return EmbeddedError(f"a PostgreSQL that we did not start, process {pid}, serves {home.data}: stop it first")
 
 
@@ -177,4 +179,4 @@ async def _answers(home: Home, sockets: Path, password: str) -> bool:
 
 def _url(sockets: Path, password: str) -> str:
     place = urlencode({"host": str(sockets), "port": _PORT}, quote_via=quote)
-    return f"postgresql+asyncpg://{_USER}:{password}@/{_DATABASE}?{place}"
+    return f"postgresql://{_USER}:{password}@/{_DATABASE}?{place}"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codehub.adapters.embedded.account import Account
-from codehub.adapters.embedded.failure import EmbeddedError, explained
+from codehub.adapters.embedded.errors import EmbeddedError, explained
 
 PUBLIC = Path("/var/cache/codehub")
 

@@ -15,12 +15,20 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from codehub.adapters.embedded.account import make_private, require_owner
-from codehub.adapters.embedded.child import EmbeddedServer, start, stop, whispered
-from codehub.adapters.embedded.failure import EmbeddedError, explained
-from codehub.adapters.embedded.home import Home, Service, new_password, owned, save_password, saved_password
-from codehub.adapters.embedded.leftovers import nobody_serves
+from codehub.adapters.embedded.child import EmbeddedServer, private_stdin, start, stop
+from codehub.adapters.embedded.directory import (
+    Home,
+    Service,
+    leave_socket_directory,
+    new_password,
+    owned,
+    save_password,
+    saved_password,
+    socket_directory,
+)
+from codehub.adapters.embedded.errors import EmbeddedError, explained
+from codehub.adapters.embedded.orphans import nobody_serves
 from codehub.adapters.embedded.programs import Wheel, directory_of
-from codehub.adapters.embedded.sockets import leave_socket_directory, socket_directory
 
 SERVICE = Service(
     name="redis",
@@ -92,7 +100,7 @@ async def _start(home: Home, program: Path, url: str, configuration: str, lock: 
 
     async def attempt() -> Process:
         # By standard input, since command lines and files can be read by others.
-        with whispered(home, configuration) as stdin:
+        with private_stdin(home, configuration) as stdin:
             return await start(home, program, "-", lock=lock, answers=answers, stdin=stdin)
 
     try:

@@ -6,12 +6,10 @@ file. What stands in the cache under its final name is whole and has been run on
 network.
 """
 
-from codehub.adapters.ide.cache import InstalledIde
-from codehub.adapters.ide.command import ide_command
-from codehub.adapters.ide.failure import IdeError
+from codehub.adapters.ide.cache import InstalledIde, Progress
+from codehub.adapters.ide.command import ide_command, jupyterlab_command
+from codehub.adapters.ide.errors import IdeError
 from codehub.adapters.ide.install import code_server, ensure_code_server, is_installed
-from codehub.adapters.ide.jupyterlab import jupyterlab_command
-from codehub.adapters.ide.pace import Progress
 
 __all__ = [
     "IdeError",

@@ -1,22 +1,58 @@
 """The directory that holds installed IDEs. What has its final name there is whole: it came by one rename.
 
 One installs at a time, under a lock that the kernel frees when the installer and everything it started are gone; so
-whatever lies about under another name then is a dead one's and is removed.
+whatever lies about under another name then is a dead one's and is removed. While it installs, a progress bar estimates
+steps whose length can only be guessed.
 """
 
 import asyncio
 import fcntl
 import json
+import math
 import os
 import shutil
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from codehub.adapters.ide.pace import Progress
+Progress = Callable[[str, float], None]
+"""(what is being done, how much is done: 0 to 1)"""
+
+_TICK_SECONDS = 0.5
+
+
+class ProgressEstimate:
+    def __init__(self, report: Progress, total_seconds: float) -> None:
+        self._report = report
+        self._total = total_seconds
+        self._done = 0.0
+
+    @asynccontextmanager
+    async def step(self, text: str, seconds: float) -> AsyncIterator[None]:
+        self._say(text, self._done)
+        ticking = asyncio.create_task(self._tick(text, seconds))
+        try:
+            yield
+        finally:
+            ticking.cancel()
+        self._done += seconds
+
+    def finish(self, text: str) -> None:
+        self._say(text, self._total)
+
+    async def _tick(self, text: str, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            self._say(text, self._done + seconds * (1 - math.exp((began - loop.time()) / seconds)))
+
+    def _say(self, text: str, done: float) -> None:
+        self._report(text, min(done / self._total, 1.0))
+
 
 _LOCK = "ide.lock"
 _UNFINISHED = ".installing-"
@@ -27,7 +63,7 @@ WAITING = "Waiting for another codehub that is installing the IDE"
 
 @dataclass(frozen=True, slots=True)
 class InstalledIde:
-    """`notes`: what this one does without, for people."""
+    """An installed code-server. `notes`: what this one does without, for people."""
 
     version: str
     node: Path
@@ -44,7 +80,8 @@ class InstalledIde:
 
     @property
     def configuration(self) -> Path:
-        """Empty, for code-server insists on one. (Not /dev/null: some sandboxes forbid its way of opening that.)"""
+        """An empty file, for code-server insists on one. (Not /dev/null: some sandboxes forbid its way of opening
+        that.)"""
         return self.directory / "config.yaml"
 
 
@@ -56,7 +93,7 @@ class IdeCache:
         return self._directory / name
 
     def notes(self, name: str) -> tuple[str, ...] | None:
-        """None: it is not there, or not whole."""
+        """The notes on an installed version; None: it is not there, or not whole."""
         try:
             return tuple(json.loads((self.place(name) / _RECORD).read_bytes())["notes"])
         except (OSError, ValueError, KeyError):
@@ -64,7 +101,8 @@ class IdeCache:
 
     @asynccontextmanager
     async def alone(self, progress: Progress) -> AsyncIterator[int]:
-        """The descriptor is for programs to inherit: as long as one of them lives, nobody else begins."""
+        """Takes the lock on the cache. Programs inherit its descriptor: as long as one of them lives, nobody else
+        begins."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -80,7 +118,8 @@ class IdeCache:
 
     @asynccontextmanager
     async def building(self) -> AsyncIterator[Path]:
-        """Only under the lock. Whatever is not put in its place by the end is removed, now or by the next one."""
+        """A scratch directory, only under the lock. What is not put in its place by the end is removed, now or by the
+        next one."""
         for leftover in self._directory.glob(f"{_UNFINISHED}*"):
             await asyncio.to_thread(shutil.rmtree, leftover)
         scratch = self._directory / f"{_UNFINISHED}{uuid4().hex}"
@@ -102,8 +141,8 @@ class IdeCache:
 
 
 def let_everybody_read(installed: Path) -> None:
-    """Root's workspaces have users of their own, who run it. Its own directory comes last: that one tells whether all
-    is done. Nobody else's way leads here, unless the directories above let them."""
+    """Makes the installation readable for everybody: root's workspaces have users of their own, who run it. Its own
+    directory comes last, and tells whether all is done. The directories above decide who gets this far."""
     if installed.stat().st_mode & 0o005 == 0o005:
         return
     for directory, names, files in os.walk(installed):

@@ -1,15 +1,17 @@
-"""The command line that runs an installed code-server: a template for the process runtime and for images.
+"""The command lines that run an IDE: an installed code-server, or the JupyterLab that the operator has installed.
 
-Everything that a person changes is below the home and sleeps and wakes with it. `code-server FILE` in a terminal
-opens that file, for which the shell finds node by a variable. A repository that was asked for is cloned once, beside
-the IDE's start, and again at the next start if that failed; the workspace's log says why. No configuration file of
-code-server's is read: who may come in and where it listens is not the workspace's to change.
+Each is a template for the process runtime, and code-server's for images too. Everything that a person changes is below
+the home and is archived with it. A repository that was asked for is cloned once, beside the IDE's start, and again at
+the next start if that failed; the workspace's log says why. The front door decides who may come in, so the IDE asks for
+no password; where it listens is on the command line, which no configuration file in the home changes.
 """
 
 import json
+import shutil
 from collections.abc import Sequence
 
 from codehub.adapters.ide.cache import InstalledIde
+from codehub.adapters.ide.errors import IdeError
 
 DATA = "{home}/.local/share/code-server"
 
@@ -53,4 +55,33 @@ def ide_command(installed: InstalledIde, listening: Sequence[str] = SOCKET) -> l
         # It would show any port of the machine, a neighbour's too, as a page of the IDE's own origin.
         "--disable-proxy",
         "{home}",
+    ]
+
+
+PROGRAM = "jupyter-lab"
+_LAUNCH_JUPYTERLAB = f"""\
+mkdir -p "$1"
+{CLONE}
+shift
+exec "$@"
+"""
+
+
+def jupyterlab_command() -> list[str]:
+    """The command line that runs JupyterLab. Raises IdeError if there is none."""
+    program = shutil.which(PROGRAM)
+    if program is None:
+        raise IdeError(
+            f"CODEHUB_IDE=jupyterlab: there is no {PROGRAM} in the PATH of codehub. Install it (`pip install "
+            "jupyterlab`, in an environment of its own if you like) and put its `bin` into that PATH"
+        )
+    return [
+        *("sh", "-c", _LAUNCH_JUPYTERLAB, "codehub-ide", "{home}/.local/share/codehub"),
+        *(program, "--no-browser", "--allow-root"),
+        *("--ServerApp.sock={socket}", "--ServerApp.sock_mode=0600", "--ServerApp.root_dir={home}"),
+        *("--IdentityProvider.token=", "--PasswordIdentityProvider.hashed_password="),
+        "--ServerApp.allow_remote_access=True",
+        # It would end the workspace, which looks like a failure from outside.
+        "--ServerApp.quit_button=False",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
     ]

@@ -1,23 +1,119 @@
 """Installs code-server, once per version: fetch, check, unpack, install its packages, compile, slim, try, put in place.
 
 Not `npm install code-server`: that ignores the lock files in the package and takes whatever is newest. Here npm
-fetches the package, and installs inside it what its own lock files say; no package's script is run.
+fetches the package, and installs inside it what its own lock files say; no package's script is run. Native modules are
+tried by loading them, and those that do not load are compiled where there is a compiler. What nobody here runs (other
+platforms, sources, Copilot's agent host), more than half of it, is removed.
 """
 
 import asyncio
 import base64
 import hashlib
+import os
+import shutil
+import sys
 import tarfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from codehub.adapters.ide.cache import IdeCache, InstalledIde, let_everybody_read
-from codehub.adapters.ide.failure import explained, not_fetched, not_genuine, not_working
-from codehub.adapters.ide.native import make_native_modules
-from codehub.adapters.ide.pace import Pace, Progress
-from codehub.adapters.ide.programs import Programs
-from codehub.adapters.ide.slim import slim
-from codehub.adapters.ide.toolchain import Toolchain, node_platform, of_the_wheel
+from codehub.adapters.ide.cache import IdeCache, InstalledIde, Progress, ProgressEstimate, let_everybody_read
+from codehub.adapters.ide.errors import explained, not_fetched, not_genuine, not_working
+from codehub.adapters.ide.toolchain import Programs, Toolchain, node_platform, of_the_wheel
+
+MODULES = {
+    "@vscode/spdlog": "the IDE's own log files are not written",
+    "@vscode/native-watchdog": "an extension host may outlive a crashed IDE until its workspace stops",
+    "node-pty": "terminals do not work",
+    "@parcel/watcher": "files changed outside the editor are not noticed",
+}
+"""name: what is missed without it"""
+
+_COMPILERS = ("g++", "c++", "clang++")
+
+
+async def make_native_modules(programs: Programs, modules: Path) -> tuple[str, ...]:
+    """Compiles the native modules that do not load, and returns notes on what could not be made."""
+    compiler = find_compiler(os.environ)
+    notes = []
+    for name, missed in MODULES.items():
+        if await _loads(programs, modules / name):
+            continue
+        if compiler is None:
+            notes.append(f"{name} is not there, {missed}: install a C++ compiler and make, then install the IDE again")
+        elif why := await _compile(programs, modules / name, compiler):
+            notes.append(f"{name} could not be compiled, {missed}: {why}")
+    return tuple(notes)
+
+
+def find_compiler(environ: Mapping[str, str]) -> str | None:
+    if shutil.which("make", path=environ.get("PATH")) is None:
+        return None
+    wanted = [environ["CXX"]] if environ.get("CXX") else _COMPILERS
+    return next((name for name in wanted if shutil.which(name.split()[0], path=environ.get("PATH"))), None)
+
+
+async def _loads(programs: Programs, module: Path) -> bool:
+    return (await programs.node(module, "-e", "require(process.argv[1])", module)).code == 0
+
+
+async def _compile(programs: Programs, module: Path, compiler: str) -> str:
+    """Compiles one module. Empty if it loads now, else why not."""
+    given = {
+        "CXX": compiler,
+        # A module's build file asks `node` where its headers are, and this machine may have no other.
+        "PATH": f"{programs.tools.node.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        # By variable, because node-gyp lets variables win over its own options.
+        "npm_config_nodedir": str(programs.tools.root),
+        "npm_config_devdir": str(programs.scratch / "node-gyp"),
+        "npm_config_python": sys.executable,
+    }
+    ran = await programs.node(module, programs.tools.node_gyp, "rebuild", extra=given)
+    if ran.code == 0 and await _loads(programs, module):
+        return ""
+    return next((word for word in ran.words if "error" in word.lower()), ran.ending)
+
+
+_MODULES = Path("lib", "vscode", "node_modules")
+_PER_PLATFORM = (
+    _MODULES / "@vscode" / "ripgrep-universal" / "bin",
+    _MODULES / "node-pty" / "prebuilds",
+    Path("node_modules", "argon2", "prebuilds"),
+)
+_UNUSED = (
+    "src",
+    "lib/vscode/node_modules/@github",
+    "lib/vscode/node_modules/@microsoft/mxc-sdk",
+    "lib/vscode/node_modules/@vscode/windows-*",
+    "lib/vscode/node_modules/@vscode/spdlog/deps",
+    "lib/vscode/node_modules/@vscode/spdlog/src",
+    "lib/vscode/node_modules/@vscode/sqlite3/deps",
+    "lib/vscode/node_modules/@vscode/sqlite3/src",
+    "lib/vscode/node_modules/node-pty/deps",
+    "lib/vscode/node_modules/node-pty/src",
+    "lib/vscode/node_modules/node-pty/third_party",
+    "lib/vscode/node_modules/**/build/Release/obj*",
+    "**/*.map",
+)
+
+
+def slim(package: Path, platform: str) -> None:
+    for path in list(unneeded(package, platform)):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)  # or gone with its directory
+
+
+def unneeded(package: Path, platform: str) -> Iterator[Path]:
+    for pattern in _UNUSED:
+        yield from package.glob(pattern)
+    for place in _PER_PLATFORM:
+        here = package / place
+        # A platform they do not know keeps all: then something was compiled, or nothing fits anyway.
+        if (here / platform).is_dir():
+            yield from (path for path in here.iterdir() if path.name != platform)
+
 
 _RECIPE = 1
 """Raised when the same version is to be installed in another way."""
@@ -46,7 +142,7 @@ CODE_SERVER = Package(
 
 
 def code_server(cache_dir: Path, *, tools: Toolchain | None = None, package: Package = CODE_SERVER) -> InstalledIde:
-    """Where it is once it is installed."""
+    """Where code-server is once it is installed."""
     tools = tools or of_the_wheel()
     cache, name = IdeCache(cache_dir), _name(tools, package)
     return InstalledIde(package.version, tools.node, cache.place(name), cache.notes(name) or ())
@@ -83,27 +179,27 @@ class _Installation:
         self._wanted = package
         self._title = f"{package.name} {package.version}"
         self._programs = programs
-        self._pace = Pace(progress, _TOTAL_SECONDS)
+        self._estimate = ProgressEstimate(progress, _TOTAL_SECONDS)
         self._built = programs.scratch / "built"
         self._package = self._built / "package"
 
     async def into(self, cache: IdeCache) -> None:
         self._built.mkdir(mode=0o700)
-        async with self._pace.step(f"Downloading {self._title}", 6):
+        async with self._estimate.step(f"Downloading {self._title}", 6):
             tarball = await self._fetch()
-        async with self._pace.step(f"Unpacking {self._title}", 3):
+        async with self._estimate.step(f"Unpacking {self._title}", 3):
             await asyncio.to_thread(_unpack, tarball, self._built)
-        async with self._pace.step("Installing its packages", 10):
+        async with self._estimate.step("Installing its packages", 10):
             for directory in (self._package, self._package / _VSCODE, self._package / _VSCODE / "extensions"):
                 await self._install_packages(directory)
-        async with self._pace.step("Compiling what is not prebuilt", 22):
+        async with self._estimate.step("Compiling what is not prebuilt", 22):
             notes = await make_native_modules(self._programs, self._package / _VSCODE / "node_modules")
-        async with self._pace.step("Removing what is not needed", 2):
+        async with self._estimate.step("Removing what is not needed", 2):
             await asyncio.to_thread(slim, self._package, node_platform())
-        async with self._pace.step("Trying it once", 2):
+        async with self._estimate.step("Trying it once", 2):
             await self._try()
         await cache.put(self._built, _name(self._programs.tools, self._wanted), notes)
-        self._pace.finish(f"{self._title} is installed")
+        self._estimate.finish(f"{self._title} is installed")
 
     async def _fetch(self) -> Path:
         wanted, scratch = self._wanted, self._programs.scratch

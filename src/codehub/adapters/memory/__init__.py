@@ -1,35 +1,33 @@
 """Twins of every port in memory: for speed, for tests and for the simulation. They pass the same contract suites.
 
-State (a "world") is apart from the view on it, so that two coordinators can look at one world, each through a wire
+State is apart from the stores that read and write it, so that two coordinators can share one state, each over a network
 of its own that can fail, hang, lose answers, deliver late or twice.
 """
 
-from codehub.adapters.memory.accounts import MemoryDirectory
-from codehub.adapters.memory.archives import MemoryArchives
-from codehub.adapters.memory.contents import MemoryContents
+from codehub.adapters.memory.account_tables import AccountTables
+from codehub.adapters.memory.accounts import MemoryAccountDatabase
+from codehub.adapters.memory.archives import MemoryArchives, MemoryContents
 from codehub.adapters.memory.database import MemoryDatabase
+from codehub.adapters.memory.fault_injection import Fault, FaultyNetwork, Network
 from codehub.adapters.memory.jobs import MemoryJobs
-from codehub.adapters.memory.oidc import MemoryProvider
-from codehub.adapters.memory.passwords import MemoryPasswords
-from codehub.adapters.memory.people import PeopleWorld
 from codehub.adapters.memory.runtime import MemoryRuntime
+from codehub.adapters.memory.sign_in import MemoryPasswords, MemoryProvider
 from codehub.adapters.memory.signals import MemoryActivity, MemoryBus, MemoryNotifier
-from codehub.adapters.memory.wire import Fault, FaultyWire, Wire
 
 __all__ = [
+    "AccountTables",
     "Fault",
-    "FaultyWire",
+    "FaultyNetwork",
+    "MemoryAccountDatabase",
     "MemoryActivity",
     "MemoryArchives",
     "MemoryBus",
     "MemoryContents",
     "MemoryDatabase",
-    "MemoryDirectory",
     "MemoryJobs",
     "MemoryNotifier",
     "MemoryPasswords",
     "MemoryProvider",
     "MemoryRuntime",
-    "PeopleWorld",
-    "Wire",
+    "Network",
 ]

@@ -1,4 +1,4 @@
-"""Storage jobs in memory: tasks of the world, not of the coordinator that started them, so they outlive it.
+"""Storage jobs in memory: tasks of the shared state, not of the coordinator that started them, so they outlive it.
 
 An archive job reads the volume bit by bit; what is written to the volume meanwhile is torn, as on a real disk.
 """
@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from codehub.adapters.memory.archives import ArchiveWorld, MemoryArchives, StoredArchive
-from codehub.adapters.memory.runtime import MemoryRuntime, RuntimeWorld
-from codehub.adapters.memory.wire import Wire
+from codehub.adapters.memory.archives import ArchivesState, MemoryArchives, StoredArchive
+from codehub.adapters.memory.fault_injection import Network
+from codehub.adapters.memory.runtime import MemoryRuntime, RuntimeState
 from codehub.domain.errors import ErrorReason, JobConflict, Unreachable
 from codehub.domain.workspace import Progress
 from codehub.ports.jobs import JobKind, JobResult, JobSeen, JobSpec, JobState
@@ -30,18 +30,18 @@ class Job:
 
 
 @dataclass(slots=True)
-class JobWorld:
+class JobsState:
     """`steps` × `step_seconds` is how long a job takes; `failing` jobs end with that reason. `store` is the jobs' own
     way to the object store, which can break while the coordinator's does not."""
 
-    runtime: RuntimeWorld
-    archives: ArchiveWorld
+    runtime: RuntimeState
+    archives: ArchivesState
     clock: Clock
     steps: int = 2
     step_seconds: float = 0.0
     jobs: dict[UUID, Job] = field(default_factory=dict)
     failing: dict[UUID, ErrorReason] = field(default_factory=dict)
-    store: Wire = field(default_factory=Wire)
+    store: Network = field(default_factory=Network)
 
     def begin(self, spec: JobSpec) -> None:
         job = Job(spec)
@@ -161,14 +161,14 @@ class MemoryJobs:
         self,
         runtime: MemoryRuntime,
         archives: MemoryArchives,
-        world: JobWorld | None = None,
-        wire: Wire | None = None,
+        state: JobsState | None = None,
+        network: Network | None = None,
     ) -> None:
-        self.world = world or JobWorld(runtime.world, archives.world, _RealClock())
-        self._wire = wire or Wire()
+        self.state = state or JobsState(runtime.state, archives.state, _RealClock())
+        self._network = network or Network()
 
     async def find(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, JobSeen]:
-        return await self._wire.call(
+        return await self._network.call(
             "jobs.find",
             lambda: {
                 key: JobSeen(
@@ -181,27 +181,27 @@ class MemoryJobs:
                     job.message,
                     exit_code=1 if job.state is JobState.FAILED else None,
                 )
-                for key, job in self.world.jobs.items()
+                for key, job in self.state.jobs.items()
                 if ids is None or key in ids
             },
         )
 
     async def start(self, spec: JobSpec) -> None:
         def start() -> None:
-            present = self.world.jobs.get(spec.workspace_id)
+            present = self.state.jobs.get(spec.workspace_id)
             if present is None:
-                self.world.begin(spec)
+                self.state.begin(spec)
             elif present.spec.op_id != spec.op_id:
                 raise JobConflict(f"a job of operation {present.spec.op_id} is still there")
 
-        await self._wire.call("jobs.start", start, spec.workspace_id)
+        await self._network.call("jobs.start", start, spec.workspace_id)
 
     async def clear(self, workspace_id: UUID) -> None:
-        await self._wire.call("jobs.clear", lambda: self.world.end(workspace_id), workspace_id)
+        await self._network.call("jobs.clear", lambda: self.state.end(workspace_id), workspace_id)
 
     async def close(self) -> None:
-        """For tests: no task may outlive its loop."""
-        tasks = [job.task for job in self.world.jobs.values() if job.task]
+        """Ends all tasks, for tests: none may outlive its loop."""
+        tasks = [job.task for job in self.state.jobs.values() if job.task]
         for task in tasks:
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
 
-from codehub.adapters.memory.wire import Wire
+from codehub.adapters.memory.fault_injection import Network
 from codehub.domain.errors import Stale, Unreachable
 from codehub.ports.signals import Clock
 from codehub.ports.stores import DEPOSE_AFTER, Leader
@@ -35,7 +35,7 @@ class Transaction:
 
 
 @dataclass(slots=True)
-class LeadershipWorld:
+class LeadershipState:
     epoch: int = 0
     holder: str | None = None
     renewed_at: datetime | None = None
@@ -55,7 +55,7 @@ class LeadershipWorld:
                 self.open.remove(transaction)
 
     def take(self, holder: str, now: datetime) -> int | None:
-        """The lock, if it is free or its holder is silent; the new epoch."""
+        """Takes the lock, if it is free or its holder is silent, and returns the new epoch."""
         silent = self.renewed_at is not None and now - self.renewed_at >= DEPOSE_AFTER
         if self.holder is not None and not silent:
             return None
@@ -72,20 +72,20 @@ class LeadershipWorld:
         self.renewed_at = now
 
     def free(self, epoch: int) -> None:
-        """The holder's session ended."""
+        """Frees the lock because the holder's session ended."""
         if epoch == self.epoch:
             self.holder = None
 
 
 class MemoryTerm:
     def __init__(
-        self, world: LeadershipWorld, epoch: int, now: Callable[[], datetime], clock: Clock, wire: Wire
+        self, state: LeadershipState, epoch: int, now: Callable[[], datetime], clock: Clock, network: Network
     ) -> None:
         self.epoch = epoch
-        self._world = world
+        self._state = state
         self._now = now
         self._clock = clock
-        self._wire = wire
+        self._network = network
         self._renewed = clock.monotonic()
         self._over = asyncio.Event()
         self._renewing = asyncio.get_running_loop().create_task(self._renew())
@@ -100,41 +100,41 @@ class MemoryTerm:
         self._over.set()
         self._renewing.cancel()
         await asyncio.gather(self._renewing, return_exceptions=True)
-        self._world.free(self.epoch)
+        self._state.free(self.epoch)
 
     async def _renew(self) -> None:
         try:
             while True:
                 await self._clock.sleep(RENEW_SECONDS)
                 began = self._clock.monotonic()
-                await self._wire.call("leadership.renew", lambda: self._world.renew(self.epoch, self._now()))
+                await self._network.call("leadership.renew", lambda: self._state.renew(self.epoch, self._now()))
                 self._renewed = began
         except (Stale, Unreachable):
-            self._world.free(self.epoch)
+            self._state.free(self.epoch)
         finally:
             self._over.set()
 
 
 class MemoryLeadership:
-    def __init__(self, world: LeadershipWorld, now: Callable[[], datetime], clock: Clock, wire: Wire) -> None:
-        self._world = world
+    def __init__(self, state: LeadershipState, now: Callable[[], datetime], clock: Clock, network: Network) -> None:
+        self._state = state
         self._now = now
         self._clock = clock
-        self._wire = wire
+        self._network = network
 
     async def campaign(self, holder: str) -> MemoryTerm:
         while True:
-            epoch = await self._wire.call("leadership.take", lambda: self._world.take(holder, self._now()))
+            epoch = await self._network.call("leadership.take", lambda: self._state.take(holder, self._now()))
             if epoch is not None:
-                return MemoryTerm(self._world, epoch, self._now, self._clock, self._wire)
+                return MemoryTerm(self._state, epoch, self._now, self._clock, self._network)
             await self._clock.sleep(POLL_SECONDS)
 
     async def leader(self) -> Leader | None:
         def read() -> Leader | None:
-            world = self._world
-            if world.holder is None or world.renewed_at is None:
+            state = self._state
+            if state.holder is None or state.renewed_at is None:
                 return None
-            age = (self._now() - world.renewed_at).total_seconds()
-            return Leader(world.epoch, world.holder, world.renewed_at, age)
+            age = (self._now() - state.renewed_at).total_seconds()
+            return Leader(state.epoch, state.holder, state.renewed_at, age)
 
-        return await self._wire.call("leadership.leader", read)
+        return await self._network.call("leadership.leader", read)

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
-from codehub.adapters.memory.wire import Wire
-from codehub.domain.errors import BackendError, ErrorReason, HeldBack, VolumeInUse
+from codehub.adapters.memory.fault_injection import Network
+from codehub.domain.errors import BackendError, Deferred, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
-from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Share
+from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Resources
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Container:
 
 
 @dataclass(slots=True)
-class RuntimeWorld:
+class RuntimeState:
     """`boot_seconds`: how long a container takes to answer. `bad_images` cannot be pulled. `not_isolated`: why nothing
     may start. No two are the same."""
 
@@ -51,8 +51,8 @@ class RuntimeWorld:
     bad_images: set[str] = field(default_factory=set)
     pulling: set[str] = field(default_factory=set)
     not_isolated: str = ""
-    capacity: Share = field(default_factory=Share)
-    leftovers: int = 0
+    capacity: Resources = field(default_factory=Resources)
+    orphans: int = 0
     dies_after_start: set[UUID] = field(default_factory=set)
     started: int = 0
     made: int = 0
@@ -64,7 +64,7 @@ class RuntimeWorld:
             listener.put_nowait(workspace_id)
 
     def disturb_isolation(self, message: str, *, holds: bool) -> None:
-        """What isolates workspaces is found out of order. `holds`: and put right at once."""
+        """Reports that what isolates workspaces was found out of order. `holds`: and put right at once."""
         self.not_isolated = "" if holds else message
         for watcher in self.watchers:
             watcher.put_nowait(IsolationReport(message, holds=holds))
@@ -94,19 +94,19 @@ class RuntimeWorld:
 class MemoryRuntime:
     name = "memory"
 
-    def __init__(self, world: RuntimeWorld | None = None, wire: Wire | None = None) -> None:
-        self.world = world or RuntimeWorld()
-        self._wire = wire or Wire()
+    def __init__(self, state: RuntimeState | None = None, network: Network | None = None) -> None:
+        self.state = state or RuntimeState()
+        self._network = network or Network()
 
     async def identity(self) -> str:
-        return await self._wire.call("runtime.identity", lambda: self.world.identity)
+        return await self._network.call("runtime.identity", lambda: self.state.identity)
 
     async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
-        return await self._wire.call(
+        return await self._network.call(
             "runtime.containers",
             lambda: {
                 key: ContainerSeen(c.instance, c.running, c.volume, detail=c.detail)
-                for key, c in self.world.containers.items()
+                for key, c in self.state.containers.items()
                 if ids is None or key in ids
             },
         )
@@ -114,127 +114,129 @@ class MemoryRuntime:
     async def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, Mapping[str, str]]:
         def look() -> dict[UUID, dict[str, str]]:
             found: dict[UUID, dict[str, str]] = {}
-            for name, volume in self.world.volumes.items():
+            for name, volume in self.state.volumes.items():
                 if ids is None or volume.workspace_id in ids:
                     found.setdefault(volume.workspace_id, {})[name] = volume.instance
             return found
 
-        return await self._wire.call("runtime.volumes", look)
+        return await self._network.call("runtime.volumes", look)
 
     async def answers(self, workspace_id: UUID) -> bool:
         def probe() -> bool:
-            container = self.world.containers.get(workspace_id)
+            container = self.state.containers.get(workspace_id)
             awake = container is not None and container.running and not container.deaf
-            return awake and container is not None and self.world.now() >= container.ready_at
+            return awake and container is not None and self.state.now() >= container.ready_at
 
-        return await self._wire.call("runtime.answers", probe)
+        return await self._network.call("runtime.answers", probe)
 
     async def create_volume(self, workspace_id: UUID, name: str, disk_bytes: int | None = None) -> None:
         def create() -> None:
-            if name not in self.world.volumes:
-                self.world.made += 1
-                instance = f"volume-{self.world.made}"
-                self.world.volumes[name] = Volume(workspace_id, instance=instance, disk_bytes=disk_bytes)
+            if name not in self.state.volumes:
+                self.state.made += 1
+                instance = f"volume-{self.state.made}"
+                self.state.volumes[name] = Volume(workspace_id, instance=instance, disk_bytes=disk_bytes)
 
-        await self._wire.call("runtime.create_volume", create, workspace_id)
+        await self._network.call("runtime.create_volume", create, workspace_id)
 
     async def delete_volume(self, workspace_id: UUID, name: str) -> None:
-        await self._wire.call("runtime.delete_volume", lambda: self._delete_volume(workspace_id, name), workspace_id)
+        await self._network.call("runtime.delete_volume", lambda: self._delete_volume(workspace_id, name), workspace_id)
 
     def _delete_volume(self, workspace_id: UUID, name: str) -> None:
-        volume = self.world.volumes.get(name)
+        volume = self.state.volumes.get(name)
         if volume is None or volume.workspace_id != workspace_id:
             return
-        holder = self.world.containers.get(workspace_id)
+        holder = self.state.containers.get(workspace_id)
         if (holder is not None and holder.volume == name) or volume.job is not None or volume.held:
             raise VolumeInUse(f"volume {name} is in use")
-        del self.world.volumes[name]
-        self.world.hint(workspace_id)
+        del self.state.volumes[name]
+        self.state.hint(workspace_id)
 
     async def start_container(self, spec: ContainerSpec) -> Pulling | None:
-        return await self._wire.call("runtime.start_container", lambda: self._start_container(spec), spec.workspace_id)
+        return await self._network.call(
+            "runtime.start_container", lambda: self._start_container(spec), spec.workspace_id
+        )
 
     def _start_container(self, spec: ContainerSpec) -> Pulling | None:
-        world = self.world
-        present = world.containers.get(spec.workspace_id)
+        state = self.state
+        present = state.containers.get(spec.workspace_id)
         if present is not None and present.running:
             return None
-        if world.not_isolated:
-            raise HeldBack(world.not_isolated)
-        if spec.image_ref in world.bad_images:
+        if state.not_isolated:
+            raise Deferred(state.not_isolated)
+        if spec.image_ref in state.bad_images:
             raise BackendError(f"image {spec.image_ref!r} not found", reason=ErrorReason.IMAGE_PULL_FAILED)
-        if spec.image_ref in world.pulling:
+        if spec.image_ref in state.pulling:
             return Pulling(f"pulling {spec.image_ref}")
-        if spec.volume not in world.volumes:
+        if spec.volume not in state.volumes:
             message, expected = f"volume {spec.volume} does not exist", f"volume {spec.volume}"
             raise BackendError(message, reason=ErrorReason.MISMATCH, expected=expected, actual="no such volume")
-        world.started += 1
-        world.containers[spec.workspace_id] = Container(
-            f"instance-{world.started}",
+        state.started += 1
+        state.containers[spec.workspace_id] = Container(
+            f"instance-{state.started}",
             spec.volume,
-            ready_at=world.now() + world.boot_seconds,
+            ready_at=state.now() + state.boot_seconds,
             spec=spec,
         )
-        if spec.workspace_id in world.dies_after_start:
-            world.kill(spec.workspace_id)
-        world.hint(spec.workspace_id)
+        if spec.workspace_id in state.dies_after_start:
+            state.kill(spec.workspace_id)
+        state.hint(spec.workspace_id)
         return None
 
     async def remove_container(self, workspace_id: UUID) -> None:
         def remove() -> None:
-            if self.world.containers.pop(workspace_id, None) is not None:
-                self.world.hint(workspace_id)
+            if self.state.containers.pop(workspace_id, None) is not None:
+                self.state.hint(workspace_id)
 
-        await self._wire.call("runtime.remove_container", remove, workspace_id)
+        await self._network.call("runtime.remove_container", remove, workspace_id)
 
     async def endpoint(self, workspace_id: UUID) -> Endpoint | None:
         def look() -> Endpoint | None:
-            container = self.world.containers.get(workspace_id)
+            container = self.state.containers.get(workspace_id)
             return container.ide if container else None
 
-        return await self._wire.call("runtime.endpoint", look)
+        return await self._network.call("runtime.endpoint", look)
 
     async def port_endpoint(self, workspace_id: UUID, port: int) -> Endpoint | None:
         def look() -> Endpoint | None:
-            container = self.world.containers.get(workspace_id)
+            container = self.state.containers.get(workspace_id)
             return container.ports.get(port) if container and container.running else None
 
-        return await self._wire.call("runtime.port_endpoint", look)
+        return await self._network.call("runtime.port_endpoint", look)
 
     async def isolates(self) -> bool:
         return True
 
     async def watch_isolation(self) -> AsyncIterator[IsolationReport]:
         watcher: asyncio.Queue[IsolationReport] = asyncio.Queue()
-        self.world.watchers.append(watcher)
+        self.state.watchers.append(watcher)
         try:
             while True:
                 yield await watcher.get()
         finally:
-            self.world.watchers.remove(watcher)
+            self.state.watchers.remove(watcher)
 
-    async def capacity(self) -> Share:
-        return await self._wire.call("runtime.capacity", lambda: self.world.capacity)
+    async def capacity(self) -> Resources:
+        return await self._network.call("runtime.capacity", lambda: self.state.capacity)
 
-    async def remove_leftovers(self) -> int:
+    async def remove_orphans(self) -> int:
         def remove() -> int:
-            found, self.world.leftovers = self.world.leftovers, 0
+            found, self.state.orphans = self.state.orphans, 0
             return found
 
-        return await self._wire.call("runtime.remove_leftovers", remove)
+        return await self._network.call("runtime.remove_orphans", remove)
 
     async def logs(self, workspace_id: UUID, tail: int) -> str:
         def read() -> str:
-            container = self.world.containers.get(workspace_id)
+            container = self.state.containers.get(workspace_id)
             return "".join(f"{line}\n" for line in container.output[-tail:]) if container else ""
 
-        return await self._wire.call("runtime.logs", read)
+        return await self._network.call("runtime.logs", read)
 
     async def hints(self) -> AsyncIterator[UUID]:
         listener: asyncio.Queue[UUID] = asyncio.Queue()
-        self.world.listeners.append(listener)
+        self.state.listeners.append(listener)
         try:
             while True:
                 yield await listener.get()
         finally:
-            self.world.listeners.remove(listener)
+            self.state.listeners.remove(listener)

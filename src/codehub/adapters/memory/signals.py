@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from codehub.adapters.memory.wire import Wire
+from codehub.adapters.memory.fault_injection import Network
 from codehub.domain.errors import Unreachable
 
 
 @dataclass(slots=True)
-class SignalWorld:
+class SignalsState:
     listeners: dict[str, list[asyncio.Queue[Mapping[str, Any] | None]]] = field(default_factory=dict)
     activity: dict[UUID, datetime] = field(default_factory=dict)
 
@@ -23,29 +23,29 @@ class SignalWorld:
 
 
 class MemoryBus:
-    def __init__(self, world: SignalWorld | None = None, wire: Wire | None = None) -> None:
-        self.world = world or SignalWorld()
-        self._wire = wire or Wire()
+    def __init__(self, state: SignalsState | None = None, network: Network | None = None) -> None:
+        self.state = state or SignalsState()
+        self._network = network or Network()
 
     async def publish(self, channel: str, message: Mapping[str, Any]) -> None:
         def send() -> None:
-            for name, listeners in self.world.listeners.items():
+            for name, listeners in self.state.listeners.items():
                 if name == channel or (name.endswith("*") and channel.startswith(name[:-1])):
                     for listener in listeners:
                         listener.put_nowait(message)
 
-        await self._wire.call("bus.publish", send)
+        await self._network.call("bus.publish", send)
 
     async def subscribe(
         self, channel: str, listening: Callable[[], None] | None = None
     ) -> AsyncIterator[Mapping[str, Any]]:
-        """A None in the queue is a connection that is lost."""
+        """Yields the messages of a channel. A None in the queue is a connection that is lost."""
         listener: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
 
         def join() -> None:
-            self.world.listeners.setdefault(channel, []).append(listener)
+            self.state.listeners.setdefault(channel, []).append(listener)
 
-        await self._wire.call("bus.subscribe", join)
+        await self._network.call("bus.subscribe", join)
         try:
             if listening is not None:
                 listening()
@@ -53,31 +53,31 @@ class MemoryBus:
                 yield message
             raise Unreachable("bus: connection lost")
         finally:
-            self.world.listeners[channel].remove(listener)
+            self.state.listeners[channel].remove(listener)
 
 
 class MemoryActivity:
-    def __init__(self, world: SignalWorld | None = None, wire: Wire | None = None) -> None:
-        self.world = world or SignalWorld()
-        self._wire = wire or Wire()
+    def __init__(self, state: SignalsState | None = None, network: Network | None = None) -> None:
+        self.state = state or SignalsState()
+        self._network = network or Network()
 
     async def record(self, seen: Mapping[UUID, datetime]) -> None:
         def keep_later() -> None:
             for key, at in seen.items():
-                self.world.activity[key] = max(at, self.world.activity.get(key, at))
+                self.state.activity[key] = max(at, self.state.activity.get(key, at))
 
-        await self._wire.call("activity.record", keep_later)
+        await self._network.call("activity.record", keep_later)
 
     async def read(self) -> Mapping[UUID, datetime]:
-        return await self._wire.call("activity.read", lambda: dict(self.world.activity))
+        return await self._network.call("activity.read", lambda: dict(self.state.activity))
 
     async def forget(self, written: Mapping[UUID, datetime]) -> None:
         def forget_unchanged() -> None:
             for key, at in written.items():
-                if self.world.activity.get(key) == at:
-                    del self.world.activity[key]
+                if self.state.activity.get(key) == at:
+                    del self.state.activity[key]
 
-        await self._wire.call("activity.forget", forget_unchanged)
+        await self._network.call("activity.forget", forget_unchanged)
 
 
 class MemoryNotifier:

@@ -5,6 +5,6 @@ Unreachable, never a guess.
 """
 
 from codehub.adapters.postgres.database import PostgresDatabase
-from codehub.adapters.postgres.schema import SchemaMismatch, check_schema
+from codehub.adapters.postgres.schema import SchemaMismatch, check_schema, migrate
 
-__all__ = ["PostgresDatabase", "SchemaMismatch", "check_schema"]
+__all__ = ["PostgresDatabase", "SchemaMismatch", "check_schema", "migrate"]

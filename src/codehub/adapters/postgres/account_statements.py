@@ -152,7 +152,7 @@ SELECT $1, $2, $3, $4, $5, $6, $7, now, now + make_interval(secs => $8) FROM {_C
 
 
 def _still_good(user_id: str, session_hash: str, token_id: str) -> str:
-    """Who made a ticket may still come in: neither disabled nor signed out, nor is the token revoked."""
+    """Condition: who made a ticket may still come in, neither disabled nor signed out, nor is the token revoked."""
     return f"""
     EXISTS (SELECT FROM users u WHERE u.id = {user_id} AND u.disabled_at IS NULL)
     AND ({session_hash} IS NULL OR EXISTS (SELECT FROM sessions s WHERE s.token_hash = {session_hash}
@@ -236,7 +236,7 @@ SELECT (SELECT count(*) FROM old_sessions) + (SELECT count(*) FROM old_tickets)
 # ── what is written down ─────────────────────────────────────────────────────────────────────────────────────────────
 
 # In the transaction of the change it tells of.
-AUDIT: Final = "INSERT INTO audit (actor, action, subject, details, address) VALUES ($1, $2, $3, $4, $5)"
+AUDIT: Final = "INSERT INTO audit (actor, action, subject, address, details) VALUES ($1, $2, $3, $4, $5)"
 
 AUDIT_ENTRIES: Final = """
 SELECT id, at, actor, action, subject, details, address FROM audit

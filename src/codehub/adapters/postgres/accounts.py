@@ -6,15 +6,15 @@ from uuid import UUID
 
 import asyncpg
 
-from codehub.adapters.postgres import account_rows as rows
 from codehub.adapters.postgres import account_statements as sql
-from codehub.adapters.postgres import audit
+from codehub.adapters.postgres import rows
+from codehub.adapters.postgres.append_only import append_audit
+from codehub.adapters.postgres.connections import Connection, Sessions
 from codehub.adapters.postgres.rows import storable_text
-from codehub.adapters.postgres.sessions import Connection, Sessions
 from codehub.adapters.postgres.statements import NOW
 from codehub.domain.errors import Conflict, LimitReached, NotFound
 from codehub.domain.identity import ApiToken, Session, User, account_changes
-from codehub.ports.accounts import Ended, NewToken, NewUser, SessionRules, UserDecision
+from codehub.ports.accounts import EndedCredentials, NewToken, NewUser, SessionRules, UserDecision
 from codehub.ports.stores import Actor
 
 
@@ -66,7 +66,7 @@ class PostgresAccounts:
             after = rows.user(stored)
             if after.disabled_at and not before.disabled_at:
                 await connection.fetch(sql.END_SESSIONS, user_id, None)
-            await audit.append(connection, actor, action, f"user:{after.username}", account_changes(before, after))
+            await append_audit(connection, actor, action, f"user:{after.username}", account_changes(before, after))
         return after
 
     async def set_password(
@@ -79,7 +79,7 @@ class PostgresAccounts:
         keep_session: str | None = None,
         replacing: str | None = None,
         revoke_tokens: bool = False,
-    ) -> Ended:
+    ) -> EndedCredentials:
         async with self._sessions.writing(actor.epoch) as connection:
             found = await _locked(connection, user_id)
             if replacing is not None and found["password_hash"] != replacing:
@@ -89,8 +89,8 @@ class PostgresAccounts:
             ended = [record[0].hex() for record in await connection.fetch(sql.END_SESSIONS, user_id, kept)]
             revoked = await connection.fetch(sql.REVOKE_TOKENS, user_id) if revoke_tokens else []
             details = {"ended_sessions": len(ended), "revoked_tokens": len(revoked)}
-            await audit.append(connection, actor, action, f"user:{found['u_username']}", details)
-        return Ended(sorted(ended), sorted(record[0] for record in revoked))
+            await append_audit(connection, actor, action, f"user:{found['u_username']}", details)
+        return EndedCredentials(sorted(ended), sorted(record[0] for record in revoked))
 
     async def rehash_password(self, user_id: UUID, old_hash: str, new_hash: str) -> None:
         async with self._sessions.writing() as connection:
@@ -125,7 +125,7 @@ class PostgresAccounts:
                 rules.fresh_seconds,
             )
             assert opened is not None  # noqa: S101 - INSERT … RETURNING gives its row
-            await audit.append(connection, actor, action, f"user:{user['u_username']}", {"session": session_id})
+            await append_audit(connection, actor, action, f"user:{user['u_username']}", {"session": session_id})
         return rows.session(opened)
 
     async def prove_session(
@@ -144,7 +144,7 @@ class PostgresAccounts:
             if user is None or await connection.fetchval(sql.PROVE_SESSION, key, rules.idle_seconds, proven_at) is None:
                 return False
             subject = f"user:{user['u_username']}"
-            await audit.append(connection, actor, "prove_session", subject, {"session": session_id})
+            await append_audit(connection, actor, "prove_session", subject, {"session": session_id})
         return True
 
     async def session(self, session_id: str, rules: SessionRules) -> tuple[Session, User] | None:
@@ -166,7 +166,7 @@ class PostgresAccounts:
         async with self._sessions.writing(actor.epoch) as connection:
             if await connection.fetchval(sql.END_SESSION, user_id, rows.session_hash(session_id)) is None:
                 return False
-            await audit.append(connection, actor, action, await _subject(connection, user_id), {"session": session_id})
+            await append_audit(connection, actor, action, await _subject(connection, user_id), {"session": session_id})
         return True
 
     # ── tokens ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -187,7 +187,7 @@ class PostgresAccounts:
             )
             assert created is not None  # noqa: S101 - INSERT … RETURNING gives its row
             token = rows.token(created)
-            await audit.append(
+            await append_audit(
                 connection,
                 actor,
                 "create_token",
@@ -215,7 +215,7 @@ class PostgresAccounts:
             if name is None:
                 return False
             details = {"id": str(token_id), "name": name}
-            await audit.append(connection, actor, "revoke_token", await _subject(connection, user_id), details)
+            await append_audit(connection, actor, "revoke_token", await _subject(connection, user_id), details)
         return True
 
     async def forget_expired(self, rules: SessionRules, epoch: int | None = None) -> int:
@@ -241,7 +241,7 @@ async def _insert(connection: Connection, new: NewUser, actor: Actor) -> User:
     )
     assert created is not None  # noqa: S101 - INSERT … RETURNING gives its row
     user = rows.user(created)
-    await audit.append(connection, actor, "create_user", f"user:{user.username}", {"role": user.role.value})
+    await append_audit(connection, actor, "create_user", f"user:{user.username}", {"role": user.role.value})
     return user
 
 

@@ -11,12 +11,11 @@ from datetime import datetime
 from graphlib import TopologicalSorter
 from typing import Any
 
-from codehub.adapters.postgres import audit
 from codehub.adapters.postgres import backup_statements as sql
+from codehub.adapters.postgres.append_only import append_audit
+from codehub.adapters.postgres.connections import OwnConnection, explained
 from codehub.adapters.postgres.database import PostgresDatabase
-from codehub.adapters.postgres.failures import explained
 from codehub.adapters.postgres.schema import schema_head, schema_revision
-from codehub.adapters.postgres.sessions import OwnConnection
 from codehub.domain.errors import BackendError, Refused
 from codehub.ports.stores import Actor
 
@@ -29,7 +28,7 @@ LEFT_OUT: Mapping[str, str] = {
     "provider_sign_ins": "live for minutes",
     "login_failures": "live for minutes",
     "gc_marks": "every grace period begins anew",
-    "worlds": "the restored database adopts the backends that it finds",
+    "backend_identities": "the restored database adopts the backends that it finds",
     "traffic": "a chart of the last day",
     "gc_requests": "a collection that somebody asked for then is not asked for now",
 }
@@ -40,7 +39,7 @@ Sink = Callable[[bytes], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`counted`: the column that the database numbers by itself."""
+    """A table that is backed up. `counted`: the column that the database numbers by itself."""
 
     name: str
     columns: tuple[str, ...]
@@ -48,8 +47,8 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """What belongs to a backup besides rows."""
+class BackupSnapshot:
+    """What a backup says of its database besides rows."""
 
     schema: str
     epoch: int
@@ -66,7 +65,7 @@ class InUse:
 
 
 @asynccontextmanager
-async def moment(database: PostgresDatabase) -> "AsyncIterator[Copying]":
+async def snapshot(database: PostgresDatabase) -> "AsyncIterator[Copying]":
     """One snapshot, for as long as the context lasts."""
     async with (
         _patient(database, "backup") as connection,
@@ -77,24 +76,24 @@ async def moment(database: PostgresDatabase) -> "AsyncIterator[Copying]":
             raise Refused(f"The database has schema {found}, this program {schema_head()}: run `codehub migrate`.")
         epoch: int = await connection.fetchval(sql.EPOCH)
         server: str = await connection.fetchval(sql.SERVER)
-        yield Copying(connection, Moment(found, epoch, server), await _tables(connection))
+        yield Copying(connection, BackupSnapshot(found, epoch, server), await _tables(connection))
 
 
 @dataclass(frozen=True, slots=True)
 class Copying:
     connection: OwnConnection
-    moment: Moment
+    snapshot: BackupSnapshot
     tables: Sequence[Table]
 
     async def copy(self, table: Table, sink: Sink) -> int:
-        """How many rows."""
+        """Copies a table into `sink` and returns how many rows it has."""
         with explained():
             query = sql.copied(table.name, table.columns)
             return _count(await self.connection.copy_from_query(query, output=sink, timeout=_PATIENCE))
 
 
 async def in_use(database: PostgresDatabase) -> InUse:
-    """Nothing, for a database without our schema."""
+    """How many users and workspaces there are; none in a database without our schema."""
     async with _patient(database, "restore") as connection:
         if await schema_revision(connection) is None:
             return InUse(0, 0)
@@ -128,7 +127,7 @@ async def replacing(
                 await connection.execute(sql.count_on(table.name, table.counted, number))
         await connection.execute(sql.NEW_EPOCH, epoch)
         await connection.execute(sql.RESTORED, taken_at)
-        await audit.append(connection, Actor("operator"), "restore", "installation", details)
+        await append_audit(connection, Actor("operator"), "restore", "installation", details)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +142,7 @@ class Loading:
             raise BackendError(f"{name}: {rows} rows were promised, {_count(told)} came. Nothing was changed.")
 
     def must_hold(self, wanted: Mapping[str, Sequence[str]]) -> None:
-        """Same tables, same columns: a schema of the same number that somebody changed by hand is another one."""
+        """Refuses other tables or columns: a schema of the same number that somebody changed by hand is another one."""
         if {name: tuple(columns) for name, columns in wanted.items()} != {
             table.name: table.columns for table in self.tables.values()
         }:
@@ -162,7 +161,7 @@ async def _patient(database: PostgresDatabase, name: str) -> AsyncIterator[OwnCo
 
 
 async def _tables(connection: OwnConnection) -> list[Table]:
-    """Those that are backed up, in an order that every reference allows."""
+    """The tables that are backed up, in an order that every reference allows."""
     found = {
         record["name"]: Table(record["name"], tuple(record["columns"]), record["counted"])
         for record in await connection.fetch(sql.TABLES)
@@ -179,5 +178,5 @@ async def _in_use(connection: OwnConnection) -> InUse:
 
 
 def _count(told: str) -> int:
-    """From `COPY 12`."""
+    """The number of rows in an answer such as `COPY 12`."""
     return int(told.rpartition(" ")[2])

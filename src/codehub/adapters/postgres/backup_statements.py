@@ -71,5 +71,5 @@ def next_number(table: str, column: str) -> str:
 
 
 def count_on(table: str, column: str, number: int) -> str:
-    """Not setval, which a rollback would not take back."""
+    """Lets the column count on from `number`. Not setval, which a rollback would not take back."""
     return f"ALTER TABLE {quoted(table)} ALTER COLUMN {quoted(column)} RESTART WITH {number}"

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from uuid import UUID
 
 from codehub.adapters.postgres import statements as sql
-from codehub.adapters.postgres.failures import explained
-from codehub.adapters.postgres.sessions import OwnConnection, Sessions
+from codehub.adapters.postgres.connections import OwnConnection, Sessions, explained
 from codehub.domain.errors import Unreachable
 from codehub.ports.signals import Change, Channel
 

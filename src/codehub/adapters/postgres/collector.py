@@ -16,12 +16,19 @@ import asyncpg
 
 from codehub.adapters.postgres import rows
 from codehub.adapters.postgres import statements as sql
-from codehub.adapters.postgres.readable import BREATH
-from codehub.adapters.postgres.sessions import Sessions
+from codehub.adapters.postgres.connections import Sessions
+from codehub.adapters.postgres.rows import BREATH
 from codehub.domain.errors import BackendError
-from codehub.domain.protection import RestorePoint, Thing, ThingKind
+from codehub.domain.gc_rules import BackendResource, ResourceKind, RestorePoint
 from codehub.domain.workspace import Workspace
-from codehub.ports.collector import REQUEST_LIVES_SECONDS, CollectionRequest, CollectorData, GivenUp, Mark, Restored
+from codehub.ports.collector import (
+    REQUEST_LIVES_SECONDS,
+    CollectionRequest,
+    CollectorData,
+    Mark,
+    RestoredDatabase,
+    SweepDecision,
+)
 
 
 class PostgresCollectorView:
@@ -54,7 +61,7 @@ class PostgresCollectorView:
             oldest_workspace_at=oldest,
             now=now,
             purged=frozenset(record["id"] for record in purged),
-            restored=Restored(**restored) if restored else None,
+            restored=RestoredDatabase(**restored) if restored else None,
         )
 
     async def recorded(self, operations: Collection[UUID]) -> Collection[UUID]:
@@ -78,11 +85,11 @@ class PostgresCollectorMarks:
         self._sessions = sessions
         self.epoch = epoch
 
-    async def remark(self, found: Mapping[Thing, str]) -> Sequence[Mark]:
+    async def remark(self, found: Mapping[BackendResource, str]) -> Sequence[Mark]:
         columns = (
-            [thing.kind.value for thing in found],
-            [thing.name for thing in found],
-            [thing.workspace_id for thing in found],
+            [resource.kind.value for resource in found],
+            [resource.name for resource in found],
+            [resource.workspace_id for resource in found],
             list(found.values()),
         )
         async with self._sessions.writing(self.epoch) as connection:
@@ -90,17 +97,17 @@ class PostgresCollectorMarks:
             await connection.execute(sql.MARK, *columns)
             return [_mark(record) for record in await connection.fetch(sql.MARKS)]
 
-    async def give_up(self, thing: Thing, decide: GivenUp) -> bool:
+    async def give_up(self, resource: BackendResource, decide: SweepDecision) -> bool:
         async with self._sessions.writing(self.epoch) as connection:
-            found = await connection.fetchrow(sql.GET_LOCKED, thing.workspace_id)
-            archives = await connection.fetch(sql.RESTORE_POINTS, thing.workspace_id)
+            found = await connection.fetchrow(sql.GET_LOCKED, resource.workspace_id)
+            archives = await connection.fetch(sql.RESTORE_POINTS, resource.workspace_id)
             now: datetime = await connection.fetchval(sql.NOW)
             row = _certain(found) if found else None
             if not decide(row, [rows.restore_point(record) for record in archives], now):
                 return False
-            await connection.execute(sql.UNMARK, thing.kind.value, thing.name)
-            if thing.kind is ThingKind.OBJECT:
-                await connection.execute(sql.FORGET_RESTORE_POINT, thing.name)
+            await connection.execute(sql.UNMARK, resource.kind.value, resource.name)
+            if resource.kind is ResourceKind.OBJECT:
+                await connection.execute(sql.FORGET_RESTORE_POINT, resource.name)
         return True
 
     async def pending(self) -> CollectionRequest | None:
@@ -121,8 +128,8 @@ def _certain(record: asyncpg.Record) -> Workspace:
 
 
 def _mark(record: asyncpg.Record) -> Mark:
-    thing = Thing(ThingKind(record["kind"]), record["name"], record["workspace_id"])
-    return Mark(thing, record["reason"], record["marked_at"])
+    resource = BackendResource(ResourceKind(record["kind"]), record["name"], record["workspace_id"])
+    return Mark(resource, record["reason"], record["marked_at"])
 
 
 def _request(record: asyncpg.Record) -> CollectionRequest:

@@ -6,21 +6,25 @@ from uuid import UUID
 
 from codehub.adapters.postgres import statements as sql
 from codehub.adapters.postgres.accounts import PostgresAccounts
-from codehub.adapters.postgres.audit import PostgresAudit
+from codehub.adapters.postgres.append_only import PostgresAudit, PostgresLedger
 from codehub.adapters.postgres.change_feed import PostgresChangeFeed
 from codehub.adapters.postgres.collector import PostgresCollectorMarks, PostgresCollectorView
-from codehub.adapters.postgres.handovers import PostgresProviderSignIns, PostgresSignInTries, PostgresTickets
-from codehub.adapters.postgres.idempotency import PostgresIdempotencyKeys
+from codehub.adapters.postgres.connections import DatabaseTimeouts, Sessions
 from codehub.adapters.postgres.leadership import PostgresLeadership
-from codehub.adapters.postgres.ledger import PostgresLedger
-from codehub.adapters.postgres.sessions import Patience, Sessions
-from codehub.adapters.postgres.specs import PostgresSpecs
-from codehub.adapters.postgres.statuses import PostgresStatuses
-from codehub.adapters.postgres.templates import PostgresTemplates
-from codehub.adapters.postgres.traffic import PostgresTraffic
-from codehub.adapters.postgres.views import PostgresViews
-from codehub.adapters.postgres.visits import PostgresVisits
-from codehub.adapters.postgres.worlds import PostgresWorlds
+from codehub.adapters.postgres.short_lived import (
+    PostgresIdempotencyKeys,
+    PostgresProviderSignIns,
+    PostgresSignInTries,
+    PostgresTickets,
+    PostgresVisits,
+)
+from codehub.adapters.postgres.stores import (
+    PostgresBackendIdentities,
+    PostgresSpecs,
+    PostgresStatuses,
+    PostgresTemplates,
+)
+from codehub.adapters.postgres.views import PostgresTraffic, PostgresViews
 from codehub.ports.signals import Clock
 
 
@@ -29,9 +33,9 @@ class PostgresDatabase:
         self.sessions = sessions
 
     @classmethod
-    async def open(cls, url: str, *, pool_size: int = 10, patience: Patience | None = None) -> Self:
-        """Connects on first use. Call check_schema before anything else."""
-        return cls(await Sessions.open(url, pool_size, patience or Patience()))
+    async def open(cls, url: str, *, pool_size: int = 10, patience: DatabaseTimeouts | None = None) -> Self:
+        """Opens the database, which is connected to on first use. Call check_schema before anything else."""
+        return cls(await Sessions.open(url, pool_size, patience or DatabaseTimeouts()))
 
     async def close(self) -> None:
         await self.sessions.close()
@@ -71,8 +75,8 @@ class PostgresDatabase:
     def collector(self) -> PostgresCollectorView:
         return PostgresCollectorView(self.sessions)
 
-    def worlds(self) -> PostgresWorlds:
-        return PostgresWorlds(self.sessions)
+    def backend_identities(self) -> PostgresBackendIdentities:
+        return PostgresBackendIdentities(self.sessions)
 
     def accounts(self) -> PostgresAccounts:
         return PostgresAccounts(self.sessions)
@@ -102,7 +106,7 @@ class PostgresDatabase:
         return PostgresCollectorMarks(self.sessions, epoch)
 
     async def installation_id(self) -> UUID:
-        """Made with the schema: what we label everything with, unless the settings name another."""
+        """The id that was made with the schema: what we label everything with, unless the settings name another."""
         async with self.sessions.reading() as connection:
             found: UUID = await connection.fetchval(sql.INSTALLATION)
             return found

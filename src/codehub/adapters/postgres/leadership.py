@@ -12,8 +12,7 @@ from datetime import timedelta
 import asyncpg
 
 from codehub.adapters.postgres import statements as sql
-from codehub.adapters.postgres.failures import NO_ANSWER, explained
-from codehub.adapters.postgres.sessions import OwnConnection, Sessions
+from codehub.adapters.postgres.connections import NO_ANSWER, OwnConnection, Sessions, explained
 from codehub.ports.signals import Clock
 from codehub.ports.stores import DEPOSE_AFTER, Leader
 
@@ -43,7 +42,8 @@ class PostgresTerm:
         await self._over.wait()
 
     async def resign(self) -> None:
-        """Says so, that the successor need not wait; a database that cannot be told sees our session end."""
+        """Ends the term and says so, that the successor need not wait; a database that cannot be told sees our session
+        end."""
         self._over.set()
         self._renewing.cancel()
         await asyncio.gather(self._renewing, return_exceptions=True)

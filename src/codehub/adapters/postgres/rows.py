@@ -1,9 +1,11 @@
 """Rows to frozen values and back.
 
 Text that PostgreSQL cannot hold (NUL, half a surrogate pair, a number that is none) is replaced: the message of a
-failing backend must never keep the failure from being recorded.
+failing backend must never keep the failure from being recorded. Of many rows at once, one that cannot be read is
+reported and left out, so that it does not stop the others. The columns of a joined row begin with their table's letter.
 """
 
+import asyncio
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,11 +14,14 @@ from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
+import structlog
 
 from codehub.adapters.postgres.statements import column
 from codehub.domain.errors import ErrorInfo, ErrorReason
-from codehub.domain.ledger import Entry, Kind
-from codehub.domain.protection import RestorePoint
+from codehub.domain.gc_rules import RestorePoint
+from codehub.domain.identity import ALL_SCOPES, ApiToken, Role, Scope, Session, User
+from codehub.domain.ledger import LedgerEntry, LedgerKind
+from codehub.domain.template import Template
 from codehub.domain.workspace import (
     Conditions,
     Desired,
@@ -27,6 +32,7 @@ from codehub.domain.workspace import (
     RecoverAction,
     Workspace,
 )
+from codehub.ports.accounts import AuditEntry, Ticket, Visit
 
 _FROM_JSON: Final[Mapping[str, Callable[[Mapping[str, Any]], object]]] = {
     "conditions": Conditions.from_json,
@@ -132,13 +138,13 @@ def restore_point_parameters(point: RestorePoint) -> tuple[object, ...]:
     )
 
 
-def entry(record: asyncpg.Record) -> Entry:
-    values = {**record, "kind": Kind(record["kind"])}
+def entry(record: asyncpg.Record) -> LedgerEntry:
+    values = {**record, "kind": LedgerKind(record["kind"])}
     values.pop("number", None)
-    return Entry(**values)
+    return LedgerEntry(**values)
 
 
-def entry_columns(entries: Sequence[Entry]) -> tuple[list[object], ...]:
+def entry_columns(entries: Sequence[LedgerEntry]) -> tuple[list[object], ...]:
     rows = [
         (
             e.at,
@@ -158,3 +164,103 @@ def entry_columns(entries: Sequence[Entry]) -> tuple[list[object], ...]:
 
 def _text(value: str | None) -> str | None:
     return None if value is None else storable_text(value)
+
+
+log = structlog.get_logger(__name__)
+
+BREATH = 250
+"""Rows decoded before others on the event loop get their turn: a renewal must not wait for a long list."""
+
+
+async def readable(records: Sequence[asyncpg.Record]) -> list[Workspace]:
+    found = []
+    for number, record in enumerate(records, 1):
+        if number % BREATH == 0:
+            await asyncio.sleep(0)
+        if record["id"] is None:
+            continue  # the row that carries only `now`
+        try:
+            found.append(workspace(record))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            log.exception("workspace_unreadable", workspace=str(record["id"]))
+    return found
+
+
+def user(record: asyncpg.Record) -> User:
+    return User(
+        id=record["u_id"],
+        username=record["u_username"],
+        role=Role(record["u_role"]),
+        created_at=record["u_created_at"],
+        disabled_at=record["u_disabled_at"],
+        max_running=record["u_max_running"],
+        issuer=record["u_issuer"],
+        subject=record["u_subject"],
+        has_password=record["u_has_password"],
+    )
+
+
+def session(record: asyncpg.Record) -> Session:
+    return Session(
+        id=record["s_token_hash"].hex(),
+        user_id=record["s_user_id"],
+        created_at=record["s_created_at"],
+        last_seen_at=record["s_last_seen_at"],
+        expires_at=record["s_expires_at"],
+        address=record["s_address"],
+        agent=record["s_agent"],
+        is_fresh=record.get("s_is_fresh", False),
+    )
+
+
+def session_hash(session_id: str) -> bytes:
+    """The hash that a session is stored under; what is no session's id becomes one that no row can have."""
+    try:
+        return bytes.fromhex(session_id)
+    except ValueError:
+        return b""
+
+
+def token(record: asyncpg.Record) -> ApiToken:
+    return ApiToken(
+        id=record["t_id"],
+        user_id=record["t_user_id"],
+        name=record["t_name"],
+        scopes=_scopes(record["t_scopes"]),
+        created_at=record["t_created_at"],
+        expires_at=record["t_expires_at"],
+        last_used_at=record["t_last_used_at"],
+        revoked_at=record["t_revoked_at"],
+    )
+
+
+def ticket(record: asyncpg.Record) -> Ticket:
+    return Ticket(
+        record["user_id"],
+        record["workspace_id"],
+        _session_id(record),
+        record["port"],
+        record["token_id"],
+        record["wakes"],
+    )
+
+
+def visit(record: asyncpg.Record) -> Visit:
+    scopes = ALL_SCOPES if record["token_id"] is None else _scopes(record["scopes"])
+    return Visit(user(record), record["workspace_id"], record["port"], _session_id(record), record["token_id"], scopes)
+
+
+def _scopes(names: list[str]) -> frozenset[Scope]:
+    return frozenset(map(Scope, names))
+
+
+def _session_id(record: asyncpg.Record) -> str | None:
+    return record["session_hash"].hex() if record["session_hash"] is not None else None
+
+
+def audit_entry(record: asyncpg.Record) -> AuditEntry:
+    return AuditEntry(**{**record, "details": json.loads(record["details"])})
+
+
+def template(record: asyncpg.Record) -> Template:
+    return Template(**{**record, "env": json.loads(record["env"])})

@@ -1,5 +1,5 @@
-"""The SQL of workspaces and leadership, each statement with the invariant it keeps. That of accounts, views and backups
-is in the other *_statements.py, the schema's own in migrations/.
+"""The SQL of workspaces, the ledger, the collector and leadership, each statement with the invariant it keeps. That of
+accounts and of backups is in the other *_statements.py, the schema's own in migrations/.
 
 Column lists derive from the domain's SPEC_FIELDS and STATUS_FIELDS, so that a store cannot name a column that belongs
 to the other side (contract 3).
@@ -196,6 +196,67 @@ WITH gone AS (DELETE FROM workspace_events WHERE id IN (
 SELECT count(*) FROM gone
 """
 
+# ── what people read: every list has an order that no write changes, so that pages neither skip nor repeat ─────────
+
+# An owner is named by text; a row whose owner has no account (an import, a test) still has one to show.
+_OWNED: Final = f"""
+SELECT {ROW_COLUMNS}, coalesce(u.username, w.owner_id) AS owner, t.image_ref AS template_image
+FROM workspaces w LEFT JOIN users u ON u.id::text = w.owner_id LEFT JOIN templates t ON t.name = w.template
+"""
+
+OWNED_BY_ID: Final = f"{_OWNED} WHERE w.id = $1"
+
+OWNED_BY_SLUG: Final = f"{_OWNED} WHERE w.slug = $1 AND w.deleted_at IS NULL"
+
+OWNED_BY_IDS: Final = f"{_OWNED} WHERE w.id = ANY($1::uuid[])"
+
+# $1 owner, $2 text for ILIKE, $3 phase, $4 error reason: null = any. $5 deleted. ($6, $7) the last one seen.
+OWNED_PAGE: Final = f"""
+{_OWNED} WHERE (w.deleted_at IS NOT NULL) = $5
+    AND ($1::text IS NULL OR w.owner_id = $1)
+    AND ($2::text IS NULL OR w.name ILIKE $2 OR w.description ILIKE $2)
+    AND ($3::text IS NULL OR w.phase = $3)
+    AND ($4::text IS NULL OR w.error_reason = $4)
+    AND ($6::timestamptz IS NULL OR (w.created_at, w.id) < ($6, $7::uuid))
+ORDER BY w.created_at DESC, w.id DESC LIMIT $8
+"""
+
+OWNED_ALL: Final = f"""
+{_OWNED} WHERE w.deleted_at IS NULL AND ($1::text IS NULL OR w.owner_id = $1) ORDER BY w.created_at DESC, w.id DESC
+"""
+
+SLOT_HOLDERS: Final = f"SELECT {ROW_COLUMNS} FROM workspaces w WHERE w.slot <> 'free' ORDER BY w.created_at, w.id"
+
+# $3: null = every kind.
+ENTRIES_PAGE: Final = f"""
+SELECT id AS number, {ENTRY_COLUMNS} FROM workspace_events
+WHERE workspace_id = $1 AND ($2::bigint IS NULL OR id < $2) AND ($3::text[] IS NULL OR kind = ANY($3))
+ORDER BY id DESC LIMIT $4
+"""
+
+COUNT_RUNNING: Final = "SELECT count(*) FROM workspaces WHERE phase = 'RUNNING' AND deleted_at IS NULL"
+
+# Oldest first. A day's ledger is read along its index on time.
+DAY_ENTRIES: Final = f"""
+SELECT {ENTRY_COLUMNS} FROM workspace_events WHERE at > $1 AND (
+    (kind = 'phase' AND (before = 'RUNNING' OR after = 'RUNNING')) OR (kind = 'operation_began' AND after = 'STARTING')
+) ORDER BY id
+"""
+
+DAY_ARCHIVES: Final = "SELECT created_at, bytes FROM archives WHERE created_at > $1"
+
+# $3: how long minutes are kept. Whoever adds to one also clears away what is too old, so nobody else has to.
+ADD_TRAFFIC: Final = """
+WITH gone AS (DELETE FROM traffic WHERE minute <= clock_timestamp() - $3::interval)
+INSERT INTO traffic (minute, requests, socket_seconds) VALUES (date_trunc('minute', clock_timestamp()), $1, $2)
+ON CONFLICT (minute) DO UPDATE SET
+    requests = traffic.requests + excluded.requests, socket_seconds = traffic.socket_seconds + excluded.socket_seconds
+"""
+
+DAY_TRAFFIC: Final = "SELECT minute, requests, socket_seconds FROM traffic WHERE minute > $1 ORDER BY minute"
+
+LEASE_UNTIL: Final = "SELECT max(until) FROM leases WHERE workspace_id = $1 AND until > clock_timestamp()"
+
 # ── the collector: all in one snapshot ───────────────────────────────────────────────────────────────────────────────
 
 UNPURGED: Final = f"SELECT {ROW_COLUMNS} FROM workspaces w WHERE w.purged_at IS NULL ORDER BY w.created_at, w.id"
@@ -289,20 +350,31 @@ FROM leadership WHERE backend_pid IS NOT NULL
 
 INSTALLATION: Final = "SELECT id FROM installation"
 
-WORLDS: Final = "SELECT backend, identity, since FROM worlds"
+BACKEND_IDENTITIES: Final = "SELECT backend, identity, since FROM backend_identities"
 
-WORLD: Final = "SELECT identity FROM worlds WHERE backend = $1"
+BACKEND_IDENTITY: Final = "SELECT identity FROM backend_identities WHERE backend = $1"
 
 # The first one stays, until an operator says that it was moved.
-ADOPT_WORLD: Final = """
-INSERT INTO worlds (backend, identity, since) VALUES ($1, $2, clock_timestamp()) ON CONFLICT (backend) DO NOTHING
+ADOPT_BACKEND: Final = """
+INSERT INTO backend_identities (backend, identity, since) VALUES ($1, $2, clock_timestamp())
+ON CONFLICT (backend) DO NOTHING
 """
 
-FORGET_WORLD: Final = "DELETE FROM worlds WHERE backend = $1 RETURNING backend"
+FORGET_BACKEND: Final = "DELETE FROM backend_identities WHERE backend = $1 RETURNING backend"
 
 SCHEMA_REVISION: Final = "SELECT version_num FROM alembic_version"
 
 HAS_SCHEMA_REVISION: Final = "SELECT to_regclass('alembic_version') IS NOT NULL"
+
+# As Alembic made it: databases of the first releases have it, and every later one is the same.
+CREATE_SCHEMA_REVISION: Final = """
+CREATE TABLE IF NOT EXISTS alembic_version (
+    version_num varchar(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))
+"""
+
+FIRST_SCHEMA_REVISION: Final = "INSERT INTO alembic_version VALUES ($1)"
+
+SET_SCHEMA_REVISION: Final = "UPDATE alembic_version SET version_num = $1"
 
 # Until commit: two migrations at once run one after the other, and the second finds nothing to do.
 MIGRATING: Final = f"SELECT pg_advisory_xact_lock({LOCKS}, {MIGRATION_LOCK})"

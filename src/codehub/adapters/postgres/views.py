@@ -1,4 +1,7 @@
-"""What people read, from PostgreSQL."""
+"""What people read of workspaces, from PostgreSQL, and the traffic of the front doors.
+
+Traffic is added up by the minute: some 1,440 small rows for the last day, however many doors there are.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -8,62 +11,63 @@ import asyncpg
 
 from codehub.adapters.postgres import rows
 from codehub.adapters.postgres import statements as sql
-from codehub.adapters.postgres import view_statements as views
-from codehub.adapters.postgres.readable import readable
-from codehub.adapters.postgres.sessions import Sessions
+from codehub.adapters.postgres.connections import Sessions
+from codehub.adapters.postgres.rows import readable
 from codehub.domain.admission import holds_slot
-from codehub.domain.history import SPAN, Day, Minute
-from codehub.domain.ledger import Entry, Kind
+from codehub.domain.gc_rules import RestorePoint
+from codehub.domain.history import SPAN, HistoryData, TrafficMinute
+from codehub.domain.ledger import LedgerEntry, LedgerKind
 from codehub.domain.naming import is_slug
-from codehub.domain.protection import RestorePoint
 from codehub.domain.workspace import Workspace
-from codehub.ports.views import Owned, Position, Sought
+from codehub.ports.views import OwnedWorkspace, Position, WorkspaceFilter
 
 
 class PostgresViews:
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
 
-    async def get(self, workspace_id: UUID) -> Owned | None:
+    async def get(self, workspace_id: UUID) -> OwnedWorkspace | None:
         async with self._sessions.reading() as connection:
-            found = await connection.fetch(views.GET, workspace_id)
+            found = await connection.fetch(sql.OWNED_BY_ID, workspace_id)
         return next(iter(await _owned(found)), None)
 
-    async def by_slug(self, slug: str) -> Owned | None:
+    async def by_slug(self, slug: str) -> OwnedWorkspace | None:
         if not is_slug(slug):  # whatever a stranger put into a host name
             return None
         async with self._sessions.reading() as connection:
-            found = await connection.fetch(views.BY_SLUG, slug)
+            found = await connection.fetch(sql.OWNED_BY_SLUG, slug)
         return next(iter(await _owned(found)), None)
 
-    async def some(self, ids: Collection[UUID]) -> Mapping[UUID, Owned]:
+    async def some(self, ids: Collection[UUID]) -> Mapping[UUID, OwnedWorkspace]:
         async with self._sessions.reading() as connection:
-            found = await connection.fetch(views.SOME, list(ids))
+            found = await connection.fetch(sql.OWNED_BY_IDS, list(ids))
         return {owned.workspace.id: owned for owned in await _owned(found)}
 
-    async def page(self, sought: Sought, limit: int, after: Position | None = None) -> Sequence[Owned]:
+    async def page(
+        self, sought: WorkspaceFilter, limit: int, after: Position | None = None
+    ) -> Sequence[OwnedWorkspace]:
         last = (after.created_at, after.id) if after else (None, None)
         conditions = (sought.owner_id, _pattern(sought.text), sought.phase, sought.error_reason, sought.deleted)
         async with self._sessions.reading() as connection:
-            return await _owned(await connection.fetch(views.PAGE, *conditions, *last, limit))
+            return await _owned(await connection.fetch(sql.OWNED_PAGE, *conditions, *last, limit))
 
-    async def everything(self, owner_id: str | None = None) -> Sequence[Owned]:
+    async def everything(self, owner_id: str | None = None) -> Sequence[OwnedWorkspace]:
         async with self._sessions.reading() as connection:
-            return await _owned(await connection.fetch(views.EVERYTHING, owner_id))
+            return await _owned(await connection.fetch(sql.OWNED_ALL, owner_id))
 
     async def slots(self, owner_id: str) -> tuple[Sequence[Workspace], int, int | None]:
         async with self._sessions.snapshot() as connection:
-            found = await connection.fetch(views.SLOT_HOLDERS)
+            found = await connection.fetch(sql.SLOT_HOLDERS)
             own: int | None = await connection.fetchval(sql.OWN_LIMIT, owner_id)
         holders = [row for row in await readable(found) if holds_slot(row)]
         return [row for row in holders if row.owner_id == owner_id], len(holders), own
 
     async def entries(
-        self, workspace_id: UUID, limit: int, before: int | None = None, kinds: Collection[Kind] | None = None
-    ) -> Sequence[tuple[int, Entry]]:
+        self, workspace_id: UUID, limit: int, before: int | None = None, kinds: Collection[LedgerKind] | None = None
+    ) -> Sequence[tuple[int, LedgerEntry]]:
         wanted = None if kinds is None else [kind.value for kind in kinds]
         async with self._sessions.reading() as connection:
-            found = await connection.fetch(views.ENTRIES, workspace_id, before, wanted, limit)
+            found = await connection.fetch(sql.ENTRIES_PAGE, workspace_id, before, wanted, limit)
         return [(record["number"], rows.entry(record)) for record in found]
 
     async def restore_points(self, workspace_id: UUID) -> Sequence[RestorePoint]:
@@ -72,17 +76,17 @@ class PostgresViews:
 
     async def lease_until(self, workspace_id: UUID) -> datetime | None:
         async with self._sessions.reading() as connection:
-            until: datetime | None = await connection.fetchval(views.LEASE_UNTIL, workspace_id)
+            until: datetime | None = await connection.fetchval(sql.LEASE_UNTIL, workspace_id)
         return until
 
-    async def day(self) -> Day:
+    async def history_data(self) -> HistoryData:
         async with self._sessions.snapshot() as connection:
             now: datetime = await connection.fetchval(sql.NOW)
-            running: int = await connection.fetchval(views.RUNNING)
-            happenings = [rows.entry(record) for record in await connection.fetch(views.HAPPENINGS, now - SPAN)]
-            archived = [(at, size) for at, size in await connection.fetch(views.ARCHIVED, now - SPAN)]
-            traffic = [Minute(*record) for record in await connection.fetch(views.TRAFFIC, now - SPAN)]
-        return Day(now, running, happenings, archived, traffic)
+            running: int = await connection.fetchval(sql.COUNT_RUNNING)
+            happenings = [rows.entry(record) for record in await connection.fetch(sql.DAY_ENTRIES, now - SPAN)]
+            archived = [(at, size) for at, size in await connection.fetch(sql.DAY_ARCHIVES, now - SPAN)]
+            traffic = [TrafficMinute(*record) for record in await connection.fetch(sql.DAY_TRAFFIC, now - SPAN)]
+        return HistoryData(now, running, happenings, archived, traffic)
 
     async def now(self) -> datetime:
         async with self._sessions.reading() as connection:
@@ -91,11 +95,20 @@ class PostgresViews:
 
 
 def _pattern(text: str) -> str | None:
-    """`%` and `_` are what somebody typed, not wildcards."""
+    """The text as an ILIKE pattern: `%` and `_` are what somebody typed, not wildcards."""
     escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return f"%{escaped}%" if text else None
 
 
-async def _owned(records: Sequence[asyncpg.Record]) -> list[Owned]:
+async def _owned(records: Sequence[asyncpg.Record]) -> list[OwnedWorkspace]:
     beside = {record["id"]: (record["owner"], record["template_image"]) for record in records}
-    return [Owned(row, *beside[row.id]) for row in await readable(records)]
+    return [OwnedWorkspace(row, *beside[row.id]) for row in await readable(records)]
+
+
+class PostgresTraffic:
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    async def add(self, requests: int, socket_seconds: float) -> None:
+        async with self._sessions.writing() as connection:
+            await connection.execute(sql.ADD_TRAFFIC, requests, socket_seconds, SPAN)

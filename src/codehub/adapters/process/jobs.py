@@ -13,7 +13,7 @@ from uuid import UUID
 from codehub.adapters.job_output import JobOutput
 from codehub.adapters.process import shim
 from codehub.adapters.process.runtime import VOLUME_LABEL, ProcessRuntime
-from codehub.adapters.process.table import Command, Entry
+from codehub.adapters.process.table import Command, ProcessEntry
 from codehub.domain.errors import BackendError, JobConflict
 from codehub.domain.naming import OPERATION_LABEL
 from codehub.ports.jobs import JobKind, JobSeen, JobSpec
@@ -65,7 +65,7 @@ class ProcessJobs:
     def _find(self, ids: Collection[UUID] | None) -> Mapping[UUID, JobSeen]:
         seen = {}
         for key, entry in self._table.list(ids).items():
-            if isinstance(entry, Entry):
+            if isinstance(entry, ProcessEntry):
                 seen[key] = _seen(entry)
             elif ids is not None:
                 raise entry
@@ -88,11 +88,11 @@ class ProcessJobs:
 
 
 def job_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Not the database's password, nor anything else that the job has no use for."""
+    """The environment of a job: not the database's password, nor anything else that it has no use for."""
     return {name: value for name, value in environ.items() if name.startswith(_PASSED_ON) or name.upper() in _PROXIES}
 
 
-def _seen(entry: Entry) -> JobSeen:
+def _seen(entry: ProcessEntry) -> JobSeen:
     op_id, kind = UUID(entry.labels[OPERATION_LABEL]), JobKind(entry.labels[KIND_LABEL])
     said = JobOutput(op_id, kind, entry.output())
     if entry.running:

@@ -48,7 +48,7 @@ def main(slirp4netns: str, place: str, *command: str) -> int:
 
 
 def _fork() -> int:
-    """The child dies with us."""
+    """Forks a child that dies with us."""
     owner = os.getpid()
     child = os.fork()
     if child == 0:
@@ -59,7 +59,8 @@ def _fork() -> int:
 
 
 def _become_router(slirp4netns: str, owner: int, go: tuple[int, int], ready: tuple[int, int]) -> None:
-    """It stays in this machine's network, so it is forked before we leave that, and waits until we have."""
+    """Becomes slirp4netns. It stays in this machine's network, so it is forked before we leave that, and waits until we
+    have."""
     os.close(go[1])
     if not os.read(go[0], 1):
         os._exit(_CANNOT_RUN)
@@ -71,7 +72,7 @@ def _become_router(slirp4netns: str, owner: int, go: tuple[int, int], ready: tup
 
 
 def _unshare() -> None:
-    """slirp4netns wants to be root of the user namespace that the network belongs to."""
+    """Enters new namespaces. slirp4netns wants to be root of the user namespace that the network belongs to."""
     user, group = os.geteuid(), os.getegid()
     kinds = _NEW_NETWORK if user == 0 else _NEW_NETWORK | _NEW_USER
     if _libc.unshare(kinds) != 0:
@@ -107,7 +108,7 @@ def _listening(place: Path) -> socket.socket:
 
 
 def _serve(listening: socket.socket, child: int, router: int) -> int:
-    """Until the command ends; its exit code. It does not go on without its way out."""
+    """Hands out sockets until the command ends, and returns its exit code. It does not go on without its way out."""
     poll = select.poll()
     ended, cut_off = os.pidfd_open(child), os.pidfd_open(router)
     for descriptor in (listening.fileno(), ended, cut_off):

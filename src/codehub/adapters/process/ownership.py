@@ -9,14 +9,13 @@ import os
 import stat
 from pathlib import Path
 
-from codehub.job.mounts import mounts_below
-
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+from codehub.job.filesystem import OPEN_DIRECTORY, mounts_below
 
 
 def give(home: Path, uid: int) -> None:
-    """Blocks. No link is followed, and what is mounted inside the home stays as it is. Nothing may run in the home."""
-    top = os.open(home, _DIRECTORY)
+    """Gives the home to `uid`. Blocks. No link is followed, and what is mounted inside the home stays as it is. Nothing
+    may run in the home."""
+    top = os.open(home, OPEN_DIRECTORY)
     try:
         if os.fstat(top).st_uid != uid:
             _Walk(top, uid, frozenset(mounts_below(top))).run()
@@ -26,7 +25,7 @@ def give(home: Path, uid: int) -> None:
 
 
 class _Walk:
-    """Down into one directory after the other and up again by `..`: no depth needs more than two descriptors."""
+    """A walk down into one directory after the other and up again by `..`: no depth needs more than two descriptors."""
 
     def __init__(self, top: int, uid: int, mounts: frozenset[bytes]) -> None:
         self._here = os.dup(top)
@@ -51,12 +50,12 @@ class _Walk:
             os.close(self._here)
 
     def _go(self, name: bytes) -> None:
-        there = os.open(name, _DIRECTORY, dir_fd=self._here)
+        there = os.open(name, OPEN_DIRECTORY, dir_fd=self._here)
         os.close(self._here)
         self._here = there
 
     def _given(self) -> list[bytes]:
-        """All in this directory is given away; the directories among it, which come next."""
+        """Gives away all in this directory, and returns the directories among it, which come next."""
         directories = []
         for name in map(os.fsencode, os.listdir(self._here)):  # noqa: PTH208 - a descriptor
             if self._mounts and b"/".join((*self._path, name)) in self._mounts:

@@ -16,32 +16,31 @@ from uuid import UUID
 
 import structlog
 
+from codehub.adapters.http_probe import answers_http
 from codehub.adapters.process import shim
-from codehub.adapters.process.identity import Identity
-from codehub.adapters.process.listeners import address_inside, own_address
 from codehub.adapters.process.locks import Busy
 from codehub.adapters.process.ownership import give
 from codehub.adapters.process.sandbox import (
     HOME_INSIDE,
     OWN_NETWORK,
-    Confinement,
-    Insides,
-    find_confinement,
+    SandboxPaths,
+    SandboxTools,
+    find_sandbox_tools,
     sandboxed,
     unreadable,
     write_etc,
 )
-from codehub.adapters.process.sockets import Sockets, answers_http
-from codehub.adapters.process.table import Command, Entry, ProcessTable, Unreadable
-from codehub.adapters.process.volumes import Volumes
+from codehub.adapters.process.sockets import Sockets, address_inside, connect, own_address
+from codehub.adapters.process.table import Command, ProcessEntry, ProcessTable, Unreadable
+from codehub.adapters.process.volumes import DirectoryIdentity, Volumes
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
-from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Share
+from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Resources
 
 log = structlog.get_logger(__name__)
 
 VOLUME_LABEL = "codehub.volume"
-CONFINEMENT_LABEL = "codehub.confinement"
+ISOLATION_LABEL = "codehub.confinement"
 """What was put around the workspace when it was started: what its `Confinement` has, as words."""
 
 _HINT_SECONDS = 0.3
@@ -83,9 +82,9 @@ class ProcessRuntime:
         self._own_network = own_network
         self._readable = list(readable)
         self._hidden = list(hidden)
-        self._confinement: asyncio.Future[Confinement | None] | None = None
+        self._sandbox_tools: asyncio.Future[SandboxTools | None] | None = None
         self._unreadable: set[UUID] = set()
-        self._identity = Identity(root, install_id)
+        self._identity = DirectoryIdentity(root, install_id)
         self._sockets = Sockets(root)
         self.homes = Volumes(root, install_id)
         self._containers = ProcessTable(root / "containers", install_id, grace_seconds)
@@ -104,7 +103,7 @@ class ProcessRuntime:
 
     async def answers(self, workspace_id: UUID) -> bool:
         entry = self._containers.look(workspace_id)
-        return entry is not None and entry.running and await answers_http(self._sockets.path(workspace_id))
+        return entry is not None and entry.running and await answers_http(connect(self._sockets.path(workspace_id)))
 
     async def endpoint(self, workspace_id: UUID) -> Endpoint | None:
         entry = self._containers.look(workspace_id)
@@ -131,7 +130,7 @@ class ProcessRuntime:
         return "".join(output.splitlines(keepends=True)[-tail:])
 
     async def create_volume(self, workspace_id: UUID, name: str, disk_bytes: int | None = None) -> None:  # noqa: ARG002
-        """A directory cannot be held to a size."""
+        """Makes a home. `disk_bytes` is not kept: a directory cannot be held to a size."""
         with _reported(f"volume {name} cannot be made"):
             await asyncio.to_thread(self.homes.create, workspace_id, name)
 
@@ -158,20 +157,21 @@ class ProcessRuntime:
             await self._containers.end(workspace_id)
 
     async def close(self) -> None:
-        """Workspaces go on; only what we do ourselves ends."""
+        """Ends what we do ourselves; workspaces go on."""
         await asyncio.to_thread(self.homes.trash.close)
 
     async def watch_isolation(self) -> AsyncIterator[IsolationReport]:
-        """A sandbox is a process's own from its start to its end: nobody can take it away meanwhile."""
+        """Never yields: a sandbox is a process's own from its start to its end, and nobody can take it away
+        meanwhile."""
         await asyncio.Event().wait()
         yield IsolationReport("", holds=True)
 
-    async def capacity(self) -> Share:
-        """A process is held to no limit."""
-        return Share()
+    async def capacity(self) -> Resources:
+        """No limits: a process is held to none."""
+        return Resources()
 
-    async def remove_leftovers(self) -> int:
-        """What was left is the trash's, which is emptied by itself."""
+    async def remove_orphans(self) -> int:
+        """Nothing to do: what was left is in the trash, which is emptied by itself."""
         return 0
 
     async def hints(self) -> AsyncIterator[UUID]:
@@ -186,8 +186,8 @@ class ProcessRuntime:
             before = now
 
     async def run_inside(self, spec: ContainerSpec, argv: Sequence[str], seconds: float = 60.0) -> tuple[int, str]:
-        """A command confined exactly as the workspace's IDE is, in a network of its own beside it: its exit code and
-        output."""
+        """Runs a command confined exactly as the workspace's IDE is, in a network of its own beside it: its exit code
+        and output."""
         sockets = self._sockets.directory(spec.workspace_id)
         made = not sockets.is_dir()  # it has one while its IDE runs
         with tempfile.TemporaryDirectory(dir=self._root) as place:
@@ -205,29 +205,29 @@ class ProcessRuntime:
     async def isolates(self) -> bool:
         """Are workspaces kept from each other and from the front door's port? Without that, only one account may use
         this runtime."""
-        confinement = await self.confinement()
-        return confinement is not None and confinement.guards_ports
+        sandbox_tools = await self.sandbox_tools()
+        return sandbox_tools is not None and sandbox_tools.guards_ports
 
-    async def confinement(self) -> Confinement | None:
+    async def sandbox_tools(self) -> SandboxTools | None:
         """What is put around workspaces here. None: nothing, or they do not start at all."""
         try:
-            return await self._find_confinement()
+            return await self._required_tools()
         except BackendError:
             return None
 
     async def started_with_less(self) -> list[UUID]:
         """The workspaces that run since before they got all the isolation that they would get now."""
-        confinement = await self.confinement()
-        wanted = set(confinement.words if confinement else ())
+        sandbox_tools = await self.sandbox_tools()
+        wanted = set(sandbox_tools.words if sandbox_tools else ())
         entries = await asyncio.to_thread(self._containers.list)
         return [
             key
             for key, entry in entries.items()
-            if isinstance(entry, Entry) and entry.running and wanted - set(_confined(entry))
+            if isinstance(entry, ProcessEntry) and entry.running and wanted - set(_confined(entry))
         ]
 
-    def _seen(self, workspace_id: UUID, entry: Entry | Unreadable) -> ContainerSeen:
-        if isinstance(entry, Entry):
+    def _seen(self, workspace_id: UUID, entry: ProcessEntry | Unreadable) -> ContainerSeen:
+        if isinstance(entry, ProcessEntry):
             self._unreadable.discard(workspace_id)
             volume = entry.labels.get(VOLUME_LABEL, "")
             return ContainerSeen(entry.instance, entry.running, volume, detail=_detail(entry))
@@ -253,7 +253,7 @@ class ProcessRuntime:
             self.homes.withdraw(name)
 
     @staticmethod
-    def _idle(stack: ExitStack, table: ProcessTable, workspace_id: UUID, name: str) -> Entry | None:
+    def _idle(stack: ExitStack, table: ProcessTable, workspace_id: UUID, name: str) -> ProcessEntry | None:
         try:
             return stack.enter_context(table.idle(workspace_id))
         except Busy:
@@ -264,18 +264,18 @@ class ProcessRuntime:
 
     async def _containing(self, spec: ContainerSpec, words: Sequence[str], ways_in: Path | None = None) -> Command:
         home, sockets = self.homes.home(spec.volume), self._sockets.directory(spec.workspace_id)
-        confinement = await self._find_confinement()
-        home_seen = HOME_INSIDE if confinement else home
+        sandbox_tools = await self._required_tools()
+        home_seen = HOME_INSIDE if sandbox_tools else home
         socket = str(self._sockets.path(spec.workspace_id))
         argv = [word.replace("{socket}", socket).replace("{home}", str(home_seen)) for word in words]
         env = _environment(home_seen) | dict(spec.env) | {"HOME": str(home_seen)}
         if shutil.which(argv[0], path=env["PATH"]) is None:
             raise BackendError(f"the command {argv[0]!r} is not there", reason=ErrorReason.IMAGE_PULL_FAILED)
         plain = Command(argv, env, directory=home, labels={VOLUME_LABEL: spec.volume}, requires=home, sockets=sockets)
-        if confinement is None:
+        if sandbox_tools is None:
             return plain
-        inside = Insides(
-            uid=confinement.uid(spec.workspace_id),
+        inside = SandboxPaths(
+            uid=sandbox_tools.uid(spec.workspace_id),
             home=home,
             sockets=sockets,
             etc=self.homes.beside(spec.volume, "etc"),
@@ -283,36 +283,37 @@ class ProcessRuntime:
             root=self._root,
             readable=self._readable,
             hidden=[path for path in self._hidden if path.is_dir()],
+            library_path=env.get("LD_LIBRARY_PATH"),
         )
         with _reported(f"the home {home} cannot be made ready"):
-            await asyncio.to_thread(self._make_ready, confinement, inside)
+            await asyncio.to_thread(self._make_ready, sandbox_tools, inside)
         return replace(
             plain,
-            argv=sandboxed(confinement, argv, inside),
-            labels={**plain.labels, CONFINEMENT_LABEL: " ".join(confinement.words)},
+            argv=sandboxed(sandbox_tools, argv, inside),
+            labels={**plain.labels, ISOLATION_LABEL: " ".join(sandbox_tools.words)},
             sandboxed=True,
-            owner=inside.uid if confinement.setpriv else None,
+            owner=inside.uid if sandbox_tools.setpriv else None,
         )
 
-    def _make_ready(self, confinement: Confinement, inside: Insides) -> None:
-        """What lies on the disk is as the workspace's user needs it."""
-        write_etc(inside.etc, confinement, inside.uid)
-        if confinement.setpriv is None:
+    def _make_ready(self, sandbox_tools: SandboxTools, inside: SandboxPaths) -> None:
+        """Makes the files on the disk ready for the workspace's user."""
+        write_etc(inside.etc, sandbox_tools, inside.uid)
+        if sandbox_tools.setpriv is None:
             return
         if (place := unreadable(path for path in inside.readable if path not in inside.hidden)) is not None:
             advice = f"let everybody read it (chmod -R o+rX {place}), or move the IDE to where everybody may"
             raise BackendError(f"workspaces have users of their own, who cannot read {place}: {advice}")
         give(inside.home, inside.uid)
 
-    async def _find_confinement(self) -> Confinement | None:
+    async def _required_tools(self) -> SandboxTools | None:
         if self._sandbox is False:
             return None
-        if self._confinement is None:
-            looking = asyncio.to_thread(find_confinement, own_network=self._own_network is not False)
-            self._confinement = asyncio.ensure_future(looking)
-        found = await asyncio.shield(self._confinement)
+        if self._sandbox_tools is None:
+            looking = asyncio.to_thread(find_sandbox_tools, own_network=self._own_network is not False)
+            self._sandbox_tools = asyncio.ensure_future(looking)
+        found = await asyncio.shield(self._sandbox_tools)
         if found is None or found.slirp4netns is None:
-            self._confinement = None  # it may work the next time
+            self._sandbox_tools = None  # it may work the next time
         self._hold_to(_SANDBOXED, "bubblewrap (bwrap)", works=found is not None, insist=bool(self._sandbox))
         if found is not None and self._own_network is not False:
             connected = found.slirp4netns is not None
@@ -349,15 +350,15 @@ async def _output_of(command: Command, seconds: float) -> tuple[int, str]:
     return process.returncode or 0, output.decode(errors="replace")
 
 
-def _state(entry: Entry | Unreadable | None) -> tuple[str, bool]:
-    return (entry.instance, entry.running) if isinstance(entry, Entry) else ("", False)
+def _state(entry: ProcessEntry | Unreadable | None) -> tuple[str, bool]:
+    return (entry.instance, entry.running) if isinstance(entry, ProcessEntry) else ("", False)
 
 
-def _confined(entry: Entry) -> list[str]:
-    return entry.labels.get(CONFINEMENT_LABEL, "").split()
+def _confined(entry: ProcessEntry) -> list[str]:
+    return entry.labels.get(ISOLATION_LABEL, "").split()
 
 
-def _detail(entry: Entry) -> str:
+def _detail(entry: ProcessEntry) -> str:
     if entry.running:
         return ""
     last = entry.output().strip().splitlines()[-1:]
@@ -381,7 +382,7 @@ def _no_volume(name: str) -> BackendError:
 
 @contextmanager
 def _reported(failure: str) -> Iterator[None]:
-    """The file system's errors are the backend's: a full disk is an ActionFailed that people can read."""
+    """Turns the file system's errors into the backend's: a full disk is an ActionFailed that people can read."""
     try:
         yield
     except OSError as error:

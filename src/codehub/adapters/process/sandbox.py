@@ -51,12 +51,13 @@ _PRIVATE = (
 )
 _EVERYBODY_READS, _EVERYBODY_ENTERS = stat.S_IROTH, stat.S_IROTH | stat.S_IXOTH
 _PROBE_SECONDS = 10
+_LIBRARY_PATH = "LD_LIBRARY_PATH"
 
 
 @dataclass(frozen=True, slots=True)
-class Confinement:
-    """What this machine lets us put around a workspace. `setpriv` gives it a user id of its own, which only root can do
-    and always does; `slirp4netns` connects a network namespace of its own."""
+class SandboxTools:
+    """The programs that this machine lets us isolate a workspace with. `setpriv` gives it a user id of its own, which
+    only root can do and always does; `slirp4netns` connects a network namespace of its own."""
 
     bubblewrap: str
     setpriv: str | None = None
@@ -74,14 +75,15 @@ class Confinement:
         return [SANDBOX, *([OWN_USER] if user else []), *([OWN_NETWORK] if connected else [])]
 
     def uid(self, workspace_id: UUID) -> int:
-        """The same for the whole life of a workspace; another's for every other workspace, but for rare chance."""
+        """The user id of a workspace for its whole life, which no other workspace has, but for rare chance."""
         return os.getuid() if self.setpriv is None else FIRST_UID + workspace_id.int % UIDS
 
 
 @dataclass(frozen=True, slots=True)
-class Insides:
+class SandboxPaths:
     """What one workspace's sandbox is made of. `etc`: files written for it. `ways_in`: where sockets of its own network
-    are handed out. `hidden`: directories of which only what is readable by name is seen, wherever they lie."""
+    are handed out. `hidden`: directories of which only what is readable by name is seen, wherever they lie.
+    `library_path`: the workspace's own LD_LIBRARY_PATH."""
 
     uid: int
     home: Path
@@ -91,24 +93,25 @@ class Insides:
     root: Path
     readable: Sequence[Path] = ()
     hidden: Sequence[Path] = ()
+    library_path: str | None = None
 
 
-def find_confinement(*, own_network: bool = True) -> Confinement | None:
-    """Blocks. A program's being there proves nothing: many machines forbid what it needs, so each is tried."""
+def find_sandbox_tools(*, own_network: bool = True) -> SandboxTools | None:
+    """Tries which programs work. Blocks. A program's being there proves nothing: many machines forbid what it needs."""
     bubblewrap = shutil.which("bwrap")
     setpriv = shutil.which("setpriv") if os.geteuid() == 0 else None
     if bubblewrap is None or (os.geteuid() == 0 and setpriv is None):
         return None
-    found, slirp4netns = Confinement(bubblewrap, setpriv), shutil.which("slirp4netns") if own_network else None
-    if slirp4netns is not None and _works(connected := Confinement(bubblewrap, setpriv, slirp4netns)):
+    found, slirp4netns = SandboxTools(bubblewrap, setpriv), shutil.which("slirp4netns") if own_network else None
+    if slirp4netns is not None and _works(connected := SandboxTools(bubblewrap, setpriv, slirp4netns)):
         return connected
     return found if _works(found) else None
 
 
-def _works(confinement: Confinement) -> bool:
+def _works(sandbox_tools: SandboxTools) -> bool:
     with tempfile.TemporaryDirectory() as place:
-        trial = _entered(confinement, FIRST_UID if confinement.setpriv else os.getuid(), Path(place, "n"))
-        trial += ["--ro-bind", "/", "/", *_PRIVATE, "--", *_as_user(confinement, FIRST_UID), "true"]
+        trial = _entered(sandbox_tools, FIRST_UID if sandbox_tools.setpriv else os.getuid(), Path(place, "n"))
+        trial += ["--ro-bind", "/", "/", *_PRIVATE, "--", *_as_user(sandbox_tools, FIRST_UID), "true"]
         try:
             tried = subprocess.run(trial, capture_output=True, timeout=_PROBE_SECONDS, check=False)
         except (OSError, subprocess.TimeoutExpired):
@@ -116,11 +119,11 @@ def _works(confinement: Confinement) -> bool:
     return tried.returncode == 0
 
 
-def sandboxed(confinement: Confinement, argv: Sequence[str], inside: Insides) -> list[str]:
+def sandboxed(sandbox_tools: SandboxTools, argv: Sequence[str], inside: SandboxPaths) -> list[str]:
     hidden = [path for path in inside.hidden if not any(other in path.parents for other in inside.hidden)]
     around, within = _parted(inside.readable, hidden)
     return [
-        *_entered(confinement, inside.uid, inside.ways_in),
+        *_entered(sandbox_tools, inside.uid, inside.ways_in, inside.library_path),
         *_system(),
         *_PRIVATE,
         *_etc(inside.etc),
@@ -135,15 +138,15 @@ def sandboxed(confinement: Confinement, argv: Sequence[str], inside: Insides) ->
         *("--bind", str(inside.home), str(HOME_INSIDE)),
         *("--remount-ro", "/", "--chdir", str(HOME_INSIDE)),
         "--",
-        *_as_user(confinement, inside.uid),
+        *_as_user(sandbox_tools, inside.uid),
         *argv,
     ]
 
 
-def write_etc(directory: Path, confinement: Confinement, uid: int) -> None:
-    """The files of `/etc` that differ from this machine's: who lives inside, and which name server there is."""
+def write_etc(directory: Path, sandbox_tools: SandboxTools, uid: int) -> None:
+    """Writes the files of `/etc` that differ from this machine's: who lives inside, and which name server there is."""
     directory.mkdir(mode=0o755, exist_ok=True)
-    gid = uid if confinement.setpriv else os.getgid()
+    gid = uid if sandbox_tools.setpriv else os.getgid()
     shell = shutil.which("bash") or "/bin/sh"
     # The first of two with one number is the one that is found: it may be nobody's.
     people = {"coder": (uid, gid, str(HOME_INSIDE)), "root": (0, 0, "/root"), "nobody": (65534, 65534, "/nonexistent")}
@@ -151,7 +154,7 @@ def write_etc(directory: Path, confinement: Confinement, uid: int) -> None:
         "passwd": "".join(f"{name}:x:{u}:{g}:{name}:{home}:{shell}\n" for name, (u, g, home) in people.items()),
         "group": "".join(f"{name}:x:{g}:\n" for name, (_, g, _) in people.items()),
     }
-    if confinement.slirp4netns is not None:
+    if sandbox_tools.slirp4netns is not None:
         written["resolv.conf"] = f"nameserver {network.NAME_SERVER}\n"
     else:
         (directory / "resolv.conf").unlink(missing_ok=True)
@@ -167,23 +170,28 @@ def unreadable(paths: Iterable[Path]) -> Path | None:
     return next((path for path in paths if path.stat().st_mode & _EVERYBODY_ENTERS != _EVERYBODY_ENTERS), None)
 
 
-def _entered(confinement: Confinement, uid: int, ways_in: Path) -> list[str]:
-    words = [confinement.bubblewrap, *_NAMESPACES]
-    if confinement.setpriv is not None:
+def _entered(sandbox_tools: SandboxTools, uid: int, ways_in: Path, library_path: str | None = None) -> list[str]:
+    words = [sandbox_tools.bubblewrap, *_NAMESPACES]
+    if sandbox_tools.setpriv is not None:
         words += _UNTIL_THE_USER_CHANGES
-    if confinement.slirp4netns is None:
+    if sandbox_tools.slirp4netns is None:
         return words
-    if confinement.setpriv is None:  # there it would be root, of its own user namespace
+    if sandbox_tools.setpriv is None:  # there it would be root, of its own user namespace
         words += ["--unshare-user", "--uid", str(uid), "--gid", str(os.getgid())]
-    return [sys.executable, "-I", "-S", network.__file__, confinement.slirp4netns, str(ways_in), *words]
+    program = [sys.executable, "-I", "-S", network.__file__, sandbox_tools.slirp4netns, str(ways_in)]
+    if ours := os.environ.get(_LIBRARY_PATH):  # our interpreter may need it; the workspace gets its own back
+        own = ("--setenv", _LIBRARY_PATH, library_path) if library_path is not None else ("--unsetenv", _LIBRARY_PATH)
+        return ["env", f"{_LIBRARY_PATH}={ours}", *program, *words, *own]
+    return [*program, *words]
 
 
-def _as_user(confinement: Confinement, uid: int) -> list[str]:
-    """From inside: bubblewrap itself must be root to show directories that nobody else may enter."""
-    if confinement.setpriv is None:
+def _as_user(sandbox_tools: SandboxTools, uid: int) -> list[str]:
+    """The words that change the user, from inside: bubblewrap itself must be root to show directories that nobody else
+    may enter."""
+    if sandbox_tools.setpriv is None:
         return []
     ids = [f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]
-    return [confinement.setpriv, *ids, "--"]
+    return [sandbox_tools.setpriv, *ids, "--"]
 
 
 def _etc(written: Path) -> Iterator[str]:
@@ -212,14 +220,15 @@ def _name_servers(written: Path, ours: Path) -> Iterator[str]:
 
 
 def _parted(readable: Iterable[Path], hidden: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """What may lie around the hidden directories, and what lies within."""
+    """The readable paths that lie around the hidden directories, and those that lie within."""
     paths = list(readable)
     within = [path for path in paths if any(place in path.parents for place in hidden)]
     return [path for path in paths if path not in within], within
 
 
 def _way_to(path: Path) -> tuple[str, ...]:
-    """By itself bubblewrap lets only its own user pass the directories that it makes on the way."""
+    """Makes the parent of `path` passable: by itself bubblewrap lets only its own user pass the directories that it
+    makes."""
     return () if path.parent == Path("/") else ("--perms", "0755", "--dir", str(path.parent))
 
 

@@ -63,7 +63,8 @@ def _answer(status: str) -> None:
 
 
 def _prepare(order: dict[str, Any]) -> tuple[str, int]:
-    """Under the lock: is it ours to start? Then an entry with its record stands there, whole, in one instant."""
+    """Under the lock, decides whether the entry is ours to start; then it stands there with its record, in one
+    instant."""
     entry = Path(order["entry"])
     lock = _take(Path(order["lock"]))
     if lock is None:
@@ -115,7 +116,7 @@ def _take(path: Path) -> int | None:
 
 
 def clear(path: Path) -> None:
-    """It and all in it is gone, however deep; no link is followed. Gone is success."""
+    """Removes a path and all in it, however deep; no link is followed. Gone is success."""
     try:
         top = _enter(path)
     except FileNotFoundError:
@@ -146,7 +147,7 @@ def _flatten(name: str, top: int) -> None:
 
 
 def _directories_left(directory: int) -> list[str]:
-    """All else in it is removed."""
+    """Removes all but the directories in it, and returns their names."""
     names = []
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -158,7 +159,7 @@ def _directories_left(directory: int) -> list[str]:
 
 
 def _enter(path: str | Path, within: int | None = None) -> int:
-    """Also a directory whose owner locked it."""
+    """Opens a directory, also one whose owner took their own access away."""
     found = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=within)
     try:
         with suppress(PermissionError):  # not ours: what may not be done will say so
@@ -212,7 +213,7 @@ def _become(order: dict[str, Any], owner: int, output: int, errors: int) -> None
 
 
 def _let_go(order: dict[str, Any]) -> None:
-    """Nobody's pipe, terminal or directory is held any longer; a fault of our own is written beside the record."""
+    """Lets go of everybody's pipes, terminal and directory; a fault of our own is written beside the record."""
     nothing = os.open(os.devnull, os.O_RDWR)
     faults = os.open(Path(order["entry"], "shim.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for descriptor, target in ((nothing, 0), (nothing, 1), (faults, 2)):
@@ -263,7 +264,7 @@ class Supervisor:
             signal.sigtimedwait(watched, _LOOK_AGAIN_SECONDS)
 
     def _reap(self) -> bool:
-        """Is anyone left?"""
+        """Reaps what has ended, and says whether anyone is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -275,26 +276,27 @@ class Supervisor:
                 self._code = os.waitstatus_to_exitcode(status)
 
     def _disowned(self) -> bool:
-        """Somebody removed our files by hand: nobody can find us any more, so we must not go on."""
+        """Whether somebody removed our files by hand: nobody can find us any more, so we must not go on."""
         try:
             return not (self._record.exists() and os.path.samestat(os.fstat(self._lock), self._lock_path.stat()))
         except FileNotFoundError:
             return True
 
     def _mend_record(self) -> None:
-        """Somebody wrote over it, or the disk lost it: nobody can tell what we are, and we alone know."""
+        """Writes the record again if somebody wrote over it or the disk lost it: we alone know what we are."""
         with suppress(OSError):
             if self._record.read_bytes() != json.dumps(self._recorded).encode():
                 _write(self._record, self._recorded)
 
     def _trim(self) -> None:
-        """A chatty command must not fill the disk in a month. It appends, so cutting under its feet is safe."""
+        """Cuts a long output: a command must not fill the disk in a month. It appends, so cutting under its feet is
+        safe."""
         if self._output is not None and self._output.exists() and self._output.stat().st_size > _LARGEST_OUTPUT:
             os.truncate(self._output, 0)
 
 
 def descendants(root: int) -> Iterator[tuple[int, bytes]]:
-    """(pid, start time) of each: together they name a process for ever."""
+    """Yields (pid, start time) of each descendant: together they name a process for ever."""
     children: dict[int, list[tuple[int, bytes]]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - some hundreds per look
         if name.isdigit() and (fields := _stat(int(name))):
@@ -324,7 +326,7 @@ def send(process: tuple[int, bytes], number: signal.Signals) -> None:
 
 
 def _namespaces(pid: int) -> int:
-    """How many process namespaces it is in, as far as we see: more than we are, if it is inside a sandbox."""
+    """How many process namespaces the process is in, as far as we see: more than we are, if it is inside a sandbox."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123 - as above
             return next(len(line.split()) for line in file if line.startswith(b"NSpid:"))

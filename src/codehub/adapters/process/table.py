@@ -1,7 +1,9 @@
 """Supervised processes, at most one per workspace in a table: what runs, what ended, and how to begin and end one.
 
 The entry `ID/` with its record is written by the shim that holds `ID.lock`; so what is found here is found by every
-coordinator, and a coordinator killed at any instant leaves either nothing or an entry that the next one finds.
+coordinator, and a coordinator killed at any instant leaves either nothing or an entry that the next one finds. Orphans
+are processes whose shim was killed: normally none, for the shim ends its whole tree before it lets the lock go. They
+are found by the instance id in their environment, which a recycled pid does not have.
 """
 
 import asyncio
@@ -10,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -17,15 +20,59 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+from codehub.adapters.ends_with_parent import interpreter_environment
 from codehub.adapters.process import shim
 from codehub.adapters.process.locks import Busy, held, holder, signal_holder
-from codehub.adapters.process.stragglers import INSTANCE_VARIABLE, end_stragglers
 from codehub.domain.errors import BackendError, Unreachable
 from codehub.domain.naming import INSTALL_LABEL
 
+INSTANCE_VARIABLE = "CODEHUB_INSTANCE"
+
+_PATIENCE_SECONDS = 5.0
+_LOOK_AGAIN_SECONDS = 0.02
+
+
+def end_orphans(instance: str) -> None:
+    """Kills the orphans of an instance, and blocks until none is left."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while found := list(orphans(instance)):
+        if time.monotonic() > deadline:
+            raise BackendError(f"processes {', '.join(map(str, found))} of instance {instance} do not end")
+        for pid in found:
+            _kill(pid, instance)
+        time.sleep(_LOOK_AGAIN_SECONDS)
+
+
+def orphans(instance: str) -> Iterator[int]:
+    for name in os.listdir("/proc"):  # noqa: PTH208 - names are all we need
+        if name.isdigit() and _belongs(int(name), instance):
+            yield int(name)
+
+
+def _belongs(pid: int, instance: str) -> bool:
+    try:
+        environment = Path("/proc", str(pid), "environ").read_bytes()
+    except OSError:  # gone, or another user's
+        return False
+    return f"{INSTANCE_VARIABLE}={instance}".encode() in environment.split(b"\0")
+
+
+def _kill(pid: int, instance: str) -> None:
+    # The descriptor pins the process first, so what is checked is what is signalled.
+    try:
+        pinned = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        if _belongs(pid, instance):
+            with suppress(OSError):
+                signal.pidfd_send_signal(pinned, signal.SIGKILL)
+    finally:
+        os.close(pinned)
+
+
 _START_SECONDS = 30.0
 _KILL_SECONDS = 10.0
-_LOOK_AGAIN_SECONDS = 0.02
 _RECORD_LOOKS = 100  # two seconds: a shim writes its record at once, yet the machine may be busy
 _TAIL_BYTES = 64 << 10
 
@@ -35,7 +82,7 @@ class Unreadable(BackendError):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ProcessEntry:
     workspace_id: UUID
     directory: Path
     pid: int
@@ -89,12 +136,12 @@ class ProcessTable:
         return self._directory / f"{workspace_id}.lock"
 
     def entry(self, workspace_id: UUID) -> Path:
-        """The directory of its record, there or not."""
+        """The directory of a workspace's record, whether it is there or not."""
         return self._directory / str(workspace_id)
 
-    def list(self, ids: Collection[UUID] | None = None) -> dict[UUID, Entry | Unreadable]:
-        """One that cannot be read spoils no look at the others."""
-        found: dict[UUID, Entry | Unreadable] = {}
+    def list(self, ids: Collection[UUID] | None = None) -> dict[UUID, ProcessEntry | Unreadable]:
+        """All entries, or those of `ids`. One that cannot be read spoils no look at the others."""
+        found: dict[UUID, ProcessEntry | Unreadable] = {}
         for workspace_id in self._ids() if ids is None else ids:
             try:
                 entry = self.look(workspace_id)
@@ -105,8 +152,8 @@ class ProcessTable:
                     found[workspace_id] = entry
         return found
 
-    def look(self, workspace_id: UUID) -> Entry | None:
-        """None for what is not there and for what another installation has there."""
+    def look(self, workspace_id: UUID) -> ProcessEntry | None:
+        """The entry of a workspace; None for what is not there and for what another installation has there."""
         directory = self.entry(workspace_id)
         record = self._record(workspace_id)
         if record is None:
@@ -119,15 +166,16 @@ class ProcessTable:
         # The record of one that was just replaced must not be believed to run: the pid tells them apart.
         running = holder(self.lock(workspace_id)) == record.pid
         exit_code = None if running else _exit_code(directory / shim.EXIT)
-        return Entry(
+        return ProcessEntry(
             workspace_id, directory, record.pid, record.instance, record.labels, record.sockets, running, exit_code
         )
 
     async def start(self, workspace_id: UUID, command: Command) -> str:
-        """One of the shim's answers: STARTED, BUSY (one runs), EXISTS (one was there) or MISSING."""
+        """Starts a command and returns one of the shim's answers: STARTED, BUSY (one runs), EXISTS (one was there) or
+        MISSING."""
         before = self.look(workspace_id)
         if before is not None and not before.running and before.exit_code is None:
-            await asyncio.to_thread(end_stragglers, before.instance)
+            await asyncio.to_thread(end_orphans, before.instance)
         self._refuse_foreign(workspace_id)
         answer = await asyncio.to_thread(self._launch, self._order(workspace_id, command))
         if answer == shim.BUSY:
@@ -135,7 +183,7 @@ class ProcessTable:
         return answer
 
     async def end(self, workspace_id: UUID) -> None:
-        """Ended, whole tree, gently and then not; its entry is removed. Gone is success."""
+        """Ends the whole process tree, gently and then not, and removes its entry. Gone is success."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         asked: set[tuple[int, signal.Signals]] = set()
@@ -152,7 +200,7 @@ class ProcessTable:
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
     @contextmanager
-    def idle(self, workspace_id: UUID) -> Iterator[Entry | None]:
+    def idle(self, workspace_id: UUID) -> Iterator[ProcessEntry | None]:
         """Nothing of this entry runs or begins inside the block; Busy if something does already."""
         lock = self.lock(workspace_id)
         with held(lock):
@@ -161,7 +209,7 @@ class ProcessTable:
                 lock.unlink(missing_ok=True)
 
     async def _forget(self, workspace_id: UUID) -> bool:
-        """False while somebody holds it."""
+        """Removes an entry whose processes have ended; False while somebody holds it."""
         lock = self.lock(workspace_id)
         if self._is_foreign(workspace_id):
             return True
@@ -174,13 +222,14 @@ class ProcessTable:
         return True
 
     def _tidy(self, workspace_id: UUID) -> None:
-        """In a thread, with the lock: if nobody waits any more, it is still held until the last file is gone."""
+        """Removes the entry in a thread, with the lock: if nobody waits any more, it is still held until the last file
+        is gone."""
         lock = self.lock(workspace_id)
         with held(lock):
             entry = self.look(workspace_id)
             if entry is not None:
                 if entry.exit_code is None:
-                    end_stragglers(entry.instance)
+                    end_orphans(entry.instance)
                 _remove(entry)
             lock.unlink(missing_ok=True)
 
@@ -247,7 +296,7 @@ class ProcessTable:
                 timeout=_START_SECONDS,
                 check=False,
                 cwd=self._directory,
-                env={"PATH": os.defpath},
+                env=interpreter_environment(),
                 start_new_session=True,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -258,7 +307,7 @@ class ProcessTable:
         return done.stdout
 
     async def _find_who_is_busy(self, workspace_id: UUID) -> None:
-        """One whose record was removed by hand would never be found again: it must go before another may come."""
+        """Ends processes whose record was removed by hand, which would never be found again, before others may come."""
         lock = self.lock(workspace_id)
         for _ in range(_RECORD_LOOKS):
             if self.look(workspace_id) is not None:
@@ -270,11 +319,6 @@ class ProcessTable:
         raise BackendError(f"something of {workspace_id} is there without a record; it is asked to end")
 
 
-def _shim_environment() -> dict[str, str]:
-    # Nothing of the coordinator's, whose variables hold passwords. The library path is our interpreter's.
-    return {"PATH": os.defpath, **{name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}}
-
-
 @dataclass(frozen=True, slots=True)
 class _Record:
     pid: int
@@ -284,7 +328,7 @@ class _Record:
 
 
 def _parsed(value: Any) -> _Record:  # noqa: ANN401 - it may be anything
-    """ValueError for what no shim wrote."""
+    """The record as a value; ValueError for what no shim wrote."""
     try:
         sockets = Path(value["sockets"]) if value["sockets"] else None
         return _Record(int(value["pid"]), str(value["instance"]), dict(value["labels"]), sockets)
@@ -300,15 +344,16 @@ def _exit_code(path: Path) -> int | None:
 
 
 def _signal_name(number: int) -> str:
-    """Those for real time have no names."""
+    """The name of a signal; those for real time have none."""
     try:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
 
 
-def _remove(entry: Entry) -> None:
-    """The record last: until then the entry is found, and whoever comes after us goes on with its removal."""
+def _remove(entry: ProcessEntry) -> None:
+    """Removes an entry, the record last: until then the entry is found, and whoever comes after us goes on with its
+    removal."""
     try:
         if entry.sockets is not None:
             shim.clear(entry.sockets)

@@ -1,21 +1,109 @@
 """Volumes as directories: `NAME/home` is the home, `NAME/labels.json` beside it says whose it is, `NAME/etc` holds what
 a sandbox shows in its `/etc`.
 
-One rename makes a volume and one rename removes it, so that it is there with its labels or not there at all, whenever
-we are killed.
+One rename makes a volume and one rename puts it into the trash, so it is there with its labels or not there at all,
+whenever we are killed. A home may have a million files, so the trash is emptied in a thread, one home at a time; what a
+crash leaves is emptied by the next leader. A random name in a file tells which directory this is: a disk that is not
+mounted leaves an empty directory in its place, and what is made there anew has another name.
 """
 
 import json
 import os
+import threading
+import time
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from codehub.adapters.process.trash import Trash
+import structlog
+
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL
-from codehub.job.durable import sync_file
-from codehub.job.mounts import mounts_below
+from codehub.job.filesystem import mounts_below, remove_tree, sync_file
+
+log = structlog.get_logger(__name__)
+
+_GONE = ".gone"
+_ABANDONED_SECONDS = 3600
+_LONGEST_FAREWELL_SECONDS = 5.0
+
+
+class Trash:
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._wanted = False
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def fresh(self, name: str) -> Path:
+        """A path on the same disk, where something is made before it is renamed to its place."""
+        return self._directory / f"{name}.{uuid4().hex}"
+
+    def throw(self, path: Path) -> None:
+        """Puts a directory into the trash. When this returns it is gone; its room on the disk is free later."""
+        path.rename(self._directory / f"{path.name}.{uuid4().hex}{_GONE}")
+
+    def remove(self, name: str) -> None:
+        trash = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with suppress(FileNotFoundError):  # another coordinator is emptying it too
+                remove_tree(trash, os.fsencode(name), enough=self._closed.is_set)
+        finally:
+            os.close(trash)
+
+    def empty_soon(self) -> None:
+        with self._lock:
+            self._wanted = not self._closed.is_set()
+            if self._wanted and (self._thread is None or not self._thread.is_alive()):
+                # A daemon: the program may end at once, for what is left is found again.
+                self._thread = threading.Thread(target=self._run, name="codehub-trash", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed.set()
+            thread = self._thread
+        if thread is not None:
+            thread.join(_LONGEST_FAREWELL_SECONDS)
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._wanted or self._closed.is_set():
+                    self._thread = None
+                    return
+                self._wanted = False
+            self._empty()
+
+    def _empty(self) -> None:
+        for name in self._thrown():
+            if self._closed.is_set():
+                return
+            try:
+                self.remove(name)
+            except OSError as error:
+                # The volume is gone all the same; only its room on the disk is not free yet.
+                log.warning("trash_not_emptied", name=name, error=str(error))
+
+    def _thrown(self) -> list[str]:
+        # Others may be somebody's work of this moment, unless they have been here for long: a volume half made.
+        long_ago = time.time() - _ABANDONED_SECONDS
+        try:
+            with os.scandir(self._directory) as entries:
+                return [e.name for e in entries if e.name.endswith(_GONE) or _changed_at(e) < long_ago]
+        except OSError:  # the disk is gone, and every look says so
+            return []
+
+
+def _changed_at(entry: os.DirEntry[str]) -> float:
+    try:
+        return entry.stat(follow_symlinks=False).st_ctime
+    except FileNotFoundError:
+        return time.time()
+
 
 _HOME, _LABELS, _INSTANCE_LABEL = "home", "labels.json", "codehub.volume-instance"
 
@@ -32,7 +120,7 @@ class Volumes:
         return self._directory / _plain(name) / _HOME
 
     def beside(self, name: str, what: str) -> Path:
-        """A place that goes with the volume and is no part of the home."""
+        """A path that goes with the volume and is no part of the home."""
         return self._directory / _plain(name) / what
 
     def owner(self, name: str) -> UUID | None:
@@ -65,7 +153,7 @@ class Volumes:
         sync_file(self._directory / name / _LABELS, up_to=self._directory)
 
     def withdraw(self, name: str) -> None:
-        """The volume is gone when this returns; what it held is in the trash."""
+        """Removes the volume; what it held is in the trash when this returns."""
         place = self._directory / _plain(name)
         for mount in mounts_below(place):
             point = place / os.fsdecode(mount)
@@ -112,3 +200,35 @@ def _plain(name: str) -> str:
             f"{name!r} is no name for a volume", reason=ErrorReason.MISMATCH, expected="a volume's name", actual=name
         )
     return name
+
+
+_FILE = "identity"
+
+
+class DirectoryIdentity:
+    def __init__(self, root: Path, install_id: str) -> None:
+        self._path = root / _FILE
+        self._install_id = install_id
+        if not self._path.exists():
+            try:
+                self._make()
+            except OSError as error:
+                raise BackendError(f"{self._path} cannot be made: {error.strerror}") from error
+
+    def read(self) -> str:
+        try:
+            return f"process {self._path.read_text().strip()} {self._install_id}"
+        except OSError as error:
+            message = f"{self._path} cannot be read ({error.strerror}): is the disk mounted?"
+            raise Unreachable(message) from error
+
+    def _make(self) -> None:
+        """Makes the file, whoever is first of several processes that begin at once: it is there whole or not at all."""
+        fresh = self._path.with_name(f"{_FILE}.{uuid4().hex}")
+        try:
+            fresh.write_text(uuid4().hex + "\n")
+            with suppress(FileExistsError):
+                os.link(fresh, self._path)
+        finally:
+            fresh.unlink(missing_ok=True)
+        sync_file(self._path, up_to=self._path.parent)

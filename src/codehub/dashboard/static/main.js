@@ -3,14 +3,14 @@
 import { get, onProofNeeded, onSignedOut } from "./core/api.js";
 import { language, clock, problemText, t } from "./core/language.js";
 import { Lifecycles } from "./core/lifecycles.js";
-import { Pace } from "./core/pace.js";
+import { RemainingTime } from "./core/remaining_time.js";
 import { Router } from "./core/router.js";
 import { Store } from "./core/store.js";
 import { Stream } from "./core/stream.js";
 import { element } from "./core/element.js";
 import { Actions } from "./parts/actions.js";
-import { watchNews } from "./parts/news.js";
-import { askForProof } from "./parts/proof.js";
+import { watchNews } from "./parts/notifications.js";
+import { askForProof } from "./parts/password_confirmation.js";
 import { shell } from "./parts/shell.js";
 import { ROUTES } from "./pages/routes.js";
 
@@ -27,7 +27,7 @@ async function begin() {
   const session = await get("session");
   onProofNeeded(() => askForProof(session));
   const store = new Store();
-  const app = { session, store, stream: new Stream(store), lifecycles: new Lifecycles(), pace: new Pace(), clock };
+  const app = { session, store, stream: new Stream(store), lifecycles: new Lifecycles(), pace: new RemainingTime(), clock };
   app.actions = new Actions(app);
   app.created = (ws) => app.router.go(`/workspaces/${ws.id}`);
   const frame = shell(app);

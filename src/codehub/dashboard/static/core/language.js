@@ -1,10 +1,10 @@
 /** English and Korean: the browser's choice, or the person's, kept in this browser. */
 
-import EN from "../words/en.js";
-import KO from "../words/ko.js";
+import EN from "../translations/en.js";
+import KO from "../translations/ko.js";
 import * as format from "./format.js";
 import { now } from "./clock.js";
-import { englishStates } from "./state_words.js";
+import { englishStates } from "./state_labels.js";
 
 export const LANGUAGES = { en: "English", ko: "한국어" };
 const WORDS = { en: { ...englishStates(), ...EN }, ko: KO };

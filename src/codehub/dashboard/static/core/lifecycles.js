@@ -1,7 +1,7 @@
 /** When each workspace stops and why: asked for those that somebody looks at, a few at a time, and never kept long. */
 
 import { get } from "./api.js";
-import { isSettled } from "./machine_way.js";
+import { isSettled } from "./workspace_state.js";
 
 const AT_ONCE = 4;
 const FRESH_MS = 15_000;

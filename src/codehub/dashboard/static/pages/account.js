@@ -6,7 +6,7 @@ import { SCOPES } from "../core/states.js";
 import { LANGUAGES, ago, chooseLanguage, duration, language, moment, t } from "../core/language.js";
 import { choice, confirmed, dialog, field, form, input, select } from "../parts/dialog.js";
 import { icon } from "../parts/icons.js";
-import { secret } from "../parts/secret.js";
+import { secret } from "../parts/secret_once.js";
 import { complain, toast } from "../parts/toasts.js";
 
 const LIVES = [86_400, 7 * 86_400, 30 * 86_400, 90 * 86_400, 365 * 86_400];

@@ -5,7 +5,7 @@ import { CONDITIONS, REASONS } from "../core/states.js";
 import { actorText, ago, clock, duration, knows, language, moment, t, whyText } from "../core/language.js";
 import { now } from "../core/clock.js";
 import { icon } from "../parts/icons.js";
-import { machine } from "../parts/machine.js";
+import { machine } from "../parts/state_diagram.js";
 import { toast } from "../parts/toasts.js";
 
 const HOLDS = [3_600, 4 * 3_600, 12 * 3_600];

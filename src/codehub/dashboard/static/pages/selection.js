@@ -1,6 +1,6 @@
 /** Which workspaces a view shows, and in which order. Pure. */
 
-import { isSettled } from "../core/machine_way.js";
+import { isSettled } from "../core/workspace_state.js";
 
 export const FILTERS = {
   all: () => true,

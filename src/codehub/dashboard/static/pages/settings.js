@@ -3,11 +3,11 @@
 import { get, patch } from "../core/api.js";
 import { element, replace, text } from "../core/element.js";
 import { duration, t } from "../core/language.js";
-import { allows } from "../core/machine_way.js";
+import { allows } from "../core/workspace_state.js";
 import { confirmed, field, form, input, select } from "../parts/dialog.js";
 import { icon } from "../parts/icons.js";
 import { complain, toast } from "../parts/toasts.js";
-import { ttlSelect, ttlValue } from "../parts/ttl.js";
+import { ttlSelect, ttlValue } from "../parts/ttl_select.js";
 
 export function settingsTab(app, first) {
   let ws = first;

@@ -3,17 +3,17 @@
 import { get } from "../core/api.js";
 import { element, replace, show, text } from "../core/element.js";
 import { everySecond } from "../core/clock.js";
-import { allows } from "../core/machine_way.js";
+import { allows } from "../core/workspace_state.js";
 import { t } from "../core/language.js";
 import { others, primary } from "../parts/actions.js";
 import { icon } from "../parts/icons.js";
 import { menu } from "../parts/menu.js";
 import { bar, pill, said } from "../parts/status.js";
-import { trouble } from "../parts/trouble.js";
+import { trouble } from "../parts/error_panel.js";
 import { historyTab } from "./history.js";
 import { logsTab } from "./logs.js";
 import { overviewTab } from "./overview.js";
-import { pointsTab } from "./points.js";
+import { pointsTab } from "./restore_points.js";
 import { settingsTab } from "./settings.js";
 
 const TABS = { overview: overviewTab, history: historyTab, points: pointsTab, logs: logsTab, settings: settingsTab };

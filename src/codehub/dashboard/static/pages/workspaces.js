@@ -9,7 +9,7 @@ import { createDialog } from "../parts/create.js";
 import { icon } from "../parts/icons.js";
 import { complain } from "../parts/toasts.js";
 import { FILTERS, SORTS, chosen, counts } from "./selection.js";
-import { slots } from "../parts/slots.js";
+import { slots } from "../parts/running_slots.js";
 
 const STEP = 60;
 

@@ -2,7 +2,7 @@
 
 import { get, patch, post, remove } from "../core/api.js";
 import { ACTIONS } from "../core/states.js";
-import { allows } from "../core/machine_way.js";
+import { allows } from "../core/workspace_state.js";
 import { element } from "../core/element.js";
 import { t } from "../core/language.js";
 import { dialog } from "./dialog.js";

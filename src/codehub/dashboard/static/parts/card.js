@@ -1,7 +1,7 @@
 /** One workspace in the list. Made once; afterwards only what differs is touched. */
 
 import { element, attribute, show, text } from "../core/element.js";
-import { allows, tone } from "../core/machine_way.js";
+import { allows, tone } from "../core/workspace_state.js";
 import { ago, moment, t } from "../core/language.js";
 import { others, primary } from "./actions.js";
 import { icon } from "./icons.js";

@@ -5,7 +5,7 @@ import { element, text } from "../core/element.js";
 import { t } from "../core/language.js";
 import { dialog, field, form, input, select } from "./dialog.js";
 import { toast } from "./toasts.js";
-import { ttlSelect, ttlValue } from "./ttl.js";
+import { ttlSelect, ttlValue } from "./ttl_select.js";
 
 export async function createDialog(app) {
   const { items: templates } = await get("templates");

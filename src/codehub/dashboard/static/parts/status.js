@@ -1,8 +1,8 @@
 /** A workspace's state in words, a bar while something goes on, and why. One of these per place that shows one. */
 
 import { element, attribute, show, text } from "../core/element.js";
-import { describe } from "../core/describe.js";
-import { tone } from "../core/machine_way.js";
+import { describe } from "../core/status_text.js";
+import { tone } from "../core/workspace_state.js";
 import { now } from "../core/clock.js";
 import { locale, t } from "../core/language.js";
 

@@ -6,7 +6,7 @@ import { workspacesPage } from "../workspaces.js";
 import { isAdmin } from "../../parts/shell.js";
 import { auditSection } from "./audit.js";
 import { errorsSection } from "./errors.js";
-import { garbageSection } from "./garbage.js";
+import { garbageSection } from "./garbage_collection.js";
 import { overviewSection } from "./overview.js";
 import { templatesSection } from "./templates.js";
 import { usersSection } from "./users.js";

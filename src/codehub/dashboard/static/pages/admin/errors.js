@@ -5,7 +5,7 @@ import { element, replace } from "../../core/element.js";
 import { REASONS, RECOVERIES } from "../../core/states.js";
 import { ago, language, number, problemText, t } from "../../core/language.js";
 import { confirmed } from "../../parts/dialog.js";
-import { advice, original } from "../../parts/trouble.js";
+import { advice, original } from "../../parts/error_panel.js";
 import { complain, toast } from "../../parts/toasts.js";
 
 export function errorsSection(app) {

@@ -2,7 +2,7 @@
 
 import { Problem, get, put, remove } from "../../core/api.js";
 import { element } from "../../core/element.js";
-import { environmentText, parsedEnvironment } from "../../core/environment.js";
+import { environmentText, parsedEnvironment } from "../../core/environment_variables.js";
 import { bytes, number, t } from "../../core/language.js";
 import { confirmed, dialog, field, form, input } from "../../parts/dialog.js";
 import { icon } from "../../parts/icons.js";

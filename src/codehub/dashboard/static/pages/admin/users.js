@@ -6,7 +6,7 @@ import { date, t } from "../../core/language.js";
 import { confirmed, dialog, field, form, input, select } from "../../parts/dialog.js";
 import { icon } from "../../parts/icons.js";
 import { menu } from "../../parts/menu.js";
-import { secret } from "../../parts/secret.js";
+import { secret } from "../../parts/secret_once.js";
 import { pagedTable } from "../../parts/table.js";
 import { complain, toast } from "../../parts/toasts.js";
 

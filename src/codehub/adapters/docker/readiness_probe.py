@@ -1,0 +1,76 @@
+"""The first answer of a container that was just started: watched for closely, and reported as a hint.
+
+Else it would be noticed at the next look, and looks are too expensive to be frequent. This asks the container alone, at
+its own port, so that twenty that start at once are not held up by the asking.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from uuid import UUID
+
+from codehub.adapters.http_probe import ANSWER_SECONDS, Streams, answers_http
+from codehub.agent.dial import dial
+from codehub.domain.errors import CodeHubError
+from codehub.ports.runtime import Endpoint
+
+
+async def accepts(endpoint: Endpoint) -> bool:
+    """Does anybody listen at the endpoint?"""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            _, writer = await connect(endpoint)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
+
+
+async def connect(endpoint: Endpoint) -> Streams:
+    """Connects the way that everything goes, through the agent, so that nobody else's answer is taken for the IDE's."""
+    if endpoint.inside is None or endpoint.host is None or endpoint.port is None:
+        return await asyncio.open_connection(endpoint.host, endpoint.port)
+    proven = await dial((endpoint.host, endpoint.port), endpoint.inside.key, endpoint.inside.port)
+    return await asyncio.open_connection(sock=proven)
+
+
+_WATCHED_SECONDS = 120.0
+"""Whoever takes longer is heard of at the next look."""
+_EAGER_SECONDS = 0.02
+_FOR_EACH_SECONDS = 0.005
+
+
+class ReadinessProbe:
+    """`endpoint`: where a workspace's IDE will answer. `heard`: those that did, in that order."""
+
+    def __init__(self, endpoint: Callable[[UUID], Awaitable[Endpoint | None]]) -> None:
+        self._endpoint = endpoint
+        self._watches: dict[UUID, asyncio.Task[None]] = {}
+        self.heard: asyncio.Queue[UUID] = asyncio.Queue()
+
+    def watch(self, workspace_id: UUID) -> None:
+        """Watches for the first answer from now on; a watch for an earlier start of the same workspace ends."""
+        before = self._watches.pop(workspace_id, None)
+        if before is not None:
+            before.cancel()
+        watch = self._watches[workspace_id] = asyncio.create_task(self._watch(workspace_id))
+        watch.add_done_callback(lambda done: self._forget(workspace_id, done))
+
+    async def close(self) -> None:
+        watches = list(self._watches.values())
+        for watch in watches:
+            watch.cancel()
+        await asyncio.gather(*watches, return_exceptions=True)
+
+    async def _watch(self, workspace_id: UUID) -> None:
+        try:
+            async with asyncio.timeout(_WATCHED_SECONDS):
+                endpoint = await self._endpoint(workspace_id)
+                while endpoint is not None and not await answers_http(connect(endpoint)):  # noqa: ASYNC110 - nobody tells us
+                    await asyncio.sleep(_EAGER_SECONDS + _FOR_EACH_SECONDS * len(self._watches))
+        except (CodeHubError, TimeoutError):
+            return
+        self.heard.put_nowait(workspace_id)
+
+    def _forget(self, workspace_id: UUID, done: asyncio.Task[None]) -> None:
+        if self._watches.get(workspace_id) is done:
+            del self._watches[workspace_id]

@@ -1,0 +1,36 @@
+-- The trigger compares what the domain lists (PUBLISHED_FIELDS and WAKING_FIELDS in domain/workspace.py): a change of
+-- git_url is shown to people, and was not published; nor was whether a workspace is at rest, which pending wishes decide. The table of backend identities gets the name that the code uses.
+
+CREATE OR REPLACE FUNCTION tell_workspace() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    payload text := json_build_object('id', NEW.id, 'owner_id', NEW.owner_id)::text;
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        PERFORM pg_notify('ws_sse', payload), pg_notify('ws_wake', payload);
+        RETURN NULL;
+    END IF;
+    IF (NEW.name, NEW.slug, NEW.description, NEW.memo, NEW.template, NEW.git_url, NEW.image_ref, NEW.desired_state,
+        NEW.standby_ttl_seconds, NEW.archive_ttl_seconds, NEW.last_access_at, NEW.phase, NEW.operation,
+        NEW.op_progress, NEW.conditions, NEW.archive_key, NEW.error_reason, NEW.error_info, NEW.retry_at,
+        NEW.at_rest)
+       IS DISTINCT FROM
+       (OLD.name, OLD.slug, OLD.description, OLD.memo, OLD.template, OLD.git_url, OLD.image_ref, OLD.desired_state,
+        OLD.standby_ttl_seconds, OLD.archive_ttl_seconds, OLD.last_access_at, OLD.phase, OLD.operation,
+        OLD.op_progress, OLD.conditions, OLD.archive_key, OLD.error_reason, OLD.error_info, OLD.retry_at,
+        OLD.at_rest) THEN
+        PERFORM pg_notify('ws_sse', payload);
+    END IF;
+    IF (NEW.desired_state, NEW.recover_requested_at, NEW.restore_requested_at, NEW.undelete_requested_at)
+       IS DISTINCT FROM
+       (OLD.desired_state, OLD.recover_requested_at, OLD.restore_requested_at, OLD.undelete_requested_at) THEN
+        PERFORM pg_notify('ws_wake', payload);
+    END IF;
+    IF NEW.deleted_at IS DISTINCT FROM OLD.deleted_at THEN
+        PERFORM pg_notify('ws_deleted', payload);
+    END IF;
+    RETURN NULL;
+END $$;
+
+ALTER TABLE worlds RENAME TO backend_identities;
+ALTER INDEX worlds_pkey RENAME TO backend_identities_pkey;
+ALTER TABLE backend_identities RENAME CONSTRAINT worlds_backend_check TO backend_identities_backend_check;

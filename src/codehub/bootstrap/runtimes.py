@@ -1,0 +1,171 @@
+"""The runtime of workspaces: processes of this machine or a Docker engine, and the storage jobs that go with it.
+
+A data directory keeps to the runtime that it was begun with: another could not see its volumes, and a home that is not
+seen would be taken for lost.
+"""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from codehub.adapters.docker import DockerJobs, DockerRuntime, DockerSite, Engine, volume_quota
+from codehub.adapters.docker.jobs import job_store
+from codehub.adapters.docker.network_isolation import NetworkIsolation
+from codehub.adapters.process import ProcessJobs, ProcessRuntime
+from codehub.adapters.process.sandbox import SandboxTools
+from codehub.domain.errors import BackendError, CodeHubError
+from codehub.ports.jobs import Jobs
+from codehub.ports.runtime import Resources
+from codehub.settings import Settings, SettingsError
+
+WorkspaceRuntime = ProcessRuntime | DockerRuntime
+
+_KIND = "runtime.kind"
+_FOR_USERS = ", and let ordinary users make user namespaces and open /dev/net/tun."
+
+
+def engine_of(settings: Settings) -> Engine:
+    host, place = settings.docker_host, settings.docker_cert_path or Path("~/.docker").expanduser()
+    secured = settings.docker_tls_verify and (host or "").startswith("tcp://")
+    return Engine(host, place if secured else None)
+
+
+def docker_site(settings: Settings, install: str) -> DockerSite:
+    return DockerSite(
+        install_id=install,
+        workspace_image=settings.workspace_image,
+        codehub_image=settings.codehub_image,
+        network=settings.docker_network or f"codehub-{install[:12]}",
+        share=Resources(
+            cpu=settings.workspace_cpu, memory_bytes=settings.workspace_memory_bytes, pids=settings.workspace_pids
+        ),
+        job_network=settings.docker_job_network,
+        reachable=tuple(network.strip() for network in (settings.docker_reachable or "").split(",") if network.strip()),
+    )
+
+
+@asynccontextmanager
+async def docker_runtime(settings: Settings, install: str) -> AsyncIterator[DockerRuntime]:
+    engine, site = engine_of(settings), docker_site(settings, install)
+    runtime = DockerRuntime(
+        engine, site, isolation=NetworkIsolation(engine, site, ours=settings.docker_walls == "ours")
+    )
+    try:
+        yield runtime
+    finally:
+        await runtime.close()
+        await engine.close()
+
+
+def jobs(runtime: WorkspaceRuntime, archive_url: str) -> Jobs:
+    """Storage jobs for this runtime; what they need for the object store besides its address is in the environment."""
+    if isinstance(runtime, DockerRuntime):
+        return DockerJobs(runtime, job_store(archive_url, os.environ))
+    return ProcessJobs(runtime, archive_url)
+
+
+def processes(runtime: WorkspaceRuntime) -> ProcessRuntime:
+    """The runtime, if workspaces are processes, for what only that has, such as homes that are directories here."""
+    if not isinstance(runtime, ProcessRuntime):
+        raise BackendError(f"workspaces are not processes of this machine, but {runtime.name}'s")
+    return runtime
+
+
+def isolation(found: SandboxTools | None) -> tuple[str, str]:
+    """What isolates workspaces that are processes here, and what would do so better (empty if nothing would), both as
+    sentences for people."""
+    several, one = "bubblewrap works: workspaces do not see each other, and each has", "only one person may use it: "
+    package = "Install the package `slirp4netns`"
+    if found is None:
+        seen = (
+            f"workspaces see each other and the files of this account, so {one}bubblewrap is not there or cannot work"
+        )
+        return seen, f"Install the packages `bubblewrap` and `slirp4netns`{_FOR_USERS}"
+    if found.setpriv is not None and found.slirp4netns is not None:
+        return f"{several} a user and a network of its own", ""
+    if found.slirp4netns is not None:
+        return f"{several} a network of its own", ""
+    if found.setpriv is not None:
+        seen = f"{several} a user of its own; they share this machine's network"
+        return seen, f"{package}: while CodeHub is down, one that goes on could take its port and wait for visitors."
+    seen = f"workspaces share our user and this machine's network and could take CodeHub's port, so {one}slirp4netns"
+    return f"{seen} is not there or cannot work", f"{package}{_FOR_USERS}"
+
+
+async def why_not_docker(settings: Settings) -> str | None:
+    """Why workspaces cannot be Docker containers, in one line; None if an engine answers and has the images."""
+    engine = engine_of(settings)
+    try:
+        await engine.version()
+        for image in (settings.workspace_image, settings.codehub_image):
+            if not await engine.has_image(image):
+                return f"the Docker engine at {engine.host} has no image {image} (`make images` builds it)"
+    except BackendError as error:
+        return str(error)
+    finally:
+        await engine.close()
+    return None
+
+
+async def choose_runtime(settings: Settings, asked: str | None, directory: Path) -> tuple[str, str]:
+    """The runtime for a data directory, and why. SettingsError if it was begun with another than was asked for."""
+    begun = recorded_runtime(directory)
+    if begun is not None:
+        if asked is not None and asked != begun:
+            raise SettingsError(
+                f"the homes of {directory} are {begun}'s, and {asked} would not see them: archive every workspace "
+                f"first (`codehub ws archive`), then remove {directory / _KIND}; or choose another --data-dir"
+            )
+        return begun, f"workspaces are {_words(begun)}, as this data directory was begun"
+    reason = None if asked == "process" else await why_not_docker(settings)
+    if asked == "docker" and reason is not None:
+        raise SettingsError(f"--runtime docker: {reason}")
+    if asked != "process" and reason is None:
+        return "docker", "workspaces are Docker containers"
+    return "process", "workspaces are processes" + (f": {reason}" if reason else "")
+
+
+def record_runtime(directory: Path, runtime: str) -> None:
+    (directory / _KIND).write_text(runtime + "\n")
+
+
+def recorded_runtime(directory: Path) -> str | None:
+    """The runtime that the data directory was begun with; process if it is older than this record."""
+    try:
+        return (directory / _KIND).read_text().strip()
+    except FileNotFoundError:
+        return "process" if any((directory / "runtime" / "volumes").glob("ws-*")) else None
+
+
+def _words(runtime: str) -> str:
+    return "Docker containers" if runtime == "docker" else "processes"
+
+
+async def why_no_disk_limits(settings: Settings, install: str) -> str:
+    """Why a template's limit on the disk is not held to, in the engine's own words; empty if it is."""
+    engine = engine_of(settings)
+    try:
+        return await volume_quota.why_not(engine, install)
+    finally:
+        await engine.close()
+
+
+async def missing_network_isolation(settings: Settings, install: str) -> str:
+    """Which of the network isolation's rules are missing; empty if none, or if isolation is left to the operator."""
+    if settings.docker_walls != "ours":
+        return ""
+    async with docker_runtime(settings, install) as runtime:
+        try:
+            return await runtime.isolation.missing()
+        except CodeHubError as error:
+            return str(error)
+
+
+async def isolation_disturbances(settings: Settings, install: str) -> list[str]:
+    """What the isolation monitor found missing, newest last; or why no monitor runs."""
+    async with docker_runtime(settings, install) as runtime:
+        try:
+            return await runtime.isolation.disturbances()
+        except CodeHubError as error:
+            return [str(error)]

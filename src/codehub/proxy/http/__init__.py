@@ -1,0 +1,1 @@
+"""HTTP/1.1 between browsers and workspaces: parsing, forwarding, connections and their limits."""

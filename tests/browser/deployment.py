@@ -1,0 +1,175 @@
+"""A whole CodeHub for one test, and people who look at it through real browsers.
+
+Nobody looks in vain: whatever a page complains about (errors, refused scripts, broken promises) is kept, and the test
+fails for it at the end.
+"""
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright
+from playwright.async_api import TimeoutError as TooLate
+
+from codehub.domain.credentials import SESSION_COOKIE
+from codehub.domain.identity import Role
+from codehub.ports.accounts import NewUser
+from codehub.ports.stores import Actor
+from tests.api.real_api import RealApi, real_api
+
+CHROMIUM = Path("/usr/bin/chromium")
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+NETWORK_CHANGED = "ERR_NETWORK_CHANGED"
+PASSWORD = "correct horse battery"
+PATIENCE_MS = 45_000
+DESKTOP = {"width": 1280, "height": 860}
+
+
+@asynccontextmanager
+async def chromium() -> AsyncIterator[Browser]:
+    if not CHROMIUM.exists() and shutil.which("chromium") is None:
+        pytest.skip("there is no Chromium: apt-get install chromium")
+    async with async_playwright() as playwright:
+        path = str(CHROMIUM) if CHROMIUM.exists() else shutil.which("chromium")
+        browser = await playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        yield browser
+        await browser.close()
+
+
+@dataclass
+class Visitor:
+    """Somebody's browser window, signed in."""
+
+    name: str
+    user_id: UUID
+    context: BrowserContext
+    page: Page
+    url: str
+    http: httpx.AsyncClient
+    complaints: list[str] = field(default_factory=list)
+    expected: list[str] = field(default_factory=list)
+
+    async def goes(self, path: str) -> Self:
+        """Chromium drops what it is fetching whenever an interface of the machine comes or goes, as containers' do."""
+        for tries_left in (2, 1, 0):
+            await self.page.goto(self.url + path)
+            try:
+                await self.page.locator("main h1").first.wait_for(
+                    timeout=PATIENCE_MS / 2 if tries_left else PATIENCE_MS
+                )
+            except TooLate:
+                if not tries_left or not any(NETWORK_CHANGED in line for line in self.complaints):
+                    raise
+                self.complaints[:] = [line for line in self.complaints if NETWORK_CHANGED not in line]
+            else:
+                break
+        return self
+
+    async def create(self, name: str, **fields: Any) -> dict[str, Any]:
+        """By the API, as another program of the same person would."""
+        made = await self.http.post("/api/v1/workspaces", json={"name": name, **fields})
+        assert made.status_code == 201, made.text
+        body: dict[str, Any] = made.json()
+        return body
+
+    def card(self, name: str) -> Any:
+        return self.page.locator("article.card").filter(has=self.page.get_by_role("link", name=name, exact=True))
+
+    async def sees(self, name: str, state: str) -> None:
+        """The card says so."""
+        await self.card(name).locator(".pill").filter(has_text=state).wait_for(timeout=PATIENCE_MS)
+
+    def complains(self, message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"}:
+            self.complaints.append(f"{self.page.url}: {message.text}")
+            self.expect_complaints()
+
+    def expect_complaints(self, *parts: str) -> None:
+        """A refused request is written to the console by the browser itself, before or after this."""
+        self.expected.extend(parts)
+        self.complaints[:] = [line for line in self.complaints if not any(part in line for part in self.expected)]
+
+    async def close(self) -> None:
+        await self.http.aclose()
+        await self.context.close()
+
+
+async def visiting(browser: Browser, url: str, name: str, user_id: UUID, **context: Any) -> Visitor:
+    """A window of its own, with the cookie that signing in gives."""
+    http = httpx.AsyncClient(base_url=url, headers={"origin": url}, timeout=30)
+    signed_in = await http.post("/api/v1/session", json={"username": name, "password": PASSWORD})
+    assert signed_in.status_code == 201, signed_in.text
+    secret = signed_in.cookies[SESSION_COOKIE]
+    http.headers["cookie"] = f"{SESSION_COOKIE}={secret}"
+    opened = await browser.new_context(**{"viewport": DESKTOP, "locale": "en-GB", **context})
+    opened.set_default_timeout(PATIENCE_MS)
+    cookie = {
+        "name": SESSION_COOKIE,
+        "value": secret,
+        "domain": "localhost",
+        "path": "/",
+        "secure": True,
+        "httpOnly": True,
+    }
+    await opened.add_cookies([cookie])  # type: ignore[list-item] # a TypedDict, from a dict
+    visitor = Visitor(name, user_id, opened, await opened.new_page(), url, http)
+    visitor.page.on("console", visitor.complains)
+    visitor.page.on("pageerror", lambda error: visitor.complaints.append(f"{visitor.page.url}: {error}"))
+    return visitor
+
+
+@dataclass
+class Deployment:
+    site: RealApi
+    browser: Browser
+    url: str = ""
+    visitors: list[Visitor] = field(default_factory=list)
+
+    async def visitor(self, name: str, role: Role = Role.USER, **context: Any) -> Visitor:
+        """Joins if nobody has that name; comes in by another window if somebody has."""
+        known = next((one for one in self.visitors if one.name == name), None)
+        user_id = known.user_id if known else await self._join(name, role)
+        visitor = await visiting(self.browser, self.url, name, user_id, **context)
+        self.visitors.append(visitor)
+        return visitor
+
+    async def _join(self, name: str, role: Role) -> UUID:
+        stored = await self.site.parts.identity.passwords.hash(PASSWORD)
+        new = NewUser(uuid4(), name, role, stored)
+        return (await self.site.services.database.accounts().create_user(new, Actor("test"))).id
+
+    async def close(self) -> None:
+        for visitor in self.visitors:
+            await visitor.close()
+
+    def complaints(self) -> list[str]:
+        return [line for visitor in self.visitors for line in visitor.complaints if NETWORK_CHANGED not in line]
+
+
+@asynccontextmanager
+async def running_deployment(database_url: str, redis_url: str, **settings: str) -> AsyncIterator[Deployment]:
+    """API and coordinator run; the database is migrated."""
+    async with real_api(database_url, redis_url, **settings) as site, chromium() as browser:
+        deployment = Deployment(site, browser)
+        await site.start_coordinator()
+        api = await site.start_api()
+        deployment.url = api.url.replace("127.0.0.1", "localhost")
+        try:
+            yield deployment
+        finally:
+            await deployment.close()
+        assert not deployment.complaints(), "\n".join(deployment.complaints())

@@ -1,0 +1,250 @@
+"""Screenshots of the dashboard for docs/screens/dashboard: `python -m tests.browser.screenshots` takes all of them, or
+those that are named behind it.
+
+They show the same data every time: a person with workspaces in every state, and an admin with something to recover.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import UUID, uuid4
+
+from playwright.async_api import Page
+
+from codehub.domain.errors import ErrorReason
+from codehub.domain.history import TrafficMinute
+from codehub.domain.identity import Role
+from codehub.domain.ledger import LedgerEntry, LedgerKind
+from codehub.domain.naming import archive_key
+from codehub.domain.workspace import Desired, Operation, Phase
+from codehub.ports.archives import StoredObject
+from tests.browser.dashboard_harness import DashboardHarness, archiving, dashboard_harness, failure
+from tests.browser.deployment import Visitor, chromium
+
+DESKTOP = {"width": 1140, "height": 700}
+PHONE = {"width": 375, "height": 667}
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "screens" / "dashboard"
+
+
+@dataclass(frozen=True)
+class ShownWorkspaces:
+    running: UUID
+    broken: UUID
+    archived: UUID
+    point: UUID
+
+
+async def fill(harness: DashboardHarness) -> ShownWorkspaces:
+    for name in ("ann", "bob", "chris"):
+        await harness.person(name)
+    await harness.person("admin", Role.ADMIN)
+    running = harness.put(
+        "ann",
+        "web-shop",
+        Phase.RUNNING,
+        description="The shop’s front end",
+        created_at=harness.ago(hours=3),
+        last_access_at=harness.ago(minutes=2),
+        phase_changed_at=harness.ago(hours=2),
+        git_url="https://git.example.com/team/web-shop.git",
+    )
+    harness.told(
+        running,
+        (9_000, "ann", LedgerKind.CREATED, None, Desired.RUNNING, "", "web-shop"),
+        (8_999, "controller", LedgerKind.OPERATION_BEGAN, Operation.NONE, Operation.PROVISIONING, "", ""),
+        (8_998, "controller", LedgerKind.PHASE, Phase.PENDING, Phase.STANDBY, "", ""),
+        (8_997, "controller", LedgerKind.PHASE, Phase.STANDBY, Phase.RUNNING, "", ""),
+        (1_300, "ttl", LedgerKind.WISH, Desired.RUNNING, Desired.STANDBY, "idle", ""),
+        (1_299, "controller", LedgerKind.OPERATION_BEGAN, Operation.NONE, Operation.STOPPING, "", ""),
+        (1_298, "controller", LedgerKind.OPERATION_ENDED, Operation.STOPPING, Operation.NONE, "", ""),
+        (1_298, "controller", LedgerKind.PHASE, Phase.RUNNING, Phase.STANDBY, "", ""),
+        (121, "ann", LedgerKind.WISH, Desired.STANDBY, Desired.RUNNING, "asked", ""),
+        (121, "controller", LedgerKind.OPERATION_BEGAN, Operation.NONE, Operation.STARTING, "", ""),
+        (120.9, "controller", LedgerKind.OPERATION_ENDED, Operation.STARTING, Operation.NONE, "", ""),
+        (120.9, "controller", LedgerKind.PHASE, Phase.STANDBY, Phase.RUNNING, "", ""),
+    )
+    harness.put(
+        "ann",
+        "data-pipeline",
+        Phase.STANDBY,
+        description="Nightly import",
+        created_at=harness.ago(days=1),
+        last_access_at=harness.ago(hours=5),
+        phase_changed_at=harness.ago(minutes=4),
+        **archiving(1_214_000_000, 3_402_000_000, 21_380),
+    )
+    harness.put(
+        "ann",
+        "docs",
+        Phase.STANDBY,
+        description="The handbook",
+        created_at=harness.ago(days=2),
+        last_access_at=harness.ago(minutes=40),
+        phase_changed_at=harness.ago(minutes=9),
+    )
+    broken = _broken(harness)
+    archived = harness.put(
+        "ann", "thesis", Phase.ARCHIVED, description="2025", created_at=harness.ago(days=40),
+        last_access_at=harness.ago(days=12), phase_changed_at=harness.ago(days=12),
+    )  # fmt: skip
+    point = harness.point(archived, 12, 812_000_000, 18_211, present=True)
+    harness.point(archived, 19, 798_000_000, 17_902)
+    harness.point(archived, 33, 640_100_000, 15_020)
+    harness.put(
+        "ann",
+        "playground",
+        Phase.ARCHIVED,
+        created_at=harness.ago(days=41),
+        last_access_at=harness.ago(hours=1),
+        desired_state=Desired.RUNNING,
+        operation=Operation.RESTORING,
+        op_id=uuid4(),
+        op_progress=archiving(412_000_000, 655_000_000, 4_120)["op_progress"],
+    )
+    _busy_day(harness)
+    for number, owner in enumerate(("bob", "bob", "chris")):
+        harness.put(owner, f"service-{number + 1}", (Phase.RUNNING, Phase.STANDBY, Phase.ARCHIVED)[number])
+    for days, size in ((0.6, 1_420_000_000), (2.2, 318_000_000)):
+        key, at = archive_key("", archived.id, uuid4()), harness.ago(days=days)
+        harness.backends.archives.state.unfinished[key] = StoredObject(key, size, at)
+    return ShownWorkspaces(running.id, broken, archived.id, point)
+
+
+def _busy_day(harness: DashboardHarness) -> None:
+    """Office hours, as a ledger remembers them."""
+    random = Random(7)
+    ledger = harness.backends.database.state.ledger
+    for _ in range(46):
+        key, began = uuid4(), random.triangular(2, 15, 9) * 60
+        took, lasted = random.triangular(2, 14, 3), random.uniform(20, 110)
+        ended = max(began - lasted, 1)
+        for minutes, kind, before, after in (
+            (began + took / 60, LedgerKind.OPERATION_BEGAN, Operation.NONE, Operation.STARTING),
+            (began, LedgerKind.PHASE, Phase.STANDBY, Phase.RUNNING),
+            (ended, LedgerKind.PHASE, Phase.RUNNING, Phase.STANDBY),
+        ):
+            ledger.append(
+                LedgerEntry(harness.ago(minutes=minutes), key, "controller", kind, before, after, "", None, "")
+            )
+    ledger.sort(key=lambda entry: entry.at)
+    swing = 1.0
+    for minute in range(1, 24 * 60):
+        at = harness.ago(minutes=minute).replace(second=0, microsecond=0)
+        busy = max(0.04, 1 - abs(minute / 60 - 8) / 6)
+        swing = swing if minute % 15 else random.uniform(0.8, 1.15)
+        sockets = 60 * 14 * busy * swing
+        harness.backends.database.state.traffic[at] = TrafficMinute(
+            at, int(900 * busy * random.uniform(0.6, 1.3)), sockets
+        )
+    other = harness.put("chris", "paper", Phase.ARCHIVED, created_at=harness.ago(days=60))
+    for hours in (3, 4.5, 6, 7, 7.5, 9, 11, 14):
+        harness.point(other, hours / 24, int(random.uniform(2e8, 3e9)), 4_000)
+
+
+def _broken(harness: DashboardHarness) -> UUID:
+    info = failure(
+        ErrorReason.RETRY_EXCEEDED,
+        "STARTING failed 3 times. The last time: the container ended with exit code 137 (out of memory).",
+        harness.ago(minutes=6),
+        last_reason="ActionFailed",
+        exit_code=137,
+    )
+    broken = harness.put(
+        "ann", "ml-lab", Phase.ERROR, description="Training notebooks", created_at=harness.ago(days=3),
+        last_access_at=harness.ago(minutes=9), phase_changed_at=harness.ago(minutes=6), error_info=info,
+    )  # fmt: skip
+    return broken.id
+
+
+@dataclass(frozen=True)
+class Screen:
+    name: str
+    who: str
+    path: Callable[[ShownWorkspaces], str]
+    before: Callable[[Page], Awaitable[Any]] | None = None
+    pictured: bool = True
+    whole: bool = False
+    """The picture shows all of the page, however long."""
+
+
+async def _open_create(page: Page) -> None:
+    await page.locator(".page-head .button.primary").click()
+    await page.get_by_role("dialog").wait_for()
+
+
+async def _open_files(page: Page) -> None:
+    await page.locator(".files tbody tr").nth(3).wait_for()
+
+
+SCREENS = (
+    Screen("workspaces", "ann", lambda _: "/"),
+    Screen("create", "ann", lambda _: "/", _open_create),
+    Screen("workspace", "ann", lambda workspaces: f"/workspaces/{workspaces.running}"),
+    Screen("trouble", "ann", lambda workspaces: f"/workspaces/{workspaces.broken}"),
+    Screen("history", "ann", lambda workspaces: f"/workspaces/{workspaces.running}/history"),
+    Screen(
+        "restore-points",
+        "ann",
+        lambda workspaces: f"/workspaces/{workspaces.archived}/points?point={workspaces.point}",
+        _open_files,
+    ),
+    Screen("settings", "ann", lambda workspaces: f"/workspaces/{workspaces.running}/settings"),
+    Screen("logs", "ann", lambda workspaces: f"/workspaces/{workspaces.running}/logs", pictured=False),
+    Screen("account", "ann", lambda _: "/account"),
+    Screen("admin", "admin", lambda _: "/admin", whole=True),
+    Screen("admin-errors", "admin", lambda _: "/admin/errors"),
+    Screen("admin-people", "admin", lambda _: "/admin/users"),
+    Screen("admin-garbage", "admin", lambda _: "/admin/garbage"),
+    Screen("admin-audit", "admin", lambda _: "/admin/audit"),
+    Screen("admin-workspaces", "admin", lambda _: "/admin/workspaces", pictured=False),
+    Screen("admin-templates", "admin", lambda _: "/admin/templates", pictured=False),
+)
+LOOKS = (
+    ("desktop-light", {"viewport": DESKTOP, "color_scheme": "light"}),
+    ("desktop-dark", {"viewport": DESKTOP, "color_scheme": "dark"}),
+    ("phone-light", {"viewport": PHONE, "color_scheme": "light", "has_touch": True}),
+    ("phone-dark", {"viewport": PHONE, "color_scheme": "dark", "has_touch": True}),
+)
+
+
+async def shown(visitor: Visitor, screen: Screen, workspaces: ShownWorkspaces) -> Page:
+    """The page, come to rest."""
+    await visitor.goes(screen.path(workspaces))
+    if screen.before:
+        await screen.before(visitor.page)
+    await visitor.page.wait_for_timeout(700)
+    return visitor.page
+
+
+async def taken(harness: DashboardHarness, folder: Path, names: Collection[str]) -> list[Path]:
+    workspaces = await fill(harness)
+    found = []
+    for look, options in LOOKS:
+        visitors = {name: await harness.visitor(name, reduced_motion="reduce", **options) for name in ("ann", "admin")}
+        for screen in SCREENS:
+            if screen.name not in names:
+                continue
+            page = await shown(visitors[screen.who], screen, workspaces)
+            path = folder / f"{screen.name}-{look}.png"
+            await page.screenshot(path=path, animations="disabled", full_page=screen.whole)
+            found.append(path)
+    return found
+
+
+async def main(named: Collection[str]) -> None:
+    known = [screen.name for screen in SCREENS if screen.pictured]
+    if unknown := set(named) - set(known):
+        sys.exit(f"there is no picture of {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    async with chromium() as browser, dashboard_harness(browser) as harness:
+        for path in await taken(harness, FOLDER, named or known):
+            print(path.relative_to(FOLDER.parents[2]), path.stat().st_size)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1:]))

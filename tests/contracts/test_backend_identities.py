@@ -1,0 +1,58 @@
+"""Which world each backend is: remembered once, by who leads; forgotten only when an operator says so."""
+
+import pytest
+
+from codehub.adapters.memory import MemoryDatabase
+from codehub.adapters.postgres import PostgresDatabase
+from codehub.domain.backend_identity import Backend
+from codehub.domain.errors import Stale
+from codehub.ports.stores import BackendIdentities
+from tests.contracts.databases import Database, new_term
+
+
+@pytest.fixture
+def worlds(database: Database) -> BackendIdentities:
+    assert isinstance(database, MemoryDatabase | PostgresDatabase)
+    return database.backend_identities()
+
+
+async def identities(worlds: BackendIdentities) -> dict[Backend, str]:
+    return {backend: one.identity for backend, one in (await worlds.remembered()).items()}
+
+
+async def test_nothing_is_remembered_at_first(worlds: BackendIdentities) -> None:
+    assert await worlds.remembered() == {}
+    assert await worlds.forget(Backend.RUNTIME) is False
+
+
+async def test_the_first_one_is_remembered_and_stays(database: Database, worlds: BackendIdentities) -> None:
+    async with new_term(database) as epoch:
+        assert await worlds.adopt(Backend.RUNTIME, "docker A", epoch) == "docker A"
+        since = (await worlds.remembered())[Backend.RUNTIME].since
+        assert since.tzinfo is not None
+        assert await worlds.adopt(Backend.RUNTIME, "docker B", epoch) == "docker A"
+        assert await worlds.adopt(Backend.ARCHIVES, "this", epoch) == "this"
+    async with new_term(database) as epoch:
+        assert await worlds.adopt(Backend.RUNTIME, "docker C", epoch) == "docker A"
+    assert await identities(worlds) == {Backend.RUNTIME: "docker A", Backend.ARCHIVES: "this"}
+    assert (await worlds.remembered())[Backend.RUNTIME].since == since
+
+
+async def test_who_no_longer_leads_adopts_nothing(database: Database, worlds: BackendIdentities) -> None:
+    async with new_term(database) as old:
+        pass
+    async with new_term(database):
+        with pytest.raises(Stale):
+            await worlds.adopt(Backend.RUNTIME, "docker A", old)
+    assert await worlds.remembered() == {}
+
+
+async def test_what_is_forgotten_is_adopted_anew_and_the_other_is_kept(
+    database: Database, worlds: BackendIdentities
+) -> None:
+    async with new_term(database) as epoch:
+        await worlds.adopt(Backend.RUNTIME, "docker A", epoch)
+        await worlds.adopt(Backend.ARCHIVES, "this", epoch)
+        assert await worlds.forget(Backend.RUNTIME) is True
+        assert await identities(worlds) == {Backend.ARCHIVES: "this"}
+        assert await worlds.adopt(Backend.RUNTIME, "docker B", epoch) == "docker B"
