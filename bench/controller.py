@@ -52,7 +52,7 @@ OPERATIONS_EACH = 2
 # Everything but the renewal of the term, and which backends are ours: the first leader of a database notes it, once.
 WRITES = """
 SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::int FROM pg_stat_user_tables
-WHERE relname NOT IN ('leadership', 'states')
+WHERE relname NOT IN ('leadership', 'backend_identities')
 """
 OTHERS = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'codehub%' AND datname = current_database()"
 BARE = "SELECT id, version"

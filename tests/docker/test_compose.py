@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def config(**variables: str) -> subprocess.CompletedProcess[str]:
 def test_docker_compose_takes_it() -> None:
     done = config(**dict.fromkeys(SECRETS, "given"))
     assert done.returncode == 0, done.stderr
-    assert "postgresql://codehub:given@172.30.77.2/codehub" in done.stdout
+    assert "postgresql://codehub:given@10.87.77.2/codehub" in done.stdout
     assert not re.search(r"^\s+ports:", done.stdout, re.MULTILINE)
 
 
@@ -62,9 +63,17 @@ def test_every_process_of_a_deployment_is_there_and_the_front_door_is_the_one_th
 
 
 def test_the_databases_are_where_workspaces_may_not_go() -> None:
-    addresses = set(re.findall(r"172\.30\.77\.\d+", TEXT))
-    assert {"172.30.77.2", "172.30.77.3", "172.30.77.4"} <= addresses
-    assert "172.16.0.0/12" in PRIVATE
+    hosts = re.findall(r"ipv4_address: \"\$\{STORE_NETWORK:-10\.87\.77\}\.(\d)", TEXT)
+    assert hosts == ["2", "3", "4"]
+    assert "10.0.0.0/8" in PRIVATE
+
+
+def test_the_network_of_the_databases_is_none_that_docker_may_have_given_to_another() -> None:
+    found = re.search(r"subnet: \"\$\{STORE_NETWORK:-([\d.]+)\}\.0/24\"", TEXT)
+    assert found
+    ours = ip_network(f"{found[1]}.0/24")
+    for given in ("172.16.0.0/12", "192.168.0.0/16"):
+        assert not ours.overlaps(ip_network(given))
 
 
 def test_the_engines_socket_is_codehubs_alone() -> None:

@@ -151,9 +151,9 @@ async def test_a_worker_that_does_not_come_up_renews_nothing(latch: Path) -> Non
 
 async def test_workers_do_not_outlive_a_killed_supervisor(latch: Path) -> None:
     program = (
-        "import asyncio, sys\nfrom codehub.proxy.workers import Supervisor\n"
+        "import asyncio, sys\nfrom codehub.proxy.workers import WorkerSupervisor\n"
         f"command = [sys.executable, '-m', 'tests.proxy.worker_program', {str(latch)!r}]\n"
-        "asyncio.run(Supervisor(command, 2, '127.0.0.1', 0).run())"
+        "asyncio.run(WorkerSupervisor(command, 2, '127.0.0.1', 0).run())"
     )
     parent = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
     process = psutil.Process(parent.pid)

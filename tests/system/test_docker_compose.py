@@ -22,7 +22,7 @@ from tests.system.test_docker_isolation import listening
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
-STORES = [("172.30.77.2", 5432), ("172.30.77.3", 6379), ("172.30.77.4", 9000)]
+STORES = [("10.87.77.2", 5432), ("10.87.77.3", 6379), ("10.87.77.4", 9000)]
 
 
 @pytest.fixture
