@@ -17,7 +17,7 @@ from bench._load import Hearer, hear, http_get, percentiles, processor_seconds
 from bench._site import Site, admins, changing_site
 from bench.controller import Servers, connected, say
 from codehub.adapters.postgres.connections import plain_address
-from codehub.api.event_topics import MOST_PER_USER
+from codehub.api.events import MOST_PER_USER
 
 USERS = 50
 WRITERS = 4

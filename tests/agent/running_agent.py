@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from codehub.agent.dial import dial
-from codehub.agent.handshake import KEY_BYTES
+from codehub.agent.handshake import KEY_BYTES, dial
 from codehub.agent.relay import listen
 
 _PROGRAM = """

@@ -6,14 +6,15 @@ from contextlib import suppress
 
 import pytest
 
-from codehub.agent.dial import NotProven, dial
 from codehub.agent.handshake import (
     ANSWER_BYTES,
     HELLO_BYTES,
     KEY_BYTES,
     NONCE_BYTES,
     PROTOCOL,
+    NotProven,
     Transcript,
+    dial,
 )
 from tests.agent.running_agent import RunningAgent, a_server, an_agent
 

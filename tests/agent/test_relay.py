@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from codehub.agent.dial import NotAllowed, NothingListens
+from codehub.agent.handshake import NotAllowed, NothingListens
 from tests.agent.running_agent import a_server, an_agent
 from tests.eventually import eventually
 from tests.real_services import free_port

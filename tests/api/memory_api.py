@@ -25,7 +25,7 @@ from codehub.adapters.memory import (
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.app import create_app
 from codehub.api.dependencies import ApiParts, ApiSite, ReadinessCheck
-from codehub.coordinator.gc_report import GcScanner
+from codehub.coordinator.gc_runner import GcScanner
 from codehub.domain.admission import RunningLimits
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.gc_rules import Retention

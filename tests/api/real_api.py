@@ -23,7 +23,7 @@ import httpx
 from codehub.adapters.object_store.contents import ObjectContents
 from codehub.api.dependencies import ApiParts
 from codehub.bootstrap.api import api_parts
-from codehub.bootstrap.paths import archive_url
+from codehub.bootstrap.runtimes import archive_url
 from codehub.bootstrap.services import Services, open_services
 from codehub.domain.identity import ALL_SCOPES, Caller, Role
 from codehub.ports.accounts import NewUser

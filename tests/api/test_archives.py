@@ -16,7 +16,7 @@ import zstandard
 
 from codehub.adapters.memory.archives import StoredArchive, StoredEntry
 from codehub.adapters.memory.fault_injection import Network
-from codehub.api.downloads import Downloads, Listings, disposition
+from codehub.api.restore_points import Downloads, Listings, disposition
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import Role
 from codehub.domain.judge import ArchiveState

@@ -7,7 +7,7 @@ import pytest
 
 from codehub.api.app import create_app
 from codehub.api.dashboard import CACHE_FOR_EVER, POLICY
-from codehub.dashboard.files import dashboard
+from codehub.dashboard import dashboard
 from tests.api.memory_api import ORIGIN, Backends, memory_parts
 
 PAGES = ["/", "/workspaces/6f1c2b54-8d0e-4a7b-9f57-0c1d6b0f2a11/points", "/account", "/admin", "/admin/users"]

@@ -11,11 +11,10 @@ import pytest
 
 from codehub.adapters.memory import MemoryBus, MemoryNotifier
 from codehub.adapters.notices import BusNotifier
-from codehub.api import access_watch, event_topics
+from codehub.api import access_watch, events
 from codehub.api.access_watch import AccessWatch
 from codehub.api.dependencies import ApiSite
-from codehub.api.event_topics import Event, EventHub, Listener
-from codehub.api.events import writes
+from codehub.api.events import Event, EventHub, Listener, writes
 from codehub.coordinator.event_listener import EventListener
 from codehub.domain.errors import Unreachable
 from codehub.domain.identity import Role, Scope
@@ -134,7 +133,7 @@ async def told(api: MemoryApi) -> AsyncIterator[None]:
 
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_topics, "AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(events, "AGAIN_SECONDS", 0.02)
     monkeypatch.setattr(bus_listener, "RETRY_SECONDS", 0.02)
 
 
@@ -285,7 +284,7 @@ async def test_a_lost_database_is_made_good_by_a_snapshot(
 async def test_without_a_bus_there_is_a_snapshot_all_the_same(
     api: MemoryApi, ann: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_topics, "JOIN_PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(events, "JOIN_PATIENCE_SECONDS", 0.05)
 
     async def silent(*_: object) -> AsyncIterator[Any]:
         for _reason in ("no bus",):
@@ -396,7 +395,7 @@ async def test_many_listeners_are_one_subscription_and_one_read(api: MemoryApi, 
 
 async def test_a_slow_listener_is_cut_off_and_the_others_are_not() -> None:
     slow, quick = Listener(UUID(int=1), allowed), Listener(UUID(int=1), allowed)
-    for number in range(event_topics.MOST_WAITING + 1):
+    for number in range(events.MOST_WAITING + 1):
         for listener in (slow, quick):
             listener.give(Event("workspace_updated", str(number)))
         assert await quick.all_waiting() == [Event("workspace_updated", str(number))]
@@ -417,7 +416,7 @@ async def test_who_is_behind_gets_all_that_waits_in_order() -> None:
 
 
 async def test_one_person_has_so_many_streams(api: MemoryApi, ann: ApiUser, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_topics, "MOST_PER_USER", 1)
+    monkeypatch.setattr(events, "MOST_PER_USER", 1)
     async with listening(api, ann) as first:
         await first.until("snapshot")
         async with listening(api, ann) as second:
@@ -429,9 +428,9 @@ async def test_one_person_has_so_many_streams(api: MemoryApi, ann: ApiUser, monk
 
 async def test_a_burst_of_streams_is_counted_as_it_is_let_in(api: MemoryApi, ann: ApiUser, bob: ApiUser) -> None:
     headers = {"authorization": ann.http.headers["authorization"]}
-    streams = [Stream(api, headers) for _ in range(event_topics.MOST_PER_USER + 15)]
+    streams = [Stream(api, headers) for _ in range(events.MOST_PER_USER + 15)]
     let_in = [stream for stream in streams if (await stream.begun()) == 200]
-    assert len(let_in) == event_topics.MOST_PER_USER == 10
+    assert len(let_in) == events.MOST_PER_USER == 10
     assert {stream.status for stream in streams} == {200, 429}
     async with listening(api, bob) as his:
         await his.until("snapshot")
@@ -469,14 +468,14 @@ def test_the_bytes_of_a_snapshot_are_shared_and_not_copied_for_each_who_hears_it
 
 async def test_who_does_not_read_keeps_one_snapshot_and_every_warning() -> None:
     listener = Listener(UUID(int=1), allowed)
-    for number in range(event_topics.MOST_WAITING):
+    for number in range(events.MOST_WAITING):
         listener.give(Event("workspace_updated", str(number)))
         if number == 3:
             listener.give(Event("idle_warning", "soon"))
         listener.give(Event("snapshot", str(number)))
     listener.give(Event("workspace_updated", "after"))
     waiting = [(given.name, given.data) for given in await listener.all_waiting()]
-    newest = ("snapshot", str(event_topics.MOST_WAITING - 1))
+    newest = ("snapshot", str(events.MOST_WAITING - 1))
     assert waiting == [("idle_warning", "soon"), newest, ("workspace_updated", "after")]
     assert listener.why is None
 

@@ -1,7 +1,7 @@
 """A sweep that was refused, asked for by an admin who has looked: over the named checks, by the leader."""
 
 from codehub.adapters.system import SystemClock
-from codehub.domain.audit import AuditAction
+from codehub.domain.ledger import AuditAction
 from tests.api.memory_api import ApiUser, MemoryApi
 
 

@@ -20,7 +20,7 @@ from codehub.adapters.system import SystemClock
 from codehub.api.app import create_app
 from codehub.api.server import listen_on, serve
 from codehub.coordinator.event_listener import EventListener
-from codehub.dashboard.files import dashboard
+from codehub.dashboard import dashboard
 from codehub.domain.admission import RunningLimits
 from codehub.domain.errors import ErrorInfo, ErrorReason
 from codehub.domain.gc_rules import RestorePoint

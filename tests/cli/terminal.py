@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from codehub.cli.errors import run_and_explain
 from codehub.cli.main import app
+from codehub.cli.output import run_and_explain
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from codehub.cli.admin_workspaces import bytes_of
-from codehub.cli.errors import FAILED, USAGE, ClientFailed
+from codehub.cli.output import FAILED, USAGE, ClientFailed
 from codehub.domain.errors import ErrorInfo, ErrorReason
 from codehub.domain.identity import Role
 from codehub.domain.workspace import Phase

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from codehub.cli.contexts import checked_url
-from codehub.cli.errors import USAGE, ClientFailed
+from codehub.cli.output import USAGE, ClientFailed
 from tests.api.memory_api import PASSWORD
 from tests.cli.api_server import ApiServer
 from tests.cli.terminal import Terminal

@@ -8,7 +8,7 @@ import pytest
 import zstandard
 
 from codehub.adapters.memory.archives import StoredEntry
-from codehub.cli.errors import FAILED, UNREACHABLE, USAGE
+from codehub.cli.output import FAILED, UNREACHABLE, USAGE
 from codehub.domain.judge import ArchiveState
 from codehub.ports.archives import EntryKind
 from tests.cli.api_server import ApiServer

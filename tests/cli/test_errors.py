@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from codehub.cli import client
-from codehub.cli.errors import FAILED, UNREACHABLE
+from codehub.cli.output import FAILED, UNREACHABLE
 from codehub.domain.admission import RunningLimits
 from tests.cli.api_server import ApiServer, serving
 from tests.cli.misbehaving_servers import answering, http

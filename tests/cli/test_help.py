@@ -13,7 +13,7 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from codehub.cli import errors
+from codehub.cli import output
 from codehub.cli.main import app
 from tests.cli.api_server import ApiServer
 from tests.cli.terminal import Terminal
@@ -50,13 +50,13 @@ def test_every_verb_has_an_example_and_fits_a_terminal(verb: tuple[str, ...], te
 @pytest.mark.parametrize("name", ["ws", "token", "admin", "context", "admin users", "admin templates"])
 def test_a_group_alone_shows_its_help(name: str, terminal: Terminal) -> None:
     said = terminal(*name.split())
-    assert said.code == errors.USAGE
+    assert said.code == output.USAGE
     assert "Commands" in said.out + said.err
 
 
 def test_the_exit_codes_are_all_documented(terminal: Terminal) -> None:
     told = " ".join(terminal("--help").out.split()).partition("Exit codes:")[2]
-    known = {value for name, value in vars(errors).items() if name.isupper() and isinstance(value, int)}
+    known = {value for name, value in vars(output).items() if name.isupper() and isinstance(value, int)}
     assert {int(number) for number in re.findall(r"(?:^| )(\d+) ", told)} >= known | {0}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from codehub.cli import leases
-from codehub.cli.errors import FAILED, USAGE
+from codehub.cli.output import FAILED, USAGE
 from codehub.domain.workspace import Phase
 from tests.cli.api_server import ApiServer
 from tests.cli.terminal import Terminal

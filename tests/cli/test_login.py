@@ -5,7 +5,7 @@ import json
 import httpx
 import pytest
 
-from codehub.cli.errors import FAILED, USAGE
+from codehub.cli.output import FAILED, USAGE
 from codehub.domain.identity import Role
 from tests.api.memory_api import PASSWORD
 from tests.cli.api_server import ApiServer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from codehub.cli.errors import FAILED, USAGE
+from codehub.cli.output import FAILED, USAGE
 from codehub.domain.workspace import Desired
 from tests.api.memory_api import PASSWORD
 from tests.cli.api_server import ApiServer

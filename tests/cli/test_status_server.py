@@ -10,8 +10,8 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client import CollectorRegistry
 
-from codehub.cli import status_server
-from codehub.cli.status_server import ProcessStatus, serving_status
+from codehub.cli import serve
+from codehub.cli.serve import ProcessStatus, serving_status
 from codehub.coordinator.process import CoordinatorReadiness
 
 ANYWHERE = "127.0.0.1:0"
@@ -45,7 +45,7 @@ async def test_each_question_has_its_answer() -> None:
 
 
 async def test_whoever_says_nothing_is_in_nobodys_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status_server._Handler, "timeout", 10 * PATIENCE)  # not even before they are given up
+    monkeypatch.setattr(serve._Handler, "timeout", 10 * PATIENCE)  # not even before they are given up
     async with (
         AsyncExitStack() as silent_ones,
         asyncio.timeout(PATIENCE),
@@ -58,10 +58,10 @@ async def test_whoever_says_nothing_is_in_nobodys_way(monkeypatch: pytest.Monkey
 
 
 async def test_ending_does_not_stop_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    ending, others_go_on, really = threading.Event(), threading.Event(), status_server._Server.shutdown
+    ending, others_go_on, really = threading.Event(), threading.Event(), serve._Server.shutdown
     seen = []
 
-    def shutdown(server: status_server._Server) -> None:
+    def shutdown(server: serve._Server) -> None:
         ending.set()
         seen.append(others_go_on.wait(PATIENCE))
         really(server)
@@ -70,7 +70,7 @@ async def test_ending_does_not_stop_the_event_loop(monkeypatch: pytest.MonkeyPat
         await asyncio.to_thread(ending.wait, PATIENCE)
         others_go_on.set()
 
-    monkeypatch.setattr(status_server._Server, "shutdown", shutdown)
+    monkeypatch.setattr(serve._Server, "shutdown", shutdown)
     going_on = asyncio.create_task(go_on())
     async with serving_status(ANYWHERE, fine, CollectorRegistry()):
         pass
@@ -82,7 +82,7 @@ async def test_ending_does_not_stop_the_event_loop(monkeypatch: pytest.MonkeyPat
 async def test_a_silent_connection_is_given_up(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(status_server._Handler, "timeout", 0.05)
+    monkeypatch.setattr(serve._Handler, "timeout", 0.05)
     async with serving_status(ANYWHERE, fine, CollectorRegistry()) as port:
         with socket.create_connection(("127.0.0.1", port or 0), timeout=PATIENCE) as silent:
             assert await asyncio.to_thread(silent.recv, 1) == b"", "hung up"

@@ -14,7 +14,7 @@ import pytest
 
 from codehub.adapters.memory.runtime import Container
 from codehub.cli import wait
-from codehub.cli.errors import FAILED, INTERRUPTED, TIMED_OUT, UNREACHABLE, USAGE, ClientFailed
+from codehub.cli.output import FAILED, INTERRUPTED, TIMED_OUT, UNREACHABLE, USAGE, ClientFailed
 from codehub.domain.errors import ErrorInfo, ErrorReason
 from codehub.domain.workspace import Desired, Operation, Phase, Progress
 from tests.cli.api_server import ApiServer

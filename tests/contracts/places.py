@@ -27,7 +27,7 @@ from codehub.adapters.object_store.archives import ObjectArchives
 from codehub.adapters.process import ProcessJobs, ProcessRuntime
 from codehub.adapters.process.jobs import PROGRAM
 from codehub.adapters.process.table import orphans
-from codehub.agent.dial import dial
+from codehub.agent.handshake import dial
 from codehub.ports.archives import Archives
 from codehub.ports.jobs import Jobs
 from codehub.ports.runtime import Endpoint, Runtime

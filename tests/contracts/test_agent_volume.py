@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from codehub.adapters.docker import DockerSite, Engine, payloads
-from codehub.adapters.docker.agent_volume import AgentVolume
+from codehub.adapters.docker.volumes import AgentVolume
 from codehub.domain.errors import BackendError
 from tests.docker_engine import CODEHUB_IMAGE, FAKE_IDE_IMAGE, DockerTestbed, sweep
 

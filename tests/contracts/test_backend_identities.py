@@ -4,8 +4,8 @@ import pytest
 
 from codehub.adapters.memory import MemoryDatabase
 from codehub.adapters.postgres import PostgresDatabase
-from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import Stale
+from codehub.domain.naming import Backend
 from codehub.ports.stores import BackendIdentities
 from tests.contracts.databases import Database, new_term
 

@@ -25,12 +25,12 @@ from codehub.adapters.memory.archives import ArchivesState, StoredArchive
 from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch
 from codehub.adapters.postgres.backup import LEFT_OUT, Copying, Sink, Table
 from codehub.adapters.postgres.schema import migrate
-from codehub.coordinator.gc_report import GcScanner
-from codehub.domain.backend_identity import Backend
+from codehub.coordinator.gc_runner import GcScanner
 from codehub.domain.errors import Refused, Stale
 from codehub.domain.gc_rules import Retention
 from codehub.domain.gc_safety import GcLimits
 from codehub.domain.identity import Scope
+from codehub.domain.naming import Backend
 from codehub.domain.workspace import Desired, Workspace
 from codehub.ports.accounts import NewToken, SessionRules, Ticket
 from tests.contracts.account_stores import ROOT, person

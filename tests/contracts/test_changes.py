@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from codehub.adapters.postgres import PostgresDatabase, change_feed
+from codehub.adapters.postgres import PostgresDatabase, connections
 from codehub.domain.errors import ErrorReason, Refused, Unreachable
 from codehub.domain.workspace import (
     PUBLISHED_FIELDS,
@@ -267,7 +267,7 @@ async def _end_listeners(connection: Any) -> bool:
 
 @pytest.mark.system
 async def test_a_silent_network_is_unreachable(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(change_feed, "SIGN_OF_LIFE_SECONDS", 0.5)
+    monkeypatch.setattr(connections, "SIGN_OF_LIFE_SECONDS", 0.5)
     async with network_to_postgres(database_url) as (network, url), await PostgresDatabase.open(url) as database:
         feed = database.changes().changes()
         listening = asyncio.ensure_future(anext(feed))

@@ -12,8 +12,7 @@ import pytest
 
 from codehub.adapters.object_store.contents import ObjectContents
 from codehub.adapters.object_store.extract import Gone, threaded
-from codehub.adapters.object_store.index import ArchiveIndex, Children, IndexBuilder
-from codehub.adapters.object_store.index_cache import IndexCache, MemoryReservation
+from codehub.adapters.object_store.index import ArchiveIndex, Children, IndexBuilder, IndexCache, MemoryReservation
 from codehub.domain.errors import Unreachable
 from codehub.job.errors import JobFailed
 from codehub.job.tar_format import DIRECTORY, HARD_LINK, REGULAR, Member

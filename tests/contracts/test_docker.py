@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from codehub.adapters.docker import DockerRuntime, Engine, payloads
-from codehub.adapters.docker.orphans import Orphans
+from codehub.adapters.docker.engine import Orphans
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.naming import INSTALL_LABEL, archive_key, container_name, job_name, volume_name
 from codehub.ports.jobs import JobKind, JobSpec, JobState

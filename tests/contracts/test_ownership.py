@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from codehub.adapters.process import ownership
+from codehub.adapters.process import volumes
 from codehub.adapters.process.sandbox import FIRST_UID, find_sandbox_tools
 from codehub.domain.naming import archive_key, volume_name
 from codehub.ports.jobs import JobKind, JobSpec, JobState
@@ -62,7 +62,7 @@ def owners(home: Path) -> set[tuple[int, int]]:
 
 def test_only_owners_change_and_only_inside(home: Path) -> None:
     before, uid = seen(home), FIRST_UID + 7
-    ownership.give(home, uid)
+    volumes.give(home, uid)
     assert seen(home) == before
     assert owners(home) == {(uid, uid)}
     assert owners(home.parent / "outside") == {(0, 0)}
@@ -79,12 +79,12 @@ def test_cut_short_anywhere_it_is_made_good(home: Path, monkeypatch: pytest.Monk
             real(*path, **options)  # type: ignore[arg-type]
 
         with monkeypatch.context() as patched:
-            patched.setattr("codehub.adapters.process.ownership.os.chown", cut_short)
+            patched.setattr("codehub.adapters.process.volumes.os.chown", cut_short)
             try:
-                ownership.give(home, uid + most)
+                volumes.give(home, uid + most)
             except InterruptedError:
                 assert home.stat().st_uid != uid + most, "what is not done is not said to be"
-        ownership.give(home, uid + most)
+        volumes.give(home, uid + most)
         assert owners(home) == {(uid + most, uid + most)}
     assert seen(home) == before
 
@@ -93,7 +93,7 @@ def test_what_is_mounted_inside_is_left_alone(home: Path, tmp_path: Path) -> Non
     mounted = home / "project" / "empty"
     subprocess.run(["mount", "--bind", tmp_path / "outside", mounted], check=True)
     try:
-        ownership.give(home, FIRST_UID)
+        volumes.give(home, FIRST_UID)
         assert owners(tmp_path / "outside") == {(0, 0)}
     finally:
         subprocess.run(["umount", mounted], check=True)
@@ -108,7 +108,7 @@ def test_no_depth_is_too_deep(tmp_path: Path) -> None:
         below = os.open("d" * 20, os.O_RDONLY, dir_fd=here)
         os.close(here)
         here = below
-    ownership.give(home, FIRST_UID)
+    volumes.give(home, FIRST_UID)
     assert os.fstat(here).st_uid == FIRST_UID
     os.close(here)
     subprocess.run(["rm", "-rf", home], check=True)

@@ -19,10 +19,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from codehub.adapters.process import ProcessRuntime, volumes
-from codehub.adapters.process.locks import holder
 from codehub.adapters.process.sandbox import find_sandbox_tools
 from codehub.adapters.process.shim import RECORD, clear, descendants
-from codehub.adapters.process.table import orphans
+from codehub.adapters.process.table import holder, orphans
 from codehub.adapters.process.volumes import DirectoryIdentity
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.naming import archive_key, volume_name

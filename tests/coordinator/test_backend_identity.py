@@ -10,12 +10,11 @@ import pytest
 from codehub.adapters.memory import MemoryArchives, MemoryDatabase, MemoryJobs, MemoryRuntime
 from codehub.adapters.memory.runtime import RuntimeState
 from codehub.adapters.object_store.archives import ObjectArchives
-from codehub.coordinator.backends import Backends, Breaker
+from codehub.coordinator.backends import Backends, Breaker, IdentityCheck
 from codehub.coordinator.context import Tuning
-from codehub.coordinator.identity_check import IdentityCheck
-from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import CircuitOpen, Unreachable, WrongBackend
 from codehub.domain.judge import ArchiveState
+from codehub.domain.naming import Backend
 from codehub.domain.workspace import Desired, Phase
 from codehub.telemetry import Metrics
 from tests.contracts.databases import RealClock

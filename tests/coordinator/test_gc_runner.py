@@ -13,14 +13,13 @@ import pytest
 from codehub.adapters.memory.archives import StoredArchive
 from codehub.adapters.memory.runtime import Container, Volume
 from codehub.coordinator.context import Tuning
-from codehub.coordinator.gc_report import CollectionReport
-from codehub.coordinator.gc_runner import GcRunner
+from codehub.coordinator.gc_runner import CollectionReport, GcRunner
 from codehub.domain import naming
-from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import Conflict, Stale, Unreachable
 from codehub.domain.gc_rules import ResourceKind, Retention
 from codehub.domain.gc_safety import GcLimits
 from codehub.domain.judge import ArchiveState
+from codehub.domain.naming import Backend
 from codehub.domain.workspace import Desired, HomeContext, Operation, Phase, Workspace
 from codehub.ports.archives import StoredObject
 from codehub.ports.collector import RestoredDatabase

@@ -12,7 +12,7 @@ import pytest
 from codehub.adapters.memory.archives import StoredArchive
 from codehub.adapters.memory.runtime import Container, Volume
 from codehub.coordinator.context import Tuning
-from codehub.coordinator.gc_report import CollectionReport
+from codehub.coordinator.gc_runner import CollectionReport
 from codehub.coordinator.retention_runner import RecordAges
 from codehub.domain import naming
 from codehub.domain.gc_rules import Retention

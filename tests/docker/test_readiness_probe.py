@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import UUID, uuid4
 
-from codehub.adapters.docker.readiness_probe import ReadinessProbe
+from codehub.adapters.readiness_probe import ReadinessProbe
 from codehub.domain.errors import Unreachable
 from codehub.ports.runtime import Endpoint
 from tests.real_services import free_port

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from codehub.adapters.docker import DockerRuntime, DockerSite, Engine
-from codehub.adapters.docker.volume_quota import why_not
+from codehub.adapters.docker.volumes import why_not
 from codehub.domain.errors import BackendError
 
 KEY = UUID("11111111-2222-3333-4444-555555555555")

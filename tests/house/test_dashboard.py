@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from codehub.dashboard.files import dashboard
+from codehub.dashboard import dashboard
 from codehub.dashboard.state_labels import RECOVERIES, states
 from codehub.domain.errors import REASONS, ErrorReason
 from codehub.domain.transitions import TABLE

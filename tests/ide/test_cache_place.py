@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from codehub.bootstrap.ide import ide, install_ide
-from codehub.bootstrap.paths import ide_cache_dir
+from codehub.bootstrap.runtimes import ide, ide_cache_dir, install_ide
 from codehub.settings import Settings, load_settings
 
 

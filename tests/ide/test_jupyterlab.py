@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from codehub.bootstrap.ide import IdeError, ide, install_ide, programs
+from codehub.bootstrap.runtimes import IdeError, ide, install_ide, programs
 from codehub.settings import Settings, SettingsError, load_settings
 
 

@@ -14,9 +14,8 @@ from uuid import UUID
 
 from codehub.job.archive import ArchiveRequest, archive
 from codehub.job.errors import ExitCode, JobFailed
-from codehub.job.progress import ProgressReporter
 from codehub.job.restore import RestoreRequest, restore
-from codehub.job.store import ArchiveStore, open_store
+from codehub.job.store import ArchiveStore, ProgressReporter, open_store
 from tests.job.trees import Snapshot, snapshot
 
 KEY = "homes/7f1c/op-1/home.tar.zst"

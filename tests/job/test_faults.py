@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from codehub.job.archive import verify
 from codehub.job.errors import ExitCode
 from codehub.job.filesystem import opened
-from codehub.job.verify import verify
 from codehub.job.volume import mark_begun, staging_name
 from tests.job.harness import JobHarness, finish_job, operation, run_job, start_job
 from tests.job.s3_server import BUCKET, S3Server

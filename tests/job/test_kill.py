@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from codehub.job.archive import verify
 from codehub.job.errors import ExitCode
-from codehub.job.verify import verify
 from tests.job.harness import JobHarness, operation, run_job, start_job
 from tests.job.killed_job import run_until
 from tests.job.s3_server import S3Server

@@ -3,7 +3,7 @@
 from tests.mutants.patches import Mutant, Patch
 
 BACKENDS = "coordinator/backends.py"
-RECOGNITION = "coordinator/identity_check.py"
+RECOGNITION = "coordinator/backends.py"
 JOB = "job/store.py"
 TESTS = "tests/coordinator/test_backend_identity.py::"
 

@@ -4,13 +4,13 @@ storage) or never meets the disaster (an empty database), the mutant names the t
 from tests.mutants.patches import Mutant, Patch
 
 RUNNER = "coordinator/gc_runner.py"
-REPORT = "coordinator/gc_report.py"
+REPORT = "coordinator/gc_runner.py"
 RECONCILER = "coordinator/reconciler.py"
 OPERATIONS = "domain/operations.py"
 RULES = "domain/gc_rules.py"
 SAFETY = "domain/gc_safety.py"
 WISHES = "usecases/workspace_commands.py"
-MARKS = "adapters/memory/collector.py"
+MARKS = "adapters/memory/database.py"
 OBJECTS = "adapters/object_store/archives.py"
 JOB = "job/archive.py"
 

@@ -7,7 +7,7 @@ FAILURES = "domain/failures.py"
 OPERATIONS = "domain/operations.py"
 JUDGE = "domain/judge.py"
 RECONCILER = "coordinator/reconciler.py"
-VERIFY = "job/verify.py"
+VERIFY = "job/archive.py"
 JOB_TESTS = "tests/job/test_outages.py::"
 ANSWER_TESTS = "tests/contracts/test_wrong_answers.py::"
 
@@ -57,7 +57,7 @@ SILENCE = (
         "a storage job that cannot reach the store has failed",
         (
             Patch(
-                "job/store_address.py",
+                "job/store.py",
                 '        raise JobFailed(ExitCode.UNREACHABLE, f"{doing}: {first_line(error)}", transient=True)',
                 '        raise JobFailed(ExitCode.ACTION_FAILED, f"{doing}: {first_line(error)}", transient=True)',
             ),

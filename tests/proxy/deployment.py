@@ -33,8 +33,8 @@ from codehub.ports.stores import Actor
 from codehub.proxy.access.addresses import Addresses
 from codehub.proxy.access.session_cache import VISIT_COOKIE
 from codehub.proxy.app import ProxyApp, ProxyParts
+from codehub.proxy.http.headers import Network
 from codehub.proxy.http.limits import ProxyLimits
-from codehub.proxy.http.trusted_proxies import Network
 from codehub.usecases.identity import Identity, Tokens, digest, new_session_token
 from codehub.usecases.revocations import Revocations
 from codehub.usecases.workspace_access import WorkspaceAccess

@@ -7,10 +7,10 @@ from typing import Self, TypeVar
 
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.access.verdicts import Cap, Forward, Respond, UpstreamFailure, Verdict
+from codehub.proxy.http.headers import Network
 from codehub.proxy.http.limits import ProxyLimits
 from codehub.proxy.http.parser import RequestHead
 from codehub.proxy.http.responses import failure_problem, overload_problem
-from codehub.proxy.http.trusted_proxies import Network
 from codehub.proxy.server import ProxyServer
 
 LIMITS = ProxyLimits(tick=0.05, pool_idle_seconds=60.0, unrepeatable_idle_seconds=60.0)

@@ -16,9 +16,9 @@ from codehub.proxy import server as server_module
 from codehub.proxy.access.session_cache import VISIT_COOKIE
 from codehub.proxy.access.verdicts import Cap, Forward, Respond
 from codehub.proxy.http.downstream import Downstream
+from codehub.proxy.http.headers import networks
 from codehub.proxy.http.limits import SPARE_DESCRIPTORS, ProxyLimits, UsageCounter, limits_within
 from codehub.proxy.http.parser import RequestHead
-from codehub.proxy.http.trusted_proxies import networks
 from codehub.proxy.server import ProxyServer
 from codehub.proxy.workers import worker_report
 from tests.eventually import eventually

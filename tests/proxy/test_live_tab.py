@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from codehub.adapters.ide import IdeError, ensure_code_server
-from codehub.bootstrap.paths import ide_cache_dir
+from codehub.bootstrap.runtimes import ide_cache_dir
 from codehub.proxy.access.verdicts import Forward
 from codehub.proxy.presence.tap import IdePresence, may_be_activity
 from codehub.settings import load_settings

@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 
 from codehub.adapters.memory.archives import StoredArchive, StoredEntry
-from codehub.domain.audit import AuditAction
 from codehub.domain.errors import Unreachable
 from codehub.domain.gc_rules import RestorePoint
+from codehub.domain.ledger import AuditAction
 from codehub.ports.archives import EntryKind
 from tests.api.conftest import admin, ann, api, bob
 from tests.api.memory_api import ApiUser, MemoryApi

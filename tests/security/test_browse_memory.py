@@ -7,8 +7,7 @@ import tracemalloc
 
 import pytest
 
-from codehub.adapters.object_store.index import ArchiveIndex, IndexBuilder
-from codehub.adapters.object_store.index_cache import IndexCache, MemoryReservation
+from codehub.adapters.object_store.index import ArchiveIndex, IndexBuilder, IndexCache, MemoryReservation
 from codehub.domain.errors import Unreachable
 from codehub.job.errors import JobFailed
 from codehub.job.tar_format import DIRECTORY, HARD_LINK, REGULAR, SYMLINK, Member

@@ -13,8 +13,8 @@ import uvloop
 
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.proxy.access.verdicts import Forward, Pending
+from codehub.proxy.http.headers import networks
 from codehub.proxy.http.limits import ProxyLimits
-from codehub.proxy.http.trusted_proxies import networks
 from tests.eventually import eventually
 from tests.proxy.deployment import PLATFORM, Deployment, deployed
 from tests.proxy.fake_workspace import OK, FakeWorkspace

@@ -25,8 +25,8 @@ from uuid import UUID, uuid4
 import psutil
 
 from codehub.adapters.process import ProcessJobs
-from codehub.adapters.process.locks import holder
-from codehub.bootstrap.paths import archive_url
+from codehub.adapters.process.table import holder
+from codehub.bootstrap.runtimes import archive_url
 from codehub.bootstrap.services import Services, open_services
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
 from codehub.ports.stores import Actor

@@ -22,8 +22,7 @@ from codehub.adapters.ide import IdeError, InstalledIde, ensure_code_server, ide
 from codehub.adapters.process import ProcessRuntime
 from codehub.adapters.process.sandbox import HOME_INSIDE, find_sandbox_tools
 from codehub.adapters.process.table import orphans
-from codehub.bootstrap.ide import ide
-from codehub.bootstrap.paths import ide_cache_dir
+from codehub.bootstrap.runtimes import ide, ide_cache_dir
 from codehub.domain.naming import volume_name
 from codehub.domain.workspace import Desired, Phase
 from codehub.ports.runtime import ContainerSpec

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from codehub.bootstrap.paths import archive_url
+from codehub.bootstrap.runtimes import archive_url
 from codehub.domain.errors import Conflict
 from codehub.domain.workspace import Desired, Phase
 from tests.system.deployment import ANN, Deployment, deployed

@@ -23,9 +23,9 @@ import pytest
 
 from codehub.adapters.postgres import PostgresDatabase
 from codehub.adapters.postgres.schema import migrate
-from codehub.cli.errors import FAILED, INTERRUPTED, SCHEMA, UNREACHABLE, USAGE
+from codehub.cli.output import FAILED, INTERRUPTED, SCHEMA, UNREACHABLE, USAGE
 from codehub.domain.admission import RunningLimits
-from codehub.domain.backend_identity import Backend
+from codehub.domain.naming import Backend
 from codehub.domain.workspace import Desired, Operation, Phase
 from codehub.usecases.workspace_commands import CreateWorkspace, WorkspaceCommands
 from tests.eventually import eventually

@@ -7,7 +7,7 @@ import pytest
 from codehub.bootstrap.operator import platform_addresses, probe
 from codehub.cli import doctor
 from codehub.settings import load_settings
-from codehub.usecases.findings import Finding, Verdict
+from codehub.usecases.self_check import Finding, Verdict
 from tests.docker_engine import DockerTestbed
 from tests.system.docker_site import DockerDeployment, docker_deployed
 

@@ -15,7 +15,7 @@ from codehub.domain.errors import ErrorReason
 from codehub.domain.naming import container_name
 from codehub.domain.template import Template
 from codehub.domain.workspace import Desired, Phase, RecoverAction
-from codehub.usecases.findings import Verdict
+from codehub.usecases.self_check import Verdict
 from tests.conftest import Tell
 from tests.contracts import s3
 from tests.docker_engine import DockerTestbed

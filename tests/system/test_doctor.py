@@ -18,8 +18,7 @@ from codehub.domain.identity import Role
 from codehub.domain.template import Template
 from codehub.ports.stores import Actor
 from codehub.settings import Settings, load_settings
-from codehub.usecases.findings import Finding, Verdict
-from codehub.usecases.probe import OWNER
+from codehub.usecases.self_check import OWNER, Finding, Verdict
 from tests.system.deployment import CODEHUB, Deployment, deployed
 
 pytestmark = pytest.mark.system

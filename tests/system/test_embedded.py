@@ -27,12 +27,12 @@ from codehub.adapters.embedded import (
     directory,
     embedded_postgres,
     embedded_redis,
-    orphans,
     postgres,
     programs,
     redis,
+    server_process,
 )
-from codehub.adapters.embedded.account import service_account
+from codehub.adapters.embedded.programs import service_account
 
 pytestmark = pytest.mark.system
 
@@ -301,7 +301,7 @@ async def test_a_recycled_pid_is_never_signalled(
     with bystander(service, root / "data") as process, (root / "server.lock").open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.truncate(0)
-        lock.write(f"{process.pid} {orphans._start_time(process.pid)}\n")
+        lock.write(f"{process.pid} {server_process._start_time(process.pid)}\n")
         lock.flush()
         with pytest.raises(EmbeddedError, match=r"process unknown.*end it by hand"):
             async with server(tmp_path):

@@ -19,9 +19,9 @@ import pytest
 
 from codehub.adapters.ide import IdeError, ensure_code_server
 from codehub.adapters.process.sandbox import find_sandbox_tools
-from codehub.bootstrap.paths import ide_cache_dir
+from codehub.bootstrap.runtimes import ide_cache_dir
 from codehub.bootstrap.services import Services, open_services
-from codehub.cli.errors import FAILED
+from codehub.cli.output import FAILED
 from codehub.settings import load_settings
 from tests.real_services import free_port
 from tests.system.local_instance import Up, codehub, temporary_data_dir, those_of, up

@@ -6,7 +6,7 @@ import asyncio
 import pytest
 
 from codehub.adapters.ide import IdeError, ensure_code_server
-from codehub.bootstrap.paths import ide_cache_dir
+from codehub.bootstrap.runtimes import ide_cache_dir
 from codehub.settings import load_settings
 from tests.system.screens import FOLDER, masked, taken
 

@@ -11,8 +11,7 @@ import pytest
 from codehub.adapters.memory import MemoryArchives, MemoryDatabase, MemoryRuntime
 from codehub.coordinator.context import Tuning
 from codehub.domain.workspace import Workspace
-from codehub.usecases.findings import Finding, Verdict, failed
-from codehub.usecases.probe import (
+from codehub.usecases.self_check import (
     BEYOND_LIMITS,
     CAN_CONNECT,
     CAN_READ,
@@ -20,8 +19,11 @@ from codehub.usecases.probe import (
     FRONT_DOOR,
     OWNER,
     PRIVILEGES,
+    Finding,
     Probe,
     ProbeEnvironment,
+    Verdict,
+    failed,
 )
 from tests.coordinator.harness import in_virtual_time
 from tests.simulation.harness import BackendStates, SeededIds, SimulationHarness

@@ -2,18 +2,19 @@
 
 The caller is authorised again when the bus tells that their access changed, after every gap in which that may have been
 missed, and every so often in any case; never for each piece that is sent.
+
+Tasks that last as long as the process: one that ends or fails is logged and started again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from fastapi import Request
 
 from codehub.api.dependencies import ApiParts, address_of
-from codehub.api.supervision import ended, supervised
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import CodeHubError, Forbidden, NotFound, Unauthenticated
 from codehub.domain.identity import Caller
@@ -23,6 +24,27 @@ from codehub.usecases.bus_listener import BusListener, Message
 from codehub.usecases.revocations import AUTH_CHANNEL
 
 log = get_logger(__name__)
+
+AGAIN_SECONDS: Final = 0.5
+
+
+async def supervised(name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    while True:
+        try:
+            await run()
+        except Exception:
+            log.exception("events crashed", component=name)
+        await asyncio.sleep(AGAIN_SECONDS)
+
+
+async def ended(tasks: Iterable["asyncio.Task[None]"]) -> None:
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with suppress(asyncio.CancelledError):
+            await task
+
 
 RECHECK_SECONDS: Final = 30.0
 

@@ -8,27 +8,14 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from starlette.types import Lifespan
 
-from codehub.api import (
-    admin_audit,
-    admin_templates,
-    admin_users,
-    admin_workspaces,
-    dashboard,
-    events,
-    health,
-    lifecycle,
-    restore_points,
-    session,
-    tokens,
-    workspaces,
-)
+from codehub.api import admin, dashboard, events, health, lifecycle, restore_points, session, tokens, workspaces
 from codehub.api.access_watch import AccessWatch
 from codehub.api.dependencies import ApiParts
-from codehub.api.downloads import Downloads, Listings
 from codehub.api.errors import add_error_handlers
-from codehub.api.event_topics import EventHub
+from codehub.api.events import EventHub
 from codehub.api.middleware import RequestMiddleware
 from codehub.api.rendering import workspace_json
+from codehub.api.restore_points import Downloads, Listings
 from codehub.api.schemas import Problem
 
 ROUTE_MODULES = (
@@ -38,10 +25,7 @@ ROUTE_MODULES = (
     lifecycle,
     restore_points,
     events,
-    admin_users,
-    admin_workspaces,
-    admin_templates,
-    admin_audit,
+    admin,
 )
 
 _ABOUT = """Say what you want (`desired_state`); a controller makes reality match, and the events tell how it goes.

@@ -12,8 +12,8 @@ from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import JSONResponse, Response
 
-from codehub.api.admin_schemas import CheckShown, Readiness
 from codehub.api.dependencies import SIGNED, ApiParts, Parts, Reader, ReadinessCheck, problems
+from codehub.api.schemas import CheckShown, Readiness
 from codehub.domain.errors import CodeHubError, Forbidden
 from codehub.domain.identity import Role
 

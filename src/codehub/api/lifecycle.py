@@ -21,9 +21,9 @@ from codehub.api.schemas import (
 )
 from codehub.api.workspaces import shown
 from codehub.domain.addresses import entry_url
-from codehub.domain.audit import AuditAction
 from codehub.domain.errors import Conflict, Invalid, NotFound
 from codehub.domain.identity import Scope
+from codehub.domain.ledger import AuditAction
 from codehub.domain.workspace import RecoverAction
 from codehub.usecases.authorization import authorized_workspace
 from codehub.usecases.identity import actor_of, new_session_token

@@ -1,31 +1,125 @@
 """Routes for restore points: listed, browsed and downloaded without starting anything.
 
 Paths are bytes in a request, as file names are: what is no UTF-8 survives a round trip through `?path=`.
+
+Downloads from archives: saved by a browser and never shown, ended when access is revoked, and limited in number.
+
+A download that cannot go on breaks the connection, which tells a client that half is not the whole. How many downloads
+and listings one person has under way is counted in this process, since each reads an archive.
 """
 
+import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 from urllib.parse import parse_qsl, quote
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
-from codehub.api import pagination
-from codehub.api.access_watch import access_check
+from codehub.api import rendering
+from codehub.api.access_watch import AccessWatch, StillAllowed, access_check
 from codehub.api.dependencies import SIGNED, ApiParts, Cursor, Parts, Signed, WorkspaceId, problems
-from codehub.api.downloads import Download, Downloader, Listings
 from codehub.api.rendering import json_response, timestamp
 from codehub.api.schemas import ArchiveList, ArchiveShown, Tree
-from codehub.domain.audit import AuditAction
-from codehub.domain.errors import Invalid
+from codehub.domain.errors import Forbidden, Invalid, LimitReached
 from codehub.domain.identity import Caller
+from codehub.domain.ledger import AuditAction
 from codehub.ports.archives import Content, to_bytes
 from codehub.usecases.authorization import authorized_workspace
 from codehub.usecases.restore_points import list_restore_points, restore_point, workspace_with_restore_points
+
+
+class ConcurrencyLimit:
+    most: ClassVar[int]
+    what: ClassVar[str]
+    code: ClassVar[str]
+
+    def __init__(self) -> None:
+        self._by_person: Counter[UUID] = Counter()
+
+    @contextmanager
+    def slot(self, user_id: UUID) -> Iterator[None]:
+        if self._by_person[user_id] >= self.most:
+            message = f"You have {self.most} {self.what} under way. Try again when one of them is done."
+            raise LimitReached(message, code=self.code)
+        self._by_person[user_id] += 1
+        try:
+            yield
+        finally:
+            self._by_person[user_id] -= 1
+            self._by_person += Counter()  # forgets whoever has none
+
+
+class Downloads(ConcurrencyLimit):
+    most = 4
+    what = "downloads"
+    code = "download_limit"
+
+
+class Listings(ConcurrencyLimit):
+    most = 8
+    what = "listings of archives"
+    code = "listing_limit"
+
+
+class Downloader:
+    """The caller of a download. `why`: why it was ended, which interrupts whatever it waits for."""
+
+    def __init__(self, user_id: UUID, still_allowed: StillAllowed) -> None:
+        self.user_id = user_id
+        self.still_allowed = still_allowed
+        self.why: str | None = None
+        self.interruption = asyncio.timeout(None)
+
+    def end(self, why: str) -> None:
+        if self.why is None:
+            self.why = why
+            self.interruption.reschedule(asyncio.get_running_loop().time())
+
+
+class Download(Response):
+    """A response that opens its content only when it is sent, and closes it whatever happens."""
+
+    def __init__(self, downloader: Downloader, opening: Callable[[], AbstractAsyncContextManager[Content]]) -> None:
+        super().__init__()
+        self._downloader = downloader
+        self._opening = opening
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        downloads: Downloads = scope["app"].state.downloads
+        access: AccessWatch = scope["app"].state.access
+        downloader = self._downloader
+        with downloads.slot(downloader.user_id):
+            try:
+                async with downloader.interruption:
+                    with access.watching(downloader):
+                        await self._sent(scope, receive, send)
+            except TimeoutError as error:
+                if downloader.why is None:
+                    raise
+                raise Forbidden("You may no longer read this restore point. Sign in again, or ask an admin.") from error
+
+    async def _sent(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._opening() as content:
+            headers = {"Content-Disposition": disposition(content.name)}
+            if content.size is not None:
+                headers["Content-Length"] = str(content.size)
+            # Not the type we would guess: what a home holds must never run in our origin.
+            stream = StreamingResponse(content.chunks, headers=headers, media_type="application/octet-stream")
+            await stream(scope, receive, send)
+
+
+def disposition(name: str) -> str:
+    """The header for saving under this name, which comes from a home: no quote, line end or path gets into it."""
+    plain = "".join(c if c.isascii() and (c.isalnum() or c in " ._-+") else "_" for c in name)[:100].strip() or "file"
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(to_bytes(name), safe='')}"
+
 
 router = APIRouter(tags=["archives"])
 
@@ -70,7 +164,7 @@ async def list_folder(
     owned = await workspace_with_restore_points(parts.views, caller, workspace_id)
     inside = _path(request, path)
     kind = _cursor_kind(op_id, inside)
-    start = pagination.decode_number(kind, cursor) or 0
+    start = rendering.decode_number(kind, cursor) or 0
     listings: Listings = request.app.state.listings
     with listings.slot(caller.user.id):
         point = await restore_point(parts.views, owned, op_id)
@@ -89,7 +183,7 @@ async def list_folder(
         }
         for entry in listing.entries
     ]
-    following = pagination.encode_cursor(kind, str(start + limit)) if listing.has_more else None
+    following = rendering.encode_cursor(kind, str(start + limit)) if listing.has_more else None
     return json_response({"path": _readable(inside), "entries": entries, "next_cursor": following})
 
 

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from codehub.api.errors import BY_STATUS, problem
-from codehub.api.event_topics import EventHub
+from codehub.api.events import EventHub
 
 GRACE_SECONDS = 5
 KEEP_ALIVE_SECONDS = 30

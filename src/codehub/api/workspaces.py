@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query
 from starlette.responses import Response
 
-from codehub.api import pagination, schemas
+from codehub.api import rendering, schemas
 from codehub.api.dependencies import (
     SIGNED,
     WITH_BODY,
@@ -26,9 +26,9 @@ from codehub.api.dependencies import (
 )
 from codehub.api.rendering import json_response, workspace_json
 from codehub.api.schemas import LedgerEntry, LimitsShown, Page, SlotHolder, TemplateList, TemplateShown, WorkspaceChange
-from codehub.domain.audit import AuditAction
 from codehub.domain.errors import Invalid
 from codehub.domain.identity import Scope
+from codehub.domain.ledger import AuditAction
 from codehub.domain.template import checked_git_url
 from codehub.domain.workspace import Desired, Phase
 from codehub.ports.views import OwnedWorkspace, Position, WorkspaceFilter
@@ -78,12 +78,12 @@ async def workspace_page(
 async def workspaces_of(
     parts: ApiParts, sought: WorkspaceFilter, kind: str, limit: int, cursor: str | None
 ) -> tuple[list[dict[str, Any]], str | None]:
-    after = pagination.decode_position(kind, cursor)
+    after = rendering.decode_position(kind, cursor)
     found = await parts.views.page(sought, limit + 1, after)
     following = None
     if len(found) > limit:
         last = found[limit - 1].workspace
-        following = pagination.encode_position(kind, Position(last.created_at, last.id))
+        following = rendering.encode_position(kind, Position(last.created_at, last.id))
     return [shown(parts, owned) for owned in found[:limit]], following
 
 
@@ -194,9 +194,9 @@ async def list_workspace_events(
     """What happened, newest first: each wish and operation with who and why."""
     owned = await authorized_workspace(parts.views, caller, workspace_id, deleted=True)
     await parts.access_audit.viewed(caller, owned, AuditAction.READ_EVENTS)
-    before = pagination.decode_number("events", cursor)
+    before = rendering.decode_number("events", cursor)
     found = await parts.views.entries(workspace_id, limit + 1, before)
-    following = pagination.encode_cursor("events", str(found[limit - 1][0])) if len(found) > limit else None
+    following = rendering.encode_cursor("events", str(found[limit - 1][0])) if len(found) > limit else None
     return Page(items=[LedgerEntry.model_validate(entry) for _, entry in found[:limit]], next_cursor=following)
 
 

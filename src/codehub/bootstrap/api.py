@@ -11,10 +11,10 @@ from codehub.adapters.oidc import HttpOpenIdProvider, OpenIdClient
 from codehub.adapters.system import RandomIds, SystemClock
 from codehub.api.app import create_app
 from codehub.api.dependencies import ApiParts, ApiSite, ReadinessCheck
-from codehub.bootstrap.paths import archive_url
 from codehub.bootstrap.policies import limits, retention, tuning
+from codehub.bootstrap.runtimes import archive_url
 from codehub.bootstrap.services import Services, identity
-from codehub.dashboard.files import dashboard
+from codehub.dashboard import dashboard
 from codehub.domain.addresses import has_own_host
 from codehub.settings import Settings
 from codehub.usecases.authorization import AccessAudit

@@ -21,13 +21,13 @@ from codehub.adapters.process import ProcessRuntime, port_hijack_probe
 from codehub.adapters.process.sandbox import find_sandbox_tools
 from codehub.adapters.redis import RedisConnection
 from codehub.adapters.system import RandomIds
-from codehub.bootstrap.paths import archive_url, data_dir, ide_cache_dir
+from codehub.bootstrap.runtimes import archive_url, data_dir, ide_cache_dir
 from codehub.bootstrap.services import Services
 from codehub.domain.workspace import Workspace
-from codehub.job.store_address import parse_store
+from codehub.job.store import parse_store
 from codehub.ports.runtime import ContainerSpec
 from codehub.settings import Settings, SettingsError, environment_name
-from codehub.usecases.probe import Probe, ProbeEnvironment, StepFailed
+from codehub.usecases.self_check import Probe, ProbeEnvironment, StepFailed
 
 PORT_TRY_SECONDS = 3.0
 

@@ -11,8 +11,8 @@ from codehub.ports.runtime import Endpoint
 from codehub.proxy.access.addresses import Addresses
 from codehub.proxy.access_log import AccessLog
 from codehub.proxy.app import SUBSCRIBE_SECONDS, ProxyApp, ProxyParts
+from codehub.proxy.http.headers import networks
 from codehub.proxy.http.limits import ProxyLimits, limits_within
-from codehub.proxy.http.trusted_proxies import networks
 from codehub.proxy.workers import serve_worker
 from codehub.settings import Settings, SettingsError
 from codehub.usecases.workspace_access import WorkspaceAccess

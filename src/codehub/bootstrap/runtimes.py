@@ -2,16 +2,33 @@
 
 A data directory keeps to the runtime that it was begun with: another could not see its volumes, and a home that is not
 seen would be taken for lost.
+
+Directories and the archive store, as the settings name them.
+
+The IDE of workspaces that are processes of this machine: installed, and its command line.
 """
 
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import shlex
+import shutil
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from codehub.adapters.docker import DockerJobs, DockerRuntime, DockerSite, Engine, volume_quota
+from codehub.adapters.docker import DockerJobs, DockerRuntime, DockerSite, Engine, volumes
 from codehub.adapters.docker.jobs import job_store
 from codehub.adapters.docker.network_isolation import NetworkIsolation
+from codehub.adapters.ide import (
+    IdeError,
+    InstalledIde,
+    Progress,
+    code_server,
+    ensure_code_server,
+    ide_command,
+    jupyterlab_command,
+)
+from codehub.adapters.object_store.archives import ObjectArchives
 from codehub.adapters.process import ProcessJobs, ProcessRuntime
 from codehub.adapters.process.sandbox import SandboxTools
 from codehub.domain.errors import BackendError, CodeHubError
@@ -146,7 +163,7 @@ async def why_no_disk_limits(settings: Settings, install: str) -> str:
     """Why a template's limit on the disk is not held to, in the engine's own words; empty if it is."""
     engine = engine_of(settings)
     try:
-        return await volume_quota.why_not(engine, install)
+        return await volumes.why_not(engine, install)
     finally:
         await engine.close()
 
@@ -169,3 +186,86 @@ async def isolation_disturbances(settings: Settings, install: str) -> list[str]:
             return await runtime.isolation.disturbances()
         except CodeHubError as error:
             return [str(error)]
+
+
+def open_archives(settings: Settings) -> ObjectArchives:
+    local = settings.archive_url is None
+    if local:
+        private_data_dir(settings)
+    return ObjectArchives(archive_url(settings), settings.archive_prefix, make_directory=local)
+
+
+def data_dir(settings: Settings) -> Path:
+    return settings.data_dir.expanduser().absolute()
+
+
+def private_data_dir(settings: Settings) -> Path:
+    """The data directory, created for its owner alone if it is not there."""
+    directory = data_dir(settings)
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise BackendError(f"the data directory {directory} cannot be made: {error.strerror}") from error
+    return directory
+
+
+def archive_url(settings: Settings) -> str:
+    return settings.archive_url or (data_dir(settings) / "archives").as_uri()
+
+
+def ide_cache_dir(settings: Settings) -> Path:
+    if settings.ide_cache_dir is not None:
+        return settings.ide_cache_dir.absolute()
+    common = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (common if common.is_absolute() else Path("~/.cache").expanduser()) / "codehub"
+
+
+__all__ = ["IdeError", "InstalledIde", "Progress", "ide", "install_ide"]
+
+
+async def install_ide(settings: Settings, progress: Progress) -> InstalledIde | None:
+    """Installs code-server unless it is there. None if the settings name another IDE, or if images contain it."""
+    if settings.ide_command or settings.runtime != "process":
+        return None
+    if settings.ide == "jupyterlab":
+        jupyterlab_command()
+        return None
+    return await ensure_code_server(ide_cache_dir(settings), progress)
+
+
+def ide(settings: Settings) -> tuple[list[str], list[Path]]:
+    """The IDE's command line, and what of this machine it needs to see. Whoever starts workspaces installs it first."""
+    if settings.ide_command:
+        command = shlex.split(settings.ide_command)
+        return command, programs(command)
+    if settings.ide == "jupyterlab":
+        command = jupyterlab_command()
+        return command, programs(command)
+    installed = code_server(ide_cache_dir(settings))
+    command = ide_command(installed)
+    return command, [*programs(command), installed.directory]
+
+
+def programs(command: Sequence[str]) -> list[Path]:
+    """What the IDE's command line names outside the system's directories, for a sandbox to show."""
+    named = [Path(word) for word in (shutil.which(command[0]) or "", *command) if word.startswith("/")]
+    named += [path.resolve() for path in named]
+    places = {path.parent for path in named}
+    interpreters = {Path(sys.prefix), Path(sys.base_prefix)}.union(*map(python_environment, named))
+    return sorted(path for path in places | interpreters if path.is_dir() and path != Path("/"))
+
+
+def python_environment(program: Path) -> set[Path]:
+    """Of a program in a Python virtual environment: that environment and the interpreter that it was made from. Of one
+    in a conda environment: that environment. Of any other nothing."""
+    prefix = program.parent.parent
+    if (prefix / "conda-meta").is_dir():
+        return {prefix}
+    lines: list[str] = []
+    with suppress(OSError):
+        lines = (prefix / "pyvenv.cfg").read_text().splitlines()
+    found = {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)}
+    if "home" not in found:
+        return set()
+    interpreter = (prefix / "bin" / "python").resolve()
+    return {prefix, Path(found["home"]).parent, interpreter.parent.parent}

@@ -1,28 +1,41 @@
-"""What every process opens: the databases, the archive store and the runtime; and the coordinator made of them."""
+"""What every process opens: the databases, the archive store and the runtime; and the coordinator made of them.
 
+The embedded PostgreSQL and Redis that `codehub up` runs, and the schema of any database.
+"""
+
+import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from codehub.adapters.embedded import EmbeddedError, EmbeddedServer, embedded_postgres, embedded_redis
 from codehub.adapters.notices import BusNotifier, LogNotifier, WebhookNotifier
 from codehub.adapters.object_store.archives import ObjectArchives
 from codehub.adapters.passwords import Argon2Passwords
-from codehub.adapters.postgres import PostgresDatabase, check_schema
+from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch, check_schema, migrate
 from codehub.adapters.process import ProcessRuntime
 from codehub.adapters.redis import RedisConnection
 from codehub.adapters.system import RandomIds, SystemClock
-from codehub.bootstrap.ide import ide
-from codehub.bootstrap.paths import archive_url, open_archives, private_data_dir
 from codehub.bootstrap.policies import limits, session_rules, tuning
-from codehub.bootstrap.runtimes import WorkspaceRuntime, docker_runtime, jobs, processes
+from codehub.bootstrap.runtimes import (
+    WorkspaceRuntime,
+    archive_url,
+    docker_runtime,
+    ide,
+    jobs,
+    open_archives,
+    private_data_dir,
+    processes,
+)
 from codehub.coordinator.context import Dependencies
-from codehub.coordinator.gc_report import GcScanner
+from codehub.coordinator.gc_runner import GcScanner
 from codehub.coordinator.process import Coordinator, gc_scanner
 from codehub.coordinator.retention_runner import Records
-from codehub.job.store_address import parse_store
+from codehub.job.store import parse_store
 from codehub.ports.collector import CollectorView
 from codehub.ports.stores import Leader
 from codehub.settings import Settings
@@ -155,3 +168,36 @@ def start_logging(settings: Settings) -> None:
     configure_logging(
         settings.log_format, settings.log_level, secrets=[s.get_secret_value() for s in secrets if s is not None]
     )
+
+
+__all__ = ["EmbeddedDatabases", "EmbeddedError", "SchemaMismatch", "embedded_databases", "migrate"]
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedDatabases:
+    postgres: EmbeddedServer
+    redis: EmbeddedServer
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """The addresses of both, by the names of the settings that take them."""
+        return {"database_url": self.postgres.url, "redis_url": self.redis.url}
+
+    async def until_one_dies(self) -> None:
+        """Waits until one of the servers ends, and raises EmbeddedError."""
+        waits = {asyncio.ensure_future(server.exited()): server for server in (self.postgres, self.redis)}
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            server = waits[done.pop()]
+        finally:
+            for wait in waits:
+                wait.cancel()
+        name = "PostgreSQL" if server is self.postgres else "Redis"
+        raise EmbeddedError(f"{name} has ended by itself; its log is {server.log}. Start CodeHub again.")
+
+
+@asynccontextmanager
+async def embedded_databases(directory: Path) -> AsyncIterator[EmbeddedDatabases]:
+    """A PostgreSQL and a Redis with data in this directory, which run while the context lasts."""
+    async with embedded_postgres(directory) as postgres, embedded_redis(directory) as redis:
+        yield EmbeddedDatabases(postgres, redis)

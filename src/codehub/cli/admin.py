@@ -12,8 +12,8 @@ from uuid import UUID
 
 import typer
 
-from codehub.cli.errors import FAILED
-from codehub.cli.lookup import AsJson
+from codehub.cli.client import AsJson
+from codehub.cli.output import FAILED
 from codehub.domain.gc_safety import WAIVABLE
 from codehub.domain.workspace import RecoverAction
 from codehub.ports.collector import REQUEST_LIVES_SECONDS
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from codehub.cli.lookup import Yes
+from codehub.cli.client import Yes
 from codehub.cli.output import print_json, table
-from codehub.domain.backend_identity import Backend
+from codehub.domain.naming import Backend
 
 if TYPE_CHECKING:
     from codehub.bootstrap.services import Services
-    from codehub.usecases.findings import ObservedBackend
+    from codehub.usecases.self_check import ObservedBackend
 
 T = TypeVar("T")
 
@@ -263,7 +263,7 @@ def backends(
 
 
 async def _found_backends(services: "Services") -> "list[ObservedBackend]":
-    from codehub.usecases.findings import observe_backends
+    from codehub.usecases.self_check import observe_backends
 
     return await observe_backends(services.database.backend_identities(), services.runtime, services.archives)
 

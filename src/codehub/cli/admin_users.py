@@ -9,10 +9,9 @@ from typing import Annotated
 import typer
 
 from codehub.cli import contexts, output
-from codehub.cli.client import Client, Json
-from codehub.cli.errors import FAILED, USAGE, ClientFailed
+from codehub.cli.client import AsJson, Client, Json, chosen
 from codehub.cli.login import own_password
-from codehub.cli.lookup import AsJson, chosen
+from codehub.cli.output import FAILED, USAGE, ClientFailed
 from codehub.domain.identity import Role
 
 users = typer.Typer(

@@ -6,9 +6,8 @@ from typing import Annotated
 import typer
 
 from codehub.cli import contexts, output
-from codehub.cli.client import Client, Json, segment
-from codehub.cli.errors import USAGE, ClientFailed
-from codehub.cli.lookup import AsJson, Yes, chosen
+from codehub.cli.client import AsJson, Client, Json, Yes, chosen, segment
+from codehub.cli.output import USAGE, ClientFailed
 from codehub.domain.errors import ErrorReason
 from codehub.domain.workspace import Phase, RecoverAction
 

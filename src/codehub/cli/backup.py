@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from codehub.cli.lookup import AsJson
+from codehub.cli.client import AsJson
 from codehub.cli.output import size
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ async def _settings(*, new_cluster: bool) -> "AsyncIterator[Settings]":
     """Settings with the environment's database, else that of a `codehub up` that runs here, else one started for
     this."""
     from codehub.bootstrap.operator import embedded_database
-    from codehub.bootstrap.paths import data_dir
+    from codehub.bootstrap.runtimes import data_dir
     from codehub.cli.local_instance import operators_settings
     from codehub.settings import SettingsError, load_settings
 

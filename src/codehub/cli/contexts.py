@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from codehub.cli.errors import USAGE, ClientFailed
+from codehub.cli.output import USAGE, ClientFailed
 
 DEFAULT_URL = "http://localhost:8000"
 

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from codehub.cli.errors import FAILED
-from codehub.cli.lookup import AsJson
-from codehub.cli.output import print_json, table
-from codehub.usecases.findings import Finding, Verdict, fail, failed
+from codehub.cli.client import AsJson
+from codehub.cli.output import FAILED, print_json, table
+from codehub.usecases.self_check import Finding, Verdict, fail, failed
 
 if TYPE_CHECKING:
     from codehub.settings import Settings
@@ -32,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from codehub.cli.output import size
 from codehub.domain.errors import CodeHubError
-from codehub.usecases.findings import ok, warn
+from codehub.usecases.self_check import ok, warn
 
 if TYPE_CHECKING:
     from codehub.settings import Settings
@@ -56,7 +55,7 @@ async def settings_names(_settings: "Settings") -> Finding:
 
 
 async def data_directory(settings: "Settings") -> Finding:
-    from codehub.bootstrap.paths import data_dir
+    from codehub.bootstrap.runtimes import data_dir
 
     directory = data_dir(settings)
     if not directory.is_dir():
@@ -69,7 +68,7 @@ async def data_directory(settings: "Settings") -> Finding:
 
 
 async def disk(settings: "Settings") -> Finding:
-    from codehub.bootstrap.paths import data_dir
+    from codehub.bootstrap.runtimes import data_dir
 
     place = data_dir(settings)
     place = next(path for path in (place, *place.parents) if path.exists())
@@ -92,8 +91,8 @@ async def open_files(_settings: "Settings") -> Finding:
 
 
 async def postgresql(settings: "Settings") -> Finding:
-    from codehub.bootstrap.databases import SchemaMismatch
     from codehub.bootstrap.operator import check_schema, open_database
+    from codehub.bootstrap.services import SchemaMismatch
 
     async with open_database(settings) as database:
         try:
@@ -127,7 +126,7 @@ async def redis(settings: "Settings") -> Finding:
 async def archive_store(settings: "Settings") -> Finding:
     from uuid import uuid4
 
-    from codehub.bootstrap.paths import open_archives
+    from codehub.bootstrap.runtimes import open_archives
     from codehub.domain.judge import ArchiveState
 
     advice = "Correct CODEHUB_ARCHIVE_URL, CODEHUB_S3_ENDPOINT or AWS_*; it must let us read, write, delete and list."
@@ -150,7 +149,7 @@ async def archive_store(settings: "Settings") -> Finding:
 async def backends(settings: "Settings") -> Finding:
     """Whether the runtime and the archive store are the right ones; other checks say whether they answer."""
     from codehub.bootstrap.services import open_services
-    from codehub.usecases.findings import observe_backends
+    from codehub.usecases.self_check import observe_backends
 
     async with open_services(settings) as services:
         seen = await observe_backends(services.database.backend_identities(), services.runtime, services.archives)
@@ -235,7 +234,7 @@ async def sandbox(settings: "Settings") -> Finding:
 
 async def ide(settings: "Settings") -> Finding:
     from codehub.bootstrap.operator import installed_ide
-    from codehub.bootstrap.paths import ide_cache_dir
+    from codehub.bootstrap.runtimes import ide_cache_dir
 
     if settings.runtime != "process":
         return ok("ide", "not needed: it is in the workspaces' image")

@@ -5,8 +5,7 @@ from typing import Annotated
 import typer
 
 from codehub.cli import contexts, output
-from codehub.cli.client import Client
-from codehub.cli.lookup import AsJson, Which, find, whole_id
+from codehub.cli.client import AsJson, Client, Which, find, whole_id
 
 
 def register(app: typer.Typer) -> None:

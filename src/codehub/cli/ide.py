@@ -26,7 +26,7 @@ def install() -> None:
 
     Example: `CODEHUB_IDE_CACHE_DIR=/srv/codehub/cache codehub ide install`
     """
-    from codehub.bootstrap.ide import install_ide
+    from codehub.bootstrap.runtimes import install_ide
     from codehub.settings import load_settings
 
     # an image build has neither, and the IDE needs none

@@ -13,9 +13,8 @@ from typing import Annotated
 import typer
 
 from codehub.cli import contexts, output
-from codehub.cli.client import Client, Json
-from codehub.cli.errors import USAGE, ClientFailed
-from codehub.cli.lookup import AsJson, Which, find
+from codehub.cli.client import AsJson, Client, Json, Which, find
+from codehub.cli.output import USAGE, ClientFailed
 
 RENEW_SECONDS = 60.0
 HORIZON_SECONDS = 300

@@ -100,9 +100,9 @@ async def stop_all_workspaces(directory: Path) -> None:
         start_logging(settings)
         await _stop(settings)
         return
-    from codehub.bootstrap.databases import embedded_databases
-    from codehub.bootstrap.databases import migrate as migrate_schema
     from codehub.bootstrap.runtimes import recorded_runtime
+    from codehub.bootstrap.services import embedded_databases
+    from codehub.bootstrap.services import migrate as migrate_schema
 
     async with embedded_databases(directory) as databases:
         await migrate_schema(databases.addresses["database_url"])
@@ -114,7 +114,7 @@ async def stop_all_workspaces(directory: Path) -> None:
 
 async def _stop(settings: "Settings", *, leading: bool = False) -> None:
     from codehub.bootstrap.services import open_services
-    from codehub.cli.errors import ClientFailed
+    from codehub.cli.output import ClientFailed
 
     async with open_services(settings) as services:
         coordinating = asyncio.ensure_future(services.coordinator().run()) if leading else None

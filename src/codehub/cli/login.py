@@ -11,10 +11,9 @@ from typing import Annotated
 import typer
 
 from codehub.cli import contexts, output
-from codehub.cli.client import Client, Json, segment
+from codehub.cli.client import AsJson, Client, Json, chosen, segment
 from codehub.cli.contexts import Context, Contexts
-from codehub.cli.errors import USAGE, ClientFailed
-from codehub.cli.lookup import AsJson, chosen
+from codehub.cli.output import USAGE, ClientFailed
 
 context_app = typer.Typer(
     no_args_is_help=True,

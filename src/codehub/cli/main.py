@@ -18,7 +18,7 @@ from codehub.cli import (
     up,
     workspaces,
 )
-from codehub.cli.errors import run_and_explain
+from codehub.cli.output import run_and_explain
 
 app = typer.Typer(
     name="codehub",

@@ -14,9 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from codehub.cli import contexts, output
-from codehub.cli.client import Client, Json, copy, segment
-from codehub.cli.errors import USAGE, ClientFailed
-from codehub.cli.lookup import WAIT_SECONDS, AsJson, Timeout, Wait, Which, find
+from codehub.cli.client import WAIT_SECONDS, AsJson, Client, Json, Timeout, Wait, Which, copy, find, segment
+from codehub.cli.output import USAGE, ClientFailed
 from codehub.cli.wait import finish
 
 ENTRIES = 1000

@@ -1,5 +1,10 @@
 """The verbs that run something until they are stopped: api, proxy and coordinator; migrate, which goes before them; and
 the storage job, for images that have only `codehub` on their path.
+
+The HTTP server of a process without an API: is it alive, is it ready, and its metrics.
+
+Every request has a thread of its own and a few seconds, so that whoever connects and sends nothing holds up neither
+other requests nor the end of the process.
 """
 
 import asyncio
@@ -12,7 +17,6 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from codehub.cli.status_server import ProcessStatus
     from codehub.coordinator.process import CoordinatorReadiness
     from codehub.settings import Settings
 import sys
@@ -22,13 +26,88 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from codehub.proxy.workers import WorkerSupervisor
     from codehub.telemetry import Metrics
+import json
+import threading
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, NamedTuple
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+REQUEST_SECONDS = 5.0
+
+
+class ProcessStatus(NamedTuple):
+    ready: bool
+    details: Mapping[str, object]
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that went away in the middle, or sent nothing for too long, is not logged."""
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = REQUEST_SECONDS
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+        """A probe that comes every second is not logged."""
+
+
+def status_app(
+    status: Callable[[], ProcessStatus], registry: CollectorRegistry
+) -> "Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]":
+    metrics = make_wsgi_app(registry)
+
+    def app(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "/")
+        if path == "/metrics":
+            page: Iterable[bytes] = metrics(environ, start_response)
+            return page
+        if path not in ("/healthz", "/readyz"):
+            start_response("404 Not Found", [("Content-Type", "text/plain")])
+            return [b"/healthz, /readyz or /metrics\n"]
+        now = status()
+        fine = path == "/healthz" or now.ready
+        start_response("200 OK" if fine else "503 Service Unavailable", [("Content-Type", "application/json")])
+        return [json.dumps(now.details).encode() + b"\n"]
+
+    return app
+
+
+@asynccontextmanager
+async def serving_status(
+    address: str | None, status: Callable[[], ProcessStatus], registry: CollectorRegistry
+) -> AsyncIterator[int | None]:
+    """Serves from threads while the context lasts, and yields the port; without an address, serves nothing."""
+    if address is None:
+        yield None
+        return
+    host, _, port = address.rpartition(":")
+    with make_server(host, int(port), status_app(status, registry), _Server, _Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, name="codehub-status", daemon=True)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            await asyncio.to_thread(server.shutdown)
+            thread.join()
+
 
 WORKER = (sys.executable, "-c", "from codehub.cli.main import main; main()", "proxy-worker")
 
 
 def check_port_is_free(host: str, port: int) -> None:
     """Raises OSError if something listens there, in IPv4 or IPv6."""
-    from codehub.proxy.http.sockets import listeners
+    from codehub.proxy.http.connection import listeners
 
     for sock in listeners(host, port):
         sock.close()
@@ -133,7 +212,7 @@ def migrate() -> None:
 
     Example: `CODEHUB_DATABASE_URL=postgresql://… codehub migrate`
     """
-    from codehub.bootstrap.databases import migrate as migrate_schema
+    from codehub.bootstrap.services import migrate as migrate_schema
     from codehub.settings import load_settings
 
     # a schema needs no Redis, and a migration job in a cluster is often given none
@@ -148,9 +227,8 @@ def migrate() -> None:
 async def _run_coordinator(settings: "Settings") -> None:
     import structlog
 
-    from codehub.bootstrap.ide import install_ide
+    from codehub.bootstrap.runtimes import install_ide
     from codehub.bootstrap.services import open_services
-    from codehub.cli.status_server import serving_status
     from codehub.usecases.users import refuse_several_users
 
     _start_logging(settings)
@@ -172,7 +250,6 @@ async def _run_coordinator(settings: "Settings") -> None:
 
 
 def _coordinator_status(now: "CoordinatorReadiness") -> "ProcessStatus":
-    from codehub.cli.status_server import ProcessStatus
 
     details = {"leads": now.leads, "epoch": now.epoch, "last_pass_age_seconds": now.pass_age, "queued": now.queued}
     return ProcessStatus(now.is_ready, details)
@@ -181,7 +258,6 @@ def _coordinator_status(now: "CoordinatorReadiness") -> "ProcessStatus":
 async def _run_proxy(settings: "Settings") -> None:
     from codehub.bootstrap.proxy import proxy_parts
     from codehub.bootstrap.services import open_services
-    from codehub.cli.status_server import ProcessStatus, serving_status
     from codehub.telemetry import Metrics
 
     _start_logging(settings)

@@ -5,9 +5,8 @@ from typing import Annotated
 import typer
 
 from codehub.cli import contexts, output
-from codehub.cli.client import Client
+from codehub.cli.client import AsJson, Client, chosen
 from codehub.cli.login import own_password
-from codehub.cli.lookup import AsJson, chosen
 
 app = typer.Typer(
     no_args_is_help=True,

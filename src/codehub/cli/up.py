@@ -15,8 +15,7 @@ from codehub.cli.local_instance import announce
 from codehub.cli.serve import until_signalled
 
 if TYPE_CHECKING:
-    from codehub.bootstrap.databases import EmbeddedDatabases
-    from codehub.bootstrap.services import Services
+    from codehub.bootstrap.services import EmbeddedDatabases, Services
     from codehub.settings import Settings
 
 ADMIN = "admin"
@@ -49,10 +48,10 @@ def up(
     Examples: `codehub up` · `codehub up --port 9000 --data-dir /srv/codehub` · `codehub up --runtime process` ·
     `codehub up --stop-all`
     """
-    from codehub.bootstrap import paths
-    from codehub.bootstrap.databases import embedded_databases
-    from codehub.bootstrap.databases import migrate as migrate_schema
+    from codehub.bootstrap import runtimes
     from codehub.bootstrap.runtimes import record_runtime
+    from codehub.bootstrap.services import embedded_databases
+    from codehub.bootstrap.services import migrate as migrate_schema
     from codehub.settings import load_settings
 
     given: dict[str, object] = {} if data_dir is None else {"data_dir": data_dir}
@@ -65,7 +64,7 @@ def up(
     if runtime is not None:
         given["runtime"] = runtime
     settings = load_settings(database_url="postgresql://ours", redis_url="unix://ours", **given)
-    directory = paths.data_dir(settings)
+    directory = runtimes.data_dir(settings)
     if stop_all:
         from codehub.cli.local_instance import stop_all_workspaces
         from codehub.settings import SettingsError
@@ -96,11 +95,11 @@ def up(
 
 async def _runtime(settings: "Settings", asked: str | None) -> str:
     """Chooses the runtime, and prints why in one line."""
-    from codehub.bootstrap import paths
+    from codehub.bootstrap import runtimes
     from codehub.bootstrap.runtimes import choose_runtime
 
     asked = asked or os.environ.get("CODEHUB_RUNTIME") or None
-    chosen, why = await choose_runtime(settings, asked, paths.data_dir(settings))
+    chosen, why = await choose_runtime(settings, asked, runtimes.data_dir(settings))
     print(f"{why[0].upper()}{why[1:]}.", flush=True)
     return chosen
 
@@ -119,8 +118,8 @@ def _must_be_free(port: int) -> None:
 async def _serve(settings: "Settings", place: Mapping[str, object], databases: "EmbeddedDatabases", port: int) -> None:
     from codehub.api.server import listen_on_unix_socket, serve
     from codehub.bootstrap.api import open_api
-    from codehub.bootstrap.ide import install_ide
     from codehub.bootstrap.proxy import api_endpoint
+    from codehub.bootstrap.runtimes import install_ide
     from codehub.bootstrap.services import open_services, start_logging
     from codehub.cli.ide import progress_bar
     from codehub.cli.serve import worker_supervisor

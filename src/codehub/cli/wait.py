@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from codehub.cli import output
 from codehub.cli.client import Client, Json
-from codehub.cli.errors import TIMED_OUT, UNREACHABLE, ClientFailed
+from codehub.cli.output import TIMED_OUT, UNREACHABLE, ClientFailed
 
 POLL_SECONDS = 0.4
 SILENCE_SECONDS = 30.0

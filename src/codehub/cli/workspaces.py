@@ -8,12 +8,11 @@ from uuid import uuid4
 import typer
 
 from codehub.cli import contexts, events, leases, output, restore_points
-from codehub.cli.client import Client, Json
-from codehub.cli.errors import FAILED, USAGE, ClientFailed
-from codehub.cli.leases import seconds_of
-from codehub.cli.lookup import (
+from codehub.cli.client import (
     WAIT_SECONDS,
     AsJson,
+    Client,
+    Json,
     Timeout,
     Wait,
     Which,
@@ -23,6 +22,8 @@ from codehub.cli.lookup import (
     find,
     find_deleted,
 )
+from codehub.cli.leases import seconds_of
+from codehub.cli.output import FAILED, USAGE, ClientFailed
 from codehub.cli.wait import finish, wait_until_at_rest
 from codehub.domain.workspace import RecoverAction
 

@@ -7,8 +7,7 @@ old term is used in the next.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from codehub.coordinator.backends import Backends, Breaker
-from codehub.coordinator.identity_check import IdentityCheck
+from codehub.coordinator.backends import Backends, Breaker, IdentityCheck
 from codehub.coordinator.queue import WorkQueue
 from codehub.coordinator.retention_runner import RecordAges, Records
 from codehub.domain.admission import RunningLimits

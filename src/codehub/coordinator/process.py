@@ -14,12 +14,10 @@ from uuid import UUID
 
 import structlog
 
-from codehub.coordinator.backends import BackendNotices
+from codehub.coordinator.backends import AGAIN_SECONDS, BackendNotices, acquire_leadership
 from codehub.coordinator.context import Dependencies, Tuning, term_context
 from codehub.coordinator.event_listener import EventListener, WakeListener
-from codehub.coordinator.gc_report import CollectionReport, GcScanner
-from codehub.coordinator.gc_runner import GcRunner
-from codehub.coordinator.identity_check import AGAIN_SECONDS, acquire_leadership
+from codehub.coordinator.gc_runner import CollectionReport, GcRunner, GcScanner
 from codehub.coordinator.observer import Observer
 from codehub.coordinator.reconciler import Reconciler
 from codehub.coordinator.retention_runner import Records, RetentionRunner

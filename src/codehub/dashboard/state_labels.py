@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from codehub.domain.access import AccessAction, access_in_phase
-from codehub.domain.audit import AuditAction
 from codehub.domain.errors import REASONS, ErrorReason
 from codehub.domain.gc_rules import GarbageReason, ResourceKind
 from codehub.domain.gc_safety import WAIVABLE, SafetyCheck
 from codehub.domain.identity import Scope
-from codehub.domain.ledger import LedgerKind
+from codehub.domain.ledger import AuditAction, LedgerKind
 from codehub.domain.transitions import OPERATIONS, RUNS_A_JOB, TABLE, transition
 from codehub.domain.workspace import CONDITION_NAMES, LEVEL, Desired, Operation, Phase, RecoverAction
 

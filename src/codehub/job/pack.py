@@ -14,7 +14,7 @@ from codehub.job.attributes import inside, read_xattrs
 from codehub.job.errors import changed, from_os_error, show
 from codehub.job.filesystem import OPEN_DIRECTORY, listed
 from codehub.job.ignore import Ignore
-from codehub.job.progress import ProgressReporter
+from codehub.job.store import ProgressReporter
 from codehub.job.tar_format import (
     BLOCK,
     DIRECTORY,

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codehub.job import staging
+from codehub.job.archive import MAY_BE_CORRUPTION, HashingReader, checked_meta, diagnose_hash_mismatch
 from codehub.job.compress import Lookahead, decompressed
 from codehub.job.errors import ExitCode, JobFailed, from_os_error, refused, show
 from codehub.job.filesystem import opened, refuse_mounts
-from codehub.job.progress import ProgressReporter
-from codehub.job.store import ArchiveStore, Meta, Owner, open_store, refuse_wrong_owner, with_tries
+from codehub.job.store import ArchiveStore, Meta, Owner, ProgressReporter, open_store, refuse_wrong_owner, with_tries
 from codehub.job.unpack import Unpacker
-from codehub.job.verify import MAY_BE_CORRUPTION, HashingReader, checked_meta, diagnose_hash_mismatch
 from codehub.job.volume import Stamp, begun_name, describe_home, staging_name, stamp_name
 
 CHUNKS_AHEAD = 8

@@ -4,6 +4,18 @@
 written last, after the archive was read back and found equal: an object without it is nobody's archive. An object in
 the store says whose the store is, and a job may be told whose it must be: a directory that has lost its mount, or
 another bucket, would take an archive as well as the right one, and nobody would find it there again.
+
+Where archives are (`file:///dir` or `s3://bucket`), how long to wait for the store, and what its errors mean.
+
+Endpoint and credentials come from the environment (CODEHUB_S3_ENDPOINT, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+AWS_REGION, …), never from arguments, which anyone on the machine could read. Of the errors only "not there" is an
+answer and stays a FileNotFoundError; every other one means that the store could not be used, and says nothing about any
+archive. The job and the adapters share this module.
+
+What the job says while it works: JSON lines on stdout, nothing else.
+
+The reader may be slow or gone (a coordinator that died is no reason to lose an archive), so a line that cannot be
+written is dropped and the work goes on.
 """
 
 import hashlib
@@ -25,11 +37,161 @@ from obstore.store import LocalStore, S3Store
 from codehub.job.compress import Lookahead
 from codehub.job.errors import ExitCode, JobFailed, corrupted
 from codehub.job.filesystem import start_writeback, sync_file
-from codehub.job.progress import ProgressReporter
-from codehub.job.store_address import StoreTimeouts, open_bucket, parse_store, translated, with_read_timeout
 
 if TYPE_CHECKING:
     from obstore import WritableFile
+import errno
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig, S3Config
+import select
+from typing import Any
+
+INTERVAL_SECONDS = 0.5
+LAST_LINE_WAIT_SECONDS = 5.0
+
+
+class ProgressReporter:
+    """Writes progress lines at most twice a second. `bytes` and `files` grow within a `step`; `total_bytes` is an
+    estimate."""
+
+    def __init__(self, descriptor: int = 1) -> None:
+        self._descriptor = descriptor
+        self._due = 0.0
+        self._step = ""
+        self._total = 0
+        self.bytes = 0
+        self.files = 0
+
+    def start(self, step: str, total_bytes: int) -> None:
+        self._step, self._total, self.bytes, self.files, self._due = step, total_bytes, 0, 0, 0.0
+        self.tick()
+
+    def advance(self, bytes_: int, files: int = 0) -> None:
+        self.bytes += bytes_
+        self.files += files
+        if time.monotonic() >= self._due:
+            self.tick()
+
+    def tick(self) -> None:
+        self._due = time.monotonic() + INTERVAL_SECONDS
+        self._write_line(
+            {
+                "event": "progress",
+                "step": self._step,
+                "bytes": self.bytes,
+                "files": self.files,
+                "total_bytes": max(self._total, self.bytes),
+            },
+            wait_seconds=0.0,
+        )
+
+    def done(self, **values: object) -> None:
+        self._write_line({"event": "done", **values}, wait_seconds=LAST_LINE_WAIT_SECONDS)
+
+    def failed(self, *, reason: str, detail: str, message: str) -> None:
+        line = {"event": "failed", "reason": reason, "detail": detail, "message": message[:1000]}
+        self._write_line(line, wait_seconds=LAST_LINE_WAIT_SECONDS)
+
+    def warn(self, message: str) -> None:
+        self._write_line({"event": "warning", "message": message[:1000]}, wait_seconds=0.0)
+
+    def _write_line(self, line: dict[str, Any], wait_seconds: float) -> None:
+        try:
+            # A full pipe would block us for as long as its reader sleeps.
+            if select.select([], [self._descriptor], [], wait_seconds)[1]:
+                os.write(self._descriptor, json.dumps(line).encode() + b"\n")
+        except OSError:
+            pass
+
+
+@dataclass(frozen=True)
+class StoreTimeouts:
+    """How long to wait for the store. `request`: for a whole answer, however large; `silence`: while nothing comes;
+    None sets no limit of its own."""
+
+    request: timedelta
+    silence: timedelta | None
+    connect: timedelta | None
+    retries: int
+    retrying: timedelta
+    pause: timedelta | None = None
+    longest_pause: timedelta = timedelta(seconds=2)
+
+
+def parse_store(url: str) -> tuple[Path | None, str]:
+    """The directory, or None and the bucket's name."""
+    parts = urlsplit(url)
+    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
+        return Path(unquote(parts.path)), ""
+    if parts.scheme == "s3" and parts.netloc and parts.path in {"", "/"}:
+        return None, parts.netloc
+    raise ValueError("the archive store must be file:///directory or s3://bucket")
+
+
+def with_read_timeout(store: S3Store, silence: timedelta) -> S3Store:
+    """The same store with another limit for silence. For uploads: a store answers when it has all of a part, so it may
+    be silent while the part is sent."""
+    waiting: ClientConfig = {**(store.client_options or {}), "read_timeout": silence}
+    return S3Store(config=store.config, client_options=waiting, retry_config=store.retry_config)
+
+
+def open_bucket(bucket: str, timeouts: StoreTimeouts) -> S3Store:
+    endpoint = os.environ.get("CODEHUB_S3_ENDPOINT")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    address: S3Config = {"endpoint": endpoint} if endpoint else {}
+    waiting: ClientConfig = {"timeout": timeouts.request}
+    if timeouts.silence is not None:
+        waiting["read_timeout"] = timeouts.silence
+    if timeouts.connect is not None:
+        waiting["connect_timeout"] = timeouts.connect
+    retries: RetryConfig = {"max_retries": timeouts.retries, "retry_timeout": timeouts.retrying}
+    if timeouts.pause is not None:
+        retries["backoff"] = {"init_backoff": timeouts.pause, "max_backoff": timeouts.longest_pause, "base": 2}
+    return S3Store(
+        bucket,
+        config={"region": region, **address},
+        client_options={"allow_http": (endpoint or "").startswith("http://"), **waiting},
+        retry_config=retries,
+    )
+
+
+_NO_SPACE_TEXTS = (f"os error {errno.ENOSPC}", f"os error {errno.EDQUOT}")
+
+
+@contextmanager
+def translated(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        if "NoSuchBucket" in str(error):
+            raise JobFailed(ExitCode.UNREACHABLE, f"{doing}: the bucket does not exist") from error
+        raise
+    except AlreadyExistsError:
+        raise
+    except (PermissionDeniedError, UnauthenticatedError) as error:
+        why = f"{doing}: the object store refuses these credentials; correct them ({first_line(error)})"
+        raise JobFailed(ExitCode.ACCESS_DENIED, why) from error
+    except (BaseError, OSError) as error:
+        if is_full(error):
+            raise JobFailed(ExitCode.DISK_FULL, f"{doing}: no space left for archives") from error
+        raise JobFailed(ExitCode.UNREACHABLE, f"{doing}: {first_line(error)}", transient=True) from error
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether the store has no room left for objects, which is a definite answer."""
+    full = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
+    return full or any(text in str(error) for text in _NO_SPACE_TEXTS)
+
+
+def first_line(error: BaseException) -> str:
+    """The error without the pages of debugging detail that obstore appends."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+
 
 T = TypeVar("T")
 FORMAT = "codehub-home/1 pax tar, zstd"

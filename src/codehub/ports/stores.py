@@ -12,9 +12,9 @@ from typing import Protocol
 from uuid import UUID
 
 from codehub.domain.admission import Slots
-from codehub.domain.backend_identity import Backend
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.ledger import LedgerEntry
+from codehub.domain.naming import Backend
 from codehub.domain.workspace import Workspace
 
 DEPOSE_AFTER = timedelta(seconds=4)

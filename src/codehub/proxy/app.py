@@ -17,8 +17,8 @@ from codehub.proxy.access.endpoints import AccessServices
 from codehub.proxy.access.session_cache import Credential, SessionCache
 from codehub.proxy.access.workspace_cache import CachedWorkspace, WorkspaceCache
 from codehub.proxy.access_log import AccessLog
+from codehub.proxy.http.headers import Network
 from codehub.proxy.http.limits import ProxyLimits
-from codehub.proxy.http.trusted_proxies import Network
 from codehub.proxy.presence.activity import Activities
 from codehub.proxy.server import GOING_AWAY, ProxyServer
 from codehub.proxy.traffic import TrafficCount

@@ -17,13 +17,13 @@ import structlog
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.access.verdicts import Cap, Forward, Respond, Route, UpstreamFailure, Verdict
 from codehub.proxy.access_log import AccessLog
+from codehub.proxy.http.connection import BACKLOG, listener
 from codehub.proxy.http.downstream import UNDECIDED, Downstream, DownstreamServer
+from codehub.proxy.http.headers import Network
 from codehub.proxy.http.limits import ProxyLimits, UsageCounter
 from codehub.proxy.http.parser import BadMessage, RequestHead, parse_request
 from codehub.proxy.http.pool import Pool
 from codehub.proxy.http.responses import date_line, failure_problem, overload_problem, serialised
-from codehub.proxy.http.sockets import BACKLOG, listener
-from codehub.proxy.http.trusted_proxies import Network
 from codehub.proxy.http.upstream import ConnectionOwner, Upstream
 from codehub.proxy.websocket.relay import WebSocketRelay
 

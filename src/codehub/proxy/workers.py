@@ -19,7 +19,7 @@ from typing import Any
 
 import structlog
 
-from codehub.proxy.http.sockets import listeners
+from codehub.proxy.http.connection import listeners
 from codehub.proxy.server import ProxyServer
 from codehub.telemetry import PROXY_CONNECTIONS, PROXY_REQUESTS, PROXY_SOCKETS, PROXY_TURNED_AWAY, Metrics
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from codehub.domain.audit import AuditAction
 from codehub.domain.errors import NotFound
 from codehub.domain.identity import Caller, Scope
+from codehub.domain.ledger import AuditAction
 from codehub.ports.accounts import Audit
 from codehub.ports.signals import Clock
 from codehub.ports.views import OwnedWorkspace, WorkspaceViews

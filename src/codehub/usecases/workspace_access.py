@@ -11,9 +11,9 @@ from typing import Final
 from uuid import UUID
 
 from codehub.domain.access import AccessAction, access_to
-from codehub.domain.audit import AuditAction
 from codehub.domain.errors import NotFound, Unauthenticated
 from codehub.domain.identity import ALL_SCOPES, Caller, Scope, User, session_credential, token_credential
+from codehub.domain.ledger import AuditAction
 from codehub.domain.workspace import Desired, Workspace
 from codehub.ports.accounts import Audit, Ticket, Tickets, Visits
 from codehub.ports.views import OwnedWorkspace, WorkspaceViews

@@ -9,7 +9,7 @@ from playwright.async_api import Browser
 
 from codehub.adapters.ide import IdeError, ensure_code_server
 from codehub.adapters.process.sandbox import find_sandbox_tools
-from codehub.bootstrap.paths import ide_cache_dir
+from codehub.bootstrap.runtimes import ide_cache_dir
 from codehub.settings import load_settings
 from tests.browser.door.chromium import launched
 from tests.browser.door.installation import Installation, Person, installation

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from codehub.adapters.ide import ensure_code_server
 from codehub.adapters.process.sandbox import find_sandbox_tools
-from codehub.bootstrap.paths import ide_cache_dir
+from codehub.bootstrap.runtimes import ide_cache_dir
 from codehub.settings import load_settings
 from tests.proxy.recording.scenarios import SCENARIOS, session
 from tests.proxy.recording.tape import TAPES, write

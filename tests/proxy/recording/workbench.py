@@ -13,7 +13,7 @@ from playwright.async_api import Page, async_playwright
 
 from codehub.adapters.process import ProcessRuntime
 from codehub.adapters.process.sandbox import find_sandbox_tools
-from codehub.bootstrap.ide import ide
+from codehub.bootstrap.runtimes import ide
 from codehub.domain.naming import volume_name
 from codehub.ports.runtime import ContainerSpec, Endpoint
 from codehub.settings import load_settings

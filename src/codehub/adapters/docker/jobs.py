@@ -19,7 +19,7 @@ from codehub.adapters.docker.runtime import DockerRuntime, listed_by_workspace
 from codehub.adapters.job_output import JobOutput
 from codehub.domain.errors import BackendError, ErrorReason, JobConflict
 from codehub.domain.naming import OPERATION_LABEL, job_name
-from codehub.job.store_address import parse_store
+from codehub.job.store import parse_store
 from codehub.ports.jobs import JobKind, JobSeen, JobSpec
 
 PROGRAM = ("/usr/local/lib/codehub/bin/python", "-I", "-m", "codehub.job")

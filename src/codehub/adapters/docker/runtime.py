@@ -16,12 +16,10 @@ from uuid import UUID, uuid4
 from aiodocker import DockerError
 
 from codehub.adapters.docker import payloads
-from codehub.adapters.docker.agent_volume import AgentVolume
-from codehub.adapters.docker.engine import CONFLICT, NOT_FOUND, Engine, doing
+from codehub.adapters.docker.engine import CONFLICT, NOT_FOUND, Engine, Orphans, doing
 from codehub.adapters.docker.events import EngineEvents
 from codehub.adapters.docker.images import Pulls
 from codehub.adapters.docker.network_isolation import NetworkIsolation
-from codehub.adapters.docker.orphans import Orphans
 from codehub.adapters.docker.payloads import (
     JOB,
     MARK_LABEL,
@@ -35,9 +33,8 @@ from codehub.adapters.docker.payloads import (
     Launch,
     Payload,
 )
-from codehub.adapters.docker.readiness_probe import ReadinessProbe, accepts, connect
-from codehub.adapters.docker.volume_quota import make_volume
-from codehub.adapters.http_probe import answers_http
+from codehub.adapters.docker.volumes import AgentVolume, make_volume
+from codehub.adapters.readiness_probe import ReadinessProbe, accepts, answers_http, connect
 from codehub.agent.handshake import AGENT_PORT, KEY_BYTES
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen

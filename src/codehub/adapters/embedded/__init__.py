@@ -5,9 +5,9 @@ that end with their owner. One owner per data directory; whatever an owner kille
 and stopped before the next start. Postgres data is never at stake: all of this relies on its own crash safety.
 """
 
-from codehub.adapters.embedded.child import EmbeddedServer
 from codehub.adapters.embedded.errors import EmbeddedError
 from codehub.adapters.embedded.postgres import embedded_postgres
 from codehub.adapters.embedded.redis import embedded_redis
+from codehub.adapters.embedded.server_process import EmbeddedServer
 
 __all__ = ["EmbeddedError", "EmbeddedServer", "embedded_postgres", "embedded_redis"]

@@ -23,8 +23,8 @@ from itertools import product
 from pathlib import Path
 from signal import Signals
 
-from codehub.adapters.embedded.account import Account, make_private, require_owner, service_account
 from codehub.adapters.embedded.errors import EmbeddedError, explained
+from codehub.adapters.embedded.programs import Account, make_private, require_owner, service_account
 
 _LOG_BYTES = 5_000_000
 _LAST_LINES = 12

@@ -13,8 +13,6 @@ from urllib.parse import quote, urlencode
 
 import asyncpg
 
-from codehub.adapters.embedded.account import make_private, require_owner
-from codehub.adapters.embedded.child import EmbeddedServer, private_stdin, run, start, stop
 from codehub.adapters.embedded.directory import (
     Home,
     Service,
@@ -27,8 +25,17 @@ from codehub.adapters.embedded.directory import (
     sync_directory,
 )
 from codehub.adapters.embedded.errors import EmbeddedError, explained
-from codehub.adapters.embedded.orphans import lives_in, nobody_serves, servers_in
-from codehub.adapters.embedded.programs import Wheel, directory_of
+from codehub.adapters.embedded.programs import Wheel, directory_of, make_private, require_owner
+from codehub.adapters.embedded.server_process import (
+    EmbeddedServer,
+    lives_in,
+    nobody_serves,
+    private_stdin,
+    run,
+    servers_in,
+    start,
+    stop,
+)
 
 SERVICE = Service(
     name="postgres",

@@ -14,8 +14,6 @@ from urllib.parse import quote
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from codehub.adapters.embedded.account import make_private, require_owner
-from codehub.adapters.embedded.child import EmbeddedServer, private_stdin, start, stop
 from codehub.adapters.embedded.directory import (
     Home,
     Service,
@@ -27,8 +25,8 @@ from codehub.adapters.embedded.directory import (
     socket_directory,
 )
 from codehub.adapters.embedded.errors import EmbeddedError, explained
-from codehub.adapters.embedded.orphans import nobody_serves
-from codehub.adapters.embedded.programs import Wheel, directory_of
+from codehub.adapters.embedded.programs import Wheel, directory_of, make_private, require_owner
+from codehub.adapters.embedded.server_process import EmbeddedServer, nobody_serves, private_stdin, start, stop
 
 SERVICE = Service(
     name="redis",

@@ -4,14 +4,24 @@ Each is a template for the process runtime, and code-server's for images too. Ev
 the home and is archived with it. A repository that was asked for is cloned once, beside the IDE's start, and again at
 the next start if that failed; the workspace's log says why. The front door decides who may come in, so the IDE asks for
 no password; where it listens is on the command line, which no configuration file in the home changes.
+
+`python -m codehub.adapters.ide.command DIRECTORY`: the same code-server for a container image, and its `launch`.
+
+Run while the workspace image is built. The directory is then whole: node is in it too.
 """
 
+import asyncio
 import json
+import shlex
 import shutil
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from codehub.adapters.ide.cache import InstalledIde
 from codehub.adapters.ide.errors import IdeError
+from codehub.adapters.ide.install import ensure_code_server
 
 DATA = "{home}/.local/share/code-server"
 
@@ -85,3 +95,25 @@ def jupyterlab_command() -> list[str]:
         "--ServerApp.quit_button=False",
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
     ]
+
+
+HOME = "/home/coder"
+
+
+def install(directory: Path) -> None:
+    installed = asyncio.run(ensure_code_server(directory, lambda _text, _done: None))
+    if installed.notes:
+        sys.exit("\n".join(installed.notes))
+    node = directory / "bin" / "node"
+    node.parent.mkdir()
+    shutil.copy2(installed.node, node)
+    command = [word.replace("{home}", HOME) for word in ide_command(replace(installed, node=node), LOOPBACK)]
+    launch = directory / "launch"
+    launch.write_text(f"#!/bin/sh\nexec {shlex.join(command)}\n")
+    launch.chmod(0o755)
+    directory.chmod(0o755)
+    installed.directory.chmod(0o755)
+
+
+if __name__ == "__main__":
+    install(Path(sys.argv[1]).absolute())

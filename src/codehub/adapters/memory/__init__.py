@@ -4,10 +4,10 @@ State is apart from the stores that read and write it, so that two coordinators 
 of its own that can fail, hang, lose answers, deliver late or twice.
 """
 
-from codehub.adapters.memory.account_tables import AccountTables
 from codehub.adapters.memory.accounts import MemoryAccountDatabase
 from codehub.adapters.memory.archives import MemoryArchives, MemoryContents
 from codehub.adapters.memory.database import MemoryDatabase
+from codehub.adapters.memory.database_state import AccountTables
 from codehub.adapters.memory.fault_injection import Fault, FaultyNetwork, Network
 from codehub.adapters.memory.jobs import MemoryJobs
 from codehub.adapters.memory.runtime import MemoryRuntime

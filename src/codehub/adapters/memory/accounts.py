@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
-from codehub.adapters.memory.account_tables import AccountStore, AccountTables, StoredKey
+from codehub.adapters.memory.database_state import AccountStore, AccountTables, StoredKey
 from codehub.adapters.memory.fault_injection import Network
 from codehub.adapters.memory.sign_in import MemoryProviderSignIns, MemorySignInTries, MemoryTickets, MemoryVisits
 from codehub.domain.credentials import FAILURES_FADE_SECONDS

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from codehub.adapters.memory.account_tables import AccountStore, Failures, StoredTicket, StoredVisit
+from codehub.adapters.memory.database_state import AccountStore, Failures, StoredTicket, StoredVisit
 from codehub.adapters.memory.fault_injection import Network
 from codehub.domain.credentials import FAILURES_FADE_SECONDS, wait_seconds
 from codehub.domain.errors import NotFound, Unauthenticated

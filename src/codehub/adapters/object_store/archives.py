@@ -25,8 +25,16 @@ from codehub.domain.naming import meta_key, owner_key
 from codehub.job.archive import empty_archive
 from codehub.job.errors import JobFailed
 from codehub.job.filesystem import sync_file
-from codehub.job.store import Meta, decode_meta, encode_meta
-from codehub.job.store_address import StoreTimeouts, first_line, is_full, open_bucket, parse_store
+from codehub.job.store import (
+    Meta,
+    StoreTimeouts,
+    decode_meta,
+    encode_meta,
+    first_line,
+    is_full,
+    open_bucket,
+    parse_store,
+)
 from codehub.ports.archives import StoredObject
 from codehub.ports.jobs import JobResult
 

@@ -11,16 +11,20 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 
 from codehub.adapters.object_store.extract import Gone, PieceHasher, file_bytes, folder_tar, proven, threaded, whole
-from codehub.adapters.object_store.index import ArchiveIndex, IndexBuilder, expected_bytes
-from codehub.adapters.object_store.index_cache import IndexCache, MemoryReservation
+from codehub.adapters.object_store.index import (
+    ArchiveIndex,
+    IndexBuilder,
+    IndexCache,
+    MemoryReservation,
+    expected_bytes,
+)
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable
 from codehub.domain.naming import ARCHIVE_FILE
+from codehub.job.archive import MAY_BE_CORRUPTION, HashingReader, checked_meta, diagnose_hash_mismatch
 from codehub.job.compress import Lookahead, decompressed
 from codehub.job.errors import JobFailed, outcome_of, refused
-from codehub.job.store import ArchiveStore, Meta, open_store
-from codehub.job.store_address import StoreTimeouts, parse_store
+from codehub.job.store import ArchiveStore, Meta, StoreTimeouts, open_store, parse_store
 from codehub.job.tar_reader import TarReader
-from codehub.job.verify import MAY_BE_CORRUPTION, HashingReader, checked_meta, diagnose_hash_mismatch
 from codehub.ports.archives import (
     Content,
     EntryKind,

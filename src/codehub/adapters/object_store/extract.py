@@ -15,11 +15,11 @@ from contextlib import asynccontextmanager, closing, suppress
 from typing import Generic, TypeVar
 
 from codehub.adapters.object_store.index import ArchiveIndex
+from codehub.job.archive import HashingReader, diagnose_hash_mismatch
 from codehub.job.errors import JobFailed, corrupted, unreachable
 from codehub.job.store import ArchiveStore, Meta
 from codehub.job.tar_format import END_OF_ARCHIVE, HARD_LINK, Member, encode, padding
 from codehub.job.tar_reader import TarReader
-from codehub.job.verify import HashingReader, diagnose_hash_mismatch
 
 CHUNK = 1 << 18
 _HOLE = bytes(1 << 20)

@@ -6,12 +6,12 @@ from uuid import UUID
 
 import asyncpg
 
-from codehub.adapters.postgres import account_statements as sql
 from codehub.adapters.postgres import rows
-from codehub.adapters.postgres.append_only import append_audit
+from codehub.adapters.postgres import statements as sql
 from codehub.adapters.postgres.connections import Connection, Sessions
 from codehub.adapters.postgres.rows import storable_text
 from codehub.adapters.postgres.statements import NOW
+from codehub.adapters.postgres.stores import append_audit
 from codehub.domain.errors import Conflict, LimitReached, NotFound
 from codehub.domain.identity import ApiToken, Session, User, account_changes
 from codehub.ports.accounts import EndedCredentials, NewToken, NewUser, SessionRules, UserDecision

@@ -2,6 +2,8 @@
 
 What proves somebody's identity for minutes or days stays out: a backup must not bring back who has signed out since.
 What the collector marked stays out too: after a restore, every grace period begins anew.
+
+The SQL of backup and restore: the catalogue is asked what there is, so that a new table cannot be forgotten.
 """
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
@@ -9,13 +11,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from graphlib import TopologicalSorter
-from typing import Any
+from typing import Any, Final
 
-from codehub.adapters.postgres import backup_statements as sql
-from codehub.adapters.postgres.append_only import append_audit
 from codehub.adapters.postgres.connections import OwnConnection, explained
 from codehub.adapters.postgres.database import PostgresDatabase
 from codehub.adapters.postgres.schema import schema_head, schema_revision
+from codehub.adapters.postgres.statements import LEADERSHIP_LOCK, LOCKS
+from codehub.adapters.postgres.stores import append_audit
 from codehub.domain.errors import BackendError, Refused
 from codehub.ports.stores import Actor
 
@@ -74,8 +76,8 @@ async def snapshot(database: PostgresDatabase) -> "AsyncIterator[Copying]":
         found = await schema_revision(connection)
         if found != schema_head():
             raise Refused(f"The database has schema {found}, this program {schema_head()}: run `codehub migrate`.")
-        epoch: int = await connection.fetchval(sql.EPOCH)
-        server: str = await connection.fetchval(sql.SERVER)
+        epoch: int = await connection.fetchval(EPOCH)
+        server: str = await connection.fetchval(SERVER)
         yield Copying(connection, BackupSnapshot(found, epoch, server), await _tables(connection))
 
 
@@ -88,7 +90,7 @@ class Copying:
     async def copy(self, table: Table, sink: Sink) -> int:
         """Copies a table into `sink` and returns how many rows it has."""
         with explained():
-            query = sql.copied(table.name, table.columns)
+            query = copied(table.name, table.columns)
             return _count(await self.connection.copy_from_query(query, output=sink, timeout=_PATIENCE))
 
 
@@ -107,26 +109,26 @@ async def replacing(
     """Refused, having changed nothing, if somebody leads, or if the database is in use and `replace` is not meant.
     What is loaded within is committed at the end, or not at all. `epoch`, `taken_at`: the backup's."""
     async with _patient(database, "restore") as connection, connection.transaction():
-        if not await connection.fetchval(sql.NOBODY_LEADS):
+        if not await connection.fetchval(NOBODY_LEADS):
             raise Refused("A coordinator leads this database. Stop `codehub up` or every `codehub coordinator` first.")
         tables = await _tables(connection)
-        ours = [record["name"] for record in await connection.fetch(sql.TABLES)]
+        ours = [record["name"] for record in await connection.fetch(TABLES)]
         every = [name for name in ours if name != "alembic_version"]
-        await connection.execute(sql.locked(every))
+        await connection.execute(locked(every))
         found = await _in_use(connection)
         if found and not replace:
             raise Refused(
                 f"The database holds {found.users} users and {found.workspaces} workspaces already. "
                 "Restore into an empty one, or say --replace to give them up."
             )
-        await connection.execute(sql.emptied([name for name in every if name != "leadership"]))
+        await connection.execute(emptied([name for name in every if name != "leadership"]))
         yield Loading(connection, {table.name: table for table in tables})
         for table in tables:
             if table.counted:
-                number: int = await connection.fetchval(sql.next_number(table.name, table.counted))
-                await connection.execute(sql.count_on(table.name, table.counted, number))
-        await connection.execute(sql.NEW_EPOCH, epoch)
-        await connection.execute(sql.RESTORED, taken_at)
+                number: int = await connection.fetchval(next_number(table.name, table.counted))
+                await connection.execute(count_on(table.name, table.counted, number))
+        await connection.execute(NEW_EPOCH, epoch)
+        await connection.execute(RESTORED, taken_at)
         await append_audit(connection, Actor("operator"), "restore", "installation", details)
 
 
@@ -154,7 +156,7 @@ async def _patient(database: PostgresDatabase, name: str) -> AsyncIterator[OwnCo
     connection = await database.sessions.own(name, _PATIENCE)
     try:
         with explained():
-            await connection.execute(sql.PATIENT)
+            await connection.execute(PATIENT)
             yield connection
     finally:
         connection.terminate()
@@ -164,19 +166,90 @@ async def _tables(connection: OwnConnection) -> list[Table]:
     """The tables that are backed up, in an order that every reference allows."""
     found = {
         record["name"]: Table(record["name"], tuple(record["columns"]), record["counted"])
-        for record in await connection.fetch(sql.TABLES)
+        for record in await connection.fetch(TABLES)
     }
     needs: dict[str, set[str]] = {name: set() for name in sorted(found)}
-    for record in await connection.fetch(sql.REFERENCES):
+    for record in await connection.fetch(REFERENCES):
         needs[record["child"]].add(record["parent"])
     return [found[name] for name in TopologicalSorter(needs).static_order() if name not in LEFT_OUT]
 
 
 async def _in_use(connection: OwnConnection) -> InUse:
-    found = await connection.fetchrow(sql.IN_USE)
+    found = await connection.fetchrow(IN_USE)
     return InUse(found["users"], found["workspaces"]) if found else InUse(0, 0)
 
 
 def _count(told: str) -> int:
     """The number of rows in an answer such as `COPY 12`."""
     return int(told.rpartition(" ")[2])
+
+
+# ruff: noqa: S608 - put together from names in the catalogue, quoted by the server itself
+
+
+# Generated columns are computed anew; identity columns are copied, and their counters set by hand.
+TABLES: Final = """
+SELECT c.relname AS name,
+    array_agg(a.attname::text ORDER BY a.attnum) FILTER (WHERE a.attgenerated = '') AS columns,
+    (array_agg(a.attname::text) FILTER (WHERE a.attidentity <> ''))[1] AS counted
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace
+GROUP BY c.relname ORDER BY c.relname
+"""
+
+# A child must come after its parent.
+REFERENCES: Final = """
+SELECT child.relname AS child, parent.relname AS parent FROM pg_constraint k
+JOIN pg_class child ON child.oid = k.conrelid JOIN pg_class parent ON parent.oid = k.confrelid
+WHERE k.contype = 'f' AND k.connamespace = current_schema()::regnamespace AND k.conrelid <> k.confrelid
+"""
+
+SERVER: Final = "SELECT current_setting('server_version')"
+
+EPOCH: Final = "SELECT epoch FROM leadership"
+
+# No leader has it, and until commit nobody becomes one.
+NOBODY_LEADS: Final = f"SELECT pg_try_advisory_xact_lock({LOCKS}, {LEADERSHIP_LOCK})"
+
+# What somebody would miss; the rows that every new database has are not among them.
+IN_USE: Final = "SELECT (SELECT count(*) FROM users) AS users, (SELECT count(*) FROM workspaces) AS workspaces"
+
+# Above both: whoever led before the backup or since is fenced out.
+NEW_EPOCH: Final = """
+UPDATE leadership SET epoch = greatest(epoch, $1) + 1, holder = 'restore', backend_pid = NULL,
+    acquired_at = clock_timestamp(), renewed_at = to_timestamp(0)
+"""
+
+RESTORED: Final = "UPDATE installation SET backup_at = $1, restored_at = clock_timestamp()"
+
+PATIENT: Final = "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET lock_timeout = '20s'"
+
+
+def names(tables: Sequence[str]) -> str:
+    return ", ".join(quoted(table) for table in tables)
+
+
+def quoted(name: str) -> str:
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
+def copied(table: str, columns: Sequence[str]) -> str:
+    return f"SELECT {names(columns)} FROM {quoted(table)}"
+
+
+def locked(tables: Sequence[str]) -> str:
+    return f"LOCK TABLE {names(tables)} IN ACCESS EXCLUSIVE MODE"
+
+
+def emptied(tables: Sequence[str]) -> str:
+    return f"TRUNCATE {names(tables)}"
+
+
+def next_number(table: str, column: str) -> str:
+    return f"SELECT coalesce(max({quoted(column)}), 0) + 1 FROM {quoted(table)}"
+
+
+def count_on(table: str, column: str, number: int) -> str:
+    """Lets the column count on from `number`. Not setval, which a rollback would not take back."""
+    return f"ALTER TABLE {quoted(table)} ALTER COLUMN {quoted(column)} RESTART WITH {number}"

@@ -6,10 +6,8 @@ from uuid import UUID
 
 from codehub.adapters.postgres import statements as sql
 from codehub.adapters.postgres.accounts import PostgresAccounts
-from codehub.adapters.postgres.append_only import PostgresAudit, PostgresLedger
-from codehub.adapters.postgres.change_feed import PostgresChangeFeed
 from codehub.adapters.postgres.collector import PostgresCollectorMarks, PostgresCollectorView
-from codehub.adapters.postgres.connections import DatabaseTimeouts, Sessions
+from codehub.adapters.postgres.connections import DatabaseTimeouts, PostgresChangeFeed, Sessions
 from codehub.adapters.postgres.leadership import PostgresLeadership
 from codehub.adapters.postgres.short_lived import (
     PostgresIdempotencyKeys,
@@ -19,7 +17,9 @@ from codehub.adapters.postgres.short_lived import (
     PostgresVisits,
 )
 from codehub.adapters.postgres.stores import (
+    PostgresAudit,
     PostgresBackendIdentities,
+    PostgresLedger,
     PostgresSpecs,
     PostgresStatuses,
     PostgresTemplates,

@@ -12,8 +12,8 @@ from uuid import UUID
 
 import asyncpg
 
-from codehub.adapters.postgres import account_statements as sql
 from codehub.adapters.postgres import rows
+from codehub.adapters.postgres import statements as sql
 from codehub.adapters.postgres.connections import Sessions
 from codehub.adapters.postgres.rows import dumped, storable_text
 from codehub.domain.credentials import FAILURES_FADE_SECONDS, wait_seconds

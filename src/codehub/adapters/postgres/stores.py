@@ -4,27 +4,80 @@
 pure function; admissions of the whole installation stand in one queue, so that limits are exact. `PostgresStatuses` is
 what the controller may write in one term: each transaction reads the epoch under a share lock, and each write is
 guarded by what it was decided on, the operation and its id or the row's version. Zero rows = stale.
+
+The two append-only tables: the ledger of each workspace and the audit log of the installation.
+
+An entry is written in the transaction of the change that it explains, and read newest first. A trigger refuses every
+rewriting; only what is older than the retention period is deleted.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from itertools import chain
+from typing import Any
 from uuid import UUID
 
-from codehub.adapters.postgres import account_statements, rows
+from codehub.adapters.postgres import rows, statements
 from codehub.adapters.postgres import statements as sql
-from codehub.adapters.postgres.append_only import append_audit, append_entries
-from codehub.adapters.postgres.connections import Connection, Sessions
+from codehub.adapters.postgres.connections import AnyConnection, Connection, Sessions
 from codehub.adapters.postgres.rows import readable
 from codehub.domain.admission import Slots, holds_slot, overtaken
-from codehub.domain.backend_identity import Backend
 from codehub.domain.errors import NotFound, Stale
 from codehub.domain.gc_rules import RestorePoint
-from codehub.domain.ledger import entries
+from codehub.domain.ledger import LedgerEntry, entries
+from codehub.domain.naming import Backend
 from codehub.domain.template import Template
 from codehub.domain.workspace import SPEC_FIELDS, STATUS_FIELDS, Workspace
+from codehub.ports.accounts import AuditEntry
 from codehub.ports.stores import Actor, BackendRecord, SpecDecision
+
+
+async def append_entries(connection: Connection, entries: Sequence[LedgerEntry]) -> None:
+    if entries:
+        await connection.execute(sql.APPEND, *rows.entry_columns(entries))
+
+
+class PostgresLedger:
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    async def entries(self, workspace_id: UUID, limit: int = 100) -> Sequence[LedgerEntry]:
+        async with self._sessions.reading() as connection:
+            return [rows.entry(record) for record in await connection.fetch(sql.ENTRIES, workspace_id, limit)]
+
+    async def forget_older(self, seconds: float, epoch: int) -> int:
+        return await self._sessions.delete_in_batches(sql.FORGET_ENTRIES, seconds, epoch)
+
+
+async def append_audit(
+    connection: AnyConnection,
+    actor: Actor,
+    action: str,
+    subject: str,
+    details: Mapping[str, Any] | None = None,
+) -> None:
+    words = [rows.storable_text(word) for word in (actor.name, action, subject, actor.address)]
+    await connection.execute(statements.AUDIT, *words, rows.dumped(dict(details or {})))
+
+
+class PostgresAudit:
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    async def append(self, actor: Actor, action: str, subject: str, details: Mapping[str, Any] | None = None) -> None:
+        async with self._sessions.writing(actor.epoch) as connection:
+            await append_audit(connection, actor, action, subject, details)
+
+    async def entries(
+        self, limit: int = 100, *, before: int | None = None, actor: str | None = None, subject: str | None = None
+    ) -> Sequence[AuditEntry]:
+        async with self._sessions.reading() as connection:
+            found = await connection.fetch(statements.AUDIT_ENTRIES, limit, before, actor, subject)
+        return [rows.audit_entry(record) for record in found]
+
+    async def forget_older(self, seconds: float, epoch: int | None = None) -> int:
+        return await self._sessions.delete_in_batches(statements.FORGET_AUDIT, seconds, epoch)
 
 
 class PostgresSpecs:
@@ -240,18 +293,18 @@ class PostgresTemplates:
 
     async def get(self, name: str) -> Template | None:
         async with self._sessions.reading() as connection:
-            found = await connection.fetchrow(account_statements.TEMPLATE, name)
+            found = await connection.fetchrow(statements.TEMPLATE, name)
         return rows.template(found) if found else None
 
     async def all(self) -> Sequence[Template]:
         async with self._sessions.reading() as connection:
-            return [rows.template(record) for record in await connection.fetch(account_statements.TEMPLATES)]
+            return [rows.template(record) for record in await connection.fetch(statements.TEMPLATES)]
 
     async def put(self, template: Template, actor: Actor) -> Template:
         values = asdict(template)
         async with self._sessions.writing(actor.epoch) as connection:
             stored = await connection.fetchrow(
-                account_statements.PUT_TEMPLATE,
+                statements.PUT_TEMPLATE,
                 values["name"],
                 values["description"],
                 values["image_ref"],

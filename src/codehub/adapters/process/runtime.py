@@ -16,10 +16,7 @@ from uuid import UUID
 
 import structlog
 
-from codehub.adapters.http_probe import answers_http
 from codehub.adapters.process import shim
-from codehub.adapters.process.locks import Busy
-from codehub.adapters.process.ownership import give
 from codehub.adapters.process.sandbox import (
     HOME_INSIDE,
     OWN_NETWORK,
@@ -31,8 +28,9 @@ from codehub.adapters.process.sandbox import (
     write_etc,
 )
 from codehub.adapters.process.sockets import Sockets, address_inside, connect, own_address
-from codehub.adapters.process.table import Command, ProcessEntry, ProcessTable, Unreadable
-from codehub.adapters.process.volumes import DirectoryIdentity, Volumes
+from codehub.adapters.process.table import Busy, Command, ProcessEntry, ProcessTable, Unreadable
+from codehub.adapters.process.volumes import DirectoryIdentity, Volumes, give
+from codehub.adapters.readiness_probe import answers_http
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
 from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Resources

@@ -21,8 +21,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from uuid import UUID
 
-from codehub.adapters.http_probe import Streams
 from codehub.adapters.process import shim
+from codehub.adapters.readiness_probe import Streams
 from codehub.domain.errors import BackendError
 
 _LONGEST = 107  # bytes, of the kernel's 108 with the closing zero

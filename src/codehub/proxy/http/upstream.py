@@ -15,7 +15,7 @@ import stat
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar, cast
 
-from codehub.agent.dial import dial
+from codehub.agent.handshake import dial
 from codehub.domain.errors import CodeHubError
 from codehub.ports.runtime import Endpoint
 from codehub.proxy.access.verdicts import Confirm, Forward, UpstreamFailure

@@ -1,4 +1,6 @@
-"""The first answer of a container that was just started: watched for closely, and reported as a hint.
+"""Does a workspace's IDE answer? Any HTTP status line counts: a login page, even an error, is an IDE that is up.
+
+The first answer of a container that was just started: watched for closely, and reported as a hint.
 
 Else it would be noticed at the next look, and looks are too expensive to be frequent. This asks the container alone, at
 its own port, so that twenty that start at once are not held up by the asking.
@@ -6,12 +8,33 @@ its own port, so that twenty that start at once are not held up by the asking.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from uuid import UUID
 
-from codehub.adapters.http_probe import ANSWER_SECONDS, Streams, answers_http
-from codehub.agent.dial import dial
+from codehub.agent.handshake import dial
 from codehub.domain.errors import CodeHubError
 from codehub.ports.runtime import Endpoint
+
+ANSWER_SECONDS = 2.0
+_QUESTION = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def answers_http(connecting: Awaitable[Streams]) -> bool:
+    """Asks over the connection that `connecting` gives, which may fail: then nobody answers."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            reader, writer = await connecting
+            try:
+                writer.write(_QUESTION)
+                return (await reader.read(5)).startswith(b"HTTP/")
+            finally:
+                writer.close()
+                with suppress(OSError):
+                    await writer.wait_closed()
+    except (OSError, TimeoutError):
+        return False
 
 
 async def accepts(endpoint: Endpoint) -> bool:
