@@ -57,7 +57,7 @@ class BenchDeployment:
 
     def __init__(self) -> None:
         self.database, self.bus = MemoryDatabase(), MemoryBus()
-        self.people = MemoryAccountDatabase(self.database.state.people)
+        self.people = MemoryAccountDatabase(self.database.state.accounts)
         accounts, audit = self.people.accounts(), self.people.audit()
         tries, announcements = self.people.sign_in_tries(), Revocations(self.bus)
         identity = Identity(accounts, tries, audit, MemoryPasswords(), announcements, RandomIds())

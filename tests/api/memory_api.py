@@ -75,7 +75,7 @@ async def reported(survey: GcScanner) -> dict[str, Any]:
 
 def memory_parts(backends: Backends, limits: RunningLimits | None = None, site: ApiSite | None = None) -> ApiParts:
     database, bus, ids = backends.database, backends.bus, RandomIds()
-    people = MemoryAccountDatabase(database.state.people, backends.network)
+    people = MemoryAccountDatabase(database.state.accounts, backends.network)
     accounts, passwords, revocations = people.accounts(), MemoryPasswords(), Revocations(bus)
     limits = limits or RunningLimits()
     wishes, views = WorkspaceCommands(database.specs(), limits), database.views()
@@ -148,7 +148,7 @@ class MemoryApi:
     ) -> ApiUser:
         """Joined, or, if already here, once more with another token."""
         known = next(
-            (user for user in self.backends.database.state.people.users.values() if user.username == name), None
+            (user for user in self.backends.database.state.accounts.users.values() if user.username == name), None
         )
         stored = await self.parts.identity.passwords.hash(PASSWORD)
         user = known or await self.parts.identity.accounts.create_user(

@@ -340,7 +340,7 @@ async def test_an_end_that_nobody_told_is_found_all_the_same(
     reader = await api.person("ann", scopes=frozenset({Scope.READ}))
     async with listening(api, reader) as stream:
         await stream.until("snapshot")
-        api.backends.database.state.people.tokens.clear()
+        api.backends.database.state.accounts.tokens.clear()
         await stream.ended()
 
 

@@ -20,7 +20,7 @@ async def test_an_admin_asks_the_leader_for_a_run_over_the_named_checks(api: Mem
     done = (await admin.http.get(run)).json()
     assert (done["is_done"], done["swept"], done["refusals"]) == (True, 2, [refusal])
     [told] = [
-        entry for entry in api.backends.database.state.people.audit if entry.action == AuditAction.COLLECT_GARBAGE
+        entry for entry in api.backends.database.state.accounts.audit if entry.action == AuditAction.COLLECT_GARBAGE
     ]
     assert (told.actor, told.details) == ("root", {"waived": ["too-many", "restored"]})
     await term.resign()

@@ -17,7 +17,7 @@ START, BACK = "/api/v1/session/oidc", "/api/v1/session/oidc/callback"
 @pytest.fixture
 def provider(api: MemoryApi) -> MemoryProvider:
     provider = MemoryProvider()
-    attempts = MemoryAccountDatabase(api.backends.database.state.people).provider_sign_ins()
+    attempts = MemoryAccountDatabase(api.backends.database.state.accounts).provider_sign_ins()
     api.parts = replace(api.parts, oidc=Oidc(provider, attempts, api.parts.identity))
     api.app.state.parts = api.parts
     return provider

@@ -136,7 +136,7 @@ async def test_an_end_that_nobody_told_is_found_all_the_same(
     monkeypatch.setattr(access_watch, "RECHECK_SECONDS", 0.05)
     reader = Reader(api, large, with_token(await api.person("ann", scopes=frozenset({Scope.READ}))))
     await reader.begun()
-    api.backends.database.state.people.tokens.clear()
+    api.backends.database.state.accounts.tokens.clear()
     await reader.broken()
 
 

@@ -78,7 +78,7 @@ async def test_what_is_no_path_of_the_workspace_is_refused(api: MemoryApi, ann: 
     answer = await ordered(ann.http, await ann.create(), path=path)
     assert answer.status_code == 422
     assert [error["field"] for error in answer.json()["errors"]] == ["path"]
-    assert api.backends.database.state.people.tickets == {}
+    assert api.backends.database.state.accounts.tickets == {}
 
 
 async def test_where_workspaces_are_paths_nobody_needs_a_ticket_and_ports_are_refused() -> None:
@@ -88,7 +88,7 @@ async def test_where_workspaces_are_paths_nobody_needs_a_ticket_and_ports_are_re
         refused = await ordered(ann.http, demo, port=8080)
         assert (refused.status_code, refused.json()["code"]) == (409, "ports_need_subdomains")
         assert "CODEHUB_WORKSPACE_URL" in refused.json()["detail"]
-        assert api.backends.database.state.people.tickets == {}
+        assert api.backends.database.state.accounts.tickets == {}
         assert (await ordered(ann.http, demo)).json()["url"] == demo["url"]
         assert (await ordered(ann.http, demo, path="/a?b")).json()["url"] == f"{demo['url']}a?b"
 
@@ -96,4 +96,4 @@ async def test_where_workspaces_are_paths_nobody_needs_a_ticket_and_ports_are_re
 async def test_who_may_not_open_it_gets_no_ticket(api: MemoryApi, ann: ApiUser, bob: ApiUser) -> None:
     demo = await ann.create()
     assert (await ordered(bob.http, demo)).status_code == 404
-    assert api.backends.database.state.people.tickets == {}
+    assert api.backends.database.state.accounts.tickets == {}

@@ -442,7 +442,7 @@ async def test_a_crash_between_claim_and_answer_is_made_good(api: MemoryApi, ann
     """The row was made and the process died before it answered: the second try finds that row."""
     send: dict[str, Any] = {"json": {"name": "demo"}, "headers": {"idempotency-key": "k-1"}}
     first = await ann.http.post("/api/v1/workspaces", **send)
-    for stored in api.backends.database.state.people.keys.values():
+    for stored in api.backends.database.state.accounts.keys.values():
         stored.response = None
     again = await ann.http.post("/api/v1/workspaces", **send)
     assert (again.status_code, again.json()["id"]) == (201, first.json()["id"])

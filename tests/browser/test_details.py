@@ -110,7 +110,7 @@ async def test_the_overview_offers_what_can_be_done(harness: DashboardHarness) -
 async def test_what_cannot_be_taken_back_asks_first(harness: DashboardHarness) -> None:
     root = await harness.visitor("root", Role.ADMIN)
     dora = await harness.person("dora")
-    users = harness.backends.database.state.people.users
+    users = harness.backends.database.state.accounts.users
     page, row = root.page, root.page.get_by_role("row", name="dora")
     await root.goes("/admin/users")
     before = users[dora]

@@ -130,7 +130,7 @@ class ApiServer:
         return {who: until for who, until in held.items() if until > datetime.now(UTC)}
 
     def tickets(self) -> list[Ticket]:
-        return [stored.ticket for stored in self.api.backends.database.state.people.tickets.values()]
+        return [stored.ticket for stored in self.api.backends.database.state.accounts.tickets.values()]
 
     def keep(self, name: str, home: dict[bytes, StoredEntry]) -> str:
         """A restore point with these entries; its id."""

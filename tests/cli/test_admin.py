@@ -96,7 +96,7 @@ def test_an_account_is_changed_with_one_s_own_password_alone(root: Terminal, ser
 
 
 async def _sessions(server: ApiServer) -> int:
-    return len(server.api.backends.database.state.people.sessions)
+    return len(server.api.backends.database.state.accounts.sessions)
 
 
 def test_data_for_programs(root: Terminal) -> None:

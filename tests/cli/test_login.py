@@ -30,7 +30,7 @@ def test_a_password_becomes_a_token(server: ApiServer, terminal: Terminal) -> No
     assert said == f"Signed in to {server.url} as ann. Try `codehub ws ls`.\n"
     assert works(server, kept(terminal))
     assert terminal("whoami", "--json").json()["scopes"] == ["admin", "read", "write"]
-    people = server.api.backends.database.state.people
+    people = server.api.backends.database.state.accounts
     assert people.sessions == {}  # the session that made the token has ended
 
 
@@ -141,7 +141,7 @@ def test_a_token_takes_the_password(server: ApiServer, ann: Terminal) -> None:
     assert said.lines() == ["There is no terminal to ask for the password: use --password-stdin."]
     assert [token["id"] for token in ann("token", "ls", "--json").json()] == [token["id"] for token in before]
     ann.done("token", "create", "ci", "--password-stdin", stdin=PASSWORD)
-    assert server.api.backends.database.state.people.sessions == {}  # the session that made it has ended
+    assert server.api.backends.database.state.accounts.sessions == {}  # the session that made it has ended
 
 
 @pytest.mark.parametrize("revoke", [False, True])

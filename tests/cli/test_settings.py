@@ -72,7 +72,7 @@ def test_the_password(ann: Terminal, server: ApiServer) -> None:
     done = ann.done("password", "--password-stdin", stdin=f"{PASSWORD}\nanother horse battery\n")
     assert done == "Your password is changed.\n"
     assert ann("password", "--password-stdin", stdin=f"{PASSWORD}\nanother horse battery\n").code == USAGE
-    assert server.api.backends.database.state.people.sessions == {}
+    assert server.api.backends.database.state.accounts.sessions == {}
 
 
 def test_where_one_is_signed_in(ann: Terminal, server: ApiServer) -> None:

@@ -18,7 +18,7 @@ FUTURE = -3600.0
 
 def stores_of(database: Database) -> AccountStores:
     if isinstance(database, MemoryDatabase):
-        return MemoryAccountDatabase(database.state.people)
+        return MemoryAccountDatabase(database.state.accounts)
     assert isinstance(database, PostgresDatabase)
     return database
 

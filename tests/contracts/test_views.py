@@ -30,7 +30,7 @@ def views(database: Database) -> WorkspaceViews:
 @pytest.fixture
 def accounts(database: Database) -> Accounts:
     if isinstance(database, MemoryDatabase):
-        return MemoryAccountDatabase(database.state.people).accounts()
+        return MemoryAccountDatabase(database.state.accounts).accounts()
     assert isinstance(database, PostgresDatabase)
     return database.accounts()
 
@@ -38,7 +38,7 @@ def accounts(database: Database) -> Accounts:
 @pytest.fixture
 def templates(database: Database) -> Templates:
     if isinstance(database, MemoryDatabase):
-        return MemoryAccountDatabase(database.state.people).templates()
+        return MemoryAccountDatabase(database.state.accounts).templates()
     assert isinstance(database, PostgresDatabase)
     return database.templates()
 

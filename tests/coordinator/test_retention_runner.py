@@ -22,8 +22,8 @@ HOUR = 3600.0
 
 def records(harness: CoordinatorHarness) -> Records:
     state = harness.states.database
-    state.people.now = now
-    people = MemoryAccountDatabase(state.people, harness.network)
+    state.accounts.now = now
+    people = MemoryAccountDatabase(state.accounts, harness.network)
     ledger = MemoryDatabase(state, harness.network).ledger()
     return Records(people.accounts(), people.audit(), people.idempotency_keys(), ledger)
 
@@ -36,7 +36,7 @@ async def shop_with_old_records() -> CoordinatorHarness:
     [first] = placed
     placed[:] = [first] * (KEPT_ENTRIES + 5)
     await found.audit.append(Actor("ann"), "act", "thing")
-    harness.states.database.now = harness.states.database.people.now = lambda: now() + timedelta(days=1)
+    harness.states.database.now = harness.states.database.accounts.now = lambda: now() + timedelta(days=1)
     return harness
 
 
@@ -48,9 +48,9 @@ def runner(harness: CoordinatorHarness, **ages: Any) -> RetentionRunner:
 async def test_each_kind_goes_by_its_own_age() -> None:
     harness = await shop_with_old_records()
     sweeping = runner(harness, ledger=HOUR, audit=2 * HOUR)
-    harness.states.database.people.now = lambda: now() + timedelta(hours=1.5)
+    harness.states.database.accounts.now = lambda: now() + timedelta(hours=1.5)
     assert await sweeping.tick() == {"sessions": 0, "idempotency_keys": 0, "audit": 0, "ledger": 5}
-    harness.states.database.people.now = lambda: now() + timedelta(hours=2.5)
+    harness.states.database.accounts.now = lambda: now() + timedelta(hours=2.5)
     assert (await sweeping.tick())["audit"] == 1
     assert harness.metrics.registry.get_sample_value(ROWS_FORGOTTEN.name, {"kind": "ledger"}) == 5
 
@@ -88,7 +88,7 @@ async def test_a_reign_sweeps_by_itself_however_short_it_is(interval: float) -> 
     harness = await shop_with_old_records()
     tuning = Tuning(retention_interval=interval, ages=RecordAges(ledger=HOUR))
     term_runner = TermRunner(harness.term, replace(harness.dependencies, records=records(harness)), tuning)
-    harness.states.database.people.now = lambda: now() + timedelta(days=1)
+    harness.states.database.accounts.now = lambda: now() + timedelta(days=1)
     running = asyncio.create_task(term_runner.run())
     await asyncio.sleep(15.0)
     running.cancel()

@@ -254,7 +254,7 @@ async def deployed(
     outages = Outages()
     network = FaultyNetwork(SystemClock(), outages.choose)
     database, bus, runtime = MemoryDatabase(network=network), MemoryBus(network=network), MemoryRuntime(network=network)
-    people, activity = MemoryAccountDatabase(database.state.people, network), MemoryActivity(network=network)
+    people, activity = MemoryAccountDatabase(database.state.accounts, network), MemoryActivity(network=network)
     announcements, ids, limits = Revocations(bus), RandomIds(), limits or RunningLimits()
     identity = Identity(
         people.accounts(), people.sign_in_tries(), people.audit(), MemoryPasswords(), announcements, ids

@@ -130,7 +130,7 @@ async def test_an_admin_who_needs_no_ticket_leaves_a_trace_too(deployment: Deplo
         for path in ("/one", "/two"):
             answer = await deployment.get(demo, path, headers={"authorization": f"Bearer {who.token}"})
             assert answer.status_code == 200
-    looks = [entry for entry in deployment.database.state.people.audit if entry.action == "enter_workspace"]
+    looks = [entry for entry in deployment.database.state.accounts.audit if entry.action == "enter_workspace"]
     assert [(entry.subject, entry.details) for entry in looks] == [
         (f"workspace:{demo.id}", {"owner": "ann", "workspace": "demo"})
     ]

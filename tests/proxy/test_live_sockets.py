@@ -117,7 +117,7 @@ async def of_a_reader(deployment: Deployment, demo: Workspace) -> str:
 
 
 async def _owner(deployment: Deployment, demo: Workspace) -> SignedInUser:
-    user = next(u for u in deployment.database.state.people.users.values() if u.owner_id == demo.owner_id)
+    user = next(u for u in deployment.database.state.accounts.users.values() if u.owner_id == demo.owner_id)
     _, session = await deployment.workspace_access.identity.open_session(user, "192.0.2.1", "test")
     return SignedInUser(user, session, "")
 

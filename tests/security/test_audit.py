@@ -38,7 +38,7 @@ async def workspace_id(api: MemoryApi, ann: ApiUser) -> UUID:
 
 def told(api: MemoryApi, workspace_id: UUID) -> list[dict[str, Any]]:
     """What the audit log says of this workspace, oldest first."""
-    entries = [e for e in api.backends.database.state.people.audit if e.subject == f"workspace:{workspace_id}"]
+    entries = [e for e in api.backends.database.state.accounts.audit if e.subject == f"workspace:{workspace_id}"]
     return [{"actor": entry.actor, "action": entry.action, **entry.details} for entry in entries]
 
 

@@ -182,9 +182,9 @@ async def test_over_http_a_stolen_admin_token_ends_with_its_owner_s_password() -
             assert (refused.status_code, refused.json()["code"]) == (409, "needs_session"), path
         browser = await site.browser("root")
         assert (await browser.get("/api/v1/session")).json()["is_fresh"] is True
-        site.backends.database.state.people.proven.update(
+        site.backends.database.state.accounts.proven.update(
             dict.fromkeys(
-                site.backends.database.state.people.proven, site.backends.database.state.people.now() - timedelta(1)
+                site.backends.database.state.accounts.proven, site.backends.database.state.accounts.now() - timedelta(1)
             )
         )
         stale = await browser.patch(f"/api/v1/admin/users/{ann.id}", json={"role": "admin"})

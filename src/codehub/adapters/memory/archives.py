@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 from weakref import WeakValueDictionary
 
-from codehub.adapters.memory.fault_injection import Network
+from codehub.adapters.memory.fault_injection import Network, effect
 from codehub.domain.errors import BackendError, ErrorReason
 from codehub.domain.judge import ArchiveState
 from codehub.domain.naming import ARCHIVE_FILE, meta_key
@@ -85,26 +85,20 @@ class MemoryArchives:
         self.state = state or ArchivesState()
         self._network = network or Network()
 
-    async def inventory(self) -> Collection[str]:
-        return await self._network.call(
-            "archives.inventory",
-            lambda: [key for key in self.state.objects if self.state.looks_complete(key)],
-        )
+    @effect("archives.inventory")
+    def inventory(self) -> Collection[str]:
+        return [key for key in self.state.objects if self.state.looks_complete(key)]
 
-    async def look(self, key: str) -> ArchiveState:
-        def look() -> ArchiveState:
-            archive = self.state.objects.get(key)
-            return archive.state if archive is not None and archive.committed else ArchiveState.NOT_FOUND
+    @effect("archives.look")
+    def look(self, key: str) -> ArchiveState:
+        archive = self.state.objects.get(key)
+        return archive.state if archive is not None and archive.committed else ArchiveState.NOT_FOUND
 
-        return await self._network.call("archives.look", look)
-
-    async def create_empty(self, key: str) -> JobResult:
-        def create() -> JobResult:
-            archive = self.state.objects.setdefault(key, StoredArchive((), self.state.now()))
-            archive.committed = True
-            return archive.result(key)
-
-        return await self._network.call("archives.create_empty", create)
+    @effect("archives.create_empty")
+    def create_empty(self, key: str) -> JobResult:
+        archive = self.state.objects.setdefault(key, StoredArchive((), self.state.now()))
+        archive.committed = True
+        return archive.result(key)
 
     async def delete(self, key: str) -> None:
         def delete() -> None:
@@ -113,23 +107,20 @@ class MemoryArchives:
 
         await self._network.call("archives.delete", delete, _workspace_of(key))
 
-    async def objects(self) -> Collection[StoredObject]:
-        def list_all() -> list[StoredObject]:
-            found = [StoredObject(k, len(a.content), a.modified_at) for k, a in self.state.objects.items()]
-            metas = [StoredObject(meta_key(k), 2, a.modified_at) for k, a in self.state.objects.items() if a.committed]
-            return [*found, *metas, *self.state.unfinished.values()]
+    @effect("archives.objects")
+    def objects(self) -> Collection[StoredObject]:
+        found = [StoredObject(k, len(a.content), a.modified_at) for k, a in self.state.objects.items()]
+        metas = [StoredObject(meta_key(k), 2, a.modified_at) for k, a in self.state.objects.items() if a.committed]
+        return [*found, *metas, *self.state.unfinished.values()]
 
-        return await self._network.call("archives.objects", list_all)
+    @effect("archives.owner")
+    def owner(self) -> str | None:
+        return self.state.owner
 
-    async def owner(self) -> str | None:
-        return await self._network.call("archives.owner", lambda: self.state.owner)
-
-    async def claim(self, install: str) -> str:
-        def claim() -> str:
-            self.state.owner = self.state.owner or install
-            return self.state.owner
-
-        return await self._network.call("archives.claim", claim)
+    @effect("archives.claim")
+    def claim(self, install: str) -> str:
+        self.state.owner = self.state.owner or install
+        return self.state.owner
 
 
 def _workspace_of(key: str) -> UUID | None:
@@ -186,8 +177,9 @@ class MemoryContents:
         async with self._turns.setdefault(owner, asyncio.Lock()):
             return await self._home(key)
 
-    async def _home(self, key: str) -> Home:
-        return await self._network.call("contents.home", lambda: self._readable(key))
+    @effect("contents.home")
+    def _home(self, key: str) -> Home:
+        return self._readable(key)
 
     async def _chunks(self, key: str, data: bytes) -> AsyncIterator[bytes]:
         for start in range(0, len(data), _CHUNK):

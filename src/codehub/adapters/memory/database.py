@@ -1,6 +1,5 @@
-"""The database in memory, as PostgresDatabase hands it out: specs, statuses, backend identities and the change feed.
-
-The collector's part of the database in memory: marks, requests, and one moment's view of all rows.
+"""The database in memory, as PostgresDatabase hands it out: specs, statuses, backend identities, the change feed, and
+the collector's part (marks, requests, and one moment's view of all rows).
 """
 
 import asyncio
@@ -10,8 +9,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from codehub.adapters.memory.database_state import DatabaseState, DatabaseStore, differ
-from codehub.adapters.memory.fault_injection import Network
+from codehub.adapters.memory.database_state import DatabaseState, DatabaseStore, TermStore, differ, fenced_effect
+from codehub.adapters.memory.fault_injection import Network, effect
 from codehub.adapters.memory.leadership import MemoryLeadership
 from codehub.adapters.memory.views import MemoryLedger, MemoryTraffic, MemoryViews
 from codehub.domain.admission import Slots, holds_slot, overtaken
@@ -19,160 +18,12 @@ from codehub.domain.errors import Conflict, NotFound, Stale
 from codehub.domain.gc_rules import BackendResource, ResourceKind, RestorePoint
 from codehub.domain.naming import Backend
 from codehub.domain.plan import wants_volume_gone
-from codehub.domain.workspace import (
-    SPEC_FIELDS,
-    STATUS_FIELDS,
-    Phase,
-    Workspace,
-)
+from codehub.domain.workspace import SPEC_FIELDS, STATUS_FIELDS, Phase, Workspace
 from codehub.ports.collector import REQUEST_LIVES_SECONDS, CollectionRequest, CollectorData, Mark, SweepDecision
 from codehub.ports.signals import Change, Clock
 from codehub.ports.stores import Actor, BackendRecord, SpecDecision
 
-
-class MemoryCollectorView(DatabaseStore):
-    async def read(self) -> CollectorData:
-        def read() -> CollectorData:
-            state = self._state
-            return CollectorData(
-                workspaces=[ws for ws in state.rows.values() if ws.purged_at is None],
-                points={key: list(points) for key, points in state.points.items()},
-                marks=list(state.collector.marks.values()),
-                newest_entry_at=max((entry.at for entry in state.ledger), default=None),
-                oldest_workspace_at=min((ws.created_at for ws in state.rows.values()), default=None),
-                now=state.now(),
-                purged=frozenset(ws.id for ws in state.rows.values() if ws.purged_at is not None),
-                restored=state.collector.restored,
-            )
-
-        return await self._network.call("db.collector", read)
-
-    async def recorded(self, operations: Collection[UUID]) -> Collection[UUID]:
-        def read() -> set[UUID]:
-            return set(operations) & {entry.op_id for entry in self._state.ledger if entry.op_id is not None}
-
-        return await self._network.call("db.recorded", read)
-
-    async def ask(self, asked_by: str, waived: Collection[str]) -> int:
-        def ask() -> int:
-            requests = self._state.collector.requests
-            requests.append((self._state.now(), CollectionRequest(len(requests) + 1, asked_by, tuple(waived))))
-            return len(requests)
-
-        return await self._network.call("db.ask_collection", ask)
-
-    async def request(self, request_id: int) -> CollectionRequest | None:
-        def read() -> CollectionRequest | None:
-            return next((r for _, r in self._state.collector.requests if r.id == request_id), None)
-
-        return await self._network.call("db.collection_request", read)
-
-
-class MemoryCollectorMarks(DatabaseStore):
-    def __init__(self, state: DatabaseState, network: Network, epoch: int) -> None:
-        super().__init__(state, network)
-        self.epoch = epoch
-
-    async def remark(self, found: Mapping[BackendResource, str]) -> Sequence[Mark]:
-        def write() -> list[Mark]:
-            before, now = self._state.collector.marks, self._state.now()
-            after = {
-                (thing.kind.value, thing.name): before.get((thing.kind.value, thing.name)) or Mark(thing, reason, now)
-                for thing, reason in found.items()
-            }
-            self._state.collector.marks = after
-            return [after[name] for name in sorted(after)]
-
-        return await self._write("db.remark", self.epoch, write)
-
-    async def give_up(self, thing: BackendResource, decide: SweepDecision) -> bool:
-        def write() -> bool:
-            state, owner = self._state, thing.workspace_id
-            points = state.points.get(owner, [])
-            if not decide(state.rows.get(owner), list(points), state.now()):
-                return False
-            state.collector.marks.pop((thing.kind.value, thing.name), None)
-            if thing.kind is ResourceKind.OBJECT and any(p.key == thing.name for p in points):
-                state.points[owner] = [p for p in points if p.key != thing.name]
-            return True
-
-        return await self._write("db.give_up", self.epoch, write)
-
-    async def pending(self) -> CollectionRequest | None:
-        def read() -> CollectionRequest | None:
-            since = self._state.now() - timedelta(seconds=REQUEST_LIVES_SECONDS)
-            requests = self._state.collector.requests
-            return next((r for at, r in requests if r.report is None and at > since), None)
-
-        return await self._network.call("db.collection_pending", read)
-
-    async def finish(self, request_id: int, report: Mapping[str, Any]) -> None:
-        def write() -> None:
-            self._state.collector.requests = [
-                (at, replace(r, report=dict(report)) if r.id == request_id and r.report is None else r)
-                for at, r in self._state.collector.requests
-            ]
-
-        await self._write("db.finish_collection", self.epoch, write)
-
-
-def _only(names: Collection[str], row: Workspace, wanted: Workspace) -> Workspace:
-    """`row` with `wanted`'s values for the named fields alone: the single-writer rule (contract 3)."""
-    return replace(row, **{name: getattr(wanted, name) for name in names})
-
-
-class MemoryBackendIdentities(DatabaseStore):
-    async def remembered(self) -> Mapping[Backend, BackendRecord]:
-        return await self._network.call("db.backend_identities", lambda: dict(self._state.backend_identities))
-
-    async def adopt(self, backend: Backend, identity: str, epoch: int) -> str:
-        def write() -> str:
-            return self._state.backend_identities.setdefault(
-                backend, BackendRecord(identity, self._state.now())
-            ).identity
-
-        return await self._write("db.adopt_backend", epoch, write)
-
-    async def forget(self, backend: Backend) -> bool:
-        return await self._network.call(
-            "db.forget_backend", lambda: self._state.backend_identities.pop(backend, None) is not None
-        )
-
-
-class MemoryDatabase:
-    def __init__(self, state: DatabaseState | None = None, network: Network | None = None) -> None:
-        self.state = state or DatabaseState()
-        self._network = network or Network()
-
-    def specs(self) -> "MemorySpecs":
-        return MemorySpecs(self.state, self._network)
-
-    def statuses(self, epoch: int) -> "MemoryStatuses":
-        return MemoryStatuses(self.state, self._network, epoch)
-
-    def ledger(self) -> MemoryLedger:
-        return MemoryLedger(self.state, self._network)
-
-    def leadership(self, clock: Clock) -> MemoryLeadership:
-        return MemoryLeadership(self.state.leadership, self.state.now, clock, self._network)
-
-    def changes(self) -> "MemoryChangeFeed":
-        return MemoryChangeFeed(self.state)
-
-    def views(self) -> MemoryViews:
-        return MemoryViews(self.state, self._network)
-
-    def traffic(self) -> MemoryTraffic:
-        return MemoryTraffic(self.state.traffic, self.state.now, self._network)
-
-    def backend_identities(self) -> MemoryBackendIdentities:
-        return MemoryBackendIdentities(self.state, self._network)
-
-    def collector(self) -> MemoryCollectorView:
-        return MemoryCollectorView(self.state, self._network)
-
-    def marks(self, epoch: int) -> MemoryCollectorMarks:
-        return MemoryCollectorMarks(self.state, self._network, epoch)
+_ACTOR = "controller"
 
 
 class MemorySpecs(DatabaseStore):
@@ -241,11 +92,12 @@ class MemorySpecs(DatabaseStore):
         others = [r for r in self._state.rows.values() if r.id != asking.id and r.deleted_at is None]
         holders = [r for r in others if holds_slot(r)]
         owned = sum(r.owner_id == asking.owner_id for r in others)
-        own = self._state.people.limit_of(asking.owner_id)
+        own = self._state.accounts.limit_of(asking.owner_id)
         return Slots([r.name for r in holders if r.owner_id == asking.owner_id], len(holders), own, owned)
 
-    async def get(self, workspace_id: UUID) -> Workspace | None:
-        return await self._network.call("db.get", lambda: self._state.rows.get(workspace_id))
+    @effect("db.get")
+    def get(self, workspace_id: UUID) -> Workspace | None:
+        return self._state.rows.get(workspace_id)
 
     async def touch(self, accessed: Mapping[UUID, datetime], actor: Actor) -> None:
         def write() -> None:
@@ -256,21 +108,17 @@ class MemorySpecs(DatabaseStore):
 
         await self._write("db.touch", actor.epoch, write)
 
-    async def hold(self, workspace_id: UUID, holder: str, until: datetime) -> None:
-        def write() -> None:
-            row = self._row(workspace_id)
-            self._state.leases.setdefault(workspace_id, {})[holder] = until
-            self._state.put(row, row, "", "")
+    @effect("db.hold")
+    def hold(self, workspace_id: UUID, holder: str, until: datetime) -> None:
+        row = self._row(workspace_id)
+        self._state.leases.setdefault(workspace_id, {})[holder] = until
+        self._state.put(row, row, "", "")
 
-        await self._network.call("db.hold", write)
-
-    async def leases(self) -> Mapping[UUID, datetime]:
-        def read() -> dict[UUID, datetime]:
-            now = self._state.now()
-            ends = {key: max(held.values()) for key, held in self._state.leases.items() if held}
-            return {key: end for key, end in ends.items() if end > now}
-
-        return await self._network.call("db.leases", read)
+    @effect("db.leases")
+    def leases(self) -> Mapping[UUID, datetime]:
+        now = self._state.now()
+        ends = {key: max(held.values()) for key, held in self._state.leases.items() if held}
+        return {key: end for key, end in ends.items() if end > now}
 
     async def release_leases(self, workspace_id: UUID, actor: Actor) -> None:
         def write() -> None:
@@ -278,48 +126,32 @@ class MemorySpecs(DatabaseStore):
 
         await self._write("db.release_leases", actor.epoch, write)
 
-    async def idle_candidates(self) -> tuple[Sequence[Workspace], datetime]:
-        def settled(ws: Workspace) -> bool:
-            return ws.phase in (Phase.RUNNING, Phase.STANDBY) and ws.is_at_rest and ws.deleted_at is None
-
-        return await self._network.call(
-            "db.idle_candidates",
-            lambda: (
-                [ws for ws in self._state.rows.values() if settled(ws)],
-                self._state.now(),
-            ),
-        )
+    @effect("db.idle_candidates")
+    def idle_candidates(self) -> tuple[Sequence[Workspace], datetime]:
+        living = [row for row in self._state.rows.values() if row.deleted_at is None and row.is_at_rest]
+        return [row for row in living if row.phase in (Phase.RUNNING, Phase.STANDBY)], self._state.now()
 
 
-class MemoryStatuses(DatabaseStore):
-    def __init__(self, state: DatabaseState, network: Network, epoch: int) -> None:
-        super().__init__(state, network)
-        self.epoch = epoch
+def _only(names: Collection[str], row: Workspace, wanted: Workspace) -> Workspace:
+    """`row` with `wanted`'s values for the named fields alone: the single-writer rule (contract 3)."""
+    return replace(row, **{name: getattr(wanted, name) for name in names})
 
-    async def versions(self) -> Mapping[UUID, int]:
-        return await self._network.call(
-            "db.versions",
-            lambda: {
-                key: ws.version for key, ws in self._state.rows.items() if ws.deleted_at is None or not ws.is_at_rest
-            },
-        )
 
-    async def active(self) -> Collection[UUID]:
-        return await self._network.call(
-            "db.active",
-            lambda: [key for key, ws in self._state.rows.items() if not ws.is_at_rest],
-        )
+class MemoryStatuses(TermStore):
+    @effect("db.versions")
+    def versions(self) -> Mapping[UUID, int]:
+        return {key: ws.version for key, ws in self._state.rows.items() if ws.deleted_at is None or not ws.is_at_rest}
 
-    async def load(self, ids: Collection[UUID]) -> tuple[Sequence[Workspace], datetime]:
-        return await self._network.call(
-            "db.load",
-            lambda: (
-                [self._state.rows[key] for key in ids if key in self._state.rows],
-                self._state.now(),
-            ),
-        )
+    @effect("db.active")
+    def active(self) -> Collection[UUID]:
+        return [key for key, ws in self._state.rows.items() if not ws.is_at_rest]
 
-    async def record(
+    @effect("db.load")
+    def load(self, ids: Collection[UUID]) -> tuple[Sequence[Workspace], datetime]:
+        return [self._state.rows[key] for key in ids if key in self._state.rows], self._state.now()
+
+    @fenced_effect("db.record")
+    def record(
         self,
         before: Workspace,
         after: Workspace,
@@ -327,21 +159,14 @@ class MemoryStatuses(DatabaseStore):
         reason: str = "",
         point: RestorePoint | None = None,
     ) -> Workspace:
-        def write() -> Workspace:
-            row = self._current(before)
-            if overtaken(before, after, row):
-                raise Stale(f"workspace {before.id} is wished {row.desired_state} since its start was planned")
-            changed = [name for name in STATUS_FIELDS if getattr(before, name) != getattr(after, name)]
-            wanted = _only(changed, row, after)
-            if point is not None:
-                self._keep(point)
-            return row if wanted == row else self._state.put(row, wanted, self._actor, reason)
-
-        return await self._write("db.record", self.epoch, write)
-
-    @property
-    def _actor(self) -> str:
-        return "controller"
+        row = self._current(before)
+        if overtaken(before, after, row):
+            raise Stale(f"workspace {before.id} is wished {row.desired_state} since its start was planned")
+        changed = [name for name in STATUS_FIELDS if getattr(before, name) != getattr(after, name)]
+        wanted = _only(changed, row, after)
+        if point is not None:
+            self._keep(point)
+        return row if wanted == row else self._state.put(row, wanted, _ACTOR, reason)
 
     def _current(self, before: Workspace) -> Workspace:
         row = self._state.rows.get(before.id)
@@ -354,39 +179,34 @@ class MemoryStatuses(DatabaseStore):
         if all(p.key != point.key for p in points):
             points.insert(0, point)
 
-    async def record_observations(self, changes: Sequence[tuple[Workspace, Workspace]]) -> int:
-        def write() -> int:
-            written = 0
-            for before, after in changes:
-                row = self._state.rows.get(before.id)
-                if row is not None and row.version == before.version and differ(before, after, STATUS_FIELDS):
-                    self._state.put(row, _only(STATUS_FIELDS, row, after), self._actor, "")
-                    written += 1
-            return written
+    @fenced_effect("db.record_observations")
+    def record_observations(self, changes: Sequence[tuple[Workspace, Workspace]]) -> int:
+        written = 0
+        for before, after in changes:
+            row = self._state.rows.get(before.id)
+            if row is not None and row.version == before.version and differ(before, after, STATUS_FIELDS):
+                self._state.put(row, _only(STATUS_FIELDS, row, after), _ACTOR, "")
+                written += 1
+        return written
 
-        return await self._write("db.record_observations", self.epoch, write)
+    @fenced_effect("db.pass_safe_point")
+    def pass_safe_point(self, workspace: Workspace) -> Workspace | None:
+        row = self._current(workspace)
+        if not wants_volume_gone(row):
+            return None
+        leaving = replace(row, home=replace(row.home, deleting_volume=True, live=False))
+        return self._state.put(row, leaving, _ACTOR, "safe_point")
 
-    async def pass_safe_point(self, workspace: Workspace) -> Workspace | None:
-        def write() -> Workspace | None:
-            row = self._current(workspace)
-            if not wants_volume_gone(row):
-                return None
-            leaving = replace(row, home=replace(row.home, deleting_volume=True, live=False))
-            return self._state.put(row, leaving, self._actor, "safe_point")
+    @effect("db.restore_points")
+    def restore_points(self, workspace_id: UUID) -> Sequence[RestorePoint]:
+        return list(self._state.points.get(workspace_id, []))
 
-        return await self._write("db.pass_safe_point", self.epoch, write)
-
-    async def restore_points(self, workspace_id: UUID) -> Sequence[RestorePoint]:
-        return await self._network.call("db.restore_points", lambda: list(self._state.points.get(workspace_id, [])))
-
-    async def release_restore_points(self, workspace: Workspace) -> None:
-        def write() -> None:
-            self._current(workspace)
-            points = self._state.points.get(workspace.id, [])
-            now = self._state.now()
-            self._state.points[workspace.id] = [p if p.released_at else replace(p, released_at=now) for p in points]
-
-        await self._write("db.release_restore_points", self.epoch, write)
+    @fenced_effect("db.release_restore_points")
+    def release_restore_points(self, workspace: Workspace) -> None:
+        self._current(workspace)
+        points = self._state.points.get(workspace.id, [])
+        now = self._state.now()
+        self._state.points[workspace.id] = [p if p.released_at else replace(p, released_at=now) for p in points]
 
 
 class MemoryChangeFeed:
@@ -403,3 +223,122 @@ class MemoryChangeFeed:
                 yield change
         finally:
             self._state.listeners.remove(listener)
+
+
+class MemoryBackendIdentities(DatabaseStore):
+    @effect("db.backend_identities")
+    def remembered(self) -> Mapping[Backend, BackendRecord]:
+        return dict(self._state.backend_identities)
+
+    async def adopt(self, backend: Backend, identity: str, epoch: int) -> str:
+        def write() -> str:
+            record = BackendRecord(identity, self._state.now())
+            return self._state.backend_identities.setdefault(backend, record).identity
+
+        return await self._write("db.adopt_backend", epoch, write)
+
+    @effect("db.forget_backend")
+    def forget(self, backend: Backend) -> bool:
+        return self._state.backend_identities.pop(backend, None) is not None
+
+
+class MemoryCollectorView(DatabaseStore):
+    @effect("db.collector")
+    def read(self) -> CollectorData:
+        state = self._state
+        return CollectorData(
+            workspaces=[ws for ws in state.rows.values() if ws.purged_at is None],
+            points={key: list(points) for key, points in state.points.items()},
+            marks=list(state.collector.marks.values()),
+            newest_entry_at=max((entry.at for entry in state.ledger), default=None),
+            oldest_workspace_at=min((ws.created_at for ws in state.rows.values()), default=None),
+            now=state.now(),
+            purged=frozenset(ws.id for ws in state.rows.values() if ws.purged_at is not None),
+            restored=state.collector.restored,
+        )
+
+    @effect("db.recorded")
+    def recorded(self, operations: Collection[UUID]) -> Collection[UUID]:
+        return set(operations) & {entry.op_id for entry in self._state.ledger if entry.op_id is not None}
+
+    @effect("db.ask_collection")
+    def ask(self, asked_by: str, waived: Collection[str]) -> int:
+        requests = self._state.collector.requests
+        requests.append((self._state.now(), CollectionRequest(len(requests) + 1, asked_by, tuple(waived))))
+        return len(requests)
+
+    @effect("db.collection_request")
+    def request(self, request_id: int) -> CollectionRequest | None:
+        return next((r for _, r in self._state.collector.requests if r.id == request_id), None)
+
+
+class MemoryCollectorMarks(TermStore):
+    @fenced_effect("db.remark")
+    def remark(self, found: Mapping[BackendResource, str]) -> Sequence[Mark]:
+        before, now = self._state.collector.marks, self._state.now()
+        after = {
+            (thing.kind.value, thing.name): before.get((thing.kind.value, thing.name)) or Mark(thing, reason, now)
+            for thing, reason in found.items()
+        }
+        self._state.collector.marks = after
+        return [after[name] for name in sorted(after)]
+
+    @fenced_effect("db.give_up")
+    def give_up(self, thing: BackendResource, decide: SweepDecision) -> bool:
+        state, owner = self._state, thing.workspace_id
+        points = state.points.get(owner, [])
+        if not decide(state.rows.get(owner), list(points), state.now()):
+            return False
+        state.collector.marks.pop((thing.kind.value, thing.name), None)
+        if thing.kind is ResourceKind.OBJECT and any(p.key == thing.name for p in points):
+            state.points[owner] = [p for p in points if p.key != thing.name]
+        return True
+
+    @effect("db.collection_pending")
+    def pending(self) -> CollectionRequest | None:
+        since = self._state.now() - timedelta(seconds=REQUEST_LIVES_SECONDS)
+        requests = self._state.collector.requests
+        return next((r for at, r in requests if r.report is None and at > since), None)
+
+    @fenced_effect("db.finish_collection")
+    def finish(self, request_id: int, report: Mapping[str, Any]) -> None:
+        self._state.collector.requests = [
+            (at, replace(r, report=dict(report)) if r.id == request_id and r.report is None else r)
+            for at, r in self._state.collector.requests
+        ]
+
+
+class MemoryDatabase:
+    def __init__(self, state: DatabaseState | None = None, network: Network | None = None) -> None:
+        self.state = state or DatabaseState()
+        self._network = network or Network()
+
+    def specs(self) -> MemorySpecs:
+        return MemorySpecs(self.state, self._network)
+
+    def statuses(self, epoch: int) -> MemoryStatuses:
+        return MemoryStatuses(self.state, self._network, epoch)
+
+    def ledger(self) -> MemoryLedger:
+        return MemoryLedger(self.state, self._network)
+
+    def leadership(self, clock: Clock) -> MemoryLeadership:
+        return MemoryLeadership(self.state.leadership, self.state.now, clock, self._network)
+
+    def changes(self) -> MemoryChangeFeed:
+        return MemoryChangeFeed(self.state)
+
+    def views(self) -> MemoryViews:
+        return MemoryViews(self.state, self._network)
+
+    def traffic(self) -> MemoryTraffic:
+        return MemoryTraffic(self.state.traffic, self.state.now, self._network)
+
+    def backend_identities(self) -> MemoryBackendIdentities:
+        return MemoryBackendIdentities(self.state, self._network)
+
+    def collector(self) -> MemoryCollectorView:
+        return MemoryCollectorView(self.state, self._network)
+
+    def marks(self, epoch: int) -> MemoryCollectorMarks:
+        return MemoryCollectorMarks(self.state, self._network, epoch)

@@ -1,17 +1,17 @@
-"""What the database in memory holds, and what every store on it shares: publishing changes and fenced writes.
+"""What the database in memory holds, accounts and workspaces, and what every store on it shares: the rules about
+sessions and tokens, publishing changes, and fenced writes.
 
 A fenced write is a transaction that holds the leadership row shared from the epoch's check to its commit. A bump of
 the epoch ends the transactions that are open, as the rival does on PostgreSQL by ending the old leader's backends.
-
-The tables about users in memory: what they hold, and the rules that every store on them shares.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import wraps
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
 from codehub.adapters.memory.fault_injection import Network
@@ -30,6 +30,7 @@ from codehub.ports.signals import Change, Channel
 from codehub.ports.stores import Actor, BackendRecord
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _SEEN_EVERY = timedelta(seconds=SEEN_EVERY_SECONDS)
 
@@ -88,13 +89,6 @@ class AccountTables:
         now = self.now()
         ours = Template("default", "The runtime's own image.", created_at=now, updated_at=now)
         self.templates.setdefault(ours.name, ours)
-
-    async def within(self, epoch: int | None, network: Network, name: str, work: Callable[[], T]) -> T:
-        """Runs `work` as a write; with `epoch`, one that the end of that term refuses."""
-        if epoch is None:
-            return await network.call(name, work)
-        with self.leadership.shared(epoch) as transaction:
-            return await network.call(name, lambda: transaction.commit(work))
 
     def append_audit(self, actor: Actor, action: str, subject: str, details: Mapping[str, Any] | None = None) -> None:
         entry = AuditEntry(
@@ -177,14 +171,6 @@ class AccountTables:
                 del kept[key]
 
 
-class AccountStore:
-    """A store on the tables about users, reached over a network that may fail."""
-
-    def __init__(self, state: AccountTables, network: Network) -> None:
-        self._state = state
-        self._network = network
-
-
 @dataclass(slots=True)
 class CollectorState:
     marks: dict[tuple[str, str], Mark] = field(default_factory=dict)
@@ -201,7 +187,7 @@ class DatabaseState:
     leases: dict[UUID, dict[str, datetime]] = field(default_factory=dict)
     traffic: dict[datetime, TrafficMinute] = field(default_factory=dict)
     backend_identities: dict[Backend, BackendRecord] = field(default_factory=dict)
-    people: AccountTables = field(default_factory=AccountTables)
+    accounts: AccountTables = field(default_factory=AccountTables)
     leadership: LeadershipState = field(default_factory=LeadershipState)
     collector: CollectorState = field(default_factory=CollectorState)
     admission: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -210,7 +196,7 @@ class DatabaseState:
     watchers: list[Callable[[Workspace | None, Workspace, str, str], None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.people.leadership = self.leadership
+        self.accounts.leadership = self.leadership
 
     def put(self, before: Workspace | None, after: Workspace, actor: str, reason: str) -> Workspace:
         now = self.now()
@@ -241,16 +227,53 @@ def differ(before: Workspace, after: Workspace, names: Collection[str]) -> bool:
     return any(getattr(before, name) != getattr(after, name) for name in names)
 
 
-class DatabaseStore:
-    """A store on the database in memory, reached over a network that may fail. A write with an epoch is a transaction
-    that the end of that term refuses."""
+class HasLeadership(Protocol):
+    leadership: LeadershipState
 
-    def __init__(self, state: DatabaseState, network: Network) -> None:
+
+State = TypeVar("State", bound=HasLeadership)
+
+
+class MemoryStore(Generic[State]):
+    """A store on state in memory, reached over a network that may fail."""
+
+    def __init__(self, state: State, network: Network) -> None:
         self._state = state
         self._network = network
 
     async def _write(self, name: str, epoch: int | None, work: Callable[[], T]) -> T:
+        """Runs `work` as a write; with `epoch`, as a transaction that the end of that term refuses."""
         if epoch is None:
             return await self._network.call(name, work)
         with self._state.leadership.shared(epoch) as transaction:
             return await self._network.call(name, lambda: transaction.commit(work))
+
+
+AccountStore = MemoryStore[AccountTables]
+DatabaseStore = MemoryStore[DatabaseState]
+
+
+class TermStore(DatabaseStore):
+    """A store that one leader writes to: the end of the leader's term refuses its writes."""
+
+    def __init__(self, state: DatabaseState, network: Network, epoch: int) -> None:
+        super().__init__(state, network)
+        self.epoch = epoch
+
+
+S = TypeVar("S", bound=TermStore)
+
+
+def fenced_effect(
+    name: str,
+) -> Callable[[Callable[Concatenate[S, P], T]], Callable[Concatenate[S, P], Coroutine[Any, Any, T]]]:
+    """Decorates a plain method as `effect` does, for a write that the end of the store's term refuses."""
+
+    def decorate(work: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+        @wraps(work)
+        async def call(store: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            return await store._write(name, store.epoch, lambda: work(store, *args, **kwargs))  # noqa: SLF001 - its own
+
+        return call
+
+    return decorate

@@ -6,16 +6,18 @@ whether the caller learns of it.
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
 from codehub.domain.errors import BackendError, Unreachable
 from codehub.ports.signals import Clock
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class FaultKind(StrEnum):
@@ -48,9 +50,32 @@ class Fault:
 
 
 class Network:
-    async def call(self, name: str, effect: Callable[[], T], about: UUID | None = None) -> T:  # noqa: ARG002 - the bad wires use them
+    async def call(self, name: str, effect: Callable[[], T], about: UUID | None = None) -> T:  # noqa: ARG002 - for the faulty ones
         """`about`: the workspace that an effect on the outside touches; None for everything else."""
         return effect()
+
+
+class HasNetwork(Protocol):
+    _network: Network
+
+
+S = TypeVar("S", bound=HasNetwork)
+
+
+def effect(
+    name: str,
+) -> Callable[[Callable[Concatenate[S, P], T]], Callable[Concatenate[S, P], Coroutine[Any, Any, T]]]:
+    """Decorates a plain method: callers await it, and its body is one effect that their network delivers under `name`,
+    which is what faults are chosen by."""
+
+    def decorate(work: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+        @wraps(work)
+        async def call(store: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            return await store._network.call(name, lambda: work(store, *args, **kwargs))  # noqa: SLF001 - its own
+
+        return call
+
+    return decorate
 
 
 class FaultyNetwork(Network):

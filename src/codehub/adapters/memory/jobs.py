@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from codehub.adapters.memory.archives import ArchivesState, MemoryArchives, StoredArchive
-from codehub.adapters.memory.fault_injection import Network
+from codehub.adapters.memory.fault_injection import Network, effect
 from codehub.adapters.memory.runtime import MemoryRuntime, RuntimeState
+from codehub.adapters.system import SystemClock
 from codehub.domain.errors import ErrorReason, JobConflict, Unreachable
 from codehub.domain.workspace import Progress
 from codehub.ports.jobs import JobKind, JobResult, JobSeen, JobSpec, JobState
@@ -148,14 +149,6 @@ class _JobFailed(Exception):
         self.reason = reason
 
 
-class _RealClock:
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-
 class MemoryJobs:
     def __init__(
         self,
@@ -164,27 +157,25 @@ class MemoryJobs:
         state: JobsState | None = None,
         network: Network | None = None,
     ) -> None:
-        self.state = state or JobsState(runtime.state, archives.state, _RealClock())
+        self.state = state or JobsState(runtime.state, archives.state, SystemClock())
         self._network = network or Network()
 
-    async def find(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, JobSeen]:
-        return await self._network.call(
-            "jobs.find",
-            lambda: {
-                key: JobSeen(
-                    job.spec.op_id,
-                    job.spec.kind,
-                    job.state,
-                    job.progress,
-                    job.result,
-                    job.reason,
-                    job.message,
-                    exit_code=1 if job.state is JobState.FAILED else None,
-                )
-                for key, job in self.state.jobs.items()
-                if ids is None or key in ids
-            },
-        )
+    @effect("jobs.find")
+    def find(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, JobSeen]:
+        return {
+            key: JobSeen(
+                job.spec.op_id,
+                job.spec.kind,
+                job.state,
+                job.progress,
+                job.result,
+                job.reason,
+                job.message,
+                exit_code=1 if job.state is JobState.FAILED else None,
+            )
+            for key, job in self.state.jobs.items()
+            if ids is None or key in ids
+        }
 
     async def start(self, spec: JobSpec) -> None:
         def start() -> None:

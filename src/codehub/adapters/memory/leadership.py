@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
 
-from codehub.adapters.memory.fault_injection import Network
+from codehub.adapters.memory.fault_injection import Network, effect
 from codehub.domain.errors import Stale, Unreachable
 from codehub.ports.signals import Clock
 from codehub.ports.stores import DEPOSE_AFTER, Leader
@@ -129,12 +129,10 @@ class MemoryLeadership:
                 return MemoryTerm(self._state, epoch, self._now, self._clock, self._network)
             await self._clock.sleep(POLL_SECONDS)
 
-    async def leader(self) -> Leader | None:
-        def read() -> Leader | None:
-            state = self._state
-            if state.holder is None or state.renewed_at is None:
-                return None
-            age = (self._now() - state.renewed_at).total_seconds()
-            return Leader(state.epoch, state.holder, state.renewed_at, age)
-
-        return await self._network.call("leadership.leader", read)
+    @effect("leadership.leader")
+    def leader(self) -> Leader | None:
+        state = self._state
+        if state.holder is None or state.renewed_at is None:
+            return None
+        age = (self._now() - state.renewed_at).total_seconds()
+        return Leader(state.epoch, state.holder, state.renewed_at, age)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
-from codehub.adapters.memory.fault_injection import Network
+from codehub.adapters.memory.fault_injection import Network, effect
 from codehub.domain.errors import BackendError, Deferred, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
 from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Resources
@@ -98,36 +98,31 @@ class MemoryRuntime:
         self.state = state or RuntimeState()
         self._network = network or Network()
 
-    async def identity(self) -> str:
-        return await self._network.call("runtime.identity", lambda: self.state.identity)
+    @effect("runtime.identity")
+    def identity(self) -> str:
+        return self.state.identity
 
-    async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
-        return await self._network.call(
-            "runtime.containers",
-            lambda: {
-                key: ContainerSeen(c.instance, c.running, c.volume, detail=c.detail)
-                for key, c in self.state.containers.items()
-                if ids is None or key in ids
-            },
-        )
+    @effect("runtime.containers")
+    def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
+        return {
+            key: ContainerSeen(c.instance, c.running, c.volume, detail=c.detail)
+            for key, c in self.state.containers.items()
+            if ids is None or key in ids
+        }
 
-    async def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, Mapping[str, str]]:
-        def look() -> dict[UUID, dict[str, str]]:
-            found: dict[UUID, dict[str, str]] = {}
-            for name, volume in self.state.volumes.items():
-                if ids is None or volume.workspace_id in ids:
-                    found.setdefault(volume.workspace_id, {})[name] = volume.instance
-            return found
+    @effect("runtime.volumes")
+    def volumes(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, Mapping[str, str]]:
+        found: dict[UUID, dict[str, str]] = {}
+        for name, volume in self.state.volumes.items():
+            if ids is None or volume.workspace_id in ids:
+                found.setdefault(volume.workspace_id, {})[name] = volume.instance
+        return found
 
-        return await self._network.call("runtime.volumes", look)
-
-    async def answers(self, workspace_id: UUID) -> bool:
-        def probe() -> bool:
-            container = self.state.containers.get(workspace_id)
-            awake = container is not None and container.running and not container.deaf
-            return awake and container is not None and self.state.now() >= container.ready_at
-
-        return await self._network.call("runtime.answers", probe)
+    @effect("runtime.answers")
+    def answers(self, workspace_id: UUID) -> bool:
+        container = self.state.containers.get(workspace_id)
+        awake = container is not None and container.running and not container.deaf
+        return awake and container is not None and self.state.now() >= container.ready_at
 
     async def create_volume(self, workspace_id: UUID, name: str, disk_bytes: int | None = None) -> None:
         def create() -> None:
@@ -189,19 +184,15 @@ class MemoryRuntime:
 
         await self._network.call("runtime.remove_container", remove, workspace_id)
 
-    async def endpoint(self, workspace_id: UUID) -> Endpoint | None:
-        def look() -> Endpoint | None:
-            container = self.state.containers.get(workspace_id)
-            return container.ide if container else None
+    @effect("runtime.endpoint")
+    def endpoint(self, workspace_id: UUID) -> Endpoint | None:
+        container = self.state.containers.get(workspace_id)
+        return container.ide if container else None
 
-        return await self._network.call("runtime.endpoint", look)
-
-    async def port_endpoint(self, workspace_id: UUID, port: int) -> Endpoint | None:
-        def look() -> Endpoint | None:
-            container = self.state.containers.get(workspace_id)
-            return container.ports.get(port) if container and container.running else None
-
-        return await self._network.call("runtime.port_endpoint", look)
+    @effect("runtime.port_endpoint")
+    def port_endpoint(self, workspace_id: UUID, port: int) -> Endpoint | None:
+        container = self.state.containers.get(workspace_id)
+        return container.ports.get(port) if container and container.running else None
 
     async def isolates(self) -> bool:
         return True
@@ -215,22 +206,19 @@ class MemoryRuntime:
         finally:
             self.state.watchers.remove(watcher)
 
-    async def capacity(self) -> Resources:
-        return await self._network.call("runtime.capacity", lambda: self.state.capacity)
+    @effect("runtime.capacity")
+    def capacity(self) -> Resources:
+        return self.state.capacity
 
-    async def remove_orphans(self) -> int:
-        def remove() -> int:
-            found, self.state.orphans = self.state.orphans, 0
-            return found
+    @effect("runtime.remove_orphans")
+    def remove_orphans(self) -> int:
+        found, self.state.orphans = self.state.orphans, 0
+        return found
 
-        return await self._network.call("runtime.remove_orphans", remove)
-
-    async def logs(self, workspace_id: UUID, tail: int) -> str:
-        def read() -> str:
-            container = self.state.containers.get(workspace_id)
-            return "".join(f"{line}\n" for line in container.output[-tail:]) if container else ""
-
-        return await self._network.call("runtime.logs", read)
+    @effect("runtime.logs")
+    def logs(self, workspace_id: UUID, tail: int) -> str:
+        container = self.state.containers.get(workspace_id)
+        return "".join(f"{line}\n" for line in container.output[-tail:]) if container else ""
 
     async def hints(self) -> AsyncIterator[UUID]:
         listener: asyncio.Queue[UUID] = asyncio.Queue()

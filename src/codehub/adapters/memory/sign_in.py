@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from codehub.adapters.memory.database_state import AccountStore, Failures, StoredTicket, StoredVisit
-from codehub.adapters.memory.fault_injection import Network
+from codehub.adapters.memory.fault_injection import Network, effect
 from codehub.domain.credentials import FAILURES_FADE_SECONDS, wait_seconds
 from codehub.domain.errors import NotFound, Unauthenticated
 from codehub.domain.identity import ALL_SCOPES
@@ -21,88 +21,74 @@ from codehub.ports.accounts import ProviderIdentity, SessionRules, Ticket, TryKe
 
 
 class MemoryVisits(AccountStore):
-    async def open(self, visit_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> bool:
-        def insert() -> bool:
-            if not self._state.still_good(ticket):
-                return False
-            end = self._state.now() + timedelta(seconds=lifetime_seconds)
-            self._state.visits[visit_hash] = StoredVisit(ticket, end)
-            return True
+    @effect("visits.open")
+    def open(self, visit_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> bool:
+        if not self._state.still_good(ticket):
+            return False
+        end = self._state.now() + timedelta(seconds=lifetime_seconds)
+        self._state.visits[visit_hash] = StoredVisit(ticket, end)
+        return True
 
-        return await self._network.call("visits.open", insert)
-
-    async def visit(self, visit_hash: bytes, rules: SessionRules) -> Visit | None:
-        def look() -> Visit | None:
-            stored = self._state.visits.get(visit_hash)
-            if stored is None or stored.expires_at <= self._state.now() or not self._state.still_good(stored.ticket):
+    @effect("visits.visit")
+    def visit(self, visit_hash: bytes, rules: SessionRules) -> Visit | None:
+        stored = self._state.visits.get(visit_hash)
+        if stored is None or stored.expires_at <= self._state.now() or not self._state.still_good(stored.ticket):
+            return None
+        ticket = stored.ticket
+        if ticket.session_id is not None:
+            if not self._state.lives(self._state.sessions[ticket.session_id], rules):
                 return None
-            ticket = stored.ticket
-            if ticket.session_id is not None:
-                if not self._state.lives(self._state.sessions[ticket.session_id], rules):
-                    return None
-                self._state.see_session(ticket.session_id)
-            token = self._state.token(ticket.token_id) if ticket.token_id else None
-            if token is not None:
-                self._state.use_token(token[0])
-            user, scopes = self._state.users[ticket.user_id], token[1].scopes if token else ALL_SCOPES
-            return Visit(user, ticket.workspace_id, ticket.port, ticket.session_id, ticket.token_id, scopes)
-
-        return await self._network.call("visits.visit", look)
+            self._state.see_session(ticket.session_id)
+        token = self._state.token(ticket.token_id) if ticket.token_id else None
+        if token is not None:
+            self._state.use_token(token[0])
+        user, scopes = self._state.users[ticket.user_id], token[1].scopes if token else ALL_SCOPES
+        return Visit(user, ticket.workspace_id, ticket.port, ticket.session_id, ticket.token_id, scopes)
 
 
 class MemoryTickets(AccountStore):
-    async def issue(self, ticket_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> None:
-        def insert() -> None:
-            session = ticket.session_id is None or ticket.session_id in self._state.sessions
-            token = ticket.token_id is None or self._state.token(ticket.token_id) is not None
-            if ticket.user_id not in self._state.users or not session or not token:
-                raise NotFound("There is no such user, session or token (any more). Sign in again.")
-            end = self._state.now() + timedelta(seconds=lifetime_seconds)
-            self._state.tickets[ticket_hash] = StoredTicket(ticket, end)
+    @effect("tickets.issue")
+    def issue(self, ticket_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> None:
+        session = ticket.session_id is None or ticket.session_id in self._state.sessions
+        token = ticket.token_id is None or self._state.token(ticket.token_id) is not None
+        if ticket.user_id not in self._state.users or not session or not token:
+            raise NotFound("There is no such user, session or token (any more). Sign in again.")
+        end = self._state.now() + timedelta(seconds=lifetime_seconds)
+        self._state.tickets[ticket_hash] = StoredTicket(ticket, end)
 
-        await self._network.call("tickets.issue", insert)
-
-    async def redeem(self, ticket_hash: bytes) -> Ticket | None:
-        def use() -> Ticket | None:
-            stored, now = self._state.tickets.get(ticket_hash), self._state.now()
-            if stored is None or stored.used or stored.expires_at <= now:
-                return None
-            if not self._state.still_good(stored.ticket):
-                return None
-            stored.used = True
-            return stored.ticket
-
-        return await self._network.call("tickets.redeem", use)
+    @effect("tickets.redeem")
+    def redeem(self, ticket_hash: bytes) -> Ticket | None:
+        stored, now = self._state.tickets.get(ticket_hash), self._state.now()
+        if stored is None or stored.used or stored.expires_at <= now:
+            return None
+        if not self._state.still_good(stored.ticket):
+            return None
+        stored.used = True
+        return stored.ticket
 
 
 class MemoryProviderSignIns(AccountStore):
-    async def begin(self, attempt_hash: bytes, next_path: str, lifetime_seconds: float) -> None:
-        def insert() -> None:
-            end = self._state.now() + timedelta(seconds=lifetime_seconds)
-            self._state.provider_sign_ins[attempt_hash] = (next_path, end)
+    @effect("provider_sign_ins.begin")
+    def begin(self, attempt_hash: bytes, next_path: str, lifetime_seconds: float) -> None:
+        end = self._state.now() + timedelta(seconds=lifetime_seconds)
+        self._state.provider_sign_ins[attempt_hash] = (next_path, end)
 
-        await self._network.call("provider_sign_ins.begin", insert)
-
-    async def finish(self, attempt_hash: bytes) -> str | None:
-        def take() -> str | None:
-            next_path, end = self._state.provider_sign_ins.pop(attempt_hash, (None, self._state.now()))
-            return next_path if end > self._state.now() else None
-
-        return await self._network.call("provider_sign_ins.finish", take)
+    @effect("provider_sign_ins.finish")
+    def finish(self, attempt_hash: bytes) -> str | None:
+        next_path, end = self._state.provider_sign_ins.pop(attempt_hash, (None, self._state.now()))
+        return next_path if end > self._state.now() else None
 
 
 class MemorySignInTries(AccountStore):
-    async def begin(self, keys: Collection[TryKey]) -> float:
-        def count() -> float:
-            wait = max((self._left(key) for key in keys), default=0.0)
-            if wait > 0:
-                return wait
-            now = self._state.now()
-            for key in keys:
-                self._state.failures[key.key] = Failures(self._failures(key.key) + 1, now)
-            return 0.0
-
-        return await self._network.call("sign_in_tries.begin", count)
+    @effect("sign_in_tries.begin")
+    def begin(self, keys: Collection[TryKey]) -> float:
+        wait = max((self._left(key) for key in keys), default=0.0)
+        if wait > 0:
+            return wait
+        now = self._state.now()
+        for key in keys:
+            self._state.failures[key.key] = Failures(self._failures(key.key) + 1, now)
+        return 0.0
 
     def _failures(self, key: str) -> int:
         found = self._state.failures.get(key)
@@ -116,15 +102,13 @@ class MemorySignInTries(AccountStore):
         age = (self._state.now() - found.at).total_seconds()
         return wait_seconds(self._failures(key.key), key.free_tries, key.longest_seconds) - max(age, 0.0)
 
-    async def succeeded(self, cleared: str, given_back: Collection[str] = ()) -> None:
-        def forget() -> None:
-            if cleared in self._state.failures:
-                self._state.failures[cleared].count = 0
-            for key in given_back:
-                if key in self._state.failures:
-                    self._state.failures[key].count = max(self._state.failures[key].count - 1, 0)
-
-        await self._network.call("sign_in_tries.succeeded", forget)
+    @effect("sign_in_tries.succeeded")
+    def succeeded(self, cleared: str, given_back: Collection[str] = ()) -> None:
+        if cleared in self._state.failures:
+            self._state.failures[cleared].count = 0
+        for key in given_back:
+            if key in self._state.failures:
+                self._state.failures[key].count = max(self._state.failures[key].count - 1, 0)
 
 
 class MemoryPasswords:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from codehub.adapters.memory.fault_injection import Network
+from codehub.adapters.memory.fault_injection import Network, effect
 from codehub.domain.errors import Unreachable
 
 
@@ -27,14 +27,12 @@ class MemoryBus:
         self.state = state or SignalsState()
         self._network = network or Network()
 
-    async def publish(self, channel: str, message: Mapping[str, Any]) -> None:
-        def send() -> None:
-            for name, listeners in self.state.listeners.items():
-                if name == channel or (name.endswith("*") and channel.startswith(name[:-1])):
-                    for listener in listeners:
-                        listener.put_nowait(message)
-
-        await self._network.call("bus.publish", send)
+    @effect("bus.publish")
+    def publish(self, channel: str, message: Mapping[str, Any]) -> None:
+        for name, listeners in self.state.listeners.items():
+            if name == channel or (name.endswith("*") and channel.startswith(name[:-1])):
+                for listener in listeners:
+                    listener.put_nowait(message)
 
     async def subscribe(
         self, channel: str, listening: Callable[[], None] | None = None
@@ -61,23 +59,20 @@ class MemoryActivity:
         self.state = state or SignalsState()
         self._network = network or Network()
 
-    async def record(self, seen: Mapping[UUID, datetime]) -> None:
-        def keep_later() -> None:
-            for key, at in seen.items():
-                self.state.activity[key] = max(at, self.state.activity.get(key, at))
+    @effect("activity.record")
+    def record(self, seen: Mapping[UUID, datetime]) -> None:
+        for key, at in seen.items():
+            self.state.activity[key] = max(at, self.state.activity.get(key, at))
 
-        await self._network.call("activity.record", keep_later)
+    @effect("activity.read")
+    def read(self) -> Mapping[UUID, datetime]:
+        return dict(self.state.activity)
 
-    async def read(self) -> Mapping[UUID, datetime]:
-        return await self._network.call("activity.read", lambda: dict(self.state.activity))
-
-    async def forget(self, written: Mapping[UUID, datetime]) -> None:
-        def forget_unchanged() -> None:
-            for key, at in written.items():
-                if self.state.activity.get(key) == at:
-                    del self.state.activity[key]
-
-        await self._network.call("activity.forget", forget_unchanged)
+    @effect("activity.forget")
+    def forget(self, written: Mapping[UUID, datetime]) -> None:
+        for key, at in written.items():
+            if self.state.activity.get(key) == at:
+                del self.state.activity[key]
 
 
 class MemoryNotifier:

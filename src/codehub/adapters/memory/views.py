@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from codehub.adapters.memory.database_state import DatabaseStore
-from codehub.adapters.memory.fault_injection import Network
+from codehub.adapters.memory.fault_injection import Network, effect
 from codehub.domain.admission import holds_slot
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.history import SPAN, HistoryData, TrafficMinute
@@ -20,28 +20,21 @@ class MemoryViews(DatabaseStore):
     async def get(self, workspace_id: UUID) -> OwnedWorkspace | None:
         return (await self.some([workspace_id])).get(workspace_id)
 
-    async def by_slug(self, slug: str) -> OwnedWorkspace | None:
-        def find() -> OwnedWorkspace | None:
-            rows = self._state.rows.values()
-            return next((self._owned(row) for row in rows if row.slug == slug and row.deleted_at is None), None)
+    @effect("views.by_slug")
+    def by_slug(self, slug: str) -> OwnedWorkspace | None:
+        rows = self._state.rows.values()
+        return next((self._owned(row) for row in rows if row.slug == slug and row.deleted_at is None), None)
 
-        return await self._network.call("views.by_slug", find)
+    @effect("views.some")
+    def some(self, ids: Collection[UUID]) -> Mapping[UUID, OwnedWorkspace]:
+        return {key: self._owned(row) for key, row in self._state.rows.items() if key in ids}
 
-    async def some(self, ids: Collection[UUID]) -> Mapping[UUID, OwnedWorkspace]:
-        return await self._network.call(
-            "views.some", lambda: {key: self._owned(row) for key, row in self._state.rows.items() if key in ids}
-        )
-
-    async def page(
-        self, sought: WorkspaceFilter, limit: int, after: Position | None = None
-    ) -> Sequence[OwnedWorkspace]:
-        def read() -> list[OwnedWorkspace]:
-            found = [row for row in self._newest_first() if _fits(row, sought)]
-            if after is not None:
-                found = [row for row in found if (row.created_at, row.id) < (after.created_at, after.id)]
-            return [self._owned(row) for row in found[:limit]]
-
-        return await self._network.call("views.page", read)
+    @effect("views.page")
+    def page(self, sought: WorkspaceFilter, limit: int, after: Position | None = None) -> Sequence[OwnedWorkspace]:
+        found = [row for row in self._newest_first() if _fits(row, sought)]
+        if after is not None:
+            found = [row for row in found if (row.created_at, row.id) < (after.created_at, after.id)]
+        return [self._owned(row) for row in found[:limit]]
 
     async def everything(self, owner_id: str | None = None) -> Sequence[OwnedWorkspace]:
         sought = WorkspaceFilter(owner_id)
@@ -49,62 +42,56 @@ class MemoryViews(DatabaseStore):
             "views.everything", lambda: [self._owned(row) for row in self._newest_first() if _fits(row, sought)]
         )
 
-    async def slots(self, owner_id: str) -> tuple[Sequence[Workspace], int, int | None]:
-        def read() -> tuple[list[Workspace], int, int | None]:
-            holders = [row for row in reversed(self._newest_first()) if holds_slot(row)]
-            mine = [row for row in holders if row.owner_id == owner_id]
-            return mine, len(holders), self._state.people.limit_of(owner_id)
+    @effect("views.slots")
+    def slots(self, owner_id: str) -> tuple[Sequence[Workspace], int, int | None]:
+        holders = [row for row in reversed(self._newest_first()) if holds_slot(row)]
+        mine = [row for row in holders if row.owner_id == owner_id]
+        return mine, len(holders), self._state.accounts.limit_of(owner_id)
 
-        return await self._network.call("views.slots", read)
-
-    async def entries(
+    @effect("views.entries")
+    def entries(
         self, workspace_id: UUID, limit: int, before: int | None = None, kinds: Collection[LedgerKind] | None = None
     ) -> Sequence[tuple[int, LedgerEntry]]:
-        def read() -> list[tuple[int, LedgerEntry]]:
-            numbered = [
-                (number, entry)
-                for number, entry in enumerate(self._state.ledger, 1)
-                if entry.workspace_id == workspace_id
-                and (before is None or number < before)
-                and (kinds is None or entry.kind in kinds)
-            ]
-            return numbered[::-1][:limit]
+        numbered = [
+            (number, entry)
+            for number, entry in enumerate(self._state.ledger, 1)
+            if entry.workspace_id == workspace_id
+            and (before is None or number < before)
+            and (kinds is None or entry.kind in kinds)
+        ]
+        return numbered[::-1][:limit]
 
-        return await self._network.call("views.entries", read)
+    @effect("views.restore_points")
+    def restore_points(self, workspace_id: UUID) -> Sequence[RestorePoint]:
+        return list(self._state.points.get(workspace_id, []))
 
-    async def restore_points(self, workspace_id: UUID) -> Sequence[RestorePoint]:
-        return await self._network.call("views.restore_points", lambda: list(self._state.points.get(workspace_id, [])))
+    @effect("views.lease_until")
+    def lease_until(self, workspace_id: UUID) -> datetime | None:
+        now = self._state.now()
+        return max((end for end in self._state.leases.get(workspace_id, {}).values() if end > now), default=None)
 
-    async def lease_until(self, workspace_id: UUID) -> datetime | None:
-        def read() -> datetime | None:
-            now = self._state.now()
-            return max((end for end in self._state.leases.get(workspace_id, {}).values() if end > now), default=None)
+    @effect("views.day")
+    def history_data(self) -> HistoryData:
+        now = self._state.now()
+        points = (point for some in self._state.points.values() for point in some)
+        return HistoryData(
+            now,
+            sum(row.phase is Phase.RUNNING and row.deleted_at is None for row in self._state.rows.values()),
+            [entry for entry in self._state.ledger if entry.at > now - SPAN and _tells_of_running(entry)],
+            [(point.created_at, point.bytes) for point in points if point.created_at > now - SPAN],
+            [minute for at, minute in sorted(self._state.traffic.items()) if at > now - SPAN],
+        )
 
-        return await self._network.call("views.lease_until", read)
-
-    async def history_data(self) -> HistoryData:
-        def read() -> HistoryData:
-            now = self._state.now()
-            points = (point for some in self._state.points.values() for point in some)
-            return HistoryData(
-                now,
-                sum(row.phase is Phase.RUNNING and row.deleted_at is None for row in self._state.rows.values()),
-                [entry for entry in self._state.ledger if entry.at > now - SPAN and _tells_of_running(entry)],
-                [(point.created_at, point.bytes) for point in points if point.created_at > now - SPAN],
-                [minute for at, minute in sorted(self._state.traffic.items()) if at > now - SPAN],
-            )
-
-        return await self._network.call("views.day", read)
-
-    async def now(self) -> datetime:
-        return await self._network.call("views.now", self._state.now)
+    @effect("views.now")
+    def now(self) -> datetime:
+        return self._state.now()
 
     def _newest_first(self) -> list[Workspace]:
         return sorted(self._state.rows.values(), key=lambda row: (row.created_at, row.id), reverse=True)
 
     def _owned(self, row: Workspace) -> OwnedWorkspace:
-        template = self._state.people.templates.get(row.template)
-        return OwnedWorkspace(row, self._state.people.name_of(row.owner_id), template.image_ref if template else None)
+        template = self._state.accounts.templates.get(row.template)
+        return OwnedWorkspace(row, self._state.accounts.name_of(row.owner_id), template.image_ref if template else None)
 
 
 def _fits(row: Workspace, sought: WorkspaceFilter) -> bool:
@@ -125,12 +112,10 @@ def _tells_of_running(entry: LedgerEntry) -> bool:
 
 
 class MemoryLedger(DatabaseStore):
-    async def entries(self, workspace_id: UUID, limit: int = 100) -> Sequence[LedgerEntry]:
-        def read() -> list[LedgerEntry]:
-            mine = [entry for entry in self._state.ledger if entry.workspace_id == workspace_id]
-            return mine[::-1][:limit]
-
-        return await self._network.call("db.ledger", read)
+    @effect("db.ledger")
+    def entries(self, workspace_id: UUID, limit: int = 100) -> Sequence[LedgerEntry]:
+        mine = [entry for entry in self._state.ledger if entry.workspace_id == workspace_id]
+        return mine[::-1][:limit]
 
     async def forget_older(self, seconds: float, epoch: int) -> int:
         def sweep() -> int:
@@ -145,7 +130,7 @@ class MemoryLedger(DatabaseStore):
             self._state.ledger[:] = reversed(kept)
             return gone
 
-        return await self._state.people.within(epoch, self._network, "db.forget_entries", sweep)
+        return await self._write("db.forget_entries", epoch, sweep)
 
 
 class MemoryTraffic:
@@ -154,13 +139,11 @@ class MemoryTraffic:
         self._now = now
         self._network = network
 
-    async def add(self, requests: int, socket_seconds: float) -> None:
-        def write() -> None:
-            now = self._now()
-            at = now.replace(second=0, microsecond=0)
-            known = self._minutes.get(at, TrafficMinute(at, 0, 0.0))
-            self._minutes[at] = TrafficMinute(at, known.requests + requests, known.socket_seconds + socket_seconds)
-            for old in [minute for minute in self._minutes if minute <= now - SPAN]:
-                del self._minutes[old]
-
-        await self._network.call("traffic.add", write)
+    @effect("traffic.add")
+    def add(self, requests: int, socket_seconds: float) -> None:
+        now = self._now()
+        at = now.replace(second=0, microsecond=0)
+        known = self._minutes.get(at, TrafficMinute(at, 0, 0.0))
+        self._minutes[at] = TrafficMinute(at, known.requests + requests, known.socket_seconds + socket_seconds)
+        for old in [minute for minute in self._minutes if minute <= now - SPAN]:
+            del self._minutes[old]
