@@ -93,10 +93,10 @@ async def test_a_connection_that_breaks_inside_a_write_leaves_nothing(
 
 
 async def test_a_cut_network_is_unreachable_in_bounded_time_and_then_mends(database_url: str) -> None:
-    patience = DatabaseTimeouts(connect=0.5, statement=0.5)
+    timeouts = DatabaseTimeouts(connect=0.5, statement=0.5)
     async with (
         network_to_postgres(database_url) as (network, url),
-        await PostgresDatabase.open(url, patience=patience) as database,
+        await PostgresDatabase.open(url, timeouts=timeouts) as database,
     ):
         row = await stored(database)
         network.cut()
@@ -116,7 +116,7 @@ async def test_a_cut_network_is_unreachable_in_bounded_time_and_then_mends(datab
 
 
 async def test_a_lock_held_too_long_is_unreachable(database_url: str) -> None:
-    async with await PostgresDatabase.open(database_url, patience=DatabaseTimeouts(statement=0.3)) as database:
+    async with await PostgresDatabase.open(database_url, timeouts=DatabaseTimeouts(statement=0.3)) as database:
         row = await stored(database)
         async with database.sessions.writing() as holder:
             await holder.execute("SELECT 1 FROM workspaces WHERE id = $1 FOR UPDATE", row.id)

@@ -1,7 +1,7 @@
 """PostgreSQL: the two single-writer stores, the ledger, fenced leadership and the change feed (contracts 3 and 4).
 
-All SQL is in statements.py and the other *_statements.py, the schema in migrations/. A database that does not answer is
-Unreachable, never a guess.
+The SQL is in statements.py (that of backups in backup.py), the schema in migrations/. A database that does not answer
+is Unreachable, never a guess.
 """
 
 from codehub.adapters.postgres.database import PostgresDatabase

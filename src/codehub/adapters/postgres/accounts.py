@@ -1,4 +1,4 @@
-"""People, their sessions and tokens. Each change and its audit row are one transaction."""
+"""Users, their sessions and tokens. Each change and its audit row are one transaction."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -8,7 +8,7 @@ import asyncpg
 
 from codehub.adapters.postgres import rows
 from codehub.adapters.postgres import statements as sql
-from codehub.adapters.postgres.connections import Connection, Sessions
+from codehub.adapters.postgres.connections import Connection, PostgresStore
 from codehub.adapters.postgres.rows import storable_text
 from codehub.adapters.postgres.statements import NOW
 from codehub.adapters.postgres.stores import append_audit
@@ -18,11 +18,8 @@ from codehub.ports.accounts import EndedCredentials, NewToken, NewUser, SessionR
 from codehub.ports.stores import Actor
 
 
-class PostgresAccounts:
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-
-    # ── people ───────────────────────────────────────────────────────────────────────────────────────────────────────
+class PostgresAccounts(PostgresStore):
+    # ── users ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def create_user(self, new: NewUser, actor: Actor) -> User:
         async with self._sessions.writing(actor.epoch) as connection:
@@ -37,18 +34,17 @@ class PostgresAccounts:
             return await _insert(connection, new, actor)
 
     async def user(self, user_id: UUID) -> User | None:
-        return _user(await self._row(sql.USER, user_id))
+        return _user(await self._sessions.fetchrow(sql.USER, user_id))
 
     async def user_of_identity(self, issuer: str, subject: str) -> User | None:
-        return _user(await self._row(sql.USER_OF_IDENTITY, storable_text(issuer), storable_text(subject)))
+        return _user(await self._sessions.fetchrow(sql.USER_OF_IDENTITY, storable_text(issuer), storable_text(subject)))
 
     async def with_password(self, username: str) -> tuple[User, str | None] | None:
-        found = await self._row(sql.WITH_PASSWORD, username)
+        found = await self._sessions.fetchrow(sql.WITH_PASSWORD, username)
         return (rows.user(found), found["password_hash"]) if found else None
 
     async def users(self, after: str = "", limit: int = 50) -> Sequence[User]:
-        async with self._sessions.reading() as connection:
-            return [rows.user(record) for record in await connection.fetch(sql.USERS, after, limit)]
+        return [rows.user(record) for record in await self._sessions.fetch(sql.USERS, after, limit)]
 
     async def change_user(self, user_id: UUID, decide: UserDecision, actor: Actor, action: str) -> User:
         async with self._sessions.writing(actor.epoch) as connection:
@@ -93,8 +89,7 @@ class PostgresAccounts:
         return EndedCredentials(sorted(ended), sorted(record[0] for record in revoked))
 
     async def rehash_password(self, user_id: UUID, old_hash: str, new_hash: str) -> None:
-        async with self._sessions.writing() as connection:
-            await connection.execute(sql.REHASH_PASSWORD, user_id, old_hash, new_hash)
+        await self._sessions.execute(sql.REHASH_PASSWORD, user_id, old_hash, new_hash)
 
     # ── sessions ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -148,19 +143,18 @@ class PostgresAccounts:
         return True
 
     async def session(self, session_id: str, rules: SessionRules) -> tuple[Session, User] | None:
-        found = await self._row(sql.SESSION, rows.session_hash(session_id), rules.idle_seconds, rules.fresh_seconds)
+        found = await self._sessions.fetchrow(
+            sql.SESSION, rows.session_hash(session_id), rules.idle_seconds, rules.fresh_seconds
+        )
         if found is None:
             return None
         if found["long_unseen"]:
-            async with self._sessions.writing() as connection:
-                await connection.execute(sql.SEE_SESSION, rows.session_hash(session_id))
+            await self._sessions.execute(sql.SEE_SESSION, rows.session_hash(session_id))
         return rows.session(found), rows.user(found)
 
     async def sessions(self, user_id: UUID, rules: SessionRules) -> Sequence[Session]:
-        async with self._sessions.reading() as connection:
-            return [
-                rows.session(record) for record in await connection.fetch(sql.SESSIONS, user_id, rules.idle_seconds)
-            ]
+        found = await self._sessions.fetch(sql.SESSIONS, user_id, rules.idle_seconds)
+        return [rows.session(record) for record in found]
 
     async def end_session(self, user_id: UUID, session_id: str, actor: Actor, action: str = "sign_out") -> bool:
         async with self._sessions.writing(actor.epoch) as connection:
@@ -197,17 +191,15 @@ class PostgresAccounts:
         return token
 
     async def token(self, token_hash: bytes) -> tuple[ApiToken, User] | None:
-        found = await self._row(sql.TOKEN, token_hash)
+        found = await self._sessions.fetchrow(sql.TOKEN, token_hash)
         if found is None:
             return None
         if found["long_unseen"]:
-            async with self._sessions.writing() as connection:
-                await connection.execute(sql.USE_TOKEN, found["t_id"])
+            await self._sessions.execute(sql.USE_TOKEN, found["t_id"])
         return rows.token(found), rows.user(found)
 
     async def tokens(self, user_id: UUID) -> Sequence[ApiToken]:
-        async with self._sessions.reading() as connection:
-            return [rows.token(record) for record in await connection.fetch(sql.TOKENS, user_id)]
+        return [rows.token(record) for record in await self._sessions.fetch(sql.TOKENS, user_id)]
 
     async def revoke_token(self, user_id: UUID, token_id: UUID, actor: Actor) -> bool:
         async with self._sessions.writing(actor.epoch) as connection:
@@ -222,10 +214,6 @@ class PostgresAccounts:
         async with self._sessions.writing(epoch) as connection:
             gone: int = await connection.fetchval(sql.FORGET_EXPIRED, rules.idle_seconds)
         return gone
-
-    async def _row(self, statement: str, *values: object) -> asyncpg.Record | None:
-        async with self._sessions.reading() as connection:
-            return await connection.fetchrow(statement, *values)
 
 
 async def _insert(connection: Connection, new: NewUser, actor: Actor) -> User:

@@ -16,7 +16,7 @@ import asyncpg
 
 from codehub.adapters.postgres import rows
 from codehub.adapters.postgres import statements as sql
-from codehub.adapters.postgres.connections import Sessions
+from codehub.adapters.postgres.connections import PostgresStore, PostgresTermStore
 from codehub.adapters.postgres.rows import BREATH
 from codehub.domain.errors import BackendError
 from codehub.domain.gc_rules import BackendResource, ResourceKind, RestorePoint
@@ -31,10 +31,7 @@ from codehub.ports.collector import (
 )
 
 
-class PostgresCollectorView:
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-
+class PostgresCollectorView(PostgresStore):
     async def read(self) -> CollectorData:
         async with self._sessions.snapshot() as connection:
             unpurged = await connection.fetch(sql.UNPURGED)
@@ -65,8 +62,7 @@ class PostgresCollectorView:
         )
 
     async def recorded(self, operations: Collection[UUID]) -> Collection[UUID]:
-        async with self._sessions.reading() as connection:
-            found = await connection.fetch(sql.RECORDED_OPERATIONS, list(operations))
+        found = await self._sessions.fetch(sql.RECORDED_OPERATIONS, list(operations))
         return frozenset(record["op_id"] for record in found)
 
     async def ask(self, asked_by: str, waived: Collection[str]) -> int:
@@ -75,16 +71,11 @@ class PostgresCollectorView:
             return request_id
 
     async def request(self, request_id: int) -> CollectionRequest | None:
-        async with self._sessions.reading() as connection:
-            found = await connection.fetchrow(sql.COLLECTION_REQUEST, request_id)
+        found = await self._sessions.fetchrow(sql.COLLECTION_REQUEST, request_id)
         return _request(found) if found else None
 
 
-class PostgresCollectorMarks:
-    def __init__(self, sessions: Sessions, epoch: int) -> None:
-        self._sessions = sessions
-        self.epoch = epoch
-
+class PostgresCollectorMarks(PostgresTermStore):
     async def remark(self, found: Mapping[BackendResource, str]) -> Sequence[Mark]:
         columns = (
             [resource.kind.value for resource in found],
@@ -111,13 +102,11 @@ class PostgresCollectorMarks:
         return True
 
     async def pending(self) -> CollectionRequest | None:
-        async with self._sessions.reading() as connection:
-            found = await connection.fetchrow(sql.PENDING_COLLECTION, timedelta(seconds=REQUEST_LIVES_SECONDS))
+        found = await self._sessions.fetchrow(sql.PENDING_COLLECTION, timedelta(seconds=REQUEST_LIVES_SECONDS))
         return _request(found) if found else None
 
     async def finish(self, request_id: int, report: Mapping[str, Any]) -> None:
-        async with self._sessions.writing(self.epoch) as connection:
-            await connection.execute(sql.FINISH_COLLECTION, request_id, json.dumps(report))
+        await self._sessions.execute(sql.FINISH_COLLECTION, request_id, json.dumps(report), epoch=self.epoch)
 
 
 def _certain(record: asyncpg.Record) -> Workspace:

@@ -1,13 +1,10 @@
-"""Connections to PostgreSQL: a pool for short transactions, and connections of their own for whoever waits on one.
+"""Connections to PostgreSQL: a pool for short transactions, and connections of their own for whoever waits on one, such
+as the change feed, which hears what the triggers tell (NOTIFY) as it is committed.
 
 Every wait has an end. A transaction that its client has left open ends by itself before a rival may lead, so a stalled
 leader cannot keep the epoch's row locked (contract 3: a write of an old term changes nothing). What asyncpg raises
 becomes one of the domain's errors: no answer is Unreachable, and then the truth is unknown, for a refused commit and a
 lost connection look alike from here.
-
-What the triggers tell (NOTIFY), as it is committed. Payloads are ids only: whoever hears one reads the row.
-
-A connection that only listens does not notice a dead network, so it asks for a sign of life every few seconds.
 """
 
 import asyncio
@@ -16,7 +13,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict
 from uuid import UUID
 
 import asyncpg
@@ -25,6 +22,16 @@ from asyncpg.pool import PoolConnectionProxy
 from codehub.adapters.postgres import statements as sql
 from codehub.domain.errors import BackendError, CodeHubError, Conflict, Stale, Unreachable
 from codehub.ports.signals import Change, Channel
+
+IDLE_IN_TRANSACTION_SECONDS = 3
+SIGN_OF_LIFE_SECONDS = 5.0
+"""A connection that only listens does not notice a dead network, so it asks for a sign of life so often."""
+BATCH = 5_000
+"""The most old rows that one statement deletes."""
+
+Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
+OwnConnection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+AnyConnection: TypeAlias = "PoolConnectionProxy[asyncpg.Record] | asyncpg.Connection[asyncpg.Record]"
 
 NO_ANSWER = (
     OSError,  # refused, reset, no such socket; TimeoutError is one too
@@ -40,8 +47,7 @@ NO_ANSWER = (
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.ReadOnlySQLTransactionError,  # a standby after a failover
 )
-_MOST = 200
-
+_LONGEST_MESSAGE = 200
 _CONFLICTS = {
     "workspaces_name": ("You already have a workspace of that name.", "name_taken"),
     "workspaces_slug": ("That address is taken.", "slug_taken"),
@@ -77,16 +83,7 @@ def _sentence(what: str, error: BaseException) -> str:
     system = error.strerror if isinstance(error, OSError) else None
     text = system or (str(error.args[0]) if error.args else "")
     detail = " ".join(text.split()) or type(error).__name__
-    return f"{what}: {detail[:_MOST]}"
-
-
-IDLE_IN_TRANSACTION_SECONDS = 3
-BATCH = 5_000
-"""The most old rows that one statement deletes."""
-
-Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
-OwnConnection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
-AnyConnection: TypeAlias = "PoolConnectionProxy[asyncpg.Record] | asyncpg.Connection[asyncpg.Record]"
+    return f"{what}: {detail[:_LONGEST_MESSAGE]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +100,13 @@ def plain_address(url: str) -> str:
 
 
 class Sessions:
-    def __init__(self, url: str, pool: "asyncpg.Pool[asyncpg.Record]", patience: DatabaseTimeouts) -> None:
+    def __init__(self, url: str, pool: "asyncpg.Pool[asyncpg.Record]", timeouts: DatabaseTimeouts) -> None:
         self._url = url
         self._pool = pool
-        self._patience = patience
+        self._timeouts = timeouts
 
     @classmethod
-    async def open(cls, url: str, pool_size: int, patience: DatabaseTimeouts) -> "Sessions":
+    async def open(cls, url: str, pool_size: int, timeouts: DatabaseTimeouts) -> "Sessions":
         """Makes the pool, which connects nowhere yet: a database that is down is Unreachable when it is asked."""
         address = plain_address(url)
         with explained():
@@ -118,9 +115,9 @@ class Sessions:
                 min_size=0,
                 max_size=pool_size,
                 reset=_nothing_to_reset,
-                **_options(patience, "codehub"),
+                **_options(timeouts, "codehub"),
             )
-        return cls(address, pool, patience)
+        return cls(address, pool, timeouts)
 
     async def close(self) -> None:
         self._pool.terminate()
@@ -150,6 +147,23 @@ class Sessions:
                     await _fence(connection, epoch)
                 yield connection
 
+    async def fetch(self, statement: str, *values: object) -> list[asyncpg.Record]:
+        async with self.reading() as connection:
+            return await connection.fetch(statement, *values)
+
+    async def fetchrow(self, statement: str, *values: object) -> asyncpg.Record | None:
+        async with self.reading() as connection:
+            return await connection.fetchrow(statement, *values)
+
+    async def fetchval(self, statement: str, *values: object) -> Any:  # noqa: ANN401 - whatever the statement selects
+        async with self.reading() as connection:
+            return await connection.fetchval(statement, *values)
+
+    async def execute(self, statement: str, *values: object, epoch: int | None = None) -> None:
+        """Runs one statement as a transaction of its own; `epoch` as in `writing`."""
+        async with self.writing(epoch) as connection:
+            await connection.execute(statement, *values)
+
     async def delete_in_batches(self, statement: str, seconds: float, epoch: int | None = None) -> int:
         """Deletes what is older, a transaction for each batch: a year's rows at once would outlast every time limit.
         `statement`: $1 the age in seconds, $2 the most it may delete; it returns how many it did."""
@@ -163,17 +177,32 @@ class Sessions:
 
     async def own(self, name: str, statement_seconds: float) -> OwnConnection:
         """A connection outside the pool, which the caller closes."""
-        patience = DatabaseTimeouts(self._patience.connect, statement_seconds)
+        timeouts = DatabaseTimeouts(self._timeouts.connect, statement_seconds)
         with explained():
-            return await asyncpg.connect(self._url, **_options(patience, f"codehub {name}"))
+            return await asyncpg.connect(self._url, **_options(timeouts, f"codehub {name}"))
 
     @asynccontextmanager
     async def _borrowed(self) -> AsyncIterator[Connection]:
-        connection = await self._pool.acquire(timeout=self._patience.connect)
+        connection = await self._pool.acquire(timeout=self._timeouts.connect)
         try:
             yield connection
         finally:
-            await self._pool.release(connection, timeout=self._patience.connect)
+            await self._pool.release(connection, timeout=self._timeouts.connect)
+
+
+class PostgresStore:
+    """A store on PostgreSQL, as all of them begin: with the sessions that it borrows connections from."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+
+class PostgresTermStore(PostgresStore):
+    """A store that one leader writes to: every write is fenced by the epoch of the leader's term."""
+
+    def __init__(self, sessions: Sessions, epoch: int) -> None:
+        super().__init__(sessions)
+        self.epoch = epoch
 
 
 async def _fence(connection: Connection, epoch: int) -> None:
@@ -192,14 +221,14 @@ class _Options(TypedDict):
     server_settings: dict[str, str]
 
 
-def _options(patience: DatabaseTimeouts, name: str) -> _Options:
+def _options(timeouts: DatabaseTimeouts, name: str) -> _Options:
     return {
-        "timeout": patience.connect,
+        "timeout": timeouts.connect,
         # The server's own limit comes first: its answer says what took so long.
-        "command_timeout": patience.statement + 1,
+        "command_timeout": timeouts.statement + 1,
         "server_settings": {
             "application_name": name[:63],
-            "statement_timeout": f"{patience.statement:g}s",
+            "statement_timeout": f"{timeouts.statement:g}s",
             "idle_in_transaction_session_timeout": f"{IDLE_IN_TRANSACTION_SECONDS}s",
             "tcp_keepalives_idle": "2",
             "tcp_keepalives_interval": "1",
@@ -211,12 +240,8 @@ def _options(patience: DatabaseTimeouts, name: str) -> _Options:
     }
 
 
-SIGN_OF_LIFE_SECONDS = 5.0
-
-
-class PostgresChangeFeed:
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
+class PostgresChangeFeed(PostgresStore):
+    """What the triggers tell, as it is committed. A change carries ids only: whoever hears one reads the row."""
 
     async def changes(self, listening: Callable[[], None] | None = None) -> AsyncIterator[Change]:
         heard: asyncio.Queue[Change | None] = asyncio.Queue()

@@ -33,9 +33,9 @@ class PostgresDatabase:
         self.sessions = sessions
 
     @classmethod
-    async def open(cls, url: str, *, pool_size: int = 10, patience: DatabaseTimeouts | None = None) -> Self:
+    async def open(cls, url: str, *, pool_size: int = 10, timeouts: DatabaseTimeouts | None = None) -> Self:
         """Opens the database, which is connected to on first use. Call check_schema before anything else."""
-        return cls(await Sessions.open(url, pool_size, patience or DatabaseTimeouts()))
+        return cls(await Sessions.open(url, pool_size, timeouts or DatabaseTimeouts()))
 
     async def close(self) -> None:
         await self.sessions.close()
@@ -107,6 +107,5 @@ class PostgresDatabase:
 
     async def installation_id(self) -> UUID:
         """The id that was made with the schema: what we label everything with, unless the settings name another."""
-        async with self.sessions.reading() as connection:
-            found: UUID = await connection.fetchval(sql.INSTALLATION)
-            return found
+        found: UUID = await self.sessions.fetchval(sql.INSTALLATION)
+        return found

@@ -93,8 +93,7 @@ class PostgresLeadership:
             await self._clock.sleep(POLL_SECONDS)
 
     async def leader(self) -> Leader | None:
-        async with self._sessions.reading() as connection:
-            found = await connection.fetchrow(sql.LEADER)
+        found = await self._sessions.fetchrow(sql.LEADER)
         return Leader(**found) if found else None
 
 

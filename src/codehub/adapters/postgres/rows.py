@@ -16,7 +16,7 @@ from uuid import UUID
 import asyncpg
 import structlog
 
-from codehub.adapters.postgres.statements import column
+from codehub.adapters.postgres.statements import ENTRY_FIELDS, column
 from codehub.domain.errors import ErrorInfo, ErrorReason
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import ALL_SCOPES, ApiToken, Role, Scope, Session, User
@@ -34,6 +34,10 @@ from codehub.domain.workspace import (
 )
 from codehub.ports.accounts import AuditEntry, Ticket, Visit
 
+log = structlog.get_logger(__name__)
+
+BREATH = 250
+"""Rows decoded before others on the event loop get their turn: a renewal must not wait for a long list."""
 _FROM_JSON: Final[Mapping[str, Callable[[Mapping[str, Any]], object]]] = {
     "conditions": Conditions.from_json,
     "home": HomeContext.from_json,
@@ -124,20 +128,6 @@ def restore_point(record: asyncpg.Record) -> RestorePoint:
     return RestorePoint(**record)
 
 
-def restore_point_parameters(point: RestorePoint) -> tuple[object, ...]:
-    return (
-        point.workspace_id,
-        point.op_id,
-        point.key,
-        point.bytes,
-        point.files,
-        point.sha256,
-        point.created_at,
-        point.verified_at,
-        point.released_at,
-    )
-
-
 def entry(record: asyncpg.Record) -> LedgerEntry:
     values = {**record, "kind": LedgerKind(record["kind"])}
     values.pop("number", None)
@@ -145,31 +135,9 @@ def entry(record: asyncpg.Record) -> LedgerEntry:
 
 
 def entry_columns(entries: Sequence[LedgerEntry]) -> tuple[list[object], ...]:
-    rows = [
-        (
-            e.at,
-            e.workspace_id,
-            storable_text(e.actor),
-            e.kind.value,
-            _text(e.before),
-            _text(e.after),
-            storable_text(e.reason),
-            e.op_id,
-            storable_text(e.message),
-        )
-        for e in entries
-    ]
-    return tuple(map(list, zip(*rows, strict=True)))
-
-
-def _text(value: str | None) -> str | None:
-    return None if value is None else storable_text(value)
-
-
-log = structlog.get_logger(__name__)
-
-BREATH = 250
-"""Rows decoded before others on the event loop get their turn: a renewal must not wait for a long list."""
+    """The entries as one list for each column."""
+    columns = ([getattr(entry, name) for entry in entries] for name in ENTRY_FIELDS)
+    return tuple([storable_text(v) if isinstance(v, str) else v for v in values] for values in columns)
 
 
 async def readable(records: Sequence[asyncpg.Record]) -> list[Workspace]:
@@ -186,31 +154,19 @@ async def readable(records: Sequence[asyncpg.Record]) -> list[Workspace]:
     return found
 
 
+def _fields(record: asyncpg.Record, letter: str) -> dict[str, Any]:
+    """The columns of one table in a joined row, without the table's letter."""
+    return {name[2:]: value for name, value in record.items() if name.startswith(f"{letter}_")}
+
+
 def user(record: asyncpg.Record) -> User:
-    return User(
-        id=record["u_id"],
-        username=record["u_username"],
-        role=Role(record["u_role"]),
-        created_at=record["u_created_at"],
-        disabled_at=record["u_disabled_at"],
-        max_running=record["u_max_running"],
-        issuer=record["u_issuer"],
-        subject=record["u_subject"],
-        has_password=record["u_has_password"],
-    )
+    fields = _fields(record, "u")
+    return User(**{**fields, "role": Role(fields["role"])})
 
 
 def session(record: asyncpg.Record) -> Session:
-    return Session(
-        id=record["s_token_hash"].hex(),
-        user_id=record["s_user_id"],
-        created_at=record["s_created_at"],
-        last_seen_at=record["s_last_seen_at"],
-        expires_at=record["s_expires_at"],
-        address=record["s_address"],
-        agent=record["s_agent"],
-        is_fresh=record.get("s_is_fresh", False),
-    )
+    fields = _fields(record, "s")
+    return Session(id=fields.pop("token_hash").hex(), **fields)
 
 
 def session_hash(session_id: str) -> bytes:
@@ -222,16 +178,8 @@ def session_hash(session_id: str) -> bytes:
 
 
 def token(record: asyncpg.Record) -> ApiToken:
-    return ApiToken(
-        id=record["t_id"],
-        user_id=record["t_user_id"],
-        name=record["t_name"],
-        scopes=_scopes(record["t_scopes"]),
-        created_at=record["t_created_at"],
-        expires_at=record["t_expires_at"],
-        last_used_at=record["t_last_used_at"],
-        revoked_at=record["t_revoked_at"],
-    )
+    fields = _fields(record, "t")
+    return ApiToken(**{**fields, "scopes": _scopes(fields["scopes"])})
 
 
 def ticket(record: asyncpg.Record) -> Ticket:

@@ -14,17 +14,14 @@ import asyncpg
 
 from codehub.adapters.postgres import rows
 from codehub.adapters.postgres import statements as sql
-from codehub.adapters.postgres.connections import Sessions
+from codehub.adapters.postgres.connections import PostgresStore
 from codehub.adapters.postgres.rows import dumped, storable_text
 from codehub.domain.credentials import FAILURES_FADE_SECONDS, wait_seconds
 from codehub.domain.errors import Conflict, NotFound
 from codehub.ports.accounts import IdempotencyClaim, SessionRules, Ticket, TryKey, Visit
 
 
-class PostgresTickets:
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-
+class PostgresTickets(PostgresStore):
     async def issue(self, ticket_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> None:
         session_hash = None if ticket.session_id is None else rows.session_hash(ticket.session_id)
         async with self._sessions.writing() as connection:
@@ -49,13 +46,9 @@ class PostgresTickets:
         return rows.ticket(found) if found else None
 
 
-class PostgresProviderSignIns:
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-
+class PostgresProviderSignIns(PostgresStore):
     async def begin(self, attempt_hash: bytes, next_path: str, lifetime_seconds: float) -> None:
-        async with self._sessions.writing() as connection:
-            await connection.execute(sql.BEGIN_PROVIDER_SIGN_IN, attempt_hash, next_path, lifetime_seconds)
+        await self._sessions.execute(sql.BEGIN_PROVIDER_SIGN_IN, attempt_hash, next_path, lifetime_seconds)
 
     async def finish(self, attempt_hash: bytes) -> str | None:
         async with self._sessions.writing() as connection:
@@ -63,10 +56,7 @@ class PostgresProviderSignIns:
         return found["next_path"] if found and found["in_time"] else None
 
 
-class PostgresSignInTries:
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-
+class PostgresSignInTries(PostgresStore):
     async def begin(self, keys: Collection[TryKey]) -> float:
         by_name = {key.key: key for key in keys}
         async with self._sessions.writing() as connection:
@@ -90,10 +80,7 @@ def _left(record: asyncpg.Record, key: TryKey) -> float:
     return wait_seconds(record["failures"], key.free_tries, key.longest_seconds) - max(age, 0.0)
 
 
-class PostgresVisits:
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-
+class PostgresVisits(PostgresStore):
     async def open(self, visit_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> bool:
         session_hash = None if ticket.session_id is None else rows.session_hash(ticket.session_id)
         async with self._sessions.writing() as connection:
@@ -113,23 +100,17 @@ class PostgresVisits:
         return opened is not None
 
     async def visit(self, visit_hash: bytes, rules: SessionRules) -> Visit | None:
-        async with self._sessions.reading() as connection:
-            found = await connection.fetchrow(sql.VISIT, visit_hash, rules.idle_seconds)
+        found = await self._sessions.fetchrow(sql.VISIT, visit_hash, rules.idle_seconds)
         if found is None:
             return None
         if found["session_long_unseen"]:
-            async with self._sessions.writing() as connection:
-                await connection.execute(sql.SEE_SESSION, found["session_hash"])
+            await self._sessions.execute(sql.SEE_SESSION, found["session_hash"])
         if found["token_long_unseen"]:
-            async with self._sessions.writing() as connection:
-                await connection.execute(sql.USE_TOKEN, found["token_id"])
+            await self._sessions.execute(sql.USE_TOKEN, found["token_id"])
         return rows.visit(found)
 
 
-class PostgresIdempotencyKeys:
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-
+class PostgresIdempotencyKeys(PostgresStore):
     async def claim(self, user_id: UUID, key: str, request_hash: bytes, workspace_id: UUID) -> IdempotencyClaim:
         key = storable_text(key)
         while True:
@@ -146,12 +127,10 @@ class PostgresIdempotencyKeys:
             # Released between the two statements: it is free again.
 
     async def answer(self, user_id: UUID, key: str, response: Mapping[str, Any]) -> None:
-        async with self._sessions.writing() as connection:
-            await connection.execute(sql.ANSWER_KEY, user_id, storable_text(key), dumped(dict(response)))
+        await self._sessions.execute(sql.ANSWER_KEY, user_id, storable_text(key), dumped(dict(response)))
 
     async def release(self, user_id: UUID, key: str) -> None:
-        async with self._sessions.writing() as connection:
-            await connection.execute(sql.RELEASE_KEY, user_id, storable_text(key))
+        await self._sessions.execute(sql.RELEASE_KEY, user_id, storable_text(key))
 
     async def forget_older(self, seconds: float, epoch: int | None = None) -> int:
         return await self._sessions.delete_in_batches(sql.FORGET_KEYS, seconds, epoch)

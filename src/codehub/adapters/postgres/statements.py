@@ -1,11 +1,8 @@
-"""The SQL of workspaces, the ledger, the collector and leadership, each statement with the invariant it keeps. That of
-accounts and of backups is in the other *_statements.py, the schema's own in migrations/.
+"""The SQL of all stores, each statement with the invariant it keeps: workspaces, the ledger, the collector, leadership,
+then users, what they prove themselves with, and the audit log. That of backups is in backup.py.
 
-Column lists derive from the domain's SPEC_FIELDS and STATUS_FIELDS, so that a store cannot name a column that belongs
-to the other side (contract 3).
-
-The SQL of people, what they prove themselves with, and what is written down about them; as in statements.py, each
-statement with the invariant it keeps. Every time is the server's, read by the statement that uses it.
+Column lists derive from the domain's values, so that a store cannot name a column that belongs to the other side
+(contract 3). Every time is the server's, read by the statement that uses it.
 """
 
 from collections.abc import Sequence
@@ -13,12 +10,14 @@ from dataclasses import fields
 from typing import Final
 
 from codehub.domain.credentials import FAILURES_FADE_SECONDS
+from codehub.domain.gc_rules import RestorePoint
+from codehub.domain.ledger import LedgerEntry
 from codehub.domain.transitions import GIVES_UP_VOLUME
 from codehub.domain.workspace import Workspace
 from codehub.ports.accounts import SEEN_EVERY_SECONDS
 from codehub.ports.stores import KEPT_ENTRIES
 
-# ruff: noqa: S608 - put together from names in the code only; values are always parameters
+# ruff: noqa: S105, S608 - put together from names in the code only, values are always parameters; none is a password
 
 
 FIELDS: Final = tuple(f.name for f in fields(Workspace))
@@ -31,6 +30,10 @@ def column(field: str) -> str:
 
 def _selected(alias: str) -> str:
     return ", ".join(f"{alias}.{column(field)} AS {field}" for field in FIELDS)
+
+
+def _assignments(changed: Sequence[str], first: int) -> str:
+    return ", ".join(f"{column(field)} = ${n}" for n, field in enumerate(changed, first))
 
 
 ROW_COLUMNS: Final = _selected("w")
@@ -156,16 +159,16 @@ def record_observations(changed: Sequence[str]) -> str:
     """
 
 
-# One CAS: nobody can want the volume back between the look at the wish and the mark that it goes.
+# One CAS: nobody can want the volume back between the look at the desired state and the mark that it goes.
 PASS_SAFE_POINT: Final = f"""
 UPDATE workspaces w SET home_ctx = w.home_ctx || '{{"deleting_volume": true, "live": false}}'
 WHERE {_OURS} AND (
-    w.desired_state IN ({", ".join(f"'{wish}'" for wish in GIVES_UP_VOLUME)})
+    w.desired_state IN ({", ".join(f"'{state}'" for state in GIVES_UP_VOLUME)})
     OR w.restore_requested_at > coalesce(w.restore_handled_at, '-infinity')
 ) RETURNING {ROW_COLUMNS}
 """
 
-_POINT: Final = "workspace_id, op_id, key, bytes, files, sha256, created_at, verified_at, released_at"
+_POINT: Final = ", ".join(f.name for f in fields(RestorePoint))
 
 # The proof of an archive is written once.
 INSERT_RESTORE_POINT: Final = (
@@ -181,7 +184,8 @@ RELEASE_RESTORE_POINTS: Final = (
 
 # ── the ledger ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-ENTRY_COLUMNS: Final = "at, workspace_id, actor, kind, before, after, reason, op_id, message"
+ENTRY_FIELDS: Final = tuple(f.name for f in fields(LedgerEntry))
+ENTRY_COLUMNS: Final = ", ".join(ENTRY_FIELDS)
 
 # In the transaction of the change it explains, in the order given.
 APPEND: Final = f"""
@@ -385,12 +389,7 @@ SET_SCHEMA_REVISION: Final = "UPDATE alembic_version SET version_num = $1"
 # Until commit: two migrations at once run one after the other, and the second finds nothing to do.
 MIGRATING: Final = f"SELECT pg_advisory_xact_lock({LOCKS}, {MIGRATION_LOCK})"
 
-
-def _assignments(changed: Sequence[str], first: int) -> str:
-    return ", ".join(f"{column(field)} = ${n}" for n, field in enumerate(changed, first))
-
-
-# ruff: noqa: S105, S608 - statements are no passwords; they are put together from names in the code only
+# ── users ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _columns(alias: str, *names: str) -> str:
@@ -405,8 +404,6 @@ _TOKEN: Final = _columns(
 )
 _LONG_UNSEEN: Final = f"clock_timestamp() - interval '{SEEN_EVERY_SECONDS} s'"
 _CLOCK: Final = "(SELECT clock_timestamp() AS now) AS clock"
-
-# ── people ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 # Until commit: whoever counts users or admins counts what nobody else is changing.
 ACCOUNTS: Final = f"SELECT pg_advisory_xact_lock({LOCKS}, {ACCOUNTS_LOCK})"

@@ -1,26 +1,24 @@
-"""The rows of workspaces, and the small tables beside them: backend identities and templates.
+"""The rows of workspaces, and the tables beside them: the ledger, the audit log, backend identities and templates.
 
 `PostgresSpecs` is what people and timers may write (contract 3): the spec fields, under the row's lock, decided by a
 pure function; admissions of the whole installation stand in one queue, so that limits are exact. `PostgresStatuses` is
 what the controller may write in one term: each transaction reads the epoch under a share lock, and each write is
 guarded by what it was decided on, the operation and its id or the row's version. Zero rows = stale.
 
-The two append-only tables: the ledger of each workspace and the audit log of the installation.
-
-An entry is written in the transaction of the change that it explains, and read newest first. A trigger refuses every
-rewriting; only what is older than the retention period is deleted.
+The ledger of each workspace and the audit log of the installation are append-only: an entry is written in the
+transaction of the change that it explains, and a trigger refuses every rewriting.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, astuple, replace
 from datetime import datetime
 from itertools import chain
 from typing import Any
 from uuid import UUID
 
-from codehub.adapters.postgres import rows, statements
+from codehub.adapters.postgres import rows
 from codehub.adapters.postgres import statements as sql
-from codehub.adapters.postgres.connections import AnyConnection, Connection, Sessions
+from codehub.adapters.postgres.connections import AnyConnection, Connection, PostgresStore, PostgresTermStore
 from codehub.adapters.postgres.rows import readable
 from codehub.domain.admission import Slots, holds_slot, overtaken
 from codehub.domain.errors import NotFound, Stale
@@ -32,58 +30,10 @@ from codehub.domain.workspace import SPEC_FIELDS, STATUS_FIELDS, Workspace
 from codehub.ports.accounts import AuditEntry
 from codehub.ports.stores import Actor, BackendRecord, SpecDecision
 
-
-async def append_entries(connection: Connection, entries: Sequence[LedgerEntry]) -> None:
-    if entries:
-        await connection.execute(sql.APPEND, *rows.entry_columns(entries))
+_ACTOR = "controller"
 
 
-class PostgresLedger:
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-
-    async def entries(self, workspace_id: UUID, limit: int = 100) -> Sequence[LedgerEntry]:
-        async with self._sessions.reading() as connection:
-            return [rows.entry(record) for record in await connection.fetch(sql.ENTRIES, workspace_id, limit)]
-
-    async def forget_older(self, seconds: float, epoch: int) -> int:
-        return await self._sessions.delete_in_batches(sql.FORGET_ENTRIES, seconds, epoch)
-
-
-async def append_audit(
-    connection: AnyConnection,
-    actor: Actor,
-    action: str,
-    subject: str,
-    details: Mapping[str, Any] | None = None,
-) -> None:
-    words = [rows.storable_text(word) for word in (actor.name, action, subject, actor.address)]
-    await connection.execute(statements.AUDIT, *words, rows.dumped(dict(details or {})))
-
-
-class PostgresAudit:
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-
-    async def append(self, actor: Actor, action: str, subject: str, details: Mapping[str, Any] | None = None) -> None:
-        async with self._sessions.writing(actor.epoch) as connection:
-            await append_audit(connection, actor, action, subject, details)
-
-    async def entries(
-        self, limit: int = 100, *, before: int | None = None, actor: str | None = None, subject: str | None = None
-    ) -> Sequence[AuditEntry]:
-        async with self._sessions.reading() as connection:
-            found = await connection.fetch(statements.AUDIT_ENTRIES, limit, before, actor, subject)
-        return [rows.audit_entry(record) for record in found]
-
-    async def forget_older(self, seconds: float, epoch: int | None = None) -> int:
-        return await self._sessions.delete_in_batches(statements.FORGET_AUDIT, seconds, epoch)
-
-
-class PostgresSpecs:
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-
+class PostgresSpecs(PostgresStore):
     async def create(self, workspace: Workspace, decide: SpecDecision, actor: Actor) -> Workspace:
         async with self._sessions.writing(actor.epoch) as connection:
             await connection.execute(sql.ADMISSION)
@@ -125,13 +75,11 @@ class PostgresSpecs:
         return after
 
     async def get(self, workspace_id: UUID) -> Workspace | None:
-        async with self._sessions.reading() as connection:
-            found = await connection.fetchrow(sql.GET, workspace_id)
+        found = await self._sessions.fetchrow(sql.GET, workspace_id)
         return rows.workspace(found) if found else None
 
     async def touch(self, accessed: Mapping[UUID, datetime], actor: Actor) -> None:
-        async with self._sessions.writing(actor.epoch) as connection:
-            await connection.execute(sql.TOUCH, list(accessed), list(accessed.values()))
+        await self._sessions.execute(sql.TOUCH, list(accessed), list(accessed.values()), epoch=actor.epoch)
 
     async def hold(self, workspace_id: UUID, holder: str, until: datetime) -> None:
         async with self._sessions.writing() as connection:
@@ -140,16 +88,13 @@ class PostgresSpecs:
             raise NotFound(f"There is no workspace {workspace_id}.")
 
     async def leases(self) -> Mapping[UUID, datetime]:
-        async with self._sessions.reading() as connection:
-            return {record["workspace_id"]: record["until"] for record in await connection.fetch(sql.LEASES)}
+        return {record["workspace_id"]: record["until"] for record in await self._sessions.fetch(sql.LEASES)}
 
     async def release_leases(self, workspace_id: UUID, actor: Actor) -> None:
-        async with self._sessions.writing(actor.epoch) as connection:
-            await connection.execute(sql.RELEASE_LEASES, workspace_id)
+        await self._sessions.execute(sql.RELEASE_LEASES, workspace_id, epoch=actor.epoch)
 
     async def idle_candidates(self) -> tuple[Sequence[Workspace], datetime]:
-        async with self._sessions.reading() as connection:
-            found = await connection.fetch(sql.IDLE_CANDIDATES)
+        found = await self._sessions.fetch(sql.IDLE_CANDIDATES)
         return await readable(found), found[-1]["now"]
 
 
@@ -164,27 +109,17 @@ async def _slots(connection: Connection, asking: Workspace) -> Slots:
     return Slots([*held["mine"], *mine], held["total"] + len(more), own, owned)
 
 
-ACTOR = "controller"
-
-
-class PostgresStatuses:
-    def __init__(self, sessions: Sessions, epoch: int) -> None:
-        self._sessions = sessions
-        self.epoch = epoch
-
+class PostgresStatuses(PostgresTermStore):
     async def versions(self) -> Mapping[UUID, int]:
-        async with self._sessions.reading() as connection:
-            found = await connection.fetchrow(sql.VERSIONS)
+        found = await self._sessions.fetchrow(sql.VERSIONS)
         assert found is not None  # noqa: S101 - an aggregate gives its row
         return dict(zip(found["ids"] or (), found["versions"] or (), strict=True))
 
     async def active(self) -> Collection[UUID]:
-        async with self._sessions.reading() as connection:
-            return [record["id"] for record in await connection.fetch(sql.ACTIVE)]
+        return [record["id"] for record in await self._sessions.fetch(sql.ACTIVE)]
 
     async def load(self, ids: Collection[UUID]) -> tuple[Sequence[Workspace], datetime]:
-        async with self._sessions.reading() as connection:
-            found = await connection.fetch(sql.LOAD, list(ids))
+        found = await self._sessions.fetch(sql.LOAD, list(ids))
         return await readable(found), found[-1]["now"]
 
     async def record(
@@ -200,7 +135,7 @@ class PostgresStatuses:
             if overtaken(before, after, current):
                 raise Stale(f"workspace {before.id} is wished {current.desired_state} since its start was planned")
             if point is not None:
-                await connection.execute(sql.INSERT_RESTORE_POINT, *rows.restore_point_parameters(point))
+                await connection.execute(sql.INSERT_RESTORE_POINT, *astuple(point))
             meant = rows.changed_fields(STATUS_FIELDS, before, after)
             changed = rows.changed_fields(meant, current, after)
             if not changed:
@@ -208,7 +143,7 @@ class PostgresStatuses:
             found = await connection.fetchrow(sql.record(changed), *_guard(before), *rows.parameters(after, changed))
             assert found is not None  # noqa: S101 - the row is locked
             stored = rows.workspace(found)
-            await append_entries(connection, entries(current, stored, ACTOR, reason, found["now"]))
+            await append_entries(connection, entries(current, stored, _ACTOR, reason, found["now"]))
         return stored
 
     async def record_observations(self, changes: Sequence[tuple[Workspace, Workspace]]) -> int:
@@ -221,7 +156,7 @@ class PostgresStatuses:
             seen = rows.as_json(observed, ["id", "version", *changed])
             written = [pairs[record["id"]] for record in await connection.fetch(sql.record_observations(changed), seen)]
             now: datetime = await connection.fetchval(sql.NOW)
-            explained = [entries(before, after, ACTOR, "", now) for before, after in written]
+            explained = [entries(before, after, _ACTOR, "", now) for before, after in written]
             await append_entries(connection, list(chain.from_iterable(explained)))
         return len(written)
 
@@ -234,8 +169,7 @@ class PostgresStatuses:
         return rows.workspace(stored)
 
     async def restore_points(self, workspace_id: UUID) -> Sequence[RestorePoint]:
-        async with self._sessions.reading() as connection:
-            return [rows.restore_point(record) for record in await connection.fetch(sql.RESTORE_POINTS, workspace_id)]
+        return [rows.restore_point(record) for record in await self._sessions.fetch(sql.RESTORE_POINTS, workspace_id)]
 
     async def release_restore_points(self, workspace: Workspace) -> None:
         async with self._sessions.writing(self.epoch) as connection:
@@ -267,13 +201,48 @@ def _changed_anywhere(pairs: Collection[tuple[Workspace, Workspace]]) -> list[st
     return [name for name in STATUS_FIELDS if name in changed]
 
 
-class PostgresBackendIdentities:
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
+async def append_entries(connection: Connection, entries: Sequence[LedgerEntry]) -> None:
+    if entries:
+        await connection.execute(sql.APPEND, *rows.entry_columns(entries))
 
+
+class PostgresLedger(PostgresStore):
+    async def entries(self, workspace_id: UUID, limit: int = 100) -> Sequence[LedgerEntry]:
+        return [rows.entry(record) for record in await self._sessions.fetch(sql.ENTRIES, workspace_id, limit)]
+
+    async def forget_older(self, seconds: float, epoch: int) -> int:
+        return await self._sessions.delete_in_batches(sql.FORGET_ENTRIES, seconds, epoch)
+
+
+async def append_audit(
+    connection: AnyConnection,
+    actor: Actor,
+    action: str,
+    subject: str,
+    details: Mapping[str, Any] | None = None,
+) -> None:
+    words = [rows.storable_text(word) for word in (actor.name, action, subject, actor.address)]
+    await connection.execute(sql.AUDIT, *words, rows.dumped(dict(details or {})))
+
+
+class PostgresAudit(PostgresStore):
+    async def append(self, actor: Actor, action: str, subject: str, details: Mapping[str, Any] | None = None) -> None:
+        async with self._sessions.writing(actor.epoch) as connection:
+            await append_audit(connection, actor, action, subject, details)
+
+    async def entries(
+        self, limit: int = 100, *, before: int | None = None, actor: str | None = None, subject: str | None = None
+    ) -> Sequence[AuditEntry]:
+        found = await self._sessions.fetch(sql.AUDIT_ENTRIES, limit, before, actor, subject)
+        return [rows.audit_entry(record) for record in found]
+
+    async def forget_older(self, seconds: float, epoch: int | None = None) -> int:
+        return await self._sessions.delete_in_batches(sql.FORGET_AUDIT, seconds, epoch)
+
+
+class PostgresBackendIdentities(PostgresStore):
     async def remembered(self) -> Mapping[Backend, BackendRecord]:
-        async with self._sessions.reading() as connection:
-            found = await connection.fetch(sql.BACKEND_IDENTITIES)
+        found = await self._sessions.fetch(sql.BACKEND_IDENTITIES)
         return {Backend(row["backend"]): BackendRecord(row["identity"], row["since"]) for row in found}
 
     async def adopt(self, backend: Backend, identity: str, epoch: int) -> str:
@@ -287,24 +256,19 @@ class PostgresBackendIdentities:
             return await connection.fetchval(sql.FORGET_BACKEND, backend.value) is not None
 
 
-class PostgresTemplates:
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-
+class PostgresTemplates(PostgresStore):
     async def get(self, name: str) -> Template | None:
-        async with self._sessions.reading() as connection:
-            found = await connection.fetchrow(statements.TEMPLATE, name)
+        found = await self._sessions.fetchrow(sql.TEMPLATE, name)
         return rows.template(found) if found else None
 
     async def all(self) -> Sequence[Template]:
-        async with self._sessions.reading() as connection:
-            return [rows.template(record) for record in await connection.fetch(statements.TEMPLATES)]
+        return [rows.template(record) for record in await self._sessions.fetch(sql.TEMPLATES)]
 
     async def put(self, template: Template, actor: Actor) -> Template:
         values = asdict(template)
         async with self._sessions.writing(actor.epoch) as connection:
             stored = await connection.fetchrow(
-                statements.PUT_TEMPLATE,
+                sql.PUT_TEMPLATE,
                 values["name"],
                 values["description"],
                 values["image_ref"],

@@ -11,7 +11,7 @@ import asyncpg
 
 from codehub.adapters.postgres import rows
 from codehub.adapters.postgres import statements as sql
-from codehub.adapters.postgres.connections import Sessions
+from codehub.adapters.postgres.connections import PostgresStore
 from codehub.adapters.postgres.rows import readable
 from codehub.domain.admission import holds_slot
 from codehub.domain.gc_rules import RestorePoint
@@ -22,25 +22,19 @@ from codehub.domain.workspace import Workspace
 from codehub.ports.views import OwnedWorkspace, Position, WorkspaceFilter
 
 
-class PostgresViews:
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-
+class PostgresViews(PostgresStore):
     async def get(self, workspace_id: UUID) -> OwnedWorkspace | None:
-        async with self._sessions.reading() as connection:
-            found = await connection.fetch(sql.OWNED_BY_ID, workspace_id)
+        found = await self._sessions.fetch(sql.OWNED_BY_ID, workspace_id)
         return next(iter(await _owned(found)), None)
 
     async def by_slug(self, slug: str) -> OwnedWorkspace | None:
         if not is_slug(slug):  # whatever a stranger put into a host name
             return None
-        async with self._sessions.reading() as connection:
-            found = await connection.fetch(sql.OWNED_BY_SLUG, slug)
+        found = await self._sessions.fetch(sql.OWNED_BY_SLUG, slug)
         return next(iter(await _owned(found)), None)
 
     async def some(self, ids: Collection[UUID]) -> Mapping[UUID, OwnedWorkspace]:
-        async with self._sessions.reading() as connection:
-            found = await connection.fetch(sql.OWNED_BY_IDS, list(ids))
+        found = await self._sessions.fetch(sql.OWNED_BY_IDS, list(ids))
         return {owned.workspace.id: owned for owned in await _owned(found)}
 
     async def page(
@@ -48,12 +42,10 @@ class PostgresViews:
     ) -> Sequence[OwnedWorkspace]:
         last = (after.created_at, after.id) if after else (None, None)
         conditions = (sought.owner_id, _pattern(sought.text), sought.phase, sought.error_reason, sought.deleted)
-        async with self._sessions.reading() as connection:
-            return await _owned(await connection.fetch(sql.OWNED_PAGE, *conditions, *last, limit))
+        return await _owned(await self._sessions.fetch(sql.OWNED_PAGE, *conditions, *last, limit))
 
     async def everything(self, owner_id: str | None = None) -> Sequence[OwnedWorkspace]:
-        async with self._sessions.reading() as connection:
-            return await _owned(await connection.fetch(sql.OWNED_ALL, owner_id))
+        return await _owned(await self._sessions.fetch(sql.OWNED_ALL, owner_id))
 
     async def slots(self, owner_id: str) -> tuple[Sequence[Workspace], int, int | None]:
         async with self._sessions.snapshot() as connection:
@@ -66,17 +58,14 @@ class PostgresViews:
         self, workspace_id: UUID, limit: int, before: int | None = None, kinds: Collection[LedgerKind] | None = None
     ) -> Sequence[tuple[int, LedgerEntry]]:
         wanted = None if kinds is None else [kind.value for kind in kinds]
-        async with self._sessions.reading() as connection:
-            found = await connection.fetch(sql.ENTRIES_PAGE, workspace_id, before, wanted, limit)
+        found = await self._sessions.fetch(sql.ENTRIES_PAGE, workspace_id, before, wanted, limit)
         return [(record["number"], rows.entry(record)) for record in found]
 
     async def restore_points(self, workspace_id: UUID) -> Sequence[RestorePoint]:
-        async with self._sessions.reading() as connection:
-            return [rows.restore_point(record) for record in await connection.fetch(sql.RESTORE_POINTS, workspace_id)]
+        return [rows.restore_point(record) for record in await self._sessions.fetch(sql.RESTORE_POINTS, workspace_id)]
 
     async def lease_until(self, workspace_id: UUID) -> datetime | None:
-        async with self._sessions.reading() as connection:
-            until: datetime | None = await connection.fetchval(sql.LEASE_UNTIL, workspace_id)
+        until: datetime | None = await self._sessions.fetchval(sql.LEASE_UNTIL, workspace_id)
         return until
 
     async def history_data(self) -> HistoryData:
@@ -89,8 +78,7 @@ class PostgresViews:
         return HistoryData(now, running, happenings, archived, traffic)
 
     async def now(self) -> datetime:
-        async with self._sessions.reading() as connection:
-            now: datetime = await connection.fetchval(sql.NOW)
+        now: datetime = await self._sessions.fetchval(sql.NOW)
         return now
 
 
@@ -105,10 +93,6 @@ async def _owned(records: Sequence[asyncpg.Record]) -> list[OwnedWorkspace]:
     return [OwnedWorkspace(row, *beside[row.id]) for row in await readable(records)]
 
 
-class PostgresTraffic:
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-
+class PostgresTraffic(PostgresStore):
     async def add(self, requests: int, socket_seconds: float) -> None:
-        async with self._sessions.writing() as connection:
-            await connection.execute(sql.ADD_TRAFFIC, requests, socket_seconds, SPAN)
+        await self._sessions.execute(sql.ADD_TRAFFIC, requests, socket_seconds, SPAN)
