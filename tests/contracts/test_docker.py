@@ -141,7 +141,7 @@ async def test_what_somebody_who_was_killed_left_behind_is_removed_and_nothing_e
         payloads.firewall_helper(site, "sleep 60"), name=f"codehub-firewall-{uuid4().hex[:8]}"
     )
     await busy.start()
-    orphans = Orphans(engine, site, patience=1.0)
+    orphans = Orphans(engine, site, after_seconds=1.0)
     assert await orphans.remove() == 0, "what is young may be waited for"
     await asyncio.sleep(1.0)
     assert await orphans.remove() == 5
@@ -158,7 +158,7 @@ async def test_a_job_that_was_begun_is_no_leftover(
     jobs, op_id = place.jobs(), uuid4()
     key = archive_key("", spec.workspace_id, op_id)
     await jobs.start(JobSpec(spec.workspace_id, op_id, JobKind.ARCHIVE, spec.volume, key))
-    orphans = Orphans(runtime.engine, runtime.site, patience=0.0)
+    orphans = Orphans(runtime.engine, runtime.site, after_seconds=0.0)
     assert await orphans.remove() == 0
 
     async def ended() -> bool:

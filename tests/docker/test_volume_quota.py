@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from codehub.adapters.docker import DockerRuntime, DockerSite, Engine
-from codehub.adapters.docker.volumes import why_not
+from codehub.adapters.docker.volumes import why_no_quota
 from codehub.domain.errors import BackendError
 
 KEY = UUID("11111111-2222-3333-4444-555555555555")
@@ -76,7 +76,7 @@ async def test_where_the_engine_can_a_home_is_held_to_its_size(tmp_path: Path) -
     async with engine_that(tmp_path, None) as (engine, speaks):
         await DockerRuntime(engine, SITE).create_volume(KEY, HOME, 5 << 30)
         assert speaks.volumes[HOME]["DriverOpts"] == {"size": str(5 << 30)}
-        assert await why_not(engine, "here") == ""
+        assert await why_no_quota(engine, "here") == ""
         assert set(speaks.volumes) == {HOME}, "nothing of the try is left"
 
 
@@ -88,7 +88,7 @@ async def test_where_it_cannot_the_home_is_made_all_the_same_and_the_reason_is_k
         await DockerRuntime(engine, SITE).create_volume(KEY, HOME, 5 << 30)
         assert "DriverOpts" not in speaks.volumes[HOME]
         assert speaks.volumes[HOME]["Labels"]["codehub.workspace"] == str(KEY)
-        assert await why_not(engine, "here") == refusal[1]
+        assert await why_no_quota(engine, "here") == refusal[1]
 
 
 async def test_what_has_nothing_to_do_with_sizes_is_a_failure(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ async def test_what_has_nothing_to_do_with_sizes_is_a_failure(tmp_path: Path) ->
         with pytest.raises(BackendError, match="read-only file system"):
             await DockerRuntime(engine, SITE).create_volume(KEY, HOME, 5 << 30)
         with pytest.raises(BackendError, match="read-only file system"):
-            await why_not(engine, "here")
+            await why_no_quota(engine, "here")
         assert speaks.volumes == {}
 
 

@@ -163,7 +163,7 @@ async def why_no_disk_limits(settings: Settings, install: str) -> str:
     """Why a template's limit on the disk is not held to, in the engine's own words; empty if it is."""
     engine = engine_of(settings)
     try:
-        return await volumes.why_not(engine, install)
+        return await volumes.why_no_quota(engine, install)
     finally:
         await engine.close()
 

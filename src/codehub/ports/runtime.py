@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from codehub.domain.errors import BackendError, ErrorReason
 from codehub.domain.judge import ContainerSeen
 
 
@@ -159,3 +160,9 @@ class Runtime(Protocol):
         """Ids whose container or volume may have changed. May miss some and repeat some; raises Unreachable on a
         gap. The periodic pass is the truth."""
         ...
+
+
+def no_such_volume(name: str) -> BackendError:
+    """The error of a start whose volume is not there."""
+    message, expected = f"volume {name} does not exist", f"volume {name}"
+    return BackendError(message, reason=ErrorReason.MISMATCH, expected=expected, actual="no such volume")

@@ -1,23 +1,18 @@
 """The connection to a Docker engine: where it is, which API version both know, and what its failures mean to us.
 
 An engine that does not answer a look leaves the truth unknown; one that refuses an effect has failed it. One that broke
-off while it was asked, or lost the parts that it stands on, has not answered.
-
-What somebody who was killed left on the engine: helpers that were made and not started, or not removed at their end.
-
-Whether one is still waited for cannot be told by the clocks, which are the engine's and ours. So it is seen twice: who
-makes a helper starts it at once and removes it at its end, within the time that any call to the engine may take. What
-stays as it is for longer than that is nobody's.
+off while it was asked, or lost the parts that it stands on, has not answered. What somebody who was killed left on the
+engine is found and removed as an orphan.
 """
 
 import asyncio
 import json
 import re
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import aiohttp
 import structlog
@@ -31,7 +26,10 @@ from codehub.adapters.docker.payloads import AGENT, FIREWALL, JOB, PROBE, ROLE_L
 from codehub.domain.errors import BackendError, Unreachable
 from codehub.domain.naming import INSTALL_LABEL
 
+log = structlog.get_logger(__name__)
+
 Payload = dict[str, Any]
+T = TypeVar("T")
 
 SOCKET = "unix:///var/run/docker.sock"
 OLDEST, NEWEST = (1, 40), (1, 47)
@@ -57,6 +55,10 @@ _TOO_MANY_CPUS = re.compile(r"ange of CPUs is from 0\.01 to ([\d.]+)")
 _GONE_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 0.05
 _ALL_LINES = 10_000
+ORPHANED_SECONDS = 60.0
+"""How long a helper stays as it is before it is an orphan: longer than the longest call to the engine."""
+_LONGEST_RUN_SECONDS = 900.0
+"""No helper is meant to run nearly as long."""
 
 
 class Engine:
@@ -113,37 +115,27 @@ class Engine:
         filters = {"label": list(labels)} | ({"name": [f"^/{name}$" for name in names]} if names else {})
         async with glancing():
             found = await (await self.docker()).containers.list(all=1, filters=json.dumps(filters))
-        return [listed(container) for container in found]
+        keys = ("Id", "Names", "Labels", "State", "Status", "Mounts", "NetworkSettings")
+        return [{key: container[key] for key in keys} for container in found]
 
     async def container(self, name: str) -> Mapping[str, Any] | None:
         """The full description of a container, by name or id."""
-        async with glancing():
-            try:
-                return await (await self.docker()).containers.container(name).show()
-            except DockerError as error:
-                if error.status == NOT_FOUND:
-                    return None
-                raise
+        return await self._found(lambda docker: docker.containers.container(name).show())
 
     async def output(
         self, key: str, tail: int, *, stdout: bool = True, stderr: bool = True, timestamps: bool = False
     ) -> str:
         """The last lines that the container printed; empty if it is gone."""
-        async with glancing():
-            docker = await self.docker()
-            try:
-                said = docker.containers.container(key).log(
-                    stdout=stdout, stderr=stderr, tail=tail, timestamps=timestamps
-                )
-                return "".join(await said)
-            except DockerError as error:
-                if error.status in {NOT_FOUND, CONFLICT}:
-                    return ""
-                raise
 
-    async def follow(self, key: str, tail: str, patience: float) -> AsyncGenerator[str, None]:
+        def look(docker: Docker) -> Awaitable[list[str]]:
+            container = docker.containers.container(key)
+            return container.log(stdout=stdout, stderr=stderr, tail=tail, timestamps=timestamps)
+
+        return "".join(await self._found(look, {NOT_FOUND, CONFLICT}) or ())
+
+    async def follow(self, key: str, tail: str, silence_seconds: float) -> AsyncGenerator[str, None]:
         """Yields what the container prints, after the last `tail` lines, until it ends. Unreachable if nothing comes
-        for `patience` seconds."""
+        for `silence_seconds`."""
         wanted: Mapping[str, str | int] = {"stdout": 1, "stderr": 1, "follow": 1, "tail": tail}
         with looking():
             async with self.own_client() as docker:
@@ -152,7 +144,7 @@ class Engine:
                 async with asked as response, aclosing(multiplexed_result_stream(response)) as said:
                     try:
                         while True:
-                            async with asyncio.timeout(patience):
+                            async with asyncio.timeout(silence_seconds):
                                 line = await anext(said, None)
                             if line is None:
                                 return
@@ -218,27 +210,29 @@ class Engine:
         await DockerVolume(await self.docker(), name).delete()
 
     async def volume(self, name: str) -> Mapping[str, Any] | None:
-        async with glancing():
-            try:
-                found: Mapping[str, Any] = await DockerVolume(await self.docker(), name).show()
-            except DockerError as error:
-                if error.status == NOT_FOUND:
-                    return None
-                raise
-        return found
+        return await self._found(lambda docker: DockerVolume(docker, name).show())
 
     async def has_image(self, name: str) -> bool:
         return await self.image(name) is not None
 
     async def image(self, name: str) -> Mapping[str, Any] | None:
+        # A bad request: no image could have such a name.
+        return await self._found(lambda docker: docker.images.inspect(name), {NOT_FOUND, BAD_REQUEST})
+
+    async def _found(
+        self,
+        look: Callable[[Docker], Awaitable[T]],
+        missing: Collection[int] = (NOT_FOUND,),
+    ) -> T | None:
+        """What the engine tells of a thing; None if its answer has one of the statuses `missing`."""
         async with glancing():
+            docker = await self.docker()
             try:
-                found: Mapping[str, Any] = await (await self.docker()).images.inspect(name)
+                return await look(docker)
             except DockerError as error:
-                if error.status in {NOT_FOUND, BAD_REQUEST}:  # the latter: no image could have such a name
+                if error.status in missing:
                     return None
                 raise
-        return found
 
     def _client(self) -> Docker:
         # Not the docker command's contexts: what we use is said by our own environment alone.
@@ -264,10 +258,6 @@ def agreed_version(offered: str) -> str:
         needed = ".".join(str(part) for part in OLDEST)
         raise BackendError(f"the Docker engine speaks API {offered}; it must be {needed} or newer: update the engine")
     return "v" + ".".join(str(part) for part in min(version, NEWEST))
-
-
-def listed(container: DockerContainer) -> Mapping[str, Any]:
-    return {key: container[key] for key in ("Id", "Names", "Labels", "State", "Status", "Mounts", "NetworkSettings")}
 
 
 @contextmanager
@@ -324,14 +314,6 @@ def _words(error: DockerError) -> str:
     return str(error.message).strip()[:_LONGEST_MESSAGE]
 
 
-log = structlog.get_logger(__name__)
-
-PATIENCE_SECONDS = 60.0
-"""Longer than the longest call to the engine."""
-_LONGEST_RUN_SECONDS = 900.0
-"""No helper is meant to run nearly as long."""
-
-
 class _Helper(NamedTuple):
     kind: str
     key: str
@@ -339,10 +321,16 @@ class _Helper(NamedTuple):
 
 
 class Orphans:
-    def __init__(self, engine: Engine, site: DockerSite, patience: float = PATIENCE_SECONDS) -> None:
+    """The helpers that somebody who was killed made and did not start, or did not remove at their end.
+
+    Whether one is still waited for cannot be told by the clocks, which are the engine's and ours. So each is seen
+    twice: who makes a helper starts it at once and removes it at its end, within the time that any call to the engine
+    may take. What stays as it is for longer than `after_seconds` is nobody's."""
+
+    def __init__(self, engine: Engine, site: DockerSite, after_seconds: float = ORPHANED_SECONDS) -> None:
         self._engine = engine
         self._site = site
-        self._patience = patience
+        self._after_seconds = after_seconds
         self._since: dict[_Helper, float] = {}
 
     async def remove(self) -> int:
@@ -351,11 +339,11 @@ class Orphans:
         old = [helper for helper, since in self._since.items() if now - since >= self._longest(helper)]
         for helper in old:
             await self._remove(helper)
-            log.info("leftover_removed", kind=helper.kind, id=helper.key, state=helper.state)
+            log.info("orphan_removed", kind=helper.kind, id=helper.key, state=helper.state)
         return len(old)
 
     def _longest(self, helper: _Helper) -> float:
-        return _LONGEST_RUN_SECONDS if helper.state == "running" else self._patience
+        return _LONGEST_RUN_SECONDS if helper.state == "running" else self._after_seconds
 
     async def _helpers(self) -> AsyncIterator[_Helper]:
         ours = f"{INSTALL_LABEL}={self._site.install_id}"

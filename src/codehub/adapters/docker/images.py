@@ -117,10 +117,10 @@ class Pulls:
         with looking():
             docker = await self._engine.docker()
             try:
-                async with asyncio.timeout(_SILENT_SECONDS) as patience:
+                async with asyncio.timeout(_SILENT_SECONDS) as limit:
                     async for line in docker.images.pull(image, stream=True):
                         layers.hear(line)
-                        patience.reschedule(loop.time() + _SILENT_SECONDS)
+                        limit.reschedule(loop.time() + _SILENT_SECONDS)
             except DockerError as error:
                 raise pull_failure(image, error.status, str(error.message)) from error
             except TimeoutError:

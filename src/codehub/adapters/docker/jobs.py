@@ -5,7 +5,6 @@ its directory or its credentials are in this container alone.
 """
 
 import asyncio
-import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID
@@ -15,7 +14,7 @@ from aiodocker import DockerError
 from codehub.adapters.docker import payloads
 from codehub.adapters.docker.engine import CONFLICT, Engine, doing
 from codehub.adapters.docker.payloads import JOB, KIND_LABEL, DockerSite, JobStore
-from codehub.adapters.docker.runtime import DockerRuntime, listed_by_workspace
+from codehub.adapters.docker.runtime import EXITED, DockerRuntime
 from codehub.adapters.job_output import JobOutput
 from codehub.domain.errors import BackendError, ErrorReason, JobConflict
 from codehub.domain.naming import OPERATION_LABEL, job_name
@@ -28,7 +27,6 @@ _PASSED_ON = ("AWS_", "CODEHUB_S3_")
 _NOT_THERE = ("AWS_CA_BUNDLE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE")
 """Files of this machine, which the container does not have."""
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-_EXITED = re.compile(r"Exited \((\d+)\)")
 _LOST_BY_THE_ENGINE = 255
 """What an engine that comes up again says of a container that ended without it. The job itself never ends so."""
 _TAIL = 40
@@ -45,7 +43,7 @@ class DockerJobs:
         self._program = list(program)
 
     async def find(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, JobSeen]:
-        found = await self._listed(ids)
+        found = await self._runtime.listed(JOB, ids)
         # One that was made and never started is not there: the next start goes on with it.
         begun = {key: job for key, job in found.items() if job["State"] != "created"}
         return dict(zip(begun, await asyncio.gather(*(self._seen(job) for job in begun.values())), strict=True))
@@ -62,17 +60,14 @@ class DockerJobs:
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
     async def clear(self, workspace_id: UUID) -> None:
-        found = (await self._listed([workspace_id])).get(workspace_id)
+        found = await self._runtime.listed_of(JOB, workspace_id)
         if found is not None:
             await self._engine.end(found["Id"])
-
-    async def _listed(self, ids: Collection[UUID] | None) -> dict[UUID, Mapping[str, Any]]:
-        return await listed_by_workspace(self._engine, self._site, JOB, ids, job_name)
 
     async def _try_to_start(self, spec: JobSpec, *, last: bool) -> bool:
         """False: look again. Whoever makes a job starts it at once; one that stays as it was made to the `last` is what
         somebody who died has left."""
-        present = (await self._listed([spec.workspace_id])).get(spec.workspace_id)
+        present = await self._runtime.listed_of(JOB, spec.workspace_id)
         key = await self._make(spec) if present is None else present["Id"]
         if key is None:
             return False
@@ -104,7 +99,7 @@ class DockerJobs:
         said = JobOutput(op_id, kind, await self._engine.output(job["Id"], _TAIL, stderr=False))
         if job["State"] != "exited":
             return said.running()
-        exited = _EXITED.match(job["Status"])
+        exited = EXITED.match(job["Status"])
         code = int(exited[1]) if exited else None
         seen = said.succeeded(code)
         if seen is not None:

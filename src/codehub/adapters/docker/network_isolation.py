@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 FRESH_SECONDS = 20.0
 """How old the monitor's last good word may be when a workspace starts."""
-_PATIENCE_SECONDS = 40.0
+_ANSWER_SECONDS = 40.0
 _LAST_LINES = 10_000
 _LOOK_AGAIN_SECONDS = 0.2
 _ADVICE = "set CODEHUB_DOCKER_WALLS=operator if a firewall of your own keeps workspaces from your network"
@@ -106,7 +106,7 @@ class NetworkIsolation:
     async def _see_for_ourselves(self) -> None:
         """Waits for one line of the monitor that is from now."""
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
+            async with asyncio.timeout(_ANSWER_SECONDS):
                 started = await self._ensure()
                 if not self._ours:
                     self._stood_at = asyncio.get_running_loop().time()
@@ -195,11 +195,11 @@ class NetworkIsolation:
         await self._need_image()
         try:
             return await self._engine.run(
-                payloads.firewall_helper(self._site, script), f"codehub-firewall-{uuid4().hex[:8]}", _PATIENCE_SECONDS
+                payloads.firewall_helper(self._site, script), f"codehub-firewall-{uuid4().hex[:8]}", _ANSWER_SECONDS
             )
         except TimeoutError:
             raise BackendError(
-                f"the packet filter around workspaces took over {_PATIENCE_SECONDS:.0f} s; {_ADVICE}"
+                f"the packet filter around workspaces took over {_ANSWER_SECONDS:.0f} s; {_ADVICE}"
             ) from None
 
     async def _need_image(self) -> None:

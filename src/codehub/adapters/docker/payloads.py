@@ -115,20 +115,8 @@ cd {AGENT_NEW} && flock .lock sh -c '
 
 
 def agent_filling(site: DockerSite, name: str) -> Payload:
-    return {
-        "Image": site.codehub_image,
-        "User": "0:0",
-        "Entrypoint": ["sh"],
-        "Cmd": ["-c", _FILL],
-        "Labels": {INSTALL_LABEL: site.install_id, ROLE_LABEL: AGENT},
-        "HostConfig": {
-            "NetworkMode": "none",
-            "Mounts": [{"Type": "volume", "Source": name, "Target": AGENT_NEW, "VolumeOptions": {"NoCopy": True}}],
-            "ReadonlyRootfs": True,
-            **_locked_down(),
-            **_limits(Resources(cpu=1.0, memory_bytes=128 * MIB, pids=32)),
-        },
-    }
+    mount = {"Type": "volume", "Source": name, "Target": AGENT_NEW, "VolumeOptions": {"NoCopy": True}}
+    return _helper(site, AGENT, _FILL, {"NetworkMode": "none", "Mounts": [mount]})
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,18 +223,26 @@ class JobStore:
 
 
 def firewall_helper(site: DockerSite, script: str) -> Payload:
-    """Put up by us on the engine's machine: its network, and of root's powers the one over the packet filter."""
+    """A container on the network of the engine's machine that has, of root's powers, the one over the packet filter."""
+    host = {
+        "NetworkMode": "host",
+        "Tmpfs": {"/run": f"rw,nosuid,nodev,size={MIB}"},
+        "CapAdd": ["NET_ADMIN", "NET_RAW"],
+    }
+    return _helper(site, FIREWALL, script, host)
+
+
+def _helper(site: DockerSite, role: str, script: str, host: Payload) -> Payload:
+    """A container of CodeHub's own image that runs a shell script. `host`: what is its own in HostConfig."""
     return {
         "Image": site.codehub_image,
         "User": "0:0",
         "Entrypoint": ["sh"],
         "Cmd": ["-c", script],
-        "Labels": {INSTALL_LABEL: site.install_id, ROLE_LABEL: FIREWALL},
+        "Labels": {INSTALL_LABEL: site.install_id, ROLE_LABEL: role},
         "HostConfig": {
-            "NetworkMode": "host",
-            "Tmpfs": {"/run": f"rw,nosuid,nodev,size={MIB}"},
+            **host,
             "ReadonlyRootfs": True,
-            "CapAdd": ["NET_ADMIN", "NET_RAW"],
             **_locked_down(),
             **_limits(Resources(cpu=1.0, memory_bytes=128 * MIB, pids=32)),
         },

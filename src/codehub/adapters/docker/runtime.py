@@ -39,12 +39,21 @@ from codehub.agent.handshake import AGENT_PORT, KEY_BYTES
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
 from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL, container_name, job_name
-from codehub.ports.runtime import AgentPort, ContainerSpec, Endpoint, IsolationReport, Pulling, Resources
+from codehub.ports.runtime import (
+    AgentPort,
+    ContainerSpec,
+    Endpoint,
+    IsolationReport,
+    Pulling,
+    Resources,
+    no_such_volume,
+)
 
 _FEW = 50
 """Up to so many are looked up by name; above, all are listed: one question either way."""
+_NAMES: Mapping[str, Callable[[UUID], str]] = {WORKSPACE: container_name, JOB: job_name}
 _ALIVE = {"running", "paused", "restarting"}
-_EXITED = re.compile(r"Exited \((\d+)\)")
+EXITED = re.compile(r"Exited \((\d+)\)")
 _RACE_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 0.05
 _LONGEST_DETAIL = 300
@@ -72,21 +81,21 @@ class DockerRuntime:
         self._agent = AgentVolume(engine, site)
         self._grace = grace_seconds
         self._pulls = Pulls(engine)
-        self._first_answers = ReadinessProbe(self.endpoint)
-        self._hints = EngineEvents(engine, site.install_id, self._first_answers.heard)
-        self._leftovers = Orphans(engine, site)
+        self._readiness_probe = ReadinessProbe(self.endpoint)
+        self._hints = EngineEvents(engine, site.install_id, self._readiness_probe.heard)
+        self._orphans = Orphans(engine, site)
         self._endings: dict[str, str] = {}
 
     async def close(self) -> None:
         await self._pulls.close()
-        await self._first_answers.close()
+        await self._readiness_probe.close()
 
     async def identity(self) -> str:
         """The engine's id, which it keeps beside its volumes."""
         return f"docker {(await self.engine.info()).get('ID', '')} {self.site.install_id}"
 
     async def containers(self, ids: Collection[UUID] | None = None) -> Mapping[UUID, ContainerSeen]:
-        found = await self._listed(WORKSPACE, ids, container_name)
+        found = await self.listed(WORKSPACE, ids)
         seen = {key: await self._seen(container) for key, container in found.items()}
         if ids is None:
             there = {one.instance for one in seen.values()}
@@ -134,7 +143,7 @@ class DockerRuntime:
         return Endpoint(host=address, port=AGENT_PORT, inside=AgentPort(port, key))
 
     async def logs(self, workspace_id: UUID, tail: int) -> str:
-        container = (await self._listed(WORKSPACE, [workspace_id], container_name)).get(workspace_id)
+        container = await self.listed_of(WORKSPACE, workspace_id)
         return await self.engine.output(container["Id"], tail) if container else ""
 
     async def create_volume(self, workspace_id: UUID, name: str, disk_bytes: int | None = None) -> None:
@@ -161,7 +170,7 @@ class DockerRuntime:
         """Makes the container first and looks only if that fails: most often nothing of that name is there, and the
         image is."""
         if not await self.owns_volume(spec.workspace_id, spec.volume):
-            raise _no_volume(spec.volume)
+            raise no_such_volume(spec.volume)
         await self.isolation.stand()
         loop = asyncio.get_running_loop()
         until = loop.time() + _RACE_SECONDS
@@ -173,7 +182,7 @@ class DockerRuntime:
         return outcome if isinstance(outcome, Pulling) else None
 
     async def remove_container(self, workspace_id: UUID) -> None:
-        found = (await self._listed(WORKSPACE, [workspace_id], container_name)).get(workspace_id)
+        found = await self.listed_of(WORKSPACE, workspace_id)
         if found is not None:
             await self.engine.end(found["Id"], self._grace)
 
@@ -189,7 +198,7 @@ class DockerRuntime:
         return Resources(cpu=float(found["NCPU"]), memory_bytes=int(found["MemTotal"]))
 
     async def remove_orphans(self) -> int:
-        return await self._leftovers.remove()
+        return await self._orphans.remove()
 
     def hints(self) -> AsyncIterator[UUID]:
         return self._hints.listen()
@@ -200,10 +209,17 @@ class DockerRuntime:
         payload = payloads.probe(self.site, spec, argv, await self._agent.name())
         return await self.engine.run(payload, f"{container_name(spec.workspace_id)}-probe-{uuid4().hex[:8]}", seconds)
 
-    async def _listed(
-        self, role: str, ids: Collection[UUID] | None, name_of: Callable[[UUID], str]
-    ) -> dict[UUID, Mapping[str, Any]]:
-        return await listed_by_workspace(self.engine, self.site, role, ids, name_of)
+    async def listed(self, role: str, ids: Collection[UUID] | None) -> dict[UUID, Mapping[str, Any]]:
+        """The containers of a role (WORKSPACE or JOB) by workspace: all, or those of `ids`."""
+        if ids is not None and not ids:
+            return {}
+        names = [_NAMES[role](key) for key in ids] if ids is not None and len(ids) <= _FEW else []
+        found = await self.engine.containers([f"{INSTALL_LABEL}={self.site.install_id}", f"{ROLE_LABEL}={role}"], names)
+        owners = {owner: container for container in found if (owner := _owner(container["Labels"])) is not None}
+        return {owner: container for owner, container in owners.items() if ids is None or owner in ids}
+
+    async def listed_of(self, role: str, workspace_id: UUID) -> Mapping[str, Any] | None:
+        return (await self.listed(role, [workspace_id])).get(workspace_id)
 
     async def _seen(self, container: Mapping[str, Any]) -> ContainerSeen:
         running = container["State"] in _ALIVE
@@ -215,7 +231,7 @@ class DockerRuntime:
         known = self._endings.get(container["Id"])
         if known is not None:
             return known
-        exited = _EXITED.match(container["Status"])
+        exited = EXITED.match(container["Status"])
         if exited is None:
             return f"is {container['State']}"
         found = await self.engine.container(container["Id"]) or {}
@@ -246,7 +262,7 @@ class DockerRuntime:
 
     async def _release_ended_job(self, workspace_id: UUID, name: str) -> bool:
         """The engine counts a container that has ended as a holder; a job that has ended needs its volume no more."""
-        job = (await self._listed(JOB, [workspace_id], job_name)).get(workspace_id)
+        job = await self.listed_of(JOB, workspace_id)
         if job is None or job["State"] != "exited" or job["Labels"].get(VOLUME_LABEL) != name:
             return False
         await self.engine.end(job["Id"])
@@ -261,13 +277,13 @@ class DockerRuntime:
         if not isinstance(made, str):
             return made
         if await self._took_stray(made, spec.volume):
-            raise _no_volume(spec.volume)
+            raise no_such_volume(spec.volume)
         if await self._took_stray(made, launch.agent):
             await self._agent.name(afresh=True)
             return _AGAIN
         if not await self._start(made):
             return _AGAIN
-        self._first_answers.watch(spec.workspace_id)
+        self._readiness_probe.watch(spec.workspace_id)
         return _STARTED
 
     async def launch(self, image: str) -> Launch | None:
@@ -306,7 +322,7 @@ class DockerRuntime:
 
     async def _there_already(self, spec: ContainerSpec, payload: Payload) -> "str | _Tried":
         """Judges the container that has the name: it runs, or somebody who died has made it, or it is in the way."""
-        present = (await self._listed(WORKSPACE, [spec.workspace_id], container_name)).get(spec.workspace_id)
+        present = await self.listed_of(WORKSPACE, spec.workspace_id)
         if present is None:
             return _AGAIN
         if present["State"] in _ALIVE:
@@ -339,26 +355,8 @@ class DockerRuntime:
         return True
 
 
-async def listed_by_workspace(
-    engine: Engine, site: DockerSite, role: str, ids: Collection[UUID] | None, name_of: Callable[[UUID], str]
-) -> dict[UUID, Mapping[str, Any]]:
-    if ids is not None and not ids:
-        return {}
-    names = [name_of(key) for key in ids] if ids is not None and len(ids) <= _FEW else []
-    found = await engine.containers([f"{INSTALL_LABEL}={site.install_id}", f"{ROLE_LABEL}={role}"], names)
-    owners = {owner: container for container in found if (owner := _owner(container["Labels"])) is not None}
-    return {owner: container for owner, container in owners.items() if ids is None or owner in ids}
-
-
 def _owner(labels: Mapping[str, str]) -> UUID | None:
     try:
         return UUID(labels.get(WORKSPACE_LABEL, ""))
     except ValueError:
         return None
-
-
-def _no_volume(name: str) -> BackendError:
-    expected = f"volume {name}"
-    return BackendError(
-        f"volume {name} does not exist", reason=ErrorReason.MISMATCH, expected=expected, actual="no such volume"
-    )

@@ -1,12 +1,7 @@
-"""The volume with the workspace agent, which every workspace's container mounts to read.
+"""Volumes of a Docker engine: homes held to a size where the engine can, and the volume with the workspace agent.
 
-Its content is in CodeHub's own image, and a short-lived container of that image copies it, once. Another image has
-another volume, so that workspaces which run keep theirs; one that nobody has any more goes when the next is made.
-
-Homes of a given size: held to it where the engine can, and said where it cannot.
-
-The engine's local driver does it by project quotas of the file system below its data, which must be mounted with them
-(xfs: `pquota`, ext4: `prjquota`). Nothing that an engine tells of itself says whether it can, so it is asked to.
+The engine's local driver limits a volume by project quotas of the file system below its data, which must be mounted
+with them (xfs: `pquota`, ext4: `prjquota`). Nothing that an engine tells of itself says whether it can, so it is tried.
 """
 
 import asyncio
@@ -23,10 +18,20 @@ from codehub.adapters.docker.payloads import ROLE_LABEL, DockerSite, Payload, tr
 from codehub.domain.errors import BackendError
 from codehub.domain.naming import INSTALL_LABEL
 
+log = structlog.get_logger(__name__)
+
 _FILLING_SECONDS = 60.0
+_NO_QUOTA = re.compile(r"quota|invalid option", re.IGNORECASE)
+"""How an engine refuses a volume's size; the latter from engines that know no sizes at all."""
 
 
 class AgentVolume:
+    """The volume with the workspace agent, which every workspace's container mounts to read.
+
+    Its content is in CodeHub's own image, and a short-lived container of that image copies it, once. Another image has
+    another volume, so that workspaces which run keep theirs; one that nobody has any more goes when the next is
+    made."""
+
     def __init__(self, engine: Engine, site: DockerSite) -> None:
         self._engine = engine
         self._site = site
@@ -77,12 +82,6 @@ class AgentVolume:
                     await self._engine.delete_volume(volume["Name"])
 
 
-log = structlog.get_logger(__name__)
-
-_CANNOT = re.compile(r"quota|invalid option", re.IGNORECASE)
-"""The latter from engines that know no sizes at all."""
-
-
 async def make_volume(engine: Engine, payload: Payload) -> None:
     """Makes the volume, without its limit where the engine cannot hold it: a home without a limit is better than none.
     Call it inside `doing`."""
@@ -96,7 +95,7 @@ async def make_volume(engine: Engine, payload: Payload) -> None:
         await docker.volumes.create({name: value for name, value in payload.items() if name != "DriverOpts"})
 
 
-async def why_not(engine: Engine, install_id: str) -> str:
+async def why_no_quota(engine: Engine, install_id: str) -> str:
     """Why this engine holds no volume to its size, in its own words; empty if it does."""
     payload = trial_volume(install_id, f"codehub-trial-{uuid4().hex}")
     with doing("whether disks can be limited cannot be found out"):
@@ -113,4 +112,4 @@ async def why_not(engine: Engine, install_id: str) -> str:
 
 def is_refusal(payload: Payload, error: DockerError) -> bool:
     """Whether it was the size that the engine did not want."""
-    return "DriverOpts" in payload and _CANNOT.search(str(error.message)) is not None
+    return "DriverOpts" in payload and _NO_QUOTA.search(str(error.message)) is not None

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 from codehub.adapters.memory.fault_injection import Network, effect
 from codehub.domain.errors import BackendError, Deferred, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
-from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Resources
+from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Resources, no_such_volume
 
 
 @dataclass(slots=True)
@@ -163,8 +163,7 @@ class MemoryRuntime:
         if spec.image_ref in state.pulling:
             return Pulling(f"pulling {spec.image_ref}")
         if spec.volume not in state.volumes:
-            message, expected = f"volume {spec.volume} does not exist", f"volume {spec.volume}"
-            raise BackendError(message, reason=ErrorReason.MISMATCH, expected=expected, actual="no such volume")
+            raise no_such_volume(spec.volume)
         state.started += 1
         state.containers[spec.workspace_id] = Container(
             f"instance-{state.started}",
