@@ -8,8 +8,8 @@ network.
 
 from codehub.adapters.ide.cache import InstalledIde, Progress
 from codehub.adapters.ide.command import ide_command, jupyterlab_command
-from codehub.adapters.ide.errors import IdeError
 from codehub.adapters.ide.install import code_server, ensure_code_server, is_installed
+from codehub.adapters.ide.toolchain import IdeError
 
 __all__ = [
     "IdeError",

@@ -22,6 +22,11 @@ Progress = Callable[[str, float], None]
 """(what is being done, how much is done: 0 to 1)"""
 
 _TICK_SECONDS = 0.5
+_LOCK = "ide.lock"
+_UNFINISHED = ".installing-"
+_RECORD = "installed.json"
+_LOOK_AGAIN_SECONDS = 0.2
+WAITING = "Waiting for another codehub that is installing the IDE"
 
 
 class ProgressEstimate:
@@ -52,13 +57,6 @@ class ProgressEstimate:
 
     def _say(self, text: str, done: float) -> None:
         self._report(text, min(done / self._total, 1.0))
-
-
-_LOCK = "ide.lock"
-_UNFINISHED = ".installing-"
-_RECORD = "installed.json"
-_LOOK_AGAIN_SECONDS = 0.2
-WAITING = "Waiting for another codehub that is installing the IDE"
 
 
 @dataclass(frozen=True, slots=True)

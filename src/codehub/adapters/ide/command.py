@@ -4,10 +4,8 @@ Each is a template for the process runtime, and code-server's for images too. Ev
 the home and is archived with it. A repository that was asked for is cloned once, beside the IDE's start, and again at
 the next start if that failed; the workspace's log says why. The front door decides who may come in, so the IDE asks for
 no password; where it listens is on the command line, which no configuration file in the home changes.
-
-`python -m codehub.adapters.ide.command DIRECTORY`: the same code-server for a container image, and its `launch`.
-
-Run while the workspace image is built. The directory is then whole: node is in it too.
+`python -m codehub.adapters.ide.command DIRECTORY`, run while the workspace image is built, installs the same
+code-server for containers, with node and its `launch`.
 """
 
 import asyncio
@@ -20,8 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from codehub.adapters.ide.cache import InstalledIde
-from codehub.adapters.ide.errors import IdeError
 from codehub.adapters.ide.install import ensure_code_server
+from codehub.adapters.ide.toolchain import IdeError
 
 DATA = "{home}/.local/share/code-server"
 
@@ -43,8 +41,15 @@ export NODE_EXEC_PATH="$3"
 shift 2
 exec "$@"
 """
+_LAUNCH_JUPYTERLAB = f"""\
+mkdir -p "$1"
+{CLONE}
+shift
+exec "$@"
+"""
 
-
+HOME = "/home/coder"
+JUPYTERLAB = "jupyter-lab"
 SOCKET = ("--socket", "{socket}", "--socket-mode", "600", "--session-socket", "{socket}.cli")
 LOOPBACK = ("--bind-addr", "127.0.0.1:8080")
 """In a container: only the agent beside it leads there, and asks whoever comes for a proof."""
@@ -68,21 +73,12 @@ def ide_command(installed: InstalledIde, listening: Sequence[str] = SOCKET) -> l
     ]
 
 
-PROGRAM = "jupyter-lab"
-_LAUNCH_JUPYTERLAB = f"""\
-mkdir -p "$1"
-{CLONE}
-shift
-exec "$@"
-"""
-
-
 def jupyterlab_command() -> list[str]:
     """The command line that runs JupyterLab. Raises IdeError if there is none."""
-    program = shutil.which(PROGRAM)
+    program = shutil.which(JUPYTERLAB)
     if program is None:
         raise IdeError(
-            f"CODEHUB_IDE=jupyterlab: there is no {PROGRAM} in the PATH of codehub. Install it (`pip install "
+            f"CODEHUB_IDE=jupyterlab: there is no {JUPYTERLAB} in the PATH of codehub. Install it (`pip install "
             "jupyterlab`, in an environment of its own if you like) and put its `bin` into that PATH"
         )
     return [
@@ -97,10 +93,8 @@ def jupyterlab_command() -> list[str]:
     ]
 
 
-HOME = "/home/coder"
-
-
 def install(directory: Path) -> None:
+    """Installs code-server for a container image. The directory is then whole: node is in it too."""
     installed = asyncio.run(ensure_code_server(directory, lambda _text, _done: None))
     if installed.notes:
         sys.exit("\n".join(installed.notes))

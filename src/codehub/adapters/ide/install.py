@@ -8,18 +8,19 @@ platforms, sources, Copilot's agent host), more than half of it, is removed.
 
 import asyncio
 import base64
+import errno
 import hashlib
 import os
 import shutil
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from codehub.adapters.ide.cache import IdeCache, InstalledIde, Progress, ProgressEstimate, let_everybody_read
-from codehub.adapters.ide.errors import explained, not_fetched, not_genuine, not_working
-from codehub.adapters.ide.toolchain import Programs, Toolchain, node_platform, of_the_wheel
+from codehub.adapters.ide.toolchain import IdeError, Programs, Toolchain, node_platform, of_the_wheel
 
 MODULES = {
     "@vscode/spdlog": "the IDE's own log files are not written",
@@ -30,6 +31,53 @@ MODULES = {
 """name: what is missed without it"""
 
 _COMPILERS = ("g++", "c++", "clang++")
+_MODULES = Path("lib", "vscode", "node_modules")
+_PER_PLATFORM = (
+    _MODULES / "@vscode" / "ripgrep-universal" / "bin",
+    _MODULES / "node-pty" / "prebuilds",
+    Path("node_modules", "argon2", "prebuilds"),
+)
+_UNUSED = (
+    "src",
+    "lib/vscode/node_modules/@github",
+    "lib/vscode/node_modules/@microsoft/mxc-sdk",
+    "lib/vscode/node_modules/@vscode/windows-*",
+    "lib/vscode/node_modules/@vscode/spdlog/deps",
+    "lib/vscode/node_modules/@vscode/spdlog/src",
+    "lib/vscode/node_modules/@vscode/sqlite3/deps",
+    "lib/vscode/node_modules/@vscode/sqlite3/src",
+    "lib/vscode/node_modules/node-pty/deps",
+    "lib/vscode/node_modules/node-pty/src",
+    "lib/vscode/node_modules/node-pty/third_party",
+    "lib/vscode/node_modules/**/build/Release/obj*",
+    "**/*.map",
+)
+_RECIPE = 1
+"""Raised when the same version is to be installed in another way."""
+
+_TOTAL_SECONDS = 45.0
+_VSCODE = Path("lib", "vscode")
+_AS_LOCKED = (
+    "install",
+    *("--no-save", "--package-lock", "--install-strategy=hoisted", "--omit=dev", "--include=optional"),
+    *("--ignore-scripts", "--no-bin-links", "--no-global", "--no-workspaces"),
+)
+_CHOOSE = "choose another directory with CODEHUB_IDE_CACHE_DIR"
+_ADVICE = {
+    errno.EACCES: f"run as the user it belongs to, or {_CHOOSE}",
+    errno.EPERM: f"run as the user it belongs to, or {_CHOOSE}",
+    errno.EROFS: _CHOOSE,
+    errno.ENOSPC: f"free some space (about 1 GB while it is installed, 300 MB after), or {_CHOOSE}",
+    errno.EDQUOT: f"free some of your quota, or {_CHOOSE}",
+    errno.ENOENT: _CHOOSE,
+    errno.ENOTDIR: _CHOOSE,
+    errno.EEXIST: f"a file stands where a directory is needed; {_CHOOSE}",
+}
+_NETWORK = (
+    "Is npm's registry reachable from here? A mirror, a proxy or a certificate authority is named as npm knows them: "
+    "in ~/.npmrc, or by npm_config_registry, HTTPS_PROXY, NODE_EXTRA_CA_CERTS."
+)
+_OTHERWISE = "Then start again; or set CODEHUB_IDE_COMMAND to run another IDE."
 
 
 async def make_native_modules(programs: Programs, modules: Path) -> tuple[str, ...]:
@@ -74,29 +122,6 @@ async def _compile(programs: Programs, module: Path, compiler: str) -> str:
     return next((word for word in ran.words if "error" in word.lower()), ran.ending)
 
 
-_MODULES = Path("lib", "vscode", "node_modules")
-_PER_PLATFORM = (
-    _MODULES / "@vscode" / "ripgrep-universal" / "bin",
-    _MODULES / "node-pty" / "prebuilds",
-    Path("node_modules", "argon2", "prebuilds"),
-)
-_UNUSED = (
-    "src",
-    "lib/vscode/node_modules/@github",
-    "lib/vscode/node_modules/@microsoft/mxc-sdk",
-    "lib/vscode/node_modules/@vscode/windows-*",
-    "lib/vscode/node_modules/@vscode/spdlog/deps",
-    "lib/vscode/node_modules/@vscode/spdlog/src",
-    "lib/vscode/node_modules/@vscode/sqlite3/deps",
-    "lib/vscode/node_modules/@vscode/sqlite3/src",
-    "lib/vscode/node_modules/node-pty/deps",
-    "lib/vscode/node_modules/node-pty/src",
-    "lib/vscode/node_modules/node-pty/third_party",
-    "lib/vscode/node_modules/**/build/Release/obj*",
-    "**/*.map",
-)
-
-
 def slim(package: Path, platform: str) -> None:
     for path in list(unneeded(package, platform)):
         if path.is_dir() and not path.is_symlink():
@@ -113,18 +138,6 @@ def unneeded(package: Path, platform: str) -> Iterator[Path]:
         # A platform they do not know keeps all: then something was compiled, or nothing fits anyway.
         if (here / platform).is_dir():
             yield from (path for path in here.iterdir() if path.name != platform)
-
-
-_RECIPE = 1
-"""Raised when the same version is to be installed in another way."""
-
-_TOTAL_SECONDS = 45.0
-_VSCODE = Path("lib", "vscode")
-_AS_LOCKED = (
-    "install",
-    *("--no-save", "--package-lock", "--install-strategy=hoisted", "--omit=dev", "--include=optional"),
-    *("--ignore-scripts", "--no-bin-links", "--no-global", "--no-workspaces"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,3 +256,29 @@ def _unpack(tarball: Path, target: Path) -> None:
 def _sha512(path: Path) -> str:
     with path.open("rb") as file:
         return base64.b64encode(hashlib.file_digest(file, "sha512").digest()).decode()
+
+
+@contextmanager
+def explained(cache: Path) -> Iterator[None]:
+    """Turns the file system's errors inside this block into an IdeError that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        advice = _ADVICE.get(error.errno or 0)
+        what = f"the IDE cannot be installed: {error.filename or cache}: {error.strerror or error}"
+        raise IdeError(f"{what}; {advice}" if advice else what) from error
+
+
+def not_fetched(what: str, ending: str, words: Sequence[str]) -> IdeError:
+    return IdeError("\n".join([f"the IDE cannot be installed: {what} {ending}", *words, _NETWORK, _OTHERWISE]))
+
+
+def not_working(what: str, ending: str, words: Sequence[str]) -> IdeError:
+    return IdeError("\n".join([f"the IDE was installed but {what} {ending}; it is thrown away", *words, _OTHERWISE]))
+
+
+def not_genuine(name: str) -> IdeError:
+    return IdeError(
+        f"the IDE is not installed: the {name} that npm fetched is not the one that was published (its hash differs). "
+        "Ask whoever runs the registry or mirror that npm is configured with. " + _OTHERWISE
+    )

