@@ -15,7 +15,7 @@ from codehub.adapters.docker import payloads
 from codehub.adapters.docker.engine import CONFLICT, Engine, doing
 from codehub.adapters.docker.payloads import JOB, KIND_LABEL, DockerSite, JobStore
 from codehub.adapters.docker.runtime import EXITED, DockerRuntime
-from codehub.adapters.job_output import JobOutput
+from codehub.adapters.storage_job import JobOutput, job_environment
 from codehub.domain.errors import BackendError, ErrorReason, JobConflict
 from codehub.domain.naming import OPERATION_LABEL, job_name
 from codehub.job.store import parse_store
@@ -26,7 +26,6 @@ PROGRAM = ("/usr/local/lib/codehub/bin/python", "-I", "-m", "codehub.job")
 _PASSED_ON = ("AWS_", "CODEHUB_S3_")
 _NOT_THERE = ("AWS_CA_BUNDLE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE")
 """Files of this machine, which the container does not have."""
-_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _LOST_BY_THE_ENGINE = 255
 """What an engine that comes up again says of a container that ended without it. The job itself never ends so."""
 _TAIL = 40
@@ -115,9 +114,5 @@ def job_store(url: str, environ: Mapping[str, str]) -> JobStore:
     directory, _bucket = parse_store(url)
     if directory is not None:
         return JobStore("file:///archives", str(directory))
-    env = {
-        name: value
-        for name, value in environ.items()
-        if (name.startswith(_PASSED_ON) and name not in _NOT_THERE) or name.upper() in _PROXIES
-    }
-    return JobStore(url, None, env)
+    env = job_environment(environ, _PASSED_ON)
+    return JobStore(url, None, {name: value for name, value in env.items() if name not in _NOT_THERE})

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from codehub.adapters.storage_job import job_arguments
 from codehub.agent.bundle import COMMAND as AGENT_COMMAND
 from codehub.agent.bundle import PLACE as AGENT_PLACE
 from codehub.agent.handshake import AGENT_PORT, KEY_VARIABLE
 from codehub.domain.naming import INSTALL_LABEL, OPERATION_LABEL, WORKSPACE_LABEL
-from codehub.ports.jobs import JobKind, JobSpec
+from codehub.ports.jobs import JobSpec
 from codehub.ports.runtime import ContainerSpec, Resources
 
 Payload = dict[str, Any]
@@ -180,18 +181,13 @@ def job(
     """The container of a storage job. Without its volume it runs all the same, and says what it did not find."""
     place = HOME if volume_is_there else f"/volumes/{spec.volume}"
     mounts = [_home(spec.volume)] if volume_is_there else []
-    arguments = [spec.kind.value, "--volume", place, "--store", store.url, "--key", spec.key]
-    if spec.owner is not None:
-        arguments += ["--owner", spec.owner.key, spec.owner.name]
-    if spec.kind is JobKind.RESTORE:
-        arguments += ["--op-id", str(spec.op_id)]
     own = {OPERATION_LABEL: str(spec.op_id), KIND_LABEL: spec.kind.value, VOLUME_LABEL: spec.volume}
     return {
         "Image": site.codehub_image,
         "User": "0:0",
         "WorkingDir": "/",
         "Entrypoint": list(program[:1]),
-        "Cmd": [*program[1:], *arguments],
+        "Cmd": [*program[1:], *job_arguments(spec, place, store.url)],
         "Env": [f"{name}={value}" for name, value in sorted(store.env.items())],
         "Labels": {**labels(site, spec.workspace_id, JOB), **own},
         "HostConfig": {

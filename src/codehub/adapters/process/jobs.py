@@ -6,14 +6,14 @@ What it prints is kept beside its record; whoever looks later reads progress and
 import asyncio
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from uuid import UUID
 
-from codehub.adapters.job_output import JobOutput
 from codehub.adapters.process import shim
 from codehub.adapters.process.runtime import VOLUME_LABEL, ProcessRuntime
 from codehub.adapters.process.table import Command, ProcessEntry
+from codehub.adapters.storage_job import JobOutput, job_arguments, job_environment
 from codehub.domain.errors import BackendError, JobConflict
 from codehub.domain.naming import OPERATION_LABEL
 from codehub.ports.jobs import JobKind, JobSeen, JobSpec
@@ -22,7 +22,6 @@ KIND_LABEL = "codehub.job"
 PROGRAM = (sys.executable, "-I", "-m", "codehub.job")
 
 _PASSED_ON = ("AWS_", "CODEHUB_S3_", "SSL_CERT_", "LC_", "LD_LIBRARY_PATH", "PATH", "LANG", "TZ", "TMPDIR")
-_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
 
 class ProcessJobs:
@@ -41,7 +40,7 @@ class ProcessJobs:
         self._table = runtime.jobs
         self._homes = runtime.homes
         self._store_url = store_url
-        self._env = job_environment(os.environ if environ is None else environ)
+        self._env = job_environment(os.environ if environ is None else environ, _PASSED_ON)
         self._most_bytes = most_bytes
         self._program = list(program)
 
@@ -52,7 +51,9 @@ class ProcessJobs:
     async def start(self, spec: JobSpec) -> None:
         if self._is_there(spec):
             return
-        argv = [*self._program, spec.kind.value, *self._arguments(spec)]
+        argv = [*self._program, *job_arguments(spec, str(self._homes.home(spec.volume)), self._store_url)]
+        if spec.kind is JobKind.RESTORE:
+            argv += ["--max-bytes", "free" if self._most_bytes is None else str(self._most_bytes)]
         labels = {OPERATION_LABEL: str(spec.op_id), KIND_LABEL: spec.kind.value, VOLUME_LABEL: spec.volume}
         command = Command(argv, self._env, directory=Path("/"), labels=labels, once=True, apart=True)
         answer = await self._table.start(spec.workspace_id, command)
@@ -76,20 +77,6 @@ class ProcessJobs:
         if entry is not None and entry.labels[OPERATION_LABEL] != str(spec.op_id):
             raise JobConflict(f"a job of operation {entry.labels[OPERATION_LABEL]} is still there")
         return entry is not None
-
-    def _arguments(self, spec: JobSpec) -> Iterator[str]:
-        home = self._homes.home(spec.volume)
-        yield from ("--volume", str(home), "--store", self._store_url, "--key", spec.key)
-        if spec.owner is not None:
-            yield from ("--owner", spec.owner.key, spec.owner.name)
-        if spec.kind is JobKind.RESTORE:
-            most = "free" if self._most_bytes is None else str(self._most_bytes)
-            yield from ("--op-id", str(spec.op_id), "--max-bytes", most)
-
-
-def job_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a job: not the database's password, nor anything else that it has no use for."""
-    return {name: value for name, value in environ.items() if name.startswith(_PASSED_ON) or name.upper() in _PROXIES}
 
 
 def _seen(entry: ProcessEntry) -> JobSeen:
