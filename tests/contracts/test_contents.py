@@ -22,7 +22,8 @@ from codehub.domain.errors import BackendError, ErrorReason, Invalid, NotFound
 from codehub.domain.judge import ArchiveState
 from codehub.domain.naming import archive_key
 from codehub.job.archive import ArchiveRequest, archive
-from codehub.job.store import ProgressReporter, open_store
+from codehub.job.progress import ProgressReporter
+from codehub.job.store import open_store
 from codehub.ports.archives import ArchiveContents, ArchiveEntry, Content, EntryKind, to_bytes, to_name
 from tests.contracts.s3 import BUCKET, credentials, rclone
 

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 
 from codehub.adapters.object_store.contents import ObjectContents
 from codehub.job.errors import ExitCode
-from codehub.job.filesystem import opened, remove_tree
+from codehub.job.filesystem import opened_volume, remove_tree
 from codehub.ports.archives import ArchiveContents, ArchiveEntry, EntryKind, to_bytes, to_name
 from tests.contracts.s3 import BUCKET, credentials, rclone
 from tests.job.harness import JobHarness
@@ -122,7 +122,7 @@ async def assert_folder_is_given(harness: JobHarness, contents: ArchiveContents,
     try:
         assert_same(below(tree, folder), await unpacked(contents, harness.key, folder, into))
     finally:
-        with opened(harness.home.parent) as parent:
+        with opened_volume(harness.home.parent) as parent:
             remove_tree(parent, b"unpacked")
 
 

@@ -7,15 +7,20 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from codehub.job.archive import ArchiveRequest, archive
+from codehub.job.archive import ArchiveRequest, archive, checked_meta, diagnose_hash_mismatch, matches_hash
+from codehub.job.compress import decompressed
 from codehub.job.errors import ExitCode, JobFailed
+from codehub.job.progress import ProgressReporter
 from codehub.job.restore import RestoreRequest, restore
-from codehub.job.store import ArchiveStore, ProgressReporter, open_store
+from codehub.job.store import ArchiveStore, Meta, open_store
+from codehub.job.tar_format import Member
+from codehub.job.tar_reader import TarReader
 from tests.job.trees import Snapshot, snapshot
 
 KEY = "homes/7f1c/op-1/home.tar.zst"
@@ -24,6 +29,19 @@ Event = dict[str, Any]
 
 def operation(number: int) -> str:
     return str(UUID(int=number))
+
+
+def verify(store: ArchiveStore) -> Meta:
+    """Reads the whole archive: its hash, and every header in it."""
+    meta = checked_meta(store)
+    if not matches_hash(store, meta.sha256):
+        raise diagnose_hash_mismatch(store, meta)
+    return meta
+
+
+def members(store: ArchiveStore) -> Iterator[Member]:
+    with store.read() as chunks:
+        yield from TarReader(decompressed(chunks))
 
 
 class RecordedProgress(ProgressReporter):

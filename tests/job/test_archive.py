@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from codehub.job import archive as archive_module
-from codehub.job.archive import verify
 from codehub.job.errors import ExitCode
 from codehub.job.pack import Totals
-from codehub.job.store import ArchiveStore, Meta, ProgressReporter, part_size
-from tests.job.harness import JobHarness
+from codehub.job.progress import ProgressReporter
+from codehub.job.store import ArchiveStore, Meta, part_size
+from tests.job.harness import (
+    JobHarness,
+    verify,
+)
 from tests.job.trees import assert_same
 
 

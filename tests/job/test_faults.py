@@ -9,11 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from codehub.job.archive import verify
 from codehub.job.errors import ExitCode
-from codehub.job.filesystem import opened
+from codehub.job.filesystem import opened_volume
 from codehub.job.volume import mark_begun, staging_name
-from tests.job.harness import JobHarness, finish_job, operation, run_job, start_job
+from tests.job.harness import (
+    JobHarness,
+    finish_job,
+    operation,
+    run_job,
+    start_job,
+    verify,
+)
 from tests.job.s3_server import BUCKET, S3Server
 from tests.job.trees import ROOT, assert_same
 
@@ -163,7 +169,7 @@ def test_the_leftovers_of_a_killed_restore_do_not_count_as_used(home: JobHarness
         tree = small_disk / os.fsdecode(staging_name(op_id)) / "tree"
         tree.mkdir(parents=True)
         (tree / "a").write_bytes(bytes(10 << 20))
-        with opened(small_disk) as volume:
+        with opened_volume(small_disk) as volume:
             mark_begun(volume, op_id)
     assert run_job([*home.restore_arguments(), "--max-bytes", "free"]).code == ExitCode.DONE
     assert_same(home.tree_of_home(), home.tree_restored())

@@ -13,9 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from codehub.job.archive import verify
 from codehub.job.errors import ExitCode
-from tests.job.harness import JobHarness, operation, run_job, start_job
+from tests.job.harness import (
+    JobHarness,
+    operation,
+    run_job,
+    start_job,
+    verify,
+)
 from tests.job.killed_job import run_until
 from tests.job.s3_server import S3Server
 from tests.job.trees import MTIME, Snapshot, acl, assert_same

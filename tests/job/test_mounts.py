@@ -12,7 +12,7 @@ import pytest
 from codehub.adapters.process.volumes import Volumes
 from codehub.domain.errors import VolumeInUse
 from codehub.job.errors import ExitCode
-from codehub.job.filesystem import mounts_below, opened, remove_tree
+from codehub.job.filesystem import mounts_below, opened_volume, remove_tree
 from tests.job.harness import JobHarness
 from tests.job.trees import ROOT
 
@@ -60,7 +60,7 @@ def test_they_are_found_whatever_they_are_called(harness: JobHarness, share: Sha
     share.mount(harness.home / "deep" / ODD)
     share.mount(harness.home / "file", share.file)
     share.mount(harness.home.parent / "home2")
-    with opened(harness.home) as home:
+    with opened_volume(harness.home) as home:
         assert mounts_below(home) == mounts_below(harness.home) == [b"deep/" + ODD.encode(), b"file"]
 
 
@@ -99,12 +99,12 @@ def test_a_tree_with_a_mount_is_not_removed(harness: JobHarness, share: Share, p
     (harness.home / "tree" / "inner" / "mnt").mkdir(parents=True)
     (harness.home / "tree" / "file").touch()
     share.mount(harness.home / "tree" / point)
-    with opened(harness.home) as home, pytest.raises(OSError, match="another filesystem is mounted at"):
+    with opened_volume(harness.home) as home, pytest.raises(OSError, match="another filesystem is mounted at"):
         remove_tree(home, b"tree")
     assert share.file.exists()
     share.unmount()
     assert (harness.home / "tree" / "file").exists()
-    with opened(harness.home) as home:
+    with opened_volume(harness.home) as home:
         remove_tree(home, b"tree")
     assert os.listdir(harness.home) == []
 

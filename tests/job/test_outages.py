@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from codehub.job.archive import verify
 from codehub.job.errors import ExitCode, JobFailed
 from codehub.job.store import ArchiveStore
 from tests.faulty_proxy import Answered, Break, BreakingProxy, ChangingProxy, breaking, changing
-from tests.job.harness import JobHarness, run_job
+from tests.job.harness import (
+    JobHarness,
+    run_job,
+    verify,
+)
 from tests.job.s3_server import S3Server
 from tests.job.trees import assert_same
 

@@ -8,13 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from codehub.job.archive import empty_archive, verify
+from codehub.job.archive import empty_archive
 from codehub.job.command import main
 from codehub.job.errors import ExitCode
 from codehub.job.store import encode_meta
 from codehub.job.tar_format import REGULAR, Member, encode
 from codehub.job.unpack import Unpacker
-from tests.job.harness import JobHarness, operation
+from tests.job.harness import (
+    JobHarness,
+    operation,
+    verify,
+)
 from tests.job.malicious_archives import publish
 from tests.job.trees import assert_same, make_nasty_tree, snapshot
 

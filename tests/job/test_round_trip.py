@@ -11,11 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from codehub.job.archive import members, verify
 from codehub.job.attributes import read_xattrs
 from codehub.job.errors import ExitCode
 from codehub.job.tar_format import Xattrs
-from tests.job.harness import JobHarness, operation
+from tests.job.harness import (
+    JobHarness,
+    members,
+    operation,
+    verify,
+)
 from tests.job.trees import acl, assert_same, make_nasty_tree, snapshot
 
 

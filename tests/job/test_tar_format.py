@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import tarfile
-from array import array
 from pathlib import Path
 
 import pytest
@@ -70,7 +69,9 @@ def test_a_file_too_large_for_a_header_is_kept() -> None:
 
 @pytest.mark.parametrize("size", [1 << 60, 2**63 - 1])
 def test_the_largest_sparse_file_is_kept(size: int) -> None:
-    sparse_map = encode_map(Pieces(array("Q", [size - 512, 512])), size)
+    pieces = Pieces()
+    pieces.add(size - 512, 512)
+    sparse_map = encode_map(pieces, size)
     member = Member(b"x", REGULAR, 0o644, 0, 0, 0, size=len(sparse_map) + 512, real_size=size)
     reader = TarReader([encode(member) + sparse_map + bytes(512 + 1024)])
     assert [(found, list(reader.sparse_map(found))) for found in reader] == [(member, [(size - 512, 512)])]

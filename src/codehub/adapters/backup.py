@@ -27,6 +27,9 @@ from codehub.adapters.postgres import PostgresDatabase, SchemaMismatch
 from codehub.adapters.postgres.backup import LEFT_OUT, InUse, in_use, replacing, snapshot
 from codehub.adapters.postgres.schema import check_schema, migrate, schema_head
 from codehub.domain.errors import Refused
+from codehub.job.filesystem import sync
+
+__all__ = ["InUse", "Manifest", "back_up", "checked_manifest", "inspect", "restore", "settings_of"]
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -107,7 +110,7 @@ def write_backup(path: Path, manifest: Manifest, part_files: Sequence[PartFile])
         file.flush()
         os.fsync(descriptor)
     draft.rename(path)
-    _sync(path.parent)
+    sync(path.parent)
 
 
 def checked_manifest(path: Path) -> Manifest:
@@ -211,17 +214,6 @@ def _undamaged(path: Path) -> Iterator[None]:
 
 def _damaged(path: Path, why: str) -> Refused:
     return Refused(f"{path} is damaged: {why}. Nothing was changed; use another backup.")
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-__all__ = ["InUse", "Manifest", "back_up", "checked_manifest", "inspect", "restore", "settings_of"]
 
 
 async def back_up(

@@ -1,9 +1,8 @@
-"""Does a workspace's IDE answer? Any HTTP status line counts: a login page, even an error, is an IDE that is up.
+"""Whether a workspace's IDE answers. Any HTTP status line counts: a login page, even an error, is an IDE that is up.
 
-The first answer of a container that was just started: watched for closely, and reported as a hint.
-
-Else it would be noticed at the next look, and looks are too expensive to be frequent. This asks the container alone, at
-its own port, so that twenty that start at once are not held up by the asking.
+The first answer of a container that was just started is watched for closely and reported as a hint; else it would be
+noticed at the next look, and looks are too expensive to be frequent. Only the container is asked, at its own port, so
+that twenty that start at once are not held up by the asking.
 """
 
 import asyncio
@@ -16,6 +15,11 @@ from codehub.domain.errors import CodeHubError
 from codehub.ports.runtime import Endpoint
 
 ANSWER_SECONDS = 2.0
+_WATCHED_SECONDS = 120.0
+"""An IDE that takes longer to answer is heard of at the next look."""
+_AGAIN_SECONDS = 0.02
+_FOR_EACH_SECONDS = 0.005
+"""How much longer the pause is for each container that is watched."""
 _QUESTION = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -38,7 +42,7 @@ async def answers_http(connecting: Awaitable[Streams]) -> bool:
 
 
 async def accepts(endpoint: Endpoint) -> bool:
-    """Does anybody listen at the endpoint?"""
+    """Whether anybody listens at the endpoint."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             _, writer = await connect(endpoint)
@@ -49,21 +53,16 @@ async def accepts(endpoint: Endpoint) -> bool:
 
 
 async def connect(endpoint: Endpoint) -> Streams:
-    """Connects the way that everything goes, through the agent, so that nobody else's answer is taken for the IDE's."""
+    """Connects to an endpoint through the workspace's agent, so that nobody else's answer is taken for the IDE's."""
     if endpoint.inside is None or endpoint.host is None or endpoint.port is None:
         return await asyncio.open_connection(endpoint.host, endpoint.port)
     proven = await dial((endpoint.host, endpoint.port), endpoint.inside.key, endpoint.inside.port)
     return await asyncio.open_connection(sock=proven)
 
 
-_WATCHED_SECONDS = 120.0
-"""Whoever takes longer is heard of at the next look."""
-_EAGER_SECONDS = 0.02
-_FOR_EACH_SECONDS = 0.005
-
-
 class ReadinessProbe:
-    """`endpoint`: where a workspace's IDE will answer. `heard`: those that did, in that order."""
+    """Watches started containers for their first answer. `endpoint` says where a workspace's IDE will answer; `heard`
+    are the workspaces that did, in that order."""
 
     def __init__(self, endpoint: Callable[[UUID], Awaitable[Endpoint | None]]) -> None:
         self._endpoint = endpoint
@@ -89,7 +88,7 @@ class ReadinessProbe:
             async with asyncio.timeout(_WATCHED_SECONDS):
                 endpoint = await self._endpoint(workspace_id)
                 while endpoint is not None and not await answers_http(connect(endpoint)):  # noqa: ASYNC110 - nobody tells us
-                    await asyncio.sleep(_EAGER_SECONDS + _FOR_EACH_SECONDS * len(self._watches))
+                    await asyncio.sleep(_AGAIN_SECONDS + _FOR_EACH_SECONDS * len(self._watches))
         except (CodeHubError, TimeoutError):
             return
         self.heard.put_nowait(workspace_id)

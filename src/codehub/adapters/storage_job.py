@@ -1,6 +1,6 @@
-"""What a storage job said, read back from its output and exit code: the same lines whatever ran it.
+"""The storage job as every runtime runs it: its command line, its environment, and what it said.
 
-The last line of each kind counts. The output's tail may begin, and while the job runs end, within a line.
+Of its output the last line of each kind counts. The output's tail may begin, and while the job runs end, within a line.
 """
 
 import json
@@ -12,12 +12,31 @@ from uuid import UUID
 from codehub.domain.errors import ErrorReason
 from codehub.domain.workspace import Progress
 from codehub.job.errors import outcome_of
-from codehub.ports.jobs import JobKind, JobResult, JobSeen, JobState
+from codehub.ports.jobs import JobKind, JobResult, JobSeen, JobSpec, JobState
 
 _LONGEST_MESSAGE = 1000
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+
+
+def job_arguments(spec: JobSpec, volume: str, store_url: str) -> list[str]:
+    """The words after the program that name the work. `volume`: the home as the job sees it."""
+    words = [spec.kind.value, "--volume", volume, "--store", store_url, "--key", spec.key]
+    if spec.owner is not None:
+        words += ["--owner", spec.owner.key, spec.owner.name]
+    if spec.kind is JobKind.RESTORE:
+        words += ["--op-id", str(spec.op_id)]
+    return words
+
+
+def job_environment(environ: Mapping[str, str], passed_on: tuple[str, ...]) -> dict[str, str]:
+    """Of our environment the variables that begin with `passed_on`, and the proxies: not the database's password, nor
+    anything else that a job has no use for."""
+    return {name: value for name, value in environ.items() if name.startswith(passed_on) or name.upper() in _PROXIES}
 
 
 class JobOutput:
+    """What a storage job said, read back from its output and exit code: the same lines whatever ran it."""
+
     def __init__(self, op_id: UUID, kind: JobKind, output: str) -> None:
         self._op_id = op_id
         self._kind = kind

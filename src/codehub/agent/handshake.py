@@ -7,8 +7,7 @@
 
 The key never crosses the wire. The agent proves itself first: whoever else has got its address sees one random number.
 The address that was dialled is part of both proofs, so that nobody can pass the handshake on to the real agent.
-
-The caller's side: a connection to a port inside a workspace, handed over once the agent has proven whose it is.
+`dial` is the caller's side, relay.py the agent's.
 """
 
 import asyncio

@@ -3,11 +3,9 @@
 The order is the promise: upload, read back, `.meta`. Killed in between, the object has no `.meta` and the next run
 replaces it. An archive that has both is finished and is never touched again.
 
-Looking at an archive without restoring it: is it there, is it what `.meta` says, what is in it.
-
-Its bytes being right is not enough to delete a volume for: they also have to be an archive that restore takes, so they
-are read by the reader that restore uses. And a wrong answer is not a wrong object: what would end a workspace's way is
-believed when it was heard alike more than once, each time over other connections.
+Right bytes are not enough to delete a volume for: they also have to be an archive that restore takes, so they are read
+by the reader that restore uses. And a wrong answer is not a wrong object: what would end a workspace's way is believed
+when it was heard alike more than once, each time over other connections.
 """
 
 import hashlib
@@ -21,25 +19,21 @@ from pathlib import Path
 
 from codehub.job.compress import Lookahead, compressed, decompressed
 from codehub.job.errors import ExitCode, JobFailed, corrupted, from_os_error, show, unreachable
-from codehub.job.filesystem import OPEN_DIRECTORY, listed, opened, refuse_mounts
+from codehub.job.filesystem import OPEN_DIRECTORY, listed, opened_volume, refuse_mounts
 from codehub.job.ignore import Ignore, read_ignore
 from codehub.job.pack import Packer, Totals
+from codehub.job.progress import ProgressReporter, with_tries
 from codehub.job.staging import refuse_unfinished_restore
-from codehub.job.store import (
-    ArchiveStore,
-    Meta,
-    Owner,
-    ProgressReporter,
-    open_store,
-    refuse_wrong_owner,
-    translated,
-    with_tries,
-)
-from codehub.job.tar_format import BLOCK, END_OF_ARCHIVE, Member
+from codehub.job.store import ArchiveStore, Meta, Owner, open_store, refuse_wrong_owner, translated
+from codehub.job.tar_format import BLOCK, END_OF_ARCHIVE
 from codehub.job.tar_reader import TarReader
 from codehub.job.volume import home_entries
 
 CHUNKS_AHEAD = 8
+WRITEBACK_EVERY = 32 << 20
+MEMBER_OVERHEAD = 4096
+INLINE = 4096
+"""How much of a file that has no blocks of its own may lie beside its inode."""
 MAY_BE_CORRUPTION = (ExitCode.REFUSED_MEMBER, ExitCode.ARCHIVE_CORRUPTED)
 _TO_BE_CONFIRMED = (ExitCode.ARCHIVE_NOT_FOUND, ExitCode.ARCHIVE_CORRUPTED)
 
@@ -105,20 +99,6 @@ def _confirmed(store: ArchiveStore, first: JobFailed) -> Meta:
         raise unreachable(f"the object store answers differently each time ({first.message})") from second
 
 
-def digest(store: ArchiveStore, advance: Advance = lambda _: None) -> str:
-    """SHA-256 of what the store gives back now."""
-    with store.read() as chunks:
-        return HashingReader(chunks, advance).hexdigest()
-
-
-def verify(store: ArchiveStore) -> Meta:
-    """Reads the whole archive: its hash, and every header in it."""
-    meta = checked_meta(store)
-    if not matches_hash(store, meta.sha256):
-        raise diagnose_hash_mismatch(store, meta)
-    return meta
-
-
 def diagnose_hash_mismatch(store: ArchiveStore, meta: Meta, advance: Advance = lambda _: None) -> JobFailed:
     """The error for an archive that was read and had another hash than `.meta` says. Damage cannot be mended by its
     user, so `.meta` and bytes are read twice more, and only what they say alike is believed."""
@@ -131,7 +111,10 @@ def diagnose_hash_mismatch(store: ArchiveStore, meta: Meta, advance: Advance = l
 
 
 def _reading(store: ArchiveStore, advance: Advance) -> tuple[Meta, str]:
-    return checked_meta(store), digest(store, advance)
+    """The archive's `.meta` and the hash of what the store gives back now."""
+    meta = checked_meta(store)
+    with store.read() as chunks:
+        return meta, HashingReader(chunks, advance).hexdigest()
 
 
 def matches_hash(store: ArchiveStore, sha256: str, advance: Advance = lambda _: None) -> bool:
@@ -154,15 +137,6 @@ def _read_as_restore_does(blocks: Iterator[bytes]) -> None:
     for member in reader:
         if member.real_size is not None:
             reader.sparse_map(member)
-
-
-def members(store: ArchiveStore) -> Iterator[Member]:
-    with store.read() as chunks:
-        yield from TarReader(decompressed(chunks))
-
-
-MEMBER_OVERHEAD = 4096
-INLINE = 4096
 
 
 @dataclass
@@ -209,9 +183,6 @@ def estimate(volume: int, ignore: Ignore) -> Estimate:
     return found
 
 
-WRITEBACK_EVERY = 32 << 20
-
-
 @dataclass(frozen=True)
 class ArchiveRequest:
     volume: Path
@@ -234,7 +205,7 @@ def _attempt(request: ArchiveRequest, progress: ProgressReporter, number: int) -
         store.remove_leftovers()
         return finished, 0
     try:
-        with opened(request.volume) as volume:
+        with opened_volume(request.volume) as volume:
             refuse_unfinished_restore(volume)
             refuse_mounts(volume)
             sha256, size, totals = _upload(volume, store, progress, number)

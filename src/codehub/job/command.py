@@ -17,8 +17,9 @@ from uuid import UUID
 
 from codehub.job.archive import ArchiveRequest, archive
 from codehub.job.errors import OUTCOMES, ExitCode, JobFailed
+from codehub.job.progress import ProgressReporter
 from codehub.job.restore import RestoreRequest, restore
-from codehub.job.store import Owner, ProgressReporter
+from codehub.job.store import Owner
 
 _EXAMPLES = """\
 examples:

@@ -17,10 +17,13 @@ import zstandard
 
 from codehub.job.errors import corrupted
 
+T = TypeVar("T")
+
 LEVEL = 3
 MOST_THREADS = 4
 CHUNK = 1 << 20
 LARGEST_WINDOW = 32 << 20
+_STOP_CHECK_SECONDS = 0.2
 
 
 def compressed(chunks: Iterable[bytes | bytearray]) -> Iterator[bytes]:
@@ -57,10 +60,6 @@ class _Reader:
             self._chunk = memoryview(next(self._chunks, b""))
         piece, self._chunk = self._chunk[:size], self._chunk[size:]
         return bytes(piece)
-
-
-T = TypeVar("T")
-_STOP_CHECK_SECONDS = 0.2
 
 
 class Lookahead(Generic[T]):

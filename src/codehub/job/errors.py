@@ -9,6 +9,8 @@ import errno
 from enum import IntEnum
 from typing import NamedTuple
 
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+
 
 class ExitCode(IntEnum):
     DONE = 0
@@ -60,12 +62,9 @@ def outcome_of(exit_code: int) -> Outcome:
         return Outcome("ActionFailed", f"exit_{exit_code}", "ended from outside")
 
 
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
-
-
 class JobFailed(Exception):
-    """`transient`: it may pass by itself, so it is tried again. `evidence`: what two failures with the same words must
-    have in common to be the same finding."""
+    """The failure that ends the job with `code`. `transient`: it may pass by itself, so it is tried again. `evidence`:
+    what two failures with the same words must have in common to be the same finding."""
 
     def __init__(self, code: ExitCode, message: str, *, transient: bool = False, evidence: str = "") -> None:
         super().__init__(message)

@@ -11,7 +11,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from codehub.job.errors import ExitCode, JobFailed, from_os_error, show
@@ -24,20 +24,24 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[int]:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise from_os_error(error, f"cannot open the volume {path}") from error
+def opened(path: Path | bytes, flags: int, parent: int | None = None) -> Iterator[int]:
+    descriptor = os.open(path, flags, dir_fd=parent)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
+def opened_inside(parent: int, name: bytes) -> AbstractContextManager[int]:
+    return opened(name, OPEN_DIRECTORY, parent)
+
+
 @contextmanager
-def opened_inside(parent: int, name: bytes) -> Iterator[int]:
-    descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=parent)
+def opened_volume(path: Path) -> Iterator[int]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise from_os_error(error, f"cannot open the volume {path}") from error
     try:
         yield descriptor
     finally:
@@ -143,21 +147,23 @@ def _unlink(parent: int, name: bytes) -> None:
 
 def sync_file(path: Path, *, up_to: Path) -> None:
     """Put a file on disk, and the directories that lead to it from `up_to`."""
-    _sync(path)
+    sync(path)
     for directory in path.parents:
-        _sync(directory)
+        sync(directory)
         if directory == up_to:
             return
 
 
+def sync(path: Path) -> None:
+    """Put a file's content, or a directory's names, on disk."""
+    with opened(path, os.O_RDONLY) as descriptor:
+        os.fsync(descriptor)
+
+
 def start_writeback(path: Path) -> None:
     """Hint that the file's pages in memory may go to disk now, so that there is less to wait for at the end."""
-    with suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            _libc.sync_file_range(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC_FILE_RANGE_WRITE)
-        finally:
-            os.close(descriptor)
+    with suppress(OSError), opened(path, os.O_RDONLY) as descriptor:
+        _libc.sync_file_range(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC_FILE_RANGE_WRITE)
 
 
 def sync_filesystem(descriptor: int) -> None:
@@ -165,11 +171,3 @@ def sync_filesystem(descriptor: int) -> None:
     if _libc.syncfs(descriptor) != 0:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

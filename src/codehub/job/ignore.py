@@ -20,6 +20,7 @@ from codehub.job.volume import IGNORE_FILE
 
 _Found = TypeVar("_Found")
 
+LARGEST_FILE = 1 << 20
 _SEPARATOR = "/"
 _ANY_SEGMENT = "**"
 
@@ -185,10 +186,9 @@ def _letter(text: str, at: int) -> tuple[str, int]:
     return text[at], at + 1
 
 
-LARGEST_FILE = 1 << 20
-
-
 class Ignore:
+    """The patterns of a home's ignore file, and warnings about what in it is no pattern."""
+
     def __init__(self, patterns: list[Pattern], warnings: list[str]) -> None:
         self._last_first = patterns[::-1]
         self.warnings = warnings

@@ -14,7 +14,7 @@ from codehub.job.attributes import inside, read_xattrs
 from codehub.job.errors import changed, from_os_error, show
 from codehub.job.filesystem import OPEN_DIRECTORY, listed
 from codehub.job.ignore import Ignore
-from codehub.job.store import ProgressReporter
+from codehub.job.progress import ProgressReporter
 from codehub.job.tar_format import (
     BLOCK,
     DIRECTORY,
@@ -42,7 +42,7 @@ class Totals:
     files: int = 0
     left_out: int = 0
     content_bytes: int = 0
-    """The measure restore's limit is held against: what is stored of each member, and a header."""
+    """What restore's limit is held against: the stored bytes of each member, and a header for each."""
 
 
 @dataclass

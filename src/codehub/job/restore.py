@@ -12,8 +12,9 @@ from codehub.job import staging
 from codehub.job.archive import MAY_BE_CORRUPTION, HashingReader, checked_meta, diagnose_hash_mismatch
 from codehub.job.compress import Lookahead, decompressed
 from codehub.job.errors import ExitCode, JobFailed, from_os_error, refused, show
-from codehub.job.filesystem import opened, refuse_mounts
-from codehub.job.store import ArchiveStore, Meta, Owner, ProgressReporter, open_store, refuse_wrong_owner, with_tries
+from codehub.job.filesystem import opened_volume, refuse_mounts
+from codehub.job.progress import ProgressReporter, with_tries
+from codehub.job.store import ArchiveStore, Meta, Owner, open_store, refuse_wrong_owner
 from codehub.job.unpack import Unpacker
 from codehub.job.volume import Stamp, begun_name, describe_home, staging_name, stamp_name
 
@@ -40,7 +41,7 @@ def restore(request: RestoreRequest, progress: ProgressReporter) -> None:
 def _attempt(request: RestoreRequest, progress: ProgressReporter) -> Stamp:
     try:
         staging.grant_owner_access(request.volume)
-        with opened(request.volume) as volume:
+        with opened_volume(request.volume) as volume:
             stamp = staging.finished(volume, request.op_id)
             if stamp is not None and stamp.is_for(request.key, request.op_id):
                 staging.finish(volume, stamp)

@@ -1,37 +1,27 @@
-"""The object store as the job sees it: one archive and its `.meta` under one key.
+"""The object store as the job sees it: one archive and its `.meta` under one key, in `file:///dir` or `s3://bucket`.
 
-`file:///dir` and `s3://bucket` behave alike through obstore; store_address.py says how they are found. `.meta` is
-written last, after the archive was read back and found equal: an object without it is nobody's archive. An object in
-the store says whose the store is, and a job may be told whose it must be: a directory that has lost its mount, or
-another bucket, would take an archive as well as the right one, and nobody would find it there again.
-
-Where archives are (`file:///dir` or `s3://bucket`), how long to wait for the store, and what its errors mean.
-
-Endpoint and credentials come from the environment (CODEHUB_S3_ENDPOINT, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
-AWS_REGION, …), never from arguments, which anyone on the machine could read. Of the errors only "not there" is an
-answer and stays a FileNotFoundError; every other one means that the store could not be used, and says nothing about any
-archive. The job and the adapters share this module.
-
-What the job says while it works: JSON lines on stdout, nothing else.
-
-The reader may be slow or gone (a coordinator that died is no reason to lose an archive), so a line that cannot be
-written is dropped and the work goes on.
+`.meta` is written last, after the archive was read back and found equal: an object without it is nobody's archive. An
+object in the store says whose the store is: a directory that has lost its mount, or another bucket, would take an
+archive as well as the right one, and nobody would find it there again. Endpoint and credentials come from the
+environment (CODEHUB_S3_ENDPOINT, AWS_…), never from arguments, which anyone on the machine could read. Of the store's
+errors only "not there" is an answer and stays a FileNotFoundError; every other one says nothing about any archive.
 """
 
+import errno
 import hashlib
 import json
 import os
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import LocalStore, S3Store
 
 from codehub.job.compress import Lookahead
@@ -40,73 +30,22 @@ from codehub.job.filesystem import start_writeback, sync_file
 
 if TYPE_CHECKING:
     from obstore import WritableFile
-import errno
-from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
-
-from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
-
-if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig, S3Config
-import select
-from typing import Any
 
-INTERVAL_SECONDS = 0.5
-LAST_LINE_WAIT_SECONDS = 5.0
-
-
-class ProgressReporter:
-    """Writes progress lines at most twice a second. `bytes` and `files` grow within a `step`; `total_bytes` is an
-    estimate."""
-
-    def __init__(self, descriptor: int = 1) -> None:
-        self._descriptor = descriptor
-        self._due = 0.0
-        self._step = ""
-        self._total = 0
-        self.bytes = 0
-        self.files = 0
-
-    def start(self, step: str, total_bytes: int) -> None:
-        self._step, self._total, self.bytes, self.files, self._due = step, total_bytes, 0, 0, 0.0
-        self.tick()
-
-    def advance(self, bytes_: int, files: int = 0) -> None:
-        self.bytes += bytes_
-        self.files += files
-        if time.monotonic() >= self._due:
-            self.tick()
-
-    def tick(self) -> None:
-        self._due = time.monotonic() + INTERVAL_SECONDS
-        self._write_line(
-            {
-                "event": "progress",
-                "step": self._step,
-                "bytes": self.bytes,
-                "files": self.files,
-                "total_bytes": max(self._total, self.bytes),
-            },
-            wait_seconds=0.0,
-        )
-
-    def done(self, **values: object) -> None:
-        self._write_line({"event": "done", **values}, wait_seconds=LAST_LINE_WAIT_SECONDS)
-
-    def failed(self, *, reason: str, detail: str, message: str) -> None:
-        line = {"event": "failed", "reason": reason, "detail": detail, "message": message[:1000]}
-        self._write_line(line, wait_seconds=LAST_LINE_WAIT_SECONDS)
-
-    def warn(self, message: str) -> None:
-        self._write_line({"event": "warning", "message": message[:1000]}, wait_seconds=0.0)
-
-    def _write_line(self, line: dict[str, Any], wait_seconds: float) -> None:
-        try:
-            # A full pipe would block us for as long as its reader sleeps.
-            if select.select([], [self._descriptor], [], wait_seconds)[1]:
-                os.write(self._descriptor, json.dumps(line).encode() + b"\n")
-        except OSError:
-            pass
+FORMAT = "codehub-home/1 pax tar, zstd"
+SUFFIX = ".meta"
+CHUNK = 1 << 20
+CHUNKS_AHEAD = 4
+SMALLEST_PART = 8 << 20
+MOST_PARTS = 9_000
+"""S3 allows 10,000; the rest is for an estimate that was too low."""
+UPLOAD_MEMORY = 40 << 20
+SLOWEST_UPLOAD = 100_000
+"""Bytes a second of one part; slower is taken for none."""
+AN_ANSWER = timedelta(seconds=60)
+_NO_SPACE_TEXTS = (f"os error {errno.ENOSPC}", f"os error {errno.EDQUOT}")
+_KEY_PART = re.compile(r"(?!\.\.?$)[A-Za-z0-9._=+@-]+")
+"""What obstore stores under its own name; other characters it would encode."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +62,17 @@ class StoreTimeouts:
     longest_pause: timedelta = timedelta(seconds=2)
 
 
+TIMEOUTS = StoreTimeouts(
+    # A large home may be read for hours; what must not happen is that nothing comes.
+    request=timedelta(days=1),
+    silence=AN_ANSWER,
+    connect=None,
+    retries=4,
+    retrying=timedelta(seconds=60),
+    pause=timedelta(milliseconds=200),
+)
+
+
 def parse_store(url: str) -> tuple[Path | None, str]:
     """The directory, or None and the bucket's name."""
     parts = urlsplit(url)
@@ -133,11 +83,10 @@ def parse_store(url: str) -> tuple[Path | None, str]:
     raise ValueError("the archive store must be file:///directory or s3://bucket")
 
 
-def with_read_timeout(store: S3Store, silence: timedelta) -> S3Store:
-    """The same store with another limit for silence. For uploads: a store answers when it has all of a part, so it may
-    be silent while the part is sent."""
-    waiting: ClientConfig = {**(store.client_options or {}), "read_timeout": silence}
-    return S3Store(config=store.config, client_options=waiting, retry_config=store.retry_config)
+def _reconnected(store: S3Store, changed: "ClientConfig | None" = None) -> S3Store:
+    """The same store over connections of its own, with other client options where `changed` says so."""
+    options: ClientConfig = {**(store.client_options or {}), **(changed or {})}
+    return S3Store(config=store.config, client_options=options, retry_config=store.retry_config)
 
 
 def open_bucket(bucket: str, timeouts: StoreTimeouts) -> S3Store:
@@ -158,9 +107,6 @@ def open_bucket(bucket: str, timeouts: StoreTimeouts) -> S3Store:
         client_options={"allow_http": (endpoint or "").startswith("http://"), **waiting},
         retry_config=retries,
     )
-
-
-_NO_SPACE_TEXTS = (f"os error {errno.ENOSPC}", f"os error {errno.EDQUOT}")
 
 
 @contextmanager
@@ -191,11 +137,6 @@ def is_full(error: BaseException) -> bool:
 def first_line(error: BaseException) -> str:
     """The error without the pages of debugging detail that obstore appends."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-
-
-T = TypeVar("T")
-FORMAT = "codehub-home/1 pax tar, zstd"
-SUFFIX = ".meta"
 
 
 @dataclass(frozen=True)
@@ -232,28 +173,6 @@ def decode_meta(data: bytes) -> Meta:
     return meta
 
 
-CHUNK = 1 << 20
-CHUNKS_AHEAD = 4
-SMALLEST_PART = 8 << 20
-MOST_PARTS = 9_000
-"""S3 allows 10,000; the rest is for an estimate that was too low."""
-UPLOAD_MEMORY = 40 << 20
-SLOWEST_UPLOAD = 100_000
-"""Bytes a second of one part; slower is taken for none."""
-AN_ANSWER = timedelta(seconds=60)
-TIMEOUTS = StoreTimeouts(
-    # A large home may be read for hours; what must not happen is that nothing comes.
-    request=timedelta(days=1),
-    silence=AN_ANSWER,
-    connect=None,
-    retries=4,
-    retrying=timedelta(seconds=60),
-    pause=timedelta(milliseconds=200),
-)
-_KEY_PART = re.compile(r"(?!\.\.?$)[A-Za-z0-9._=+@-]+")
-"""What obstore stores under its own name; other characters it would encode."""
-
-
 @dataclass(frozen=True)
 class ArchiveStore:
     store: LocalStore | S3Store
@@ -277,27 +196,28 @@ class ArchiveStore:
 
     def reopened(self) -> "ArchiveStore":
         """The same archive over connections of its own: an answer that came wrong over one is not asked for there."""
-        if not isinstance(self.store, S3Store):
-            return self
-        again = self.store
-        again = S3Store(config=again.config, client_options=again.client_options, retry_config=again.retry_config)
-        return replace(self, store=again)
+        return replace(self, store=_reconnected(self.store)) if isinstance(self.store, S3Store) else self
 
     def read(self) -> AbstractContextManager[Iterator[bytes]]:
-        return Lookahead(self._streamed() if self.directory is None else self._ranges(), CHUNKS_AHEAD)
+        return Lookahead(self._chunks(), CHUNKS_AHEAD)
+
+    def _chunks(self) -> Iterator[bytes]:
+        try:
+            with translated("reading the archive"):
+                yield from self._streamed() if self.directory is None else self._ranges()
+        except FileNotFoundError as error:
+            raise JobFailed(ExitCode.ARCHIVE_NOT_FOUND, "the archive went away while it was read") from error
 
     def _streamed(self) -> Iterator[bytes]:
         # One request, for some S3 servers (`rclone serve s3`) answer ranges in a way obstore does not take.
-        with _present(), translated("reading the archive"):
-            for chunk in obstore.get(self.store, self.key).stream(min_chunk_size=CHUNK):
-                yield bytes(chunk)
+        for chunk in obstore.get(self.store, self.key).stream(min_chunk_size=CHUNK):
+            yield bytes(chunk)
 
     def _ranges(self) -> Iterator[bytes]:
         """Read from a directory in ranges: obstore streams files in pieces of 8 KiB, at a third of the speed."""
-        with _present(), translated("reading the archive"):
-            size = obstore.head(self.store, self.key)["size"]
-            for start in range(0, size, CHUNK):
-                yield obstore.get_range(self.store, self.key, start=start, end=min(start + CHUNK, size)).to_bytes()
+        size = obstore.head(self.store, self.key)["size"]
+        for start in range(0, size, CHUNK):
+            yield obstore.get_range(self.store, self.key, start=start, end=min(start + CHUNK, size)).to_bytes()
 
     def writer(self, most_bytes: int) -> "AbstractContextManager[WritableFile]":
         """An upload: complete when the block ends well, aborted when it does not; never half there."""
@@ -307,17 +227,18 @@ class ArchiveStore:
         parallel = max(1, UPLOAD_MEMORY // size - 1)
         store = self.store
         if isinstance(store, S3Store):
-            store = with_read_timeout(store, AN_ANSWER + timedelta(seconds=size / SLOWEST_UPLOAD))
+            # The store answers when it has all of a part, so it may be silent while the part is sent.
+            store = _reconnected(store, {"read_timeout": AN_ANSWER + timedelta(seconds=size / SLOWEST_UPLOAD)})
         return obstore.open_writer(store, self.key, buffer_size=size, max_concurrency=parallel)
 
     def start_writeback(self) -> None:
         for unfinished in self._unfinished(self.key):
             start_writeback(unfinished)
 
-    def sync(self) -> None:
+    def sync(self, suffix: str = "") -> None:
         """Put the object on disk, not only in a cache. Object stores promise that; directories must be asked."""
         if self.directory is not None:
-            sync_file(self.directory / self.key, up_to=self.directory)
+            sync_file(self.directory / (self.key + suffix), up_to=self.directory)
 
     def create_meta(self, meta: Meta) -> bool:
         """Write the `.meta`; False when there is one already."""
@@ -329,8 +250,7 @@ class ArchiveStore:
                 obstore.put(self.store, self.key + SUFFIX, encode_meta(meta), mode="create", use_multipart=False)
         except AlreadyExistsError:
             return False
-        if self.directory is not None:
-            sync_file(self.directory / (self.key + SUFFIX), up_to=self.directory)
+        self.sync(SUFFIX)
         return True
 
     def delete_meta(self) -> None:
@@ -362,14 +282,6 @@ class ArchiveStore:
         return list(path.parent.glob(path.name + "#*")) if path.parent.is_dir() else []
 
 
-@contextmanager
-def _present() -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise JobFailed(ExitCode.ARCHIVE_NOT_FOUND, "the archive went away while it was read") from error
-
-
 def part_size(most_bytes: int) -> int:
     needed = -(-most_bytes // MOST_PARTS)
     return max(SMALLEST_PART, -(-needed // (1 << 20)) << 20)
@@ -393,7 +305,7 @@ def open_store(url: str, key: str, timeouts: StoreTimeouts = TIMEOUTS) -> Archiv
 
 @dataclass(frozen=True)
 class Owner:
-    """Whose the store must be. `key`: the object that names the owner."""
+    """The installation whose store it must be. `key`: the object in the store that names the owner."""
 
     key: str
     name: str
@@ -410,20 +322,3 @@ def refuse_wrong_owner(store: ArchiveStore, owner: Owner | None) -> None:
         raise JobFailed(ExitCode.OTHER_STORE, message) from error
     if found != owner.name:
         raise JobFailed(ExitCode.OTHER_STORE, f"the archive store is {found[:100]}'s, and should be {owner.name}'s")
-
-
-TRIES = 3
-
-
-def with_tries(attempt: Callable[[int], T], progress: ProgressReporter, backoff_seconds: float) -> T:
-    """Three tries, with back-off, for what may pass by itself; every other failure is raised at once. `attempt` gets
-    its number, from 0."""
-    for number in range(TRIES):
-        try:
-            return attempt(number)
-        except JobFailed as failure:
-            if not failure.transient or number == TRIES - 1:
-                raise
-            progress.warn(f"{failure.message}; trying again")
-            time.sleep(backoff_seconds * 4**number)
-    raise AssertionError("unreachable")

@@ -19,6 +19,7 @@ BLOCK = 512
 REGULAR, HARD_LINK, SYMLINK, DIRECTORY, FIFO, PAX = b"0", b"1", b"2", b"5", b"6", b"x"
 XATTR_PREFIX = b"SCHILY.xattr."
 END_OF_ARCHIVE = bytes(2 * BLOCK)
+MOST_PIECES = 1 << 20
 
 _USTAR = struct.Struct("100s8s8s8s12s12s8s1s100s8s32s32s8s8s155s12x")
 _MAGIC = b"ustar\x0000"
@@ -31,8 +32,8 @@ Xattrs = tuple[tuple[str, bytes], ...]
 
 
 class Member(NamedTuple):
-    """One entry of an archive. `path` is relative without a trailing slash, empty for the home itself. `size` is what
-    follows in the stream."""
+    """One entry of an archive. `path` is relative without a trailing slash, empty for the home itself. `size` is how
+    many bytes follow the header in the stream."""
 
     path: bytes
     kind: bytes
@@ -61,12 +62,12 @@ def byte_sum(block: bytes) -> int:
     return sum(block.translate(None, b"\x00"))
 
 
-def padded(data: bytes) -> bytes:
-    return data + bytes(-len(data) % BLOCK)
-
-
 def padding(size: int) -> bytes:
     return bytes(-size % BLOCK)
+
+
+def padded(data: bytes) -> bytes:
+    return data + padding(len(data))
 
 
 def _stored_name(member: Member) -> bytes:
@@ -157,14 +158,11 @@ def _ustar(name: bytes, kind: bytes, mode: int, uid: int, gid: int, mtime_ns: in
     return block[:148] + b"%06o\x00 " % byte_sum(block) + block[156:]
 
 
-MOST_PIECES = 1 << 20
-
-
 class Pieces:
     """Pieces of data in a sparse file, in order, as alternating offsets and lengths."""
 
-    def __init__(self, numbers: "array[int] | None" = None) -> None:
-        self._numbers = array("Q") if numbers is None else numbers
+    def __init__(self) -> None:
+        self._numbers = array("Q")
 
     def __len__(self) -> int:
         return len(self._numbers) // 2

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from codehub.job.attributes import apply_to_descriptor, apply_to_name
 from codehub.job.errors import from_os_error, refused, show
 from codehub.job.filesystem import OPEN_DIRECTORY
-from codehub.job.store import ProgressReporter
+from codehub.job.progress import ProgressReporter
 from codehub.job.tar_format import BLOCK, DIRECTORY, HARD_LINK, REGULAR, SYMLINK, Member
 from codehub.job.tar_reader import TarReader
 

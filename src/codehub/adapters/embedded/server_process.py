@@ -1,7 +1,5 @@
 """A server as a supervised child: started so that it ends with us, waited for until it answers, noticed when it dies,
-stopped.
-
-Servers that outlived their owner. Normally none, for they end with it; this is for those that do not end at once.
+stopped; and the orphans that outlived their owner, which are normally none.
 
 A server and all its children hold `server.lock` by inheritance, so a free lock proves that nobody serves this
 directory. A held one is waited for, and its holders are signalled only when the kernel says that the process bears the
@@ -25,6 +23,7 @@ from codehub.adapters.embedded.errors import EmbeddedError, did_not_start
 
 START_SECONDS = 120.0  # recovery after a power loss may take its time
 _LOOK_AGAIN_SECONDS = 0.02
+_STARTED = 19  # among the fields of /proc/PID/stat that follow the name
 
 
 @dataclass(frozen=True)
@@ -90,13 +89,13 @@ async def start(
 
 
 async def stop(process: asyncio.subprocess.Process, home: Home) -> None:
-    for number, patience in home.service.stop:
+    for number, seconds in home.service.stop:
         if process.returncode is not None:
             return
         with suppress(ProcessLookupError):
             process.send_signal(number)
         with suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), patience)
+            await asyncio.wait_for(process.wait(), seconds)
 
 
 @contextmanager
@@ -131,9 +130,6 @@ def _ending(process: asyncio.subprocess.Process) -> str:
     return f"ended with code {process.returncode}"
 
 
-_STARTED = 19  # among the fields of /proc/PID/stat that follow the name
-
-
 class _Process(NamedTuple):
     name: str
     dead: bool
@@ -152,13 +148,13 @@ async def nobody_serves(home: Home) -> AsyncIterator[int]:
 
 async def _claim(home: Home) -> int:
     lock = try_lock(home.server_lock)
-    for number, patience in home.service.stop:
+    for number, seconds in home.service.stop:
         if lock is not None:
             return lock
         # Only the server itself understands the gentle signals; to its children they mean other things.
         for pid in _recorded(home) | (servers_in(home) if number is signal.SIGKILL else set()):
             _signal(home, pid, number)
-        lock = await _lock_within(home.server_lock, patience)
+        lock = await _lock_within(home.server_lock, seconds)
     if lock is None:
         ours = {pid for pid in servers_in(home) | _recorded(home) if _ours(home, pid)}
         who = ", ".join(map(str, sorted(ours))) or "unknown"

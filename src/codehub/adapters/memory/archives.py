@@ -33,6 +33,15 @@ from codehub.ports.archives import (
 )
 from codehub.ports.jobs import JobResult
 
+_CHUNK = 1 << 16
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TAR_KINDS = {
+    EntryKind.FILE: REGULAR,
+    EntryKind.FOLDER: DIRECTORY,
+    EntryKind.LINK: SYMLINK,
+    EntryKind.FIFO: FIFO,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class StoredEntry:
@@ -41,6 +50,10 @@ class StoredEntry:
     mode: int = 0o644
     mtime_ns: int = 0
     target: bytes = b""
+
+
+_HOME = StoredEntry(EntryKind.FOLDER, mode=0o755)
+Home = Mapping[bytes, StoredEntry]
 
 
 @dataclass(slots=True)
@@ -127,19 +140,6 @@ def _workspace_of(key: str) -> UUID | None:
     with suppress(ValueError, IndexError):
         return UUID(key.split("/")[-3])
     return None
-
-
-_CHUNK = 1 << 16
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_HOME = StoredEntry(EntryKind.FOLDER, mode=0o755)
-_TAR_KINDS = {
-    EntryKind.FILE: REGULAR,
-    EntryKind.FOLDER: DIRECTORY,
-    EntryKind.LINK: SYMLINK,
-    EntryKind.FIFO: FIFO,
-}
-
-Home = Mapping[bytes, StoredEntry]
 
 
 class MemoryContents:

@@ -46,7 +46,7 @@ T = TypeVar("T")
 _THREADS = 8
 _LIST_TAKES_LONGER = 20.0
 _ONE_REQUEST = timedelta(seconds=5)
-_PATIENCE = StoreTimeouts(_ONE_REQUEST, silence=None, connect=_ONE_REQUEST, retries=1, retrying=timedelta(seconds=8))
+_TIMEOUTS = StoreTimeouts(_ONE_REQUEST, silence=None, connect=_ONE_REQUEST, retries=1, retrying=timedelta(seconds=8))
 _UNFINISHED = re.compile(r"#\d+$")
 """How obstore names the file of an upload into a directory until it is whole; its own listing leaves them out."""
 
@@ -74,7 +74,7 @@ class ObjectArchives:
                     f"the archive directory {self._directory} cannot be made: {error.strerror}"
                 ) from error
         self._prefix = prefix
-        self._patience = answer_seconds
+        self._answer_seconds = answer_seconds
         # obstore's own async calls can abort the interpreter at its exit (pyo3-async-runtimes issue 40), so its
         # blocking calls run in threads; our own, because in an outage each of them is stuck for seconds.
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="archives")
@@ -109,7 +109,7 @@ class ObjectArchives:
             with self._answered():
                 return question()
 
-        seconds = self._patience * longer
+        seconds = self._answer_seconds * longer
         try:
             async with asyncio.timeout(seconds):
                 return await asyncio.get_running_loop().run_in_executor(self._threads, asked)
@@ -134,7 +134,7 @@ class ObjectArchives:
 
     def _opened(self) -> LocalStore | S3Store:
         if self._directory is None:
-            return open_bucket(self._bucket, _PATIENCE)
+            return open_bucket(self._bucket, _TIMEOUTS)
         return LocalStore(self._directory, automatic_cleanup=True)
 
     def _list(self) -> "list[ObjectMeta]":

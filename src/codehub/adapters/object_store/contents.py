@@ -41,7 +41,7 @@ _LISTERS = 2
 """Threads beside those who wait for the store: what is in an index is listed while the store is silent, too."""
 _PASSES_AT_ONCE = 4
 _CHUNKS_AHEAD = 4
-_PATIENCE = StoreTimeouts(
+_TIMEOUTS = StoreTimeouts(
     request=timedelta(days=1),
     silence=timedelta(seconds=15),
     connect=timedelta(seconds=5),
@@ -105,7 +105,7 @@ class ObjectContents:
     async def _believed(self, key: str) -> tuple[ArchiveStore, Meta]:
         def ask() -> tuple[ArchiveStore, Meta]:
             with _explained():
-                store = open_store(self._url, key, _PATIENCE)
+                store = open_store(self._url, key, _TIMEOUTS)
                 return store, checked_meta(store)
 
         try:

@@ -22,9 +22,15 @@ from codehub.job.tar_format import END_OF_ARCHIVE, HARD_LINK, Member, encode, pa
 from codehub.job.tar_reader import TarReader
 
 CHUNK = 1 << 18
+PIECE = 1 << 20
+LEAVE_SECONDS = 5.0
+_MARK = 16
 _HOLE = bytes(1 << 20)
 
+T = TypeVar("T")
 Bytes = bytes | memoryview
+Gone = Callable[[], bool]
+"""Tells an iterator, between any two steps that take long, whether its reader is gone."""
 
 
 def file_bytes(reader: TarReader, index: ArchiveIndex, number: int) -> Iterator[bytes]:
@@ -99,10 +105,6 @@ def _gathered(parts: Iterable[Bytes]) -> Iterator[bytes]:
             held.clear()
     if held:
         yield bytes(held)
-
-
-PIECE = 1 << 20
-_MARK = 16
 
 
 def changed() -> JobFailed:
@@ -184,14 +186,6 @@ def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
             del held[:PIECE]
     if held:
         yield bytes(held)
-
-
-T = TypeVar("T")
-
-LEAVE_SECONDS = 5.0
-
-Gone = Callable[[], bool]
-"""Asked by the iterator between any two steps that take long: is there still a reader?"""
 
 
 @asynccontextmanager

@@ -1,17 +1,9 @@
-"""Everything an archive holds, in about 50 bytes an entry and its name, so that listings need no second pass over it.
-
-What is in each folder is put in order once, while the index is made: a page of a folder costs what the page holds.
+"""An index of everything an archive holds, in about 50 bytes an entry and its name, and the cache of such indexes.
 
 Entries are numbered in the archive's order: depth first, so that a folder's inside is the range from the folder to its
-`end`. Names are bare; a path is found by going down. What a restore would refuse is refused here too: names outside the
-home never get this far (the reader vets them), and those that come twice or without their folder get no number.
-
-Indexes of archives that were made: the last used are kept, and one maker works for all who ask for the same one.
-
-All indexes together, kept, being made and being read, are bounded in memory. Whoever makes one reserves memory before
-it is filled; where there is none left, indexes that are only kept are given up first, then one waits, then one is
-refused. A making that nobody waits for is given up, and one owner's archives are taken one after another, in however
-many workspaces they are, so that nobody holds all places.
+`end`. What is in each folder is put in order once, so a page of a folder costs what the page holds. What a restore
+would refuse is refused here too: names outside the home never get this far (the reader vets them), and those that come
+twice or without their folder get no number.
 """
 
 import asyncio
@@ -35,6 +27,12 @@ ENTRY_BYTES, FOLDER_BYTES = 51, 16
 _LINK_BYTES = 160
 """What tying a hard link takes for a while, without its text."""
 _COVER_EVERY = 256
+WAIT_SECONDS: Final = 30.0
+LOOK_SECONDS: Final = 0.05
+PIECE: Final = 1 << 20
+"""What an index takes at once as it grows."""
+LARGEST: Final = (1 << 32) - 1
+"""An index counts its bytes in 32 bits."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_NS = 2**63 - 1
 _KINDS = {
@@ -74,7 +72,7 @@ class ArchiveIndex:
         self._cover = cover
         self.sha256 = ""
         self.marks = b""
-        """The hashes that prove the archive's bytes piece by piece (archive_proof.py)."""
+        """The hashes that prove the archive's bytes piece by piece (extract.py)."""
         self.root_is_stored = False
         self._texts = bytearray()
         self._kinds = bytearray()
@@ -210,7 +208,7 @@ class ArchiveIndex:
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenFolder:
     path: bytes
     number: int
     last: bytes = b""
@@ -225,7 +223,7 @@ class IndexBuilder:
         self._cover = cover
         self._index = ArchiveIndex(cover)
         self._index.append(b"", Member(b"", DIRECTORY, 0o755, 0, 0, 0), 0)
-        self._stack = [_Open(b"", 0)]
+        self._stack = [_OpenFolder(b"", 0)]
 
     def add(self, member: Member, offset: int) -> None:
         if not member.path:
@@ -239,7 +237,7 @@ class IndexBuilder:
         number = self._index.append(name, member, offset)
         if member.kind == DIRECTORY:
             folder.folders.append(number)
-            self._stack.append(_Open(member.path, number))
+            self._stack.append(_OpenFolder(member.path, number))
         else:
             folder.others.append(number)
 
@@ -258,7 +256,7 @@ class IndexBuilder:
         self._index.append(b"", member, offset)
         self._index.root_is_stored = True
 
-    def _enter(self, path: bytes, member: Member) -> _Open:
+    def _enter(self, path: bytes, member: Member) -> _OpenFolder:
         while (top := self._stack[-1]).path != path:
             if not top.path or path.startswith(top.path + b"/"):
                 raise refused(f"{show(member.path)} comes without its directory")
@@ -272,13 +270,13 @@ class IndexBuilder:
     def _tie_links(self, go_on: Callable[[], None]) -> None:
         """Connects hard links to their files, in the order of the paths they name, so that each folder on the way is
         looked up once and not for every link."""
-        index, way = self._index, _Way(self._index)
+        index, lookup = self._index, _PathLookup(self._index)
         texts = [len(index.link_text(number)) for number in index.hard_links()]
         self._cover(index.memory_bytes + sum(texts) + len(texts) * _LINK_BYTES)
         for number in sorted(index.hard_links(), key=index.link_text):
             go_on()
             link = index.link_text(number)
-            found = way.find(link)
+            found = lookup.find(link)
             if found is None or found >= number or index.kind(found) == DIRECTORY:
                 path = index.path(number)
                 raise refused(f"{show(path)} is a hard link to {show(link)}, which is no file of it")
@@ -288,7 +286,7 @@ class IndexBuilder:
             index.tie(number, index.holder(index.holder(number)))
 
 
-class _Way:
+class _PathLookup:
     """The folders on the path that was last looked up, so that a path which begins the same does not look them up
     again."""
 
@@ -310,14 +308,6 @@ class _Way:
             start, children = end + 1, self._index.children(found)
             self._folders.append((start, children))
         return self._index.named(path[start:], children)
-
-
-WAIT_SECONDS: Final = 30.0
-LOOK_SECONDS: Final = 0.05
-PIECE: Final = 1 << 20
-"""What an index takes at once as it grows."""
-LARGEST: Final = (1 << 32) - 1
-"""An index counts its bytes in 32 bits."""
 
 
 class IndexMemory:
@@ -402,6 +392,13 @@ class _Making:
 
 
 class IndexCache:
+    """The indexes that were used last; one maker works for all who ask for the same one.
+
+    All indexes together, kept, being made and being read, are bounded in memory. Whoever makes one reserves memory
+    before it is filled; where there is none left, indexes that are only kept are given up first, then one waits, then
+    one is refused. A making that nobody waits for is given up, and one owner's archives are taken one after another, in
+    however many workspaces they are, so that nobody holds all places."""
+
     def __init__(self, make: Make, most_bytes: int, most_at_once: int) -> None:
         self._make = make
         self.memory = IndexMemory(most_bytes)

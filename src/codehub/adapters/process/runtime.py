@@ -33,7 +33,7 @@ from codehub.adapters.process.volumes import DirectoryIdentity, Volumes, give
 from codehub.adapters.readiness_probe import answers_http
 from codehub.domain.errors import BackendError, ErrorReason, VolumeInUse
 from codehub.domain.judge import ContainerSeen
-from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Resources
+from codehub.ports.runtime import ContainerSpec, Endpoint, IsolationReport, Pulling, Resources, no_such_volume
 
 log = structlog.get_logger(__name__)
 
@@ -142,12 +142,12 @@ class ProcessRuntime:
         if entry is not None and entry.running:
             return None
         if self.homes.owner(spec.volume) != spec.workspace_id:
-            raise _no_volume(spec.volume)
+            raise no_such_volume(spec.volume)
         command = await self._containing(spec, self._command)
         with _reported("the container cannot be started"):
             answer = await self._containers.start(spec.workspace_id, command)
         if answer == shim.MISSING:
-            raise _no_volume(spec.volume)
+            raise no_such_volume(spec.volume)
         return None
 
     async def remove_container(self, workspace_id: UUID) -> None:
@@ -369,13 +369,6 @@ def _environment(home: Path) -> dict[str, str]:
     shell = shutil.which("bash") or "/bin/sh"
     # A service manager names no language, and without one a terminal takes no letter beyond ASCII.
     return {"PATH": path, "HOME": str(home), "SHELL": shell, "USER": "coder", "LANG": "C.UTF-8", **kept}
-
-
-def _no_volume(name: str) -> BackendError:
-    expected = f"volume {name}"
-    return BackendError(
-        f"volume {name} does not exist", reason=ErrorReason.MISMATCH, expected=expected, actual="no such volume"
-    )
 
 
 @contextmanager

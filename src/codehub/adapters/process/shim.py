@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -309,15 +309,18 @@ def descendants(root: int) -> Iterator[tuple[int, bytes]]:
 
 
 def send(process: tuple[int, bytes], number: signal.Signals) -> None:
-    # The descriptor pins the process first, so what is checked is what is signalled.
     pid, started_at = process
+    send_if(pid, number, lambda: _stat(pid)[_STARTED_AT : _STARTED_AT + 1] == [started_at])
+
+
+def send_if(pid: int, number: signal.Signals, is_meant: Callable[[], bool]) -> None:
+    """Signals a process if `is_meant` still says so once a descriptor pins it: what is checked is what is signalled."""
     try:
         pinned = os.pidfd_open(pid)
     except OSError:
         return
     try:
-        fields = _stat(pid)
-        if fields and fields[_STARTED_AT] == started_at:
+        if is_meant():
             signal.pidfd_send_signal(pinned, number)
     except OSError:  # gone, or not ours to end; whoever waits for the lock will say so
         pass

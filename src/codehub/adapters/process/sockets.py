@@ -24,8 +24,18 @@ from uuid import UUID
 from codehub.adapters.process import shim
 from codehub.adapters.readiness_probe import Streams
 from codehub.domain.errors import BackendError
+from codehub.job.filesystem import opened
 
 _LONGEST = 107  # bytes, of the kernel's 108 with the closing zero
+_OUR_NETWORK = "/proc/net"
+_TABLES, _ADDRESSES_6 = ("tcp", "tcp6"), "if_inet6"
+_CREDENTIALS = struct.Struct("3i")  # pid, user, group
+_OWN_CHILDREN = Path("/proc/thread-self/children")  # not in every kernel
+_LISTENING = b"0A"
+_LOCAL, _STATE, _INODE = 1, 3, 9  # columns of a table
+
+Listeners = Mapping[str, frozenset[int]]
+"""Address → the inodes of the sockets that listen there."""
 
 
 class Sockets:
@@ -47,13 +57,10 @@ class Sockets:
 
 async def connect(socket: Path) -> Streams:
     # No link is followed: the workspace may write here, and must not lead us to another's socket.
-    found = os.open(socket, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with opened(socket, os.O_PATH | os.O_NOFOLLOW) as found:
         if not stat.S_ISSOCK(os.fstat(found).st_mode):
             raise OSError(errno.ENOTSOCK, "not a socket", str(socket))
         return await asyncio.open_unix_connection(f"/proc/self/fd/{found}")
-    finally:
-        os.close(found)
 
 
 def _make_private(directory: Path) -> None:
@@ -63,17 +70,6 @@ def _make_private(directory: Path) -> None:
         found = directory.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
             raise BackendError(f"{directory} is not a private directory of this user: remove it") from None
-
-
-_OUR_NETWORK = "/proc/net"
-_TABLES, _ADDRESSES_6 = ("tcp", "tcp6"), "if_inet6"
-_CREDENTIALS = struct.Struct("3i")  # pid, user, group
-_OWN_CHILDREN = Path("/proc/thread-self/children")  # not in every kernel
-_LISTENING = b"0A"
-_LOCAL, _STATE, _INODE = 1, 3, 9  # columns of a table
-
-Listeners = Mapping[str, frozenset[int]]
-"""Address → the inodes of the sockets that listen there."""
 
 
 def own_address(root: int, port: int) -> str | None:
@@ -100,13 +96,9 @@ def address_inside(ways_in: Path, port: int) -> str | None:
 
 def _served_by(path: Path) -> int:
     # Through a descriptor of its directory: the path of a unix socket has at most 107 bytes.
-    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with socket.socket(socket.AF_UNIX) as asking:
-            asking.connect(f"/proc/self/fd/{directory}/{path.name}")
-            found = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    finally:
-        os.close(directory)
+    with opened(path.parent, os.O_PATH | os.O_DIRECTORY) as directory, socket.socket(socket.AF_UNIX) as asking:
+        asking.connect(f"/proc/self/fd/{directory}/{path.name}")
+        found = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid: int = _CREDENTIALS.unpack(found)[0]
     return pid
 

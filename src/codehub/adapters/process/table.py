@@ -3,12 +3,9 @@
 The entry `ID/` with its record is written by the shim that holds `ID.lock`; so what is found here is found by every
 coordinator, and a coordinator killed at any instant leaves either nothing or an entry that the next one finds. Orphans
 are processes whose shim was killed: normally none, for the shim ends its whole tree before it lets the lock go. They
-are found by the instance id in their environment, which a recycled pid does not have.
-
-One lock file per entry. While the kernel says that a shim holds it, the entry's processes live; a coordinator takes
-it to look at or tidy what is dead. Whoever holds it, and nobody else, may write the entry.
-
-Shims hold POSIX locks (the kernel names the holder's pid, which therefore cannot be a recycled one), coordinators hold
+are found by the instance id in their environment, which a recycled pid does not have. Whoever holds an entry's lock,
+and nobody else, may write the entry: a shim while its processes live, or a coordinator that tidies what is dead. Shims
+hold POSIX locks (the kernel names the holder's pid, which therefore cannot be a recycled one), coordinators
 open-file-description locks (they exclude each other even inside one process); the two kinds exclude one another.
 """
 
@@ -24,6 +21,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -32,10 +30,19 @@ from codehub.adapters.ends_with_parent import interpreter_environment
 from codehub.adapters.process import shim
 from codehub.domain.errors import BackendError, Unreachable
 from codehub.domain.naming import INSTALL_LABEL
+from codehub.job.filesystem import opened
 
 COORDINATOR = -1
 
+INSTANCE_VARIABLE = "CODEHUB_INSTANCE"
+
 _FLOCK = "hhqqi0q"  # struct flock of 64-bit Linux: type, whence, start, length, pid
+_ORPHANS_END_SECONDS = 5.0
+_LOOK_AGAIN_SECONDS = 0.02
+_START_SECONDS = 30.0
+_KILL_SECONDS = 10.0
+_RECORD_LOOKS = 100  # two seconds: a shim writes its record at once, yet the machine may be busy
+_TAIL_BYTES = 64 << 10
 
 
 class Busy(Exception):
@@ -43,15 +50,14 @@ class Busy(Exception):
 
 
 def holder(path: Path) -> int | None:
-    """The pid of the shim that holds it, COORDINATOR, or None. Asking takes nothing, so it hinders nobody."""
+    """The pid of the shim that holds the lock, COORDINATOR, or None. Asking does not take the lock, so it hinders
+    nobody."""
+    asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        with opened(path, os.O_RDWR) as descriptor:
+            answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked)
     except FileNotFoundError:
         return None
-    try:
-        answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-    finally:
-        os.close(descriptor)
     kind, _, _, _, pid = struct.unpack(_FLOCK, answer)
     return None if kind == fcntl.F_UNLCK else pid
 
@@ -86,34 +92,14 @@ def _still_named(path: Path, descriptor: int) -> bool:
         return False
 
 
-def signal_holder(path: Path, pid: int, number: signal.Signals) -> None:
-    # The descriptor pins the process first, so the one that holds the lock is the one that is signalled.
-    try:
-        pinned = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        if holder(path) == pid:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(pinned, number)
-    finally:
-        os.close(pinned)
-
-
-INSTANCE_VARIABLE = "CODEHUB_INSTANCE"
-
-_PATIENCE_SECONDS = 5.0
-_LOOK_AGAIN_SECONDS = 0.02
-
-
 def end_orphans(instance: str) -> None:
     """Kills the orphans of an instance, and blocks until none is left."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + _ORPHANS_END_SECONDS
     while found := list(orphans(instance)):
         if time.monotonic() > deadline:
             raise BackendError(f"processes {', '.join(map(str, found))} of instance {instance} do not end")
         for pid in found:
-            _kill(pid, instance)
+            shim.send_if(pid, signal.SIGKILL, partial(_belongs, pid, instance))
         time.sleep(_LOOK_AGAIN_SECONDS)
 
 
@@ -129,26 +115,6 @@ def _belongs(pid: int, instance: str) -> bool:
     except OSError:  # gone, or another user's
         return False
     return f"{INSTANCE_VARIABLE}={instance}".encode() in environment.split(b"\0")
-
-
-def _kill(pid: int, instance: str) -> None:
-    # The descriptor pins the process first, so what is checked is what is signalled.
-    try:
-        pinned = os.pidfd_open(pid)
-    except OSError:
-        return
-    try:
-        if _belongs(pid, instance):
-            with suppress(OSError):
-                signal.pidfd_send_signal(pinned, signal.SIGKILL)
-    finally:
-        os.close(pinned)
-
-
-_START_SECONDS = 30.0
-_KILL_SECONDS = 10.0
-_RECORD_LOOKS = 100  # two seconds: a shim writes its record at once, yet the machine may be busy
-_TAIL_BYTES = 64 << 10
 
 
 class Unreadable(BackendError):
@@ -270,8 +236,11 @@ class ProcessTable:
             pid = holder(self.lock(workspace_id)) or 0
             if pid > 0 and (pid, number) not in asked:
                 asked.add((pid, number))
-                signal_holder(self.lock(workspace_id), pid, number)
+                self._signal_holder(workspace_id, pid, number)
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+
+    def _signal_holder(self, workspace_id: UUID, pid: int, number: signal.Signals) -> None:
+        shim.send_if(pid, number, lambda: holder(self.lock(workspace_id)) == pid)
 
     @contextmanager
     def idle(self, workspace_id: UUID) -> Iterator[ProcessEntry | None]:
@@ -382,14 +351,13 @@ class ProcessTable:
 
     async def _find_who_is_busy(self, workspace_id: UUID) -> None:
         """Ends processes whose record was removed by hand, which would never be found again, before others may come."""
-        lock = self.lock(workspace_id)
         for _ in range(_RECORD_LOOKS):
             if self.look(workspace_id) is not None:
                 return
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-        pid = holder(lock) or 0
+        pid = holder(self.lock(workspace_id)) or 0
         if pid > 0:
-            signal_holder(lock, pid, signal.SIGTERM)
+            self._signal_holder(workspace_id, pid, signal.SIGTERM)
         raise BackendError(f"something of {workspace_id} is there without a record; it is asked to end")
 
 

@@ -5,12 +5,6 @@ One rename makes a volume and one rename puts it into the trash, so it is there 
 whenever we are killed. A home may have a million files, so the trash is emptied in a thread, one home at a time; what a
 crash leaves is emptied by the next leader. A random name in a file tells which directory this is: a disk that is not
 mounted leaves an empty directory in its place, and what is made there anew has another name.
-
-Gives a home to the user id that its workspace runs as: homes from before workspaces had one, or from another one's
-archive, belong to somebody else.
-
-The home's own directory is given last. So one that belongs to the right user is done with, and a walk that was cut
-short begins anew. Nothing but owners changes, and nothing outside the home.
 """
 
 import json
@@ -27,13 +21,15 @@ import structlog
 
 from codehub.domain.errors import BackendError, ErrorReason, Unreachable, VolumeInUse
 from codehub.domain.naming import INSTALL_LABEL, WORKSPACE_LABEL
-from codehub.job.filesystem import OPEN_DIRECTORY, mounts_below, remove_tree, sync_file
+from codehub.job.filesystem import OPEN_DIRECTORY, mounts_below, opened, remove_tree, sync_file
 
 log = structlog.get_logger(__name__)
 
+_HOME, _LABELS, _INSTANCE_LABEL = "home", "labels.json", "codehub.volume-instance"
+_IDENTITY_FILE = "identity"
 _GONE = ".gone"
 _ABANDONED_SECONDS = 3600
-_LONGEST_FAREWELL_SECONDS = 5.0
+_CLOSE_SECONDS = 5.0
 
 
 class Trash:
@@ -54,12 +50,9 @@ class Trash:
         path.rename(self._directory / f"{path.name}.{uuid4().hex}{_GONE}")
 
     def remove(self, name: str) -> None:
-        trash = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            with suppress(FileNotFoundError):  # another coordinator is emptying it too
-                remove_tree(trash, os.fsencode(name), enough=self._closed.is_set)
-        finally:
-            os.close(trash)
+        # Not found: another coordinator is emptying it too.
+        with opened(self._directory, os.O_RDONLY | os.O_DIRECTORY) as trash, suppress(FileNotFoundError):
+            remove_tree(trash, os.fsencode(name), enough=self._closed.is_set)
 
     def empty_soon(self) -> None:
         with self._lock:
@@ -74,7 +67,7 @@ class Trash:
             self._closed.set()
             thread = self._thread
         if thread is not None:
-            thread.join(_LONGEST_FAREWELL_SECONDS)
+            thread.join(_CLOSE_SECONDS)
 
     def _run(self) -> None:
         while True:
@@ -110,9 +103,6 @@ def _changed_at(entry: os.DirEntry[str]) -> float:
         return entry.stat(follow_symlinks=False).st_ctime
     except FileNotFoundError:
         return time.time()
-
-
-_HOME, _LABELS, _INSTANCE_LABEL = "home", "labels.json", "codehub.volume-instance"
 
 
 class Volumes:
@@ -209,12 +199,9 @@ def _plain(name: str) -> str:
     return name
 
 
-_FILE = "identity"
-
-
 class DirectoryIdentity:
     def __init__(self, root: Path, install_id: str) -> None:
-        self._path = root / _FILE
+        self._path = root / _IDENTITY_FILE
         self._install_id = install_id
         if not self._path.exists():
             try:
@@ -231,7 +218,7 @@ class DirectoryIdentity:
 
     def _make(self) -> None:
         """Makes the file, whoever is first of several processes that begin at once: it is there whole or not at all."""
-        fresh = self._path.with_name(f"{_FILE}.{uuid4().hex}")
+        fresh = self._path.with_name(f"{_IDENTITY_FILE}.{uuid4().hex}")
         try:
             fresh.write_text(uuid4().hex + "\n")
             with suppress(FileExistsError):
@@ -242,15 +229,15 @@ class DirectoryIdentity:
 
 
 def give(home: Path, uid: int) -> None:
-    """Gives the home to `uid`. Blocks. No link is followed, and what is mounted inside the home stays as it is. Nothing
-    may run in the home."""
-    top = os.open(home, OPEN_DIRECTORY)
-    try:
+    """Gives the home to `uid`, the user id that its workspace runs as: homes from before workspaces had one, or from
+    another one's archive, belong to somebody else. Blocks; nothing may run in the home meanwhile.
+
+    The home's own directory is given last, so one that belongs to the right user is done with, and a walk that was cut
+    short begins anew. Nothing but owners changes; no link is followed, and what is mounted inside stays as it is."""
+    with opened(home, OPEN_DIRECTORY) as top:
         if os.fstat(top).st_uid != uid:
             _Walk(top, uid, frozenset(mounts_below(top))).run()
             os.fchown(top, uid, uid)
-    finally:
-        os.close(top)
 
 
 class _Walk:
