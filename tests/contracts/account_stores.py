@@ -1,4 +1,4 @@
-"""What the suites about people run on: any directory of ours, whose clock a test can turn forward."""
+"""What the suites about accounts run on: any database of ours, whose clock a test can turn forward."""
 
 from datetime import datetime, timedelta
 from typing import Protocol

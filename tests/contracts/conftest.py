@@ -42,7 +42,7 @@ async def database(request: pytest.FixtureRequest) -> AsyncIterator[Database]:
 
 
 @pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.system)])
-async def people(request: pytest.FixtureRequest) -> AsyncIterator[tuple[AccountStores, Later]]:
+async def account_stores(request: pytest.FixtureRequest) -> AsyncIterator[tuple[AccountStores, Later]]:
     if request.param == "memory":
         stores = MemoryAccountDatabase()
         yield stores, Later(stores)
@@ -53,10 +53,10 @@ async def people(request: pytest.FixtureRequest) -> AsyncIterator[tuple[AccountS
 
 
 @pytest.fixture
-def stores(people: tuple[AccountStores, Later]) -> AccountStores:
-    return people[0]
+def stores(account_stores: tuple[AccountStores, Later]) -> AccountStores:
+    return account_stores[0]
 
 
 @pytest.fixture
-def later(people: tuple[AccountStores, Later]) -> Later:
-    return people[1]
+def later(account_stores: tuple[AccountStores, Later]) -> Later:
+    return account_stores[1]

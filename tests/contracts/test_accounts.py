@@ -1,4 +1,4 @@
-"""Accounts: people, their sessions and tokens, on every database."""
+"""Accounts: users, their sessions and tokens, on every database."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ async def actions(stores: AccountStores) -> list[str]:
     return [entry.action for entry in await stores.audit().entries()]
 
 
-# ── people ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── users ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_user_is_found_again_by_all_its_names(stores: AccountStores) -> None:

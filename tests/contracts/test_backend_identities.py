@@ -1,4 +1,4 @@
-"""Which world each backend is: remembered once, by who leads; forgotten only when an operator says so."""
+"""Which backend each one is: remembered once, by who leads; forgotten only when an operator says so."""
 
 import pytest
 
@@ -11,48 +11,48 @@ from tests.contracts.databases import Database, new_term
 
 
 @pytest.fixture
-def worlds(database: Database) -> BackendIdentities:
+def backend_identities(database: Database) -> BackendIdentities:
     assert isinstance(database, MemoryDatabase | PostgresDatabase)
     return database.backend_identities()
 
 
-async def identities(worlds: BackendIdentities) -> dict[Backend, str]:
-    return {backend: one.identity for backend, one in (await worlds.remembered()).items()}
+async def identities(backend_identities: BackendIdentities) -> dict[Backend, str]:
+    return {backend: one.identity for backend, one in (await backend_identities.remembered()).items()}
 
 
-async def test_nothing_is_remembered_at_first(worlds: BackendIdentities) -> None:
-    assert await worlds.remembered() == {}
-    assert await worlds.forget(Backend.RUNTIME) is False
+async def test_nothing_is_remembered_at_first(backend_identities: BackendIdentities) -> None:
+    assert await backend_identities.remembered() == {}
+    assert await backend_identities.forget(Backend.RUNTIME) is False
 
 
-async def test_the_first_one_is_remembered_and_stays(database: Database, worlds: BackendIdentities) -> None:
+async def test_the_first_one_is_remembered_and_stays(database: Database, backend_identities: BackendIdentities) -> None:
     async with new_term(database) as epoch:
-        assert await worlds.adopt(Backend.RUNTIME, "docker A", epoch) == "docker A"
-        since = (await worlds.remembered())[Backend.RUNTIME].since
+        assert await backend_identities.adopt(Backend.RUNTIME, "docker A", epoch) == "docker A"
+        since = (await backend_identities.remembered())[Backend.RUNTIME].since
         assert since.tzinfo is not None
-        assert await worlds.adopt(Backend.RUNTIME, "docker B", epoch) == "docker A"
-        assert await worlds.adopt(Backend.ARCHIVES, "this", epoch) == "this"
+        assert await backend_identities.adopt(Backend.RUNTIME, "docker B", epoch) == "docker A"
+        assert await backend_identities.adopt(Backend.ARCHIVES, "this", epoch) == "this"
     async with new_term(database) as epoch:
-        assert await worlds.adopt(Backend.RUNTIME, "docker C", epoch) == "docker A"
-    assert await identities(worlds) == {Backend.RUNTIME: "docker A", Backend.ARCHIVES: "this"}
-    assert (await worlds.remembered())[Backend.RUNTIME].since == since
+        assert await backend_identities.adopt(Backend.RUNTIME, "docker C", epoch) == "docker A"
+    assert await identities(backend_identities) == {Backend.RUNTIME: "docker A", Backend.ARCHIVES: "this"}
+    assert (await backend_identities.remembered())[Backend.RUNTIME].since == since
 
 
-async def test_who_no_longer_leads_adopts_nothing(database: Database, worlds: BackendIdentities) -> None:
+async def test_who_no_longer_leads_adopts_nothing(database: Database, backend_identities: BackendIdentities) -> None:
     async with new_term(database) as old:
         pass
     async with new_term(database):
         with pytest.raises(Stale):
-            await worlds.adopt(Backend.RUNTIME, "docker A", old)
-    assert await worlds.remembered() == {}
+            await backend_identities.adopt(Backend.RUNTIME, "docker A", old)
+    assert await backend_identities.remembered() == {}
 
 
 async def test_what_is_forgotten_is_adopted_anew_and_the_other_is_kept(
-    database: Database, worlds: BackendIdentities
+    database: Database, backend_identities: BackendIdentities
 ) -> None:
     async with new_term(database) as epoch:
-        await worlds.adopt(Backend.RUNTIME, "docker A", epoch)
-        await worlds.adopt(Backend.ARCHIVES, "this", epoch)
-        assert await worlds.forget(Backend.RUNTIME) is True
-        assert await identities(worlds) == {Backend.ARCHIVES: "this"}
-        assert await worlds.adopt(Backend.RUNTIME, "docker B", epoch) == "docker B"
+        await backend_identities.adopt(Backend.RUNTIME, "docker A", epoch)
+        await backend_identities.adopt(Backend.ARCHIVES, "this", epoch)
+        assert await backend_identities.forget(Backend.RUNTIME) is True
+        assert await identities(backend_identities) == {Backend.ARCHIVES: "this"}
+        assert await backend_identities.adopt(Backend.RUNTIME, "docker B", epoch) == "docker B"

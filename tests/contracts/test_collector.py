@@ -240,21 +240,21 @@ async def test_a_request_that_nobody_took_in_time_is_void(
 # ── the purge ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def wishes(database: Database) -> WorkspaceCommands:
+def commands(database: Database) -> WorkspaceCommands:
     return WorkspaceCommands(database.specs(), RunningLimits())
 
 
 async def test_a_purge_closes_the_way_back(database: Database) -> None:
     row = await stored(database, desired_state=Desired.DELETED, deleted_at=LONG_AGO)
     robot = Actor("collector", await epoch_of(database))
-    assert await wishes(database).purge(row.id, NO_UNDO, robot)
+    assert await commands(database).purge(row.id, NO_UNDO, robot)
     purged = await database.specs().get(row.id)
     assert purged is not None
     assert purged.purged_at is not None
     with pytest.raises(Conflict) as refused:
-        await wishes(database).undelete(row.id, ANN)
+        await commands(database).undelete(row.id, ANN)
     assert refused.value.code == "purged"
-    assert await wishes(database).purge(row.id, NO_UNDO, robot)
+    assert await commands(database).purge(row.id, NO_UNDO, robot)
     assert await database.specs().get(row.id) == purged
     assert next(entry.kind for entry in await database.ledger().entries(row.id)) == "purged"
 
@@ -269,17 +269,17 @@ NOT_PURGED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("changes", NOT_PURGED.values(), ids=NOT_PURGED.keys())
 async def test_what_can_be_wanted_back_is_not_purged(database: Database, changes: dict[str, Any]) -> None:
     row = await stored(database, **changes)
-    assert not await wishes(database).purge(row.id, NO_UNDO, Actor("collector", await epoch_of(database)))
+    assert not await commands(database).purge(row.id, NO_UNDO, Actor("collector", await epoch_of(database)))
     assert await database.specs().get(row.id) == row
 
 
 async def test_the_undo_window_is_the_database_s(database: Database) -> None:
     row = await stored(database)
     robot = Actor("collector", await epoch_of(database))
-    deleted = await wishes(database).want(row.id, Desired.DELETED, ANN)
-    assert await wishes(database).mark_deleted(deleted.id, robot)
-    assert not await wishes(database).purge(row.id, timedelta(hours=1), robot)
-    assert await wishes(database).purge(row.id, NO_UNDO, robot)
+    deleted = await commands(database).want(row.id, Desired.DELETED, ANN)
+    assert await commands(database).mark_deleted(deleted.id, robot)
+    assert not await commands(database).purge(row.id, timedelta(hours=1), robot)
+    assert await commands(database).purge(row.id, NO_UNDO, robot)
 
 
 async def test_an_old_leader_purges_nothing(database: Database) -> None:
@@ -287,5 +287,5 @@ async def test_an_old_leader_purges_nothing(database: Database) -> None:
     old = Actor("collector", await epoch_of(database))
     async with new_term(database):
         with pytest.raises(Stale):
-            await wishes(database).purge(row.id, NO_UNDO, old)
+            await commands(database).purge(row.id, NO_UNDO, old)
     assert await database.specs().get(row.id) == row

@@ -23,8 +23,8 @@ def stores_of(database: Database) -> AccountStores:
     return database
 
 
-async def with_a_story(database: Database, entries: int) -> list[str]:
-    """The wishes of one workspace, newest first, after its creation."""
+async def with_entries(database: Database, entries: int) -> list[str]:
+    """Stores a workspace with so many ledger entries: its desired states, newest first, after its creation."""
     row = await stored(database)
     for number in range(entries - 1):
         wish = ("STANDBY", "ARCHIVED")[number % 2]
@@ -41,7 +41,7 @@ async def reasons(database: Database) -> list[list[str]]:
 
 async def test_the_newest_entries_of_each_workspace_stay(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "BATCH", 7)
-    long_story, short_story = await with_a_story(database, KEPT_ENTRIES + 17), await with_a_story(database, 3)
+    long_story, short_story = await with_entries(database, KEPT_ENTRIES + 17), await with_entries(database, 3)
     async with new_term(database) as epoch:
         assert await database.ledger().forget_older(3600, epoch) == 0
         assert await database.ledger().forget_older(FUTURE, epoch) == 17
@@ -50,36 +50,36 @@ async def test_the_newest_entries_of_each_workspace_stay(database: Database, mon
 
 
 async def test_a_leader_of_yesterday_forgets_nothing(database: Database) -> None:
-    await with_a_story(database, KEPT_ENTRIES + 1)
-    people = stores_of(database)
-    ann = await person(people)
-    await people.idempotency_keys().claim(ann.id, "key", b"hash", uuid4())
-    await people.accounts().open_session("ab" * 32, ann.id, SessionRules(), ROOT)
+    await with_entries(database, KEPT_ENTRIES + 1)
+    stores = stores_of(database)
+    ann = await person(stores)
+    await stores.idempotency_keys().claim(ann.id, "key", b"hash", uuid4())
+    await stores.accounts().open_session("ab" * 32, ann.id, SessionRules(), ROOT)
     ended = SessionRules(idle_seconds=FUTURE)
     async with new_term(database) as before:
         pass
     async with new_term(database) as epoch:
         for stale in (
             database.ledger().forget_older(FUTURE, before),
-            people.audit().forget_older(FUTURE, before),
-            people.idempotency_keys().forget_older(FUTURE, before),
-            people.accounts().forget_expired(ended, before),
+            stores.audit().forget_older(FUTURE, before),
+            stores.idempotency_keys().forget_older(FUTURE, before),
+            stores.accounts().forget_expired(ended, before),
         ):
             with pytest.raises(Stale):
                 await stale
         assert await database.ledger().forget_older(FUTURE, epoch) == 1
-        assert await people.audit().forget_older(FUTURE, epoch) == 2
-        assert await people.idempotency_keys().forget_older(FUTURE, epoch) == 1
-        assert await people.accounts().forget_expired(ended, epoch) == 1
+        assert await stores.audit().forget_older(FUTURE, epoch) == 2
+        assert await stores.idempotency_keys().forget_older(FUTURE, epoch) == 1
+        assert await stores.accounts().forget_expired(ended, epoch) == 1
 
 
 async def test_many_old_rows_go_in_batches(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "BATCH", 3)
-    people = stores_of(database)
-    ann = await person(people)
+    stores = stores_of(database)
+    ann = await person(stores)
     for number in range(7):
-        await people.audit().append(ROOT, "act", f"thing {number}")
-        await people.idempotency_keys().claim(ann.id, f"key {number}", b"hash", uuid4())
-    assert await people.audit().forget_older(FUTURE) == 8
-    assert await people.idempotency_keys().forget_older(FUTURE) == 7
-    assert await people.audit().entries() == []
+        await stores.audit().append(ROOT, "act", f"thing {number}")
+        await stores.idempotency_keys().claim(ann.id, f"key {number}", b"hash", uuid4())
+    assert await stores.audit().forget_older(FUTURE) == 8
+    assert await stores.idempotency_keys().forget_older(FUTURE) == 7
+    assert await stores.audit().entries() == []

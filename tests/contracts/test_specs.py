@@ -136,7 +136,7 @@ async def test_change_is_explained(database: Database) -> None:
 
 async def test_every_wish_survives_the_way_to_the_disk(database: Database) -> None:
     row = await stored(database)
-    wishes: dict[str, Any] = {
+    changes: dict[str, Any] = {
         "desired_state": Desired.DELETED,
         "desired_by": "bob",
         "recover_action": RecoverAction.EMPTY_HOME,
@@ -157,8 +157,8 @@ async def test_every_wish_survives_the_way_to_the_disk(database: Database) -> No
         "template": "t",
         "runtime": "docker",
     }
-    after = await database.specs().change(row.id, setting(**wishes), ANN)
-    assert replace(row, **wishes, version=after.version, updated_at=after.updated_at) == after
+    after = await database.specs().change(row.id, setting(**changes), ANN)
+    assert replace(row, **changes, version=after.version, updated_at=after.updated_at) == after
     assert await database.specs().get(row.id) == after
 
 

@@ -1,4 +1,4 @@
-"""The program: its lines, its exit codes, its patience with whoever reads it."""
+"""The program: its lines, its exit codes, how long it waits for whoever reads it."""
 
 import json
 import os

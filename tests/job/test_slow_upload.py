@@ -63,7 +63,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowServer]:
 @pytest.mark.system
 def test_a_part_may_take_longer_than_an_answer(slow: SlowServer) -> None:
     content = os.urandom(4 << 20)
-    patience = replace(TIMEOUTS, silence=timedelta(seconds=0.4), retries=0)
-    with open_store("s3://homes", "a/home.tar.zst", patience).writer(len(content)) as writer:
+    timeouts = replace(TIMEOUTS, silence=timedelta(seconds=0.4), retries=0)
+    with open_store("s3://homes", "a/home.tar.zst", timeouts).writer(len(content)) as writer:
         writer.write(content)
     assert list(slow.stored.values()) == [content]

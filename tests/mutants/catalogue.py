@@ -1,9 +1,9 @@
-"""The planted bugs. Each undoes one rule that guards data, people or the single leader, as a hurried author would.
+"""The planted bugs. Each undoes one rule that guards data, users or the single leader, as a hurried author would.
 
 The texts are chosen to be short and whole within a line where they can be, so that a change of layout leaves them be.
 """
 
-from tests.mutants.backend_identity import WORLDS
+from tests.mutants.backend_identity import BACKEND_IDENTITIES
 from tests.mutants.collector import COLLECTOR
 from tests.mutants.outages import OUTAGES
 from tests.mutants.patches import Mutant, Patch
@@ -23,7 +23,7 @@ TRANSITIONS = "domain/transitions.py"
 NAMING = "domain/naming.py"
 LEDGER = "domain/ledger.py"
 STORES = "ports/stores.py"
-WISHES = "usecases/workspace_commands.py"
+COMMANDS = "usecases/workspace_commands.py"
 DATABASE = "adapters/memory/database.py"
 LEADERSHIP = "adapters/memory/leadership.py"
 
@@ -278,7 +278,7 @@ HOME = (
     ),
 )
 
-PEOPLE = (
+USERS = (
     Mutant(
         "TTL ignores that activity cannot be read",
         (
@@ -294,7 +294,7 @@ PEOPLE = (
     ),
     Mutant(
         "TTL overwrites a fresh wake",
-        (Patch(WISHES, "slept = row.version == seen.version", "slept = row.operation is Operation.NONE"),),
+        (Patch(COMMANDS, "slept = row.version == seen.version", "slept = row.operation is Operation.NONE"),),
     ),
     Mutant(
         "admission without the lock",
@@ -308,11 +308,11 @@ PEOPLE = (
     ),
     Mutant(
         "recover asks for no slot",
-        (Patch(WISHES, "            if row.desired_state is Desired.RUNNING:\n", "            if False:\n"),),
+        (Patch(COMMANDS, "            if row.desired_state is Desired.RUNNING:\n", "            if False:\n"),),
     ),
     Mutant(
         "a withdrawn delete is carried out",
-        (Patch(WISHES, "done = row.desired_state is Desired.DELETED", "done = True"),),
+        (Patch(COMMANDS, "done = row.desired_state is Desired.DELETED", "done = True"),),
     ),
     Mutant(
         "an error that needs a person gives way to one that clears itself",
@@ -331,4 +331,4 @@ PEOPLE = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*ORDER, *LEADER, *SIGHT, *HOME, *PEOPLE, *COLLECTOR, *OUTAGES, *WORLDS)
+MUTANTS: tuple[Mutant, ...] = (*ORDER, *LEADER, *SIGHT, *HOME, *USERS, *COLLECTOR, *OUTAGES, *BACKEND_IDENTITIES)

@@ -9,7 +9,7 @@ RECONCILER = "coordinator/reconciler.py"
 OPERATIONS = "domain/operations.py"
 RULES = "domain/gc_rules.py"
 SAFETY = "domain/gc_safety.py"
-WISHES = "usecases/workspace_commands.py"
+COMMANDS = "usecases/workspace_commands.py"
 MARKS = "adapters/memory/database.py"
 OBJECTS = "adapters/object_store/archives.py"
 JOB = "job/archive.py"
@@ -75,7 +75,7 @@ SWEEPING = (
         "an undelete is accepted after the purge",
         (
             Patch(
-                WISHES,
+                COMMANDS,
                 "            if row.purged_at is not None:\n                raise",
                 "            if False:\n                raise",
             ),

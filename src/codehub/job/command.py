@@ -87,13 +87,7 @@ def _parse(arguments: list[str]) -> Callable[[ProgressReporter], None]:
         to_archive = ArchiveRequest(chosen.volume, chosen.store, chosen.key, chosen.backoff_seconds, owner)
         return lambda progress: archive(to_archive, progress)
     to_restore = RestoreRequest(
-        chosen.volume,
-        chosen.store,
-        chosen.key,
-        chosen.op_id,
-        chosen.max_bytes,
-        chosen.backoff_seconds,
-        owner,
+        chosen.volume, chosen.store, chosen.key, chosen.op_id, chosen.max_bytes, chosen.backoff_seconds, owner
     )
     return lambda progress: restore(to_restore, progress)
 

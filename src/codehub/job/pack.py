@@ -214,13 +214,7 @@ class Packer:
 
 
 def _member(
-    path: bytes,
-    kind: bytes,
-    status: os.stat_result,
-    *,
-    size: int = 0,
-    link: bytes = b"",
-    xattrs: Xattrs = (),
+    path: bytes, kind: bytes, status: os.stat_result, *, size: int = 0, link: bytes = b"", xattrs: Xattrs = ()
 ) -> Member:
     mode = stat.S_IMODE(status.st_mode)
     return Member(path, kind, mode, status.st_uid, status.st_gid, status.st_mtime_ns, size, link, xattrs)

@@ -219,11 +219,7 @@ class Engine:
         # A bad request: no image could have such a name.
         return await self._found(lambda docker: docker.images.inspect(name), {NOT_FOUND, BAD_REQUEST})
 
-    async def _found(
-        self,
-        look: Callable[[Docker], Awaitable[T]],
-        missing: Collection[int] = (NOT_FOUND,),
-    ) -> T | None:
+    async def _found(self, look: Callable[[Docker], Awaitable[T]], missing: Collection[int] = (NOT_FOUND,)) -> T | None:
         """What the engine tells of a thing; None if its answer has one of the statuses `missing`."""
         async with glancing():
             docker = await self.docker()

@@ -72,11 +72,7 @@ async def run(home: Home, *command: str | Path, lock: int, directory: Path | Non
 
 
 async def start(
-    home: Home,
-    *command: str | Path,
-    lock: int,
-    answers: Callable[[], Awaitable[bool]],
-    stdin: IO[bytes] | None = None,
+    home: Home, *command: str | Path, lock: int, answers: Callable[[], Awaitable[bool]], stdin: IO[bytes] | None = None
 ) -> asyncio.subprocess.Process:
     begin = log_size(home)
     process = await launch(home, *command, lock=lock, stdin=stdin)

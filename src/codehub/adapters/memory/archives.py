@@ -35,12 +35,7 @@ from codehub.ports.jobs import JobResult
 
 _CHUNK = 1 << 16
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TAR_KINDS = {
-    EntryKind.FILE: REGULAR,
-    EntryKind.FOLDER: DIRECTORY,
-    EntryKind.LINK: SYMLINK,
-    EntryKind.FIFO: FIFO,
-}
+_TAR_KINDS = {EntryKind.FILE: REGULAR, EntryKind.FOLDER: DIRECTORY, EntryKind.LINK: SYMLINK, EntryKind.FIFO: FIFO}
 
 
 @dataclass(frozen=True, slots=True)

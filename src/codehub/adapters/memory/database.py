@@ -42,13 +42,7 @@ class MemorySpecs(DatabaseStore):
             return await self._write("db.create", actor.epoch, insert)
 
     async def change(
-        self,
-        workspace_id: UUID,
-        decide: SpecDecision,
-        actor: Actor,
-        *,
-        reason: str = "",
-        admission: bool = False,
+        self, workspace_id: UUID, decide: SpecDecision, actor: Actor, *, reason: str = "", admission: bool = False
     ) -> Workspace:
         if not admission:
             return await self._change(workspace_id, decide, Slots(), actor, reason)
@@ -57,12 +51,7 @@ class MemorySpecs(DatabaseStore):
             return await self._change(workspace_id, decide, slots, actor, reason)
 
     async def _change(
-        self,
-        workspace_id: UUID,
-        decide: SpecDecision,
-        slots: Slots,
-        actor: Actor,
-        reason: str,
+        self, workspace_id: UUID, decide: SpecDecision, slots: Slots, actor: Actor, reason: str
     ) -> Workspace:
         def update() -> Workspace:
             row = self._row(workspace_id)
@@ -152,12 +141,7 @@ class MemoryStatuses(TermStore):
 
     @fenced_effect("db.record")
     def record(
-        self,
-        before: Workspace,
-        after: Workspace,
-        *,
-        reason: str = "",
-        point: RestorePoint | None = None,
+        self, before: Workspace, after: Workspace, *, reason: str = "", point: RestorePoint | None = None
     ) -> Workspace:
         row = self._current(before)
         if overtaken(before, after, row):

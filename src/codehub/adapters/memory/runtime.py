@@ -166,10 +166,7 @@ class MemoryRuntime:
             raise no_such_volume(spec.volume)
         state.started += 1
         state.containers[spec.workspace_id] = Container(
-            f"instance-{state.started}",
-            spec.volume,
-            ready_at=state.now() + state.boot_seconds,
-            spec=spec,
+            f"instance-{state.started}", spec.volume, ready_at=state.now() + state.boot_seconds, spec=spec
         )
         if spec.workspace_id in state.dies_after_start:
             state.kill(spec.workspace_id)

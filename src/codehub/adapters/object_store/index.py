@@ -35,12 +35,7 @@ LARGEST: Final = (1 << 32) - 1
 """An index counts its bytes in 32 bits."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_NS = 2**63 - 1
-_KINDS = {
-    REGULAR: EntryKind.FILE,
-    DIRECTORY: EntryKind.FOLDER,
-    SYMLINK: EntryKind.LINK,
-    FIFO: EntryKind.FIFO,
-}
+_KINDS = {REGULAR: EntryKind.FILE, DIRECTORY: EntryKind.FOLDER, SYMLINK: EntryKind.LINK, FIFO: EntryKind.FIFO}
 
 
 class Children(NamedTuple):

@@ -8,7 +8,7 @@ import asyncpg
 
 from codehub.adapters.postgres import rows
 from codehub.adapters.postgres import statements as sql
-from codehub.adapters.postgres.connections import Connection, PostgresStore
+from codehub.adapters.postgres.connections import Connection, PostgresStore, one_row
 from codehub.adapters.postgres.rows import storable_text
 from codehub.adapters.postgres.statements import NOW
 from codehub.adapters.postgres.stores import append_audit
@@ -55,10 +55,9 @@ class PostgresAccounts(PostgresStore):
             wanted = decide(before, others, now)
             if wanted == before:
                 return before
-            stored = await connection.fetchrow(
-                sql.CHANGE_USER, user_id, wanted.role.value, wanted.disabled_at, wanted.max_running
+            stored = await one_row(
+                connection, sql.CHANGE_USER, user_id, wanted.role.value, wanted.disabled_at, wanted.max_running
             )
-            assert stored is not None  # noqa: S101 - the row is locked
             after = rows.user(stored)
             if after.disabled_at and not before.disabled_at:
                 await connection.fetch(sql.END_SESSIONS, user_id, None)
@@ -109,7 +108,8 @@ class PostgresAccounts(PostgresStore):
             user = await connection.fetchrow(sql.ENABLED_USER, user_id, proved_by)
             if user is None:
                 raise _no_user(user_id)
-            opened = await connection.fetchrow(
+            opened = await one_row(
+                connection,
                 sql.OPEN_SESSION,
                 rows.session_hash(session_id),
                 user_id,
@@ -119,7 +119,6 @@ class PostgresAccounts(PostgresStore):
                 proven_at,
                 rules.fresh_seconds,
             )
-            assert opened is not None  # noqa: S101 - INSERT … RETURNING gives its row
             await append_audit(connection, actor, action, f"user:{user['u_username']}", {"session": session_id})
         return rows.session(opened)
 
@@ -170,7 +169,8 @@ class PostgresAccounts(PostgresStore):
             user = await _locked(connection, new.user_id)
             if await connection.fetchval(sql.COUNT_TOKENS, new.user_id) >= most:
                 raise LimitReached(f"You have {most} tokens already. Revoke one that you no longer use.")
-            created = await connection.fetchrow(
+            created = await one_row(
+                connection,
                 sql.CREATE_TOKEN,
                 new.id,
                 new.user_id,
@@ -179,7 +179,6 @@ class PostgresAccounts(PostgresStore):
                 sorted(scope.value for scope in new.scopes),
                 new.lifetime_seconds,
             )
-            assert created is not None  # noqa: S101 - INSERT … RETURNING gives its row
             token = rows.token(created)
             await append_audit(
                 connection,
@@ -217,7 +216,8 @@ class PostgresAccounts(PostgresStore):
 
 
 async def _insert(connection: Connection, new: NewUser, actor: Actor) -> User:
-    created = await connection.fetchrow(
+    created = await one_row(
+        connection,
         sql.CREATE_USER,
         new.id,
         new.username,
@@ -227,7 +227,6 @@ async def _insert(connection: Connection, new: NewUser, actor: Actor) -> User:
         None if new.subject is None else storable_text(new.subject),
         new.max_running,
     )
-    assert created is not None  # noqa: S101 - INSERT … RETURNING gives its row
     user = rows.user(created)
     await append_audit(connection, actor, "create_user", f"user:{user.username}", {"role": user.role.value})
     return user

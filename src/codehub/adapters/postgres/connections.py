@@ -111,11 +111,7 @@ class Sessions:
         address = plain_address(url)
         with explained():
             pool = await asyncpg.create_pool(
-                address,
-                min_size=0,
-                max_size=pool_size,
-                reset=_nothing_to_reset,
-                **_options(timeouts, "codehub"),
+                address, min_size=0, max_size=pool_size, reset=_nothing_to_reset, **_options(timeouts, "codehub")
             )
         return cls(address, pool, timeouts)
 
@@ -203,6 +199,13 @@ class PostgresTermStore(PostgresStore):
     def __init__(self, sessions: Sessions, epoch: int) -> None:
         super().__init__(sessions)
         self.epoch = epoch
+
+
+async def one_row(connection: Connection, statement: str, *values: object) -> asyncpg.Record:
+    """The row of a statement that always gives one: an aggregate, INSERT … RETURNING, a write to a locked row."""
+    found = await connection.fetchrow(statement, *values)
+    assert found is not None  # noqa: S101 - for the type checker
+    return found
 
 
 async def _fence(connection: Connection, epoch: int) -> None:

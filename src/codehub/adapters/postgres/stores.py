@@ -18,7 +18,7 @@ from uuid import UUID
 
 from codehub.adapters.postgres import rows
 from codehub.adapters.postgres import statements as sql
-from codehub.adapters.postgres.connections import AnyConnection, Connection, PostgresStore, PostgresTermStore
+from codehub.adapters.postgres.connections import AnyConnection, Connection, PostgresStore, PostgresTermStore, one_row
 from codehub.adapters.postgres.rows import readable
 from codehub.domain.admission import Slots, holds_slot, overtaken
 from codehub.domain.errors import NotFound, Stale
@@ -40,20 +40,13 @@ class PostgresSpecs(PostgresStore):
             now: datetime = await connection.fetchval(sql.NOW)
             fresh = replace(workspace, created_at=now, updated_at=now, phase_changed_at=now, version=1)
             row = decide(fresh, await _slots(connection, fresh), now)
-            stored = await connection.fetchrow(sql.INSERT, *rows.parameters(row, sql.FIELDS))
-            assert stored is not None  # noqa: S101 - INSERT … RETURNING gives its row
+            stored = await one_row(connection, sql.INSERT, *rows.parameters(row, sql.FIELDS))
             created = rows.workspace(stored)
             await append_entries(connection, entries(None, created, actor.name, "", now))
         return created
 
     async def change(
-        self,
-        workspace_id: UUID,
-        decide: SpecDecision,
-        actor: Actor,
-        *,
-        reason: str = "",
-        admission: bool = False,
+        self, workspace_id: UUID, decide: SpecDecision, actor: Actor, *, reason: str = "", admission: bool = False
     ) -> Workspace:
         async with self._sessions.writing(actor.epoch) as connection:
             if admission:
@@ -68,8 +61,7 @@ class PostgresSpecs(PostgresStore):
             changed = rows.changed_fields(SPEC_FIELDS, before, wanted)
             if not changed:
                 return before
-            stored = await connection.fetchrow(sql.change(changed), workspace_id, *rows.parameters(wanted, changed))
-            assert stored is not None  # noqa: S101 - the row is locked
+            stored = await one_row(connection, sql.change(changed), workspace_id, *rows.parameters(wanted, changed))
             after = rows.workspace(stored)
             await append_entries(connection, entries(before, after, actor.name, reason, now))
         return after
@@ -99,8 +91,7 @@ class PostgresSpecs(PostgresStore):
 
 
 async def _slots(connection: Connection, asking: Workspace) -> Slots:
-    held = await connection.fetchrow(sql.SLOTS, asking.id, asking.owner_id)
-    assert held is not None  # noqa: S101 - an aggregate gives its row
+    held = await one_row(connection, sql.SLOTS, asking.id, asking.owner_id)
     perhaps = await readable(await connection.fetch(sql.PERHAPS_SLOTS, asking.id))
     more = [row for row in perhaps if holds_slot(row)]
     mine = [row.name for row in more if row.owner_id == asking.owner_id]
@@ -123,12 +114,7 @@ class PostgresStatuses(PostgresTermStore):
         return await readable(found), found[-1]["now"]
 
     async def record(
-        self,
-        before: Workspace,
-        after: Workspace,
-        *,
-        reason: str = "",
-        point: RestorePoint | None = None,
+        self, before: Workspace, after: Workspace, *, reason: str = "", point: RestorePoint | None = None
     ) -> Workspace:
         async with self._sessions.writing(self.epoch) as connection:
             current = await _ours(connection, before)
@@ -140,8 +126,7 @@ class PostgresStatuses(PostgresTermStore):
             changed = rows.changed_fields(meant, current, after)
             if not changed:
                 return current
-            found = await connection.fetchrow(sql.record(changed), *_guard(before), *rows.parameters(after, changed))
-            assert found is not None  # noqa: S101 - the row is locked
+            found = await one_row(connection, sql.record(changed), *_guard(before), *rows.parameters(after, changed))
             stored = rows.workspace(found)
             await append_entries(connection, entries(current, stored, _ACTOR, reason, found["now"]))
         return stored
@@ -215,11 +200,7 @@ class PostgresLedger(PostgresStore):
 
 
 async def append_audit(
-    connection: AnyConnection,
-    actor: Actor,
-    action: str,
-    subject: str,
-    details: Mapping[str, Any] | None = None,
+    connection: AnyConnection, actor: Actor, action: str, subject: str, details: Mapping[str, Any] | None = None
 ) -> None:
     words = [rows.storable_text(word) for word in (actor.name, action, subject, actor.address)]
     await connection.execute(sql.AUDIT, *words, rows.dumped(dict(details or {})))
@@ -267,7 +248,8 @@ class PostgresTemplates(PostgresStore):
     async def put(self, template: Template, actor: Actor) -> Template:
         values = asdict(template)
         async with self._sessions.writing(actor.epoch) as connection:
-            stored = await connection.fetchrow(
+            stored = await one_row(
+                connection,
                 sql.PUT_TEMPLATE,
                 values["name"],
                 values["description"],
@@ -279,7 +261,6 @@ class PostgresTemplates(PostgresStore):
                 values["pids"],
                 template.disabled_at is not None,
             )
-            assert stored is not None  # noqa: S101 - INSERT … RETURNING gives its row
             # Not the environment: people put secrets there.
             details = {"image_ref": template.image_ref, "disabled": template.disabled_at is not None}
             await append_audit(connection, actor, "put_template", f"template:{template.name}", details)
