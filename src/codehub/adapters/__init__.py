@@ -1,1 +1,1 @@
-"""What stands outside, each behind a port: named by technology and role, and chosen by bootstrap alone."""
+"""The implementations of the ports: each named by technology and role, and chosen by bootstrap alone."""

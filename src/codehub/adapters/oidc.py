@@ -182,7 +182,7 @@ class HttpOpenIdProvider:
 async def _asked(
     method: str, url: str, *, data: Mapping[str, str] | None = None, auth: tuple[str, str] | None = None
 ) -> tuple[int, Mapping[str, Any]]:
-    """Status and JSON object; an answer that is no JSON object is an empty one."""
+    """The status and the JSON object of the provider's answer; an answer that is no JSON object is an empty one."""
     try:
         async with (
             asyncio.timeout(CALL_SECONDS),

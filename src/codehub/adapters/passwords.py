@@ -12,7 +12,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 from argon2.profiles import RFC_9106_LOW_MEMORY
 
 AT_ONCE = 4
-"""Bounds the memory that strangers can make us use."""
+"""How many passwords are hashed at once, which bounds the memory that strangers can make us use."""
 
 P = ParamSpec("P")
 T = TypeVar("T")

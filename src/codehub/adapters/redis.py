@@ -27,7 +27,7 @@ from codehub.domain.errors import Unreachable
 log = structlog.get_logger(__name__)
 
 SIGN_OF_LIFE_SECONDS = 5.0
-_MOST = 200
+_LONGEST_MESSAGE = 200
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -79,13 +79,14 @@ class RedisConnection:
 
 @asynccontextmanager
 async def _answered(seconds: float | None) -> AsyncIterator[None]:
-    """A call that is cut off midway leaves its connection closed, so no later call reads its answer."""
+    """Limits the calls inside in time, and turns their errors into Unreachable. A call that is cut off midway leaves
+    its connection closed, so no later call reads its answer."""
     try:
         async with asyncio.timeout(seconds):
             yield
     except (RedisError, OSError) as error:
         detail = " ".join(str(error).split()) or type(error).__name__
-        raise Unreachable(f"Redis does not answer: {detail[:_MOST]}") from error
+        raise Unreachable(f"Redis does not answer: {detail[:_LONGEST_MESSAGE]}") from error
 
 
 class RedisBus:
@@ -133,7 +134,8 @@ async def _confirmed(listener: PubSub) -> None:
 
 
 async def _next(listener: PubSub, timeout_seconds: float) -> str:
-    """A cut network looks like a quiet channel, so silence is answered by a ping, and a ping's silence is the end."""
+    """The next message. A cut network looks like a quiet channel, so silence is answered by a ping, and a ping's
+    silence is the end."""
     pinged = False
     while True:
         heard = await listener.get_message(timeout=SIGN_OF_LIFE_SECONDS)
@@ -159,7 +161,8 @@ def _message(data: str) -> Mapping[str, Any] | None:
 
 
 class RedisActivity:
-    """Scores are whole microseconds, which a double holds exactly, so that equal means equal."""
+    """The last activity in each workspace, as a sorted set. Scores are whole microseconds, which a double holds
+    exactly, so that equal means equal."""
 
     def __init__(self, client: Redis, key: str, timeout_seconds: float) -> None:
         self._client = client

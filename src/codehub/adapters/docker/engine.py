@@ -38,7 +38,8 @@ OLDEST, NEWEST = (1, 40), (1, 47)
 BAD_REQUEST, NOT_FOUND, CONFLICT = 400, 404, 409
 _NO_CONNECTION = 900  # aiodocker's own
 _NO_ANSWER = {_NO_CONNECTION, 502, 503, 504}
-"""The others come from a proxy before the engine, or from one that is shutting down."""
+"""Statuses that are no answer: ours for no connection, and those of a proxy before the engine or of one that shuts
+down."""
 _LOST_ITS_PARTS = re.compile(
     r"\b(Unavailable|Canceled)\b|: unavailable|context (canceled|deadline exceeded)|transport is closing"
     r"|connection refused|broken pipe|connection reset by peer|use of closed network connection|\bEOF$"
@@ -46,7 +47,7 @@ _LOST_ITS_PARTS = re.compile(
 """An engine's 500 in which its own connection to containerd or to a plugin broke: nothing was decided there."""
 _ITS_OWN_FAULT = 500
 _BROKE_OFF = (OSError, aiohttp.ClientError, TimeoutError, json.JSONDecodeError, EOFError)
-"""While connecting, sending or receiving; half an answer is no JSON."""
+"""What a connection that broke raises, while connecting, sending or receiving; half an answer is no JSON."""
 _TIMEOUT = aiohttp.ClientTimeout(total=45, sock_connect=5)
 _ENDLESS = aiohttp.ClientTimeout(total=None, sock_connect=5)
 _LOOK_SECONDS = 15.0

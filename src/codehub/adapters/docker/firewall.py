@@ -11,12 +11,12 @@ began while the rules were away ends with their return.
 from collections.abc import Sequence
 
 PRIVATE = ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16")
-"""Where databases, object stores and other machines of the house are."""
+"""The networks where an operator's databases, object stores and other machines are."""
 NEVER = ("169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4")
-"""Metadata services, and everybody at once."""
+"""Networks that no workspace ever reaches: metadata services, multicast and broadcast."""
 MISSING = 4
 LOOK_SECONDS = 2
-"""Between two looks of the monitor; each prints one line."""
+"""The time between two looks of the monitor; each look prints one line."""
 INTACT, RESTORED, FAILED, GONE = "intact", "restored", "failed", "gone"
 """How a line of the monitor begins."""
 

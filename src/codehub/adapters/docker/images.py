@@ -32,7 +32,7 @@ _NO_ANSWER = re.compile(
     r"error parsing HTTP",
     re.IGNORECASE,
 )
-"""What is said of the way to it, whatever else is in the same sentence."""
+"""What is said of the way to a registry, whatever else is in the same sentence."""
 _AGAIN_SECONDS, _AGAIN_AT_MOST_SECONDS = 2.0, 60.0
 _SILENT_SECONDS = 300.0
 MIB = 1 << 20

@@ -25,7 +25,7 @@ VOLUME_LABEL = "codehub.volume"
 KIND_LABEL = "codehub.job"
 ROLE_LABEL = "codehub.role"
 MARK_LABEL = "codehub.mark"
-"""This very volume's, for as long as it lives."""
+"""Tells this very volume from any other of its name, for as long as it lives."""
 SPEC_LABEL = "codehub.spec"
 STRAY_LABEL = "codehub.stray"
 """On a volume that the engine made by itself, because the one that a container names had just gone."""
@@ -112,7 +112,8 @@ cd {AGENT_NEW} && flock .lock sh -c '
     [ -e .complete ] || {{ rm -rf bin lib && cp -a {AGENT_PLACE}/bin {AGENT_PLACE}/lib . && : > .complete; }}
 '
 """
-"""Whoever is killed on the way leaves it incomplete, and the next begins anew; two at once wait for each other."""
+"""The script that fills the agent's volume. Whoever is killed on the way leaves it incomplete, and the next begins
+anew; two at once wait for each other."""
 
 
 def agent_filling(site: DockerSite, name: str) -> Payload:

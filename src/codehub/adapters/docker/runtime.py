@@ -50,7 +50,7 @@ from codehub.ports.runtime import (
 )
 
 _FEW = 50
-"""Up to so many are looked up by name; above, all are listed: one question either way."""
+"""Up to so many containers are looked up by name; above, all are listed: one question either way."""
 _NAMES: Mapping[str, Callable[[UUID], str]] = {WORKSPACE: container_name, JOB: job_name}
 _ALIVE = {"running", "paused", "restarting"}
 EXITED = re.compile(r"Exited \((\d+)\)")
@@ -193,7 +193,7 @@ class DockerRuntime:
         return self.isolation.watch()
 
     async def capacity(self) -> Resources:
-        """The engine refuses to give one container more processors than there are."""
+        """All of the engine's machine: the engine refuses to give one container more processors than there are."""
         found = await self.engine.info()
         return Resources(cpu=float(found["NCPU"]), memory_bytes=int(found["MemTotal"]))
 
@@ -204,7 +204,7 @@ class DockerRuntime:
         return self._hints.listen()
 
     async def run_inside(self, spec: ContainerSpec, argv: Sequence[str], seconds: float = 60.0) -> tuple[int, str]:
-        """A command confined exactly as the workspace's IDE is: its exit code and output."""
+        """Runs a command confined exactly as the workspace's IDE is, and returns its exit code and output."""
         await self.isolation.stand()
         payload = payloads.probe(self.site, spec, argv, await self._agent.name())
         return await self.engine.run(payload, f"{container_name(spec.workspace_id)}-probe-{uuid4().hex[:8]}", seconds)
@@ -261,7 +261,8 @@ class DockerRuntime:
         return None
 
     async def _release_ended_job(self, workspace_id: UUID, name: str) -> bool:
-        """The engine counts a container that has ended as a holder; a job that has ended needs its volume no more."""
+        """Removes a job that has ended and still counts as a holder of the volume, which it needs no more. False: there
+        is no such job."""
         job = await self.listed_of(JOB, workspace_id)
         if job is None or job["State"] != "exited" or job["Labels"].get(VOLUME_LABEL) != name:
             return False
@@ -345,7 +346,8 @@ class DockerRuntime:
         return True
 
     async def _took_stray(self, made: str, name: str) -> bool:
-        """The volume was gone when the container was made, and the engine made an empty one: both are removed."""
+        """Whether the volume was gone when the container was made, so that the engine made an empty one; then both are
+        removed."""
         volume = await self.engine.volume(name)
         if volume is not None and STRAY_LABEL not in (volume["Labels"] or {}):
             return False

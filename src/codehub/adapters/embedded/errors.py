@@ -17,8 +17,8 @@ _ADVICE = {
 
 
 class EmbeddedError(Exception):
-    """The message is meant for the person who started us; after its first line comes the end of the server's own
-    log."""
+    """An embedded server does not come up. The message is meant for the person who started us; after its first line
+    comes the end of the server's own log."""
 
 
 @contextmanager

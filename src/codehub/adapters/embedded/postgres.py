@@ -61,7 +61,8 @@ _HERE = "/proc/self/cwd"
 
 @asynccontextmanager
 async def embedded_postgres(data_dir: Path, *, durable: bool = True) -> AsyncIterator[EmbeddedServer]:
-    """`durable=False` survives killed processes but not a power loss: for tests."""
+    """Runs a PostgreSQL in `data_dir` for as long as the context lasts. `durable=False`, for tests, survives killed
+    processes but not a power loss."""
     with owned(data_dir, SERVICE) as home:
         with explained(home.root):
             programs = directory_of(WHEEL, home.account)

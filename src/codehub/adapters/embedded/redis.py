@@ -48,7 +48,8 @@ _SNAPSHOT = "dump.rdb"
 
 @asynccontextmanager
 async def embedded_redis(data_dir: Path, *, durable: bool = True) -> AsyncIterator[EmbeddedServer]:
-    """`durable=False` writes nothing to the disk: for tests."""
+    """Runs a Redis in `data_dir` for as long as the context lasts. `durable=False`, for tests, writes nothing to
+    disk."""
     with owned(data_dir, SERVICE) as home:
         with explained(home.root):
             program = directory_of(WHEEL, home.account) / WHEEL.program

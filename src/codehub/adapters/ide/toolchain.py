@@ -30,8 +30,8 @@ _NOISE = re.compile(r"(npm error)?\s*(at .*|A complete log of this run .*|})?$")
 
 
 class IdeError(Exception):
-    """The message is meant for the person who started us; in its middle is the end of the failed program's own
-    output."""
+    """The IDE cannot be installed or run. The message is meant for the person who started us; in its middle is the end
+    of the failed program's own output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,8 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """`lock` is inherited by all that is run, so that it stays taken until the last of them is gone."""
+    """Runs node and npm, with `scratch` for their caches. `lock` is inherited by all that is run, so that it stays
+    taken until the last of them is gone."""
 
     tools: Toolchain
     scratch: Path

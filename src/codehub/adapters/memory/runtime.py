@@ -20,7 +20,7 @@ class Volume:
     instance: str = "volume-0"
     disk_bytes: int | None = None
     held: bool = False
-    """By somebody who is not ours to end."""
+    """Whether somebody holds it who is not ours to end."""
 
 
 @dataclass(slots=True)
@@ -40,8 +40,8 @@ class Container:
 
 @dataclass(slots=True)
 class RuntimeState:
-    """`boot_seconds`: how long a container takes to answer. `bad_images` cannot be pulled. `not_isolated`: why nothing
-    may start. No two are the same."""
+    """All containers and volumes of one runtime. `identity`: no two runtimes have the same. `boot_seconds`: how long a
+    container takes to answer. `bad_images` cannot be pulled. `not_isolated`: why nothing may start."""
 
     identity: str = field(default_factory=lambda: f"memory {uuid4().hex}")
     now: Callable[[], float] = lambda: 0.0

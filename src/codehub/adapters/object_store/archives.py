@@ -59,7 +59,8 @@ class _Seen(NamedTuple):
 
 
 class ObjectArchives:
-    """`make_directory` is for a directory of our own; an operator's mount must not be made up when it is gone."""
+    """The archives below `prefix` in one store. `make_directory` is for a directory of our own; an operator's mount
+    must not be made up when it is gone."""
 
     def __init__(
         self, store_url: str, prefix: str, *, make_directory: bool = False, answer_seconds: float = 15.0

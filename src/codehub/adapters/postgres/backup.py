@@ -106,7 +106,7 @@ class InUse:
 
 @asynccontextmanager
 async def snapshot(database: PostgresDatabase) -> "AsyncIterator[Copying]":
-    """One snapshot, for as long as the context lasts."""
+    """A snapshot of the database to copy tables from, for as long as the context lasts."""
     async with (
         _connected(database, "backup") as connection,
         connection.transaction(isolation="repeatable_read", readonly=True),

@@ -17,7 +17,7 @@ import asyncpg
 from codehub.adapters.postgres import rows
 from codehub.adapters.postgres import statements as sql
 from codehub.adapters.postgres.connections import PostgresStore, PostgresTermStore
-from codehub.adapters.postgres.rows import BREATH
+from codehub.adapters.postgres.rows import ROWS_AT_ONCE
 from codehub.domain.errors import BackendError
 from codehub.domain.gc_rules import BackendResource, ResourceKind, RestorePoint
 from codehub.domain.workspace import Workspace
@@ -44,7 +44,7 @@ class PostgresCollectorView(PostgresStore):
             now: datetime = await connection.fetchval(sql.NOW)
         workspaces: list[Workspace] = []
         for number, record in enumerate(unpurged, 1):
-            if number % BREATH == 0:
+            if number % ROWS_AT_ONCE == 0:
                 await asyncio.sleep(0)
             workspaces.append(_certain(record))
         points: defaultdict[UUID, list[RestorePoint]] = defaultdict(list)

@@ -36,7 +36,7 @@ from codehub.ports.accounts import AuditEntry, Ticket, Visit
 
 log = structlog.get_logger(__name__)
 
-BREATH = 250
+ROWS_AT_ONCE = 250
 """Rows decoded before others on the event loop get their turn: a renewal must not wait for a long list."""
 _FROM_JSON: Final[Mapping[str, Callable[[Mapping[str, Any]], object]]] = {
     "conditions": Conditions.from_json,
@@ -143,7 +143,7 @@ def entry_columns(entries: Sequence[LedgerEntry]) -> tuple[list[object], ...]:
 async def readable(records: Sequence[asyncpg.Record]) -> list[Workspace]:
     found = []
     for number, record in enumerate(records, 1):
-        if number % BREATH == 0:
+        if number % ROWS_AT_ONCE == 0:
             await asyncio.sleep(0)
         if record["id"] is None:
             continue  # the row that carries only `now`

@@ -1,4 +1,5 @@
-"""What `codehub doctor --probe` runs inside a workspace to see whether it can take visitors of the front door.
+"""What `codehub doctor --probe` runs inside a workspace to see whether it can take connections meant for the front
+door.
 
 It listens on the front door's port wherever the kernel lets it: on each loopback address and on every address, shared
 with whoever holds it (SO_REUSEPORT) or alone. To whoever comes it answers with its own mark. Arguments: port, mark,

@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 VOLUME_LABEL = "codehub.volume"
 ISOLATION_LABEL = "codehub.confinement"
-"""What was put around the workspace when it was started: what its `Confinement` has, as words."""
+"""What was put around the workspace when it was started: the words of its SandboxTools."""
 
 _HINT_SECONDS = 0.3
 _SANDBOXED, _CONNECTED = "sandboxed", "own-network"
@@ -52,10 +52,10 @@ Look = dict[UUID, tuple[str, bool, Mapping[str, str]]]
 
 
 class ProcessRuntime:
-    """`sandbox`: None uses bubblewrap where it works, True insists, False does without. `own_network`: the same of a
-    network namespace for each workspace that has a sandbox. `readable`: what the command
-    needs to see of this machine besides the system's own directories. `hidden`: directories with more that is nobody's
-    business, wherever they lie."""
+    """Runs workspaces as processes below `root`. `sandbox`: None uses bubblewrap where it works, True insists, False
+    does without. `own_network`: the same of a network namespace for each workspace that has a sandbox. `readable`: what
+    the command needs to see of this machine besides the system's own directories. `hidden`: directories with more that
+    is nobody's business, wherever they lie."""
 
     name = "process"
 
@@ -201,7 +201,7 @@ class ProcessRuntime:
                         sockets.rmdir()
 
     async def isolates(self) -> bool:
-        """Are workspaces kept from each other and from the front door's port? Without that, only one account may use
+        """Whether workspaces are kept from each other and from the front door's port. If not, only one account may use
         this runtime."""
         sandbox_tools = await self.sandbox_tools()
         return sandbox_tools is not None and sandbox_tools.guards_ports

@@ -39,11 +39,12 @@ _ETC = (
 """What programs need of the system's configuration and what holds no secret; shown only if anybody may read it."""
 _RESOLVED = Path("/run/systemd/resolve")
 _NAMESPACES = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent", "--cap-drop", "ALL")
-"""Started by root, bubblewrap would leave all of root's powers inside."""
+"""All capabilities are dropped by name, for started by root, bubblewrap would leave all of root's powers inside."""
 _UNTIL_THE_USER_CHANGES = tuple(
     word for name in ("SETUID", "SETGID", "SETPCAP", "DAC_READ_SEARCH") for word in ("--cap-add", f"CAP_{name}")
 )
-"""The last is for entering the home, which is the workspace's user's alone."""
+"""The capabilities that root keeps until setpriv changes the user; the last is for entering the home, which is the
+workspace's user's alone."""
 _PRIVATE = (
     *("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"),  # uid 0 may write there without any capability
     *("--dev", "/dev", "--perms", "1777", "--tmpfs", "/dev/shm"),  # noqa: S108 - names inside
@@ -149,10 +150,10 @@ def write_etc(directory: Path, sandbox_tools: SandboxTools, uid: int) -> None:
     gid = uid if sandbox_tools.setpriv else os.getgid()
     shell = shutil.which("bash") or "/bin/sh"
     # The first of two with one number is the one that is found: it may be nobody's.
-    people = {"coder": (uid, gid, str(HOME_INSIDE)), "root": (0, 0, "/root"), "nobody": (65534, 65534, "/nonexistent")}
+    users = {"coder": (uid, gid, str(HOME_INSIDE)), "root": (0, 0, "/root"), "nobody": (65534, 65534, "/nonexistent")}
     written = {
-        "passwd": "".join(f"{name}:x:{u}:{g}:{name}:{home}:{shell}\n" for name, (u, g, home) in people.items()),
-        "group": "".join(f"{name}:x:{g}:\n" for name, (_, g, _) in people.items()),
+        "passwd": "".join(f"{name}:x:{u}:{g}:{name}:{home}:{shell}\n" for name, (u, g, home) in users.items()),
+        "group": "".join(f"{name}:x:{g}:\n" for name, (_, g, _) in users.items()),
     }
     if sandbox_tools.slirp4netns is not None:
         written["resolv.conf"] = f"nameserver {network.NAME_SERVER}\n"

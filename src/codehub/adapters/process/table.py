@@ -150,8 +150,9 @@ class ProcessEntry:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """`requires`: a directory that must be there. `once`: an ended one is not replaced. `apart`: errors have a file
-    of their own, and neither file is ever cut. `owner`: the user id that it changes to, whose its sockets are."""
+    """What a shim runs. `requires`: a directory that must be there. `once`: an ended one is not replaced. `apart`:
+    errors have a file of their own, and neither file is ever cut. `owner`: the user id that it changes to, whose its
+    sockets are."""
 
     argv: list[str]
     env: Mapping[str, str]
