@@ -2,11 +2,9 @@
 
 `PostgresSpecs` is what people and timers may write (contract 3): the spec fields, under the row's lock, decided by a
 pure function; admissions of the whole installation stand in one queue, so that limits are exact. `PostgresStatuses` is
-what the controller may write in one term: each transaction reads the epoch under a share lock, and each write is
-guarded by what it was decided on, the operation and its id or the row's version. Zero rows = stale.
-
-The ledger of each workspace and the audit log of the installation are append-only: an entry is written in the
-transaction of the change that it explains, and a trigger refuses every rewriting.
+what the controller may write in one term: each write is guarded by the epoch and by what it was decided on, the
+operation and its id or the row's version. Zero rows = stale. Ledger and audit log are append-only: an entry is written
+in the transaction of the change that it explains, and a trigger refuses every rewriting.
 """
 
 from collections.abc import Collection, Mapping, Sequence

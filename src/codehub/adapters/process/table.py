@@ -1,12 +1,10 @@
 """Supervised processes, at most one per workspace in a table: what runs, what ended, and how to begin and end one.
 
-The entry `ID/` with its record is written by the shim that holds `ID.lock`; so what is found here is found by every
-coordinator, and a coordinator killed at any instant leaves either nothing or an entry that the next one finds. Orphans
-are processes whose shim was killed: normally none, for the shim ends its whole tree before it lets the lock go. They
-are found by the instance id in their environment, which a recycled pid does not have. Whoever holds an entry's lock,
-and nobody else, may write the entry: a shim while its processes live, or a coordinator that tidies what is dead. Shims
-hold POSIX locks (the kernel names the holder's pid, which therefore cannot be a recycled one), coordinators
-open-file-description locks (they exclude each other even inside one process); the two kinds exclude one another.
+The entry `ID/` with its record is written only by who holds `ID.lock`: a shim while its processes live, or a
+coordinator that tidies what is dead. So a coordinator killed at any instant leaves either nothing or an entry that the
+next one finds. Shims hold POSIX locks (the kernel names the holder's pid, which therefore cannot be a recycled one),
+coordinators open-file-description locks (they exclude each other even inside one process); the two kinds exclude one
+another. Orphans are processes whose shim was killed; they are found by the instance id in their environment.
 """
 
 import asyncio
