@@ -182,17 +182,17 @@ class Deployment:
     # ── wishes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def wishes(self) -> WorkspaceCommands:
-        return self.services.wishes
+    def commands(self) -> WorkspaceCommands:
+        return self.services.commands
 
     async def create(self, desired: Desired, template: str = "default", image_ref: str = "") -> UUID:
         key = uuid4()
         new = CreateWorkspace(f"demo {key}", "ann", desired, template=template, image_ref=image_ref)
-        await self.wishes.create(new, key, ANN, datetime.now(UTC))
+        await self.commands.create(new, key, ANN, datetime.now(UTC))
         return key
 
     async def want(self, key: UUID, desired: Desired) -> None:
-        await self.wishes.want(key, desired, ANN, discard_home=desired is Desired.PENDING)
+        await self.commands.want(key, desired, ANN, discard_home=desired is Desired.PENDING)
 
     async def settled(self, key: UUID, phase: Phase) -> Workspace:
         async def at_rest() -> bool:

@@ -173,13 +173,13 @@ class FrontDoors:
     # ── workspaces ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def running(self, person: Person) -> Workspace:
-        key, wishes = uuid4(), self.site.services.wishes
+        key, commands = uuid4(), self.site.services.commands
         new = CreateWorkspace(f"demo {key.hex[:12]}", person.caller.user.owner_id, Desired.RUNNING)
-        await wishes.create(new, key, Actor("test"), datetime.now(UTC))
+        await commands.create(new, key, Actor("test"), datetime.now(UTC))
         return await self.settled(key, Phase.RUNNING)
 
     async def stop(self, workspace: Workspace) -> None:
-        await self.site.services.wishes.want(workspace.id, Desired.STANDBY, Actor("test"))
+        await self.site.services.commands.want(workspace.id, Desired.STANDBY, Actor("test"))
 
     async def settled(self, key: UUID, phase: Phase) -> Workspace:
         async def at_rest() -> bool:

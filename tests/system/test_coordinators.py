@@ -82,12 +82,12 @@ class Stage:
     async def nothing_is_lost(self) -> None:
         """Bring the home back from wherever it is now, and compare."""
         if self.scene.wish is Desired.DELETED:
-            await self.site.wishes.undelete(self.key, ANN)
+            await self.site.commands.undelete(self.key, ANN)
             await self.site.settled(self.key, Phase.ARCHIVED)
         if self.scene.wish is Desired.PENDING:
             assert self.archive is not None
             assert (await self.site.row(self.key)).archive_key is None
-            await self.site.wishes.restore(self.key, self.archive, ANN)
+            await self.site.commands.restore(self.key, self.archive, ANN)
         if self.scene.wish is not Desired.RUNNING:
             await self.site.brought_to(self.key, Desired.STANDBY)
         volumes = await self.site.services.runtime.volumes([self.key])

@@ -91,7 +91,7 @@ async def test_a_damaged_archive_is_named_and_mended(damage: Damage, logged_data
         for path, data in whole.items():
             replaced(path, data)
         if REASONS[damage] is ErrorReason.ARCHIVE_CORRUPTED:
-            await site.wishes.recover(key, RecoverAction.RETRY, ANN)
+            await site.commands.recover(key, RecoverAction.RETRY, ANN)
         await site.settled(key, Phase.STANDBY)
         assert_same(newer, await site.kept(key))
 
@@ -100,7 +100,7 @@ async def test_a_damaged_archive_is_named_and_mended(damage: Damage, logged_data
         await site.want(key, Desired.STANDBY)
         await site.settled(key, Phase.ERROR)
         points = await site.services.database.statuses(0).restore_points(key)
-        await site.wishes.recover(key, RecoverAction.USE_ARCHIVE, ANN, archive=points[-1].key)
+        await site.commands.recover(key, RecoverAction.USE_ARCHIVE, ANN, archive=points[-1].key)
         await site.settled(key, Phase.STANDBY)
         assert_same(older, await site.kept(key))
 

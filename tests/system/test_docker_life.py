@@ -112,7 +112,7 @@ async def test_a_volume_removed_by_hand_is_told_and_recovered(site: DockerDeploy
     points = await site.services.database.views().restore_points(key)
     assert [point.key for point in points] == [archive], "the archive is kept"
 
-    await site.wishes.recover(key, RecoverAction.USE_ARCHIVE, ANN)
+    await site.commands.recover(key, RecoverAction.USE_ARCHIVE, ANN)
     await site.settled(key, Phase.STANDBY)
     back = await site.kept(key)
     assert {path: seen for path, seen in back.items() if path.startswith(b"project")} == {

@@ -172,7 +172,7 @@ async def _in_error(parts: ApiParts, reason: ErrorReason | None) -> list[UUID]:
 
 async def _recover(parts: ApiParts, caller: Caller, workspace_id: UUID, action: RecoverAction) -> BulkOutcome:
     try:
-        await parts.wishes.recover(workspace_id, action, actor_of(caller))
+        await parts.commands.recover(workspace_id, action, actor_of(caller))
     except Refused as refused:
         return BulkOutcome(id=workspace_id, accepted=False, code=refused.code, detail=str(refused))
     return BulkOutcome(id=workspace_id, accepted=True, code=None, detail=None)

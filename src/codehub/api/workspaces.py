@@ -144,7 +144,7 @@ async def change_workspace(parts: Parts, caller: Signed, workspace_id: Workspace
     edit = WorkspaceEdit(await _fields(parts, body), body.desired_state, body.if_idle, body.discard_home)
     if body.template is not None:
         owned = replace(owned, template_image=(await parts.creation.template(body.template)).image_ref)
-    row = await parts.wishes.edit(workspace_id, edit, actor_of(caller))
+    row = await parts.commands.edit(workspace_id, edit, actor_of(caller))
     accepted = body.desired_state is not None and (not row.is_at_rest or row.phase is Phase.ERROR)
     return json_response(shown(parts, replace(owned, workspace=row)), 202 if accepted else 200)
 
@@ -179,7 +179,7 @@ async def delete_workspace(
 ) -> Response:
     """Archived first, and kept for the undo window."""
     owned = await authorized_workspace(parts.views, caller, workspace_id, Scope.WRITE)
-    row = await parts.wishes.want(workspace_id, Desired.DELETED, actor_of(caller), if_idle=if_idle)
+    row = await parts.commands.want(workspace_id, Desired.DELETED, actor_of(caller), if_idle=if_idle)
     return json_response(shown(parts, replace(owned, workspace=row)), 202)
 
 

@@ -58,7 +58,7 @@ class Services:
     install: str
 
     @property
-    def wishes(self) -> WorkspaceCommands:
+    def commands(self) -> WorkspaceCommands:
         return WorkspaceCommands(self.database.specs(), limits(self.settings))
 
     @property
@@ -158,9 +158,15 @@ async def leader_of(database: PostgresDatabase) -> Leader | None:
 
 def identity(services: Services) -> Identity:
     database, revocations = services.database, Revocations(services.redis.bus())
-    tries, audit = database.sign_in_tries(), database.audit()
-    rules = session_rules(services.settings)
-    return Identity(database.accounts(), tries, audit, Argon2Passwords(), revocations, RandomIds(), rules)
+    return Identity(
+        database.accounts(),
+        database.sign_in_state(),
+        database.audit(),
+        Argon2Passwords(),
+        revocations,
+        RandomIds(),
+        session_rules(services.settings),
+    )
 
 
 def start_logging(settings: Settings) -> None:

@@ -100,7 +100,7 @@ def recover(
     """
     from codehub.ports.stores import Actor
 
-    row = with_services(lambda services: services.wishes.recover(workspace, action, Actor("admin")))
+    row = with_services(lambda services: services.commands.recover(workspace, action, Actor("admin")))
     print(f"Asked: {row.name} will recover by {action}. See its events for what follows.")
 
 

@@ -135,7 +135,7 @@ async def _request_standby(services: "Services") -> list[UUID]:
     rows = [owned.workspace for owned in await services.database.views().everything()]
     asked = [row.id for row in rows if row.desired_state is Desired.RUNNING]
     for key in asked:
-        await services.wishes.want(key, Desired.STANDBY, Actor(_ACTOR), reason="stop-all")
+        await services.commands.want(key, Desired.STANDBY, Actor(_ACTOR), reason="stop-all")
     return asked
 
 

@@ -169,7 +169,7 @@ class ProbeEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    wishes: WorkspaceCommands
+    commands: WorkspaceCommands
     views: WorkspaceViews
     runtime: Runtime
     archives: Archives
@@ -262,12 +262,12 @@ class Probe:
     async def _create(self, made: list[UUID], desired: Desired) -> UUID:
         key = self.ids.new()
         new = CreateWorkspace(f"doctor {key.hex[:8]}", OWNER, desired, description="`codehub doctor --probe`")
-        await self.wishes.create(new, key, Actor(OWNER), await self.views.now())
+        await self.commands.create(new, key, Actor(OWNER), await self.views.now())
         made.append(key)
         return key
 
     async def _brought_to(self, key: UUID, desired: Desired) -> Workspace:
-        await self.wishes.want(key, desired, Actor(OWNER), reason="probe")
+        await self.commands.want(key, desired, Actor(OWNER), reason="probe")
         return await self._settled(key, Phase(desired.value))
 
     async def _row(self, key: UUID) -> Workspace:

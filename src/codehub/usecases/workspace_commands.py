@@ -20,9 +20,8 @@ from codehub.domain.identity import Caller, Scope, User
 from codehub.domain.naming import slug_from
 from codehub.domain.template import Template, checked_git_url
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction, Workspace
-from codehub.ports.accounts import IdempotencyKeys, Templates
 from codehub.ports.signals import Ids
-from codehub.ports.stores import Actor, WorkspaceSpecs
+from codehub.ports.stores import Actor, IdempotencyKeys, Templates, WorkspaceSpecs
 from codehub.ports.views import OwnedWorkspace, WorkspaceViews
 from codehub.usecases.identity import actor_of
 
@@ -319,7 +318,7 @@ Render = Callable[[OwnedWorkspace], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceCreation:
-    wishes: WorkspaceCommands
+    commands: WorkspaceCommands
     templates: Templates
     keys: IdempotencyKeys
     views: WorkspaceViews
@@ -368,7 +367,7 @@ class WorkspaceCreation:
     async def _create(self, caller: Caller, new: CreateWorkspace, workspace_id: UUID) -> OwnedWorkspace:
         ready = await self._ready(new)
         try:
-            row = await self.wishes.create(ready, workspace_id, actor_of(caller), await self.views.now())
+            row = await self.commands.create(ready, workspace_id, actor_of(caller), await self.views.now())
         except Conflict as conflict:
             if conflict.code != "id_taken":
                 raise

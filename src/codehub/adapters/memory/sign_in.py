@@ -20,8 +20,79 @@ from codehub.domain.identity import ALL_SCOPES
 from codehub.ports.accounts import ProviderIdentity, SessionRules, Ticket, TryKey, Visit
 
 
-class MemoryVisits(AccountStore):
-    async def open(self, visit_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> bool:
+class MemorySignInState(AccountStore):
+    async def begin_try(self, keys: Collection[TryKey]) -> float:
+        def count() -> float:
+            wait = max((self._left(key) for key in keys), default=0.0)
+            if wait > 0:
+                return wait
+            now = self._state.now()
+            for key in keys:
+                self._state.failures[key.key] = Failures(self._failures(key.key) + 1, now)
+            return 0.0
+
+        return await self._network.call("sign_in_state.begin_try", count)
+
+    def _failures(self, key: str) -> int:
+        found = self._state.failures.get(key)
+        faded = self._state.now() - timedelta(seconds=FAILURES_FADE_SECONDS)
+        return found.count if found and found.at > faded else 0
+
+    def _left(self, key: TryKey) -> float:
+        found = self._state.failures.get(key.key)
+        if found is None:
+            return 0.0
+        age = (self._state.now() - found.at).total_seconds()
+        return wait_seconds(self._failures(key.key), key.free_tries, key.longest_seconds) - max(age, 0.0)
+
+    async def clear_tries(self, cleared: str, given_back: Collection[str] = ()) -> None:
+        def forget() -> None:
+            if cleared in self._state.failures:
+                self._state.failures[cleared].count = 0
+            for key in given_back:
+                if key in self._state.failures:
+                    self._state.failures[key].count = max(self._state.failures[key].count - 1, 0)
+
+        await self._network.call("sign_in_state.clear_tries", forget)
+
+    async def begin_provider_sign_in(self, attempt_hash: bytes, next_path: str, lifetime_seconds: float) -> None:
+        def insert() -> None:
+            end = self._state.now() + timedelta(seconds=lifetime_seconds)
+            self._state.provider_sign_ins[attempt_hash] = (next_path, end)
+
+        await self._network.call("sign_in_state.begin_provider_sign_in", insert)
+
+    async def finish_provider_sign_in(self, attempt_hash: bytes) -> str | None:
+        def take() -> str | None:
+            next_path, end = self._state.provider_sign_ins.pop(attempt_hash, (None, self._state.now()))
+            return next_path if end > self._state.now() else None
+
+        return await self._network.call("sign_in_state.finish_provider_sign_in", take)
+
+    async def issue_ticket(self, ticket_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> None:
+        def insert() -> None:
+            session = ticket.session_id is None or ticket.session_id in self._state.sessions
+            token = ticket.token_id is None or self._state.token(ticket.token_id) is not None
+            if ticket.user_id not in self._state.users or not session or not token:
+                raise NotFound("There is no such user, session or token (any more). Sign in again.")
+            end = self._state.now() + timedelta(seconds=lifetime_seconds)
+            self._state.tickets[ticket_hash] = StoredTicket(ticket, end)
+
+        await self._network.call("sign_in_state.issue_ticket", insert)
+
+    async def redeem_ticket(self, ticket_hash: bytes) -> Ticket | None:
+        def use() -> Ticket | None:
+            stored, now = self._state.tickets.get(ticket_hash), self._state.now()
+            if stored is None or stored.used or stored.expires_at <= now:
+                return None
+            if not self._state.still_good(stored.ticket):
+                return None
+            stored.used = True
+            return stored.ticket
+
+        return await self._network.call("sign_in_state.redeem_ticket", use)
+
+    async def open_visit(self, visit_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> bool:
         def insert() -> bool:
             if not self._state.still_good(ticket):
                 return False
@@ -29,7 +100,7 @@ class MemoryVisits(AccountStore):
             self._state.visits[visit_hash] = StoredVisit(ticket, end)
             return True
 
-        return await self._network.call("visits.open", insert)
+        return await self._network.call("sign_in_state.open_visit", insert)
 
     async def visit(self, visit_hash: bytes, rules: SessionRules) -> Visit | None:
         def look() -> Visit | None:
@@ -47,84 +118,7 @@ class MemoryVisits(AccountStore):
             user, scopes = self._state.users[ticket.user_id], token[1].scopes if token else ALL_SCOPES
             return Visit(user, ticket.workspace_id, ticket.port, ticket.session_id, ticket.token_id, scopes)
 
-        return await self._network.call("visits.visit", look)
-
-
-class MemoryTickets(AccountStore):
-    async def issue(self, ticket_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> None:
-        def insert() -> None:
-            session = ticket.session_id is None or ticket.session_id in self._state.sessions
-            token = ticket.token_id is None or self._state.token(ticket.token_id) is not None
-            if ticket.user_id not in self._state.users or not session or not token:
-                raise NotFound("There is no such user, session or token (any more). Sign in again.")
-            end = self._state.now() + timedelta(seconds=lifetime_seconds)
-            self._state.tickets[ticket_hash] = StoredTicket(ticket, end)
-
-        await self._network.call("tickets.issue", insert)
-
-    async def redeem(self, ticket_hash: bytes) -> Ticket | None:
-        def use() -> Ticket | None:
-            stored, now = self._state.tickets.get(ticket_hash), self._state.now()
-            if stored is None or stored.used or stored.expires_at <= now:
-                return None
-            if not self._state.still_good(stored.ticket):
-                return None
-            stored.used = True
-            return stored.ticket
-
-        return await self._network.call("tickets.redeem", use)
-
-
-class MemoryProviderSignIns(AccountStore):
-    async def begin(self, attempt_hash: bytes, next_path: str, lifetime_seconds: float) -> None:
-        def insert() -> None:
-            end = self._state.now() + timedelta(seconds=lifetime_seconds)
-            self._state.provider_sign_ins[attempt_hash] = (next_path, end)
-
-        await self._network.call("provider_sign_ins.begin", insert)
-
-    async def finish(self, attempt_hash: bytes) -> str | None:
-        def take() -> str | None:
-            next_path, end = self._state.provider_sign_ins.pop(attempt_hash, (None, self._state.now()))
-            return next_path if end > self._state.now() else None
-
-        return await self._network.call("provider_sign_ins.finish", take)
-
-
-class MemorySignInTries(AccountStore):
-    async def begin(self, keys: Collection[TryKey]) -> float:
-        def count() -> float:
-            wait = max((self._left(key) for key in keys), default=0.0)
-            if wait > 0:
-                return wait
-            now = self._state.now()
-            for key in keys:
-                self._state.failures[key.key] = Failures(self._failures(key.key) + 1, now)
-            return 0.0
-
-        return await self._network.call("sign_in_tries.begin", count)
-
-    def _failures(self, key: str) -> int:
-        found = self._state.failures.get(key)
-        faded = self._state.now() - timedelta(seconds=FAILURES_FADE_SECONDS)
-        return found.count if found and found.at > faded else 0
-
-    def _left(self, key: TryKey) -> float:
-        found = self._state.failures.get(key.key)
-        if found is None:
-            return 0.0
-        age = (self._state.now() - found.at).total_seconds()
-        return wait_seconds(self._failures(key.key), key.free_tries, key.longest_seconds) - max(age, 0.0)
-
-    async def succeeded(self, cleared: str, given_back: Collection[str] = ()) -> None:
-        def forget() -> None:
-            if cleared in self._state.failures:
-                self._state.failures[cleared].count = 0
-            for key in given_back:
-                if key in self._state.failures:
-                    self._state.failures[key].count = max(self._state.failures[key].count - 1, 0)
-
-        await self._network.call("sign_in_tries.succeeded", forget)
+        return await self._network.call("sign_in_state.visit", look)
 
 
 class MemoryPasswords:
