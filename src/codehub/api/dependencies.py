@@ -47,7 +47,7 @@ class ApiSite:
     runtime: str = "process"
     sse_prefix: str = "codehub:sse:"
     heartbeat: float = 30.0
-    check_patience: float = 3.0
+    check_timeout: float = 3.0
     undo: timedelta = Retention().undo
 
     @property

@@ -17,7 +17,7 @@ from codehub.api.schemas import (
     Restoration,
     TicketOrder,
     TicketShown,
-    Workspace,
+    WorkspaceShown,
 )
 from codehub.api.workspaces import shown
 from codehub.domain.addresses import entry_url
@@ -83,7 +83,7 @@ async def keep_alive(parts: Parts, caller: Signed, workspace_id: WorkspaceId, bo
     "/workspaces/{workspace_id}/recover",
     operation_id="recoverWorkspace",
     status_code=202,
-    response_model=Workspace,
+    response_model=WorkspaceShown,
     responses=problems(*WITH_BODY, 404, 409, 429),
 )
 async def recover(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body: Recovery) -> Response:
@@ -102,7 +102,7 @@ async def recover(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body:
     "/workspaces/{workspace_id}/restore",
     operation_id="restoreWorkspace",
     status_code=202,
-    response_model=Workspace,
+    response_model=WorkspaceShown,
     responses=problems(*WITH_BODY, 404, 409),
 )
 async def restore(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body: Restoration) -> Response:
@@ -117,7 +117,7 @@ async def restore(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body:
     "/workspaces/{workspace_id}/undelete",
     operation_id="undeleteWorkspace",
     status_code=202,
-    response_model=Workspace,
+    response_model=WorkspaceShown,
     responses=problems(*SIGNED, 404, 409, 410, 422),
 )
 async def undelete(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> Response:
