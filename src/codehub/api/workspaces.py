@@ -211,7 +211,7 @@ async def list_templates(parts: Parts, _caller: Reader) -> TemplateList:
 @router.get("/limits", operation_id="showLimits", responses=problems(*SIGNED))
 async def show_limits(parts: Parts, caller: Reader) -> LimitsShown:
     """A slot is held while a container exists or one is wanted: these are the ones that hold yours."""
-    usage = await parts.slots.of(caller.user)
+    usage = await parts.slots.of_owner(caller.user.owner_id)
     holders = [
         SlotHolder(
             id=ws.id,

@@ -1,6 +1,5 @@
-"""What every process opens: the databases, the archive store and the runtime; and the coordinator made of them.
-
-The embedded PostgreSQL and Redis that `codehub up` runs, and the schema of any database.
+"""What every process opens: the databases, the archive store and the runtime; and the coordinator made of them. With
+them the embedded PostgreSQL and Redis that `codehub up` runs.
 """
 
 import asyncio
@@ -43,6 +42,8 @@ from codehub.telemetry import Metrics, configure_logging
 from codehub.usecases.identity import Identity
 from codehub.usecases.revocations import Revocations
 from codehub.usecases.workspace_commands import WorkspaceCommands
+
+__all__ = ["EmbeddedError", "SchemaMismatch", "migrate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +175,6 @@ def start_logging(settings: Settings) -> None:
     configure_logging(
         settings.log_format, settings.log_level, secrets=[s.get_secret_value() for s in secrets if s is not None]
     )
-
-
-__all__ = ["EmbeddedDatabases", "EmbeddedError", "SchemaMismatch", "embedded_databases", "migrate"]
 
 
 @dataclass(frozen=True, slots=True)

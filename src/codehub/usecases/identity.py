@@ -60,6 +60,10 @@ from codehub.usecases.revocations import Revocations
 _BYTES = 32
 _LONGEST = 512
 
+WRONG = "That username and password do not belong together."
+NOT_SIGNED_IN = "You are not signed in, or no longer. Sign in again."
+BAD_TOKEN = "This token is unknown, expired or revoked. Make a new one."  # noqa: S105 - a sentence
+
 
 def new_session_token() -> str:
     return secrets.token_urlsafe(_BYTES)
@@ -83,13 +87,10 @@ def session_id_of(session_token: str) -> str:
     return digest(session_token).hex()
 
 
-WRONG = "That username and password do not belong together."
-NOT_SIGNED_IN = "You are not signed in, or no longer. Sign in again."
-BAD_TOKEN = "This token is unknown, expired or revoked. Make a new one."  # noqa: S105 - a sentence
-
-
 @dataclass(frozen=True, slots=True)
 class Identity:
+    """Sessions and passwords: who signs in, and which user a session's secret or a token means."""
+
     accounts: Accounts
     sign_in_state: SignInState
     audit: Audit
