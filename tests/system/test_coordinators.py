@@ -21,7 +21,7 @@ from tests.contracts.test_leadership import network_to_postgres
 from tests.eventually import eventually
 from tests.job.trees import Snapshot, assert_same
 from tests.system import write_log
-from tests.system.deployment import ANN, PATIENCE, Coordinator, Deployment, deployed
+from tests.system.deployment import ANN, TIMEOUT_SECONDS, Coordinator, Deployment, deployed
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
@@ -100,7 +100,7 @@ class Stage:
         async def so_many() -> bool:
             return len(self.site.ides(self.key)) == number
 
-        await eventually(so_many, PATIENCE)
+        await eventually(so_many, TIMEOUT_SECONDS)
 
 
 async def prepared(site: Deployment, scene: Scene, leader: Coordinator, standby: Coordinator) -> Stage:
@@ -161,7 +161,7 @@ async def steps_down(stage: Stage) -> None:
     async def it_said_so() -> bool:
         return bool(stage.leader.said("no longer leading"))
 
-    await eventually(it_said_so, PATIENCE)
+    await eventually(it_said_so, TIMEOUT_SECONDS)
     await stage.site.stands_by(stage.leader)
 
 
