@@ -30,7 +30,6 @@ COLOURS = {
     "ERROR": "bold red",
     "DELETED": "dim",
 }
-WIDE = 400
 _STEPS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
@@ -109,8 +108,8 @@ def printable(text: str) -> str:
 
 
 def console() -> Console:
-    """A console as wide as the terminal; where there is none, as wide as the text."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    """A console as wide as the terminal; where there is none, wide enough that no line is broken."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 400)
 
 
 def _print(shown: Table) -> None:
