@@ -33,7 +33,7 @@ from codehub.proxy.app import ProxyApp, ProxyParts
 from codehub.proxy.http.limits import ProxyLimits
 from codehub.usecases.identity import Identity
 from codehub.usecases.revocations import Revocations
-from codehub.usecases.workspace_access import Visitor, WorkspaceAccess
+from codehub.usecases.workspace_access import WorkspaceAccess, WorkspaceCaller
 from codehub.usecases.workspace_commands import RunningSlots, WorkspaceCommands
 
 PEOPLE = 8
@@ -58,14 +58,11 @@ class BenchDeployment:
     def __init__(self) -> None:
         self.database, self.bus = MemoryDatabase(), MemoryBus()
         self.people = MemoryAccountDatabase(self.database.state.accounts)
-        accounts, audit = self.people.accounts(), self.people.audit()
-        tries, announcements = self.people.sign_in_tries(), Revocations(self.bus)
-        identity = Identity(accounts, tries, audit, MemoryPasswords(), announcements, RandomIds())
+        accounts, audit, state = self.people.accounts(), self.people.audit(), self.people.sign_in_state()
+        identity = Identity(accounts, state, audit, MemoryPasswords(), Revocations(self.bus), RandomIds())
         views, limits = self.database.views(), RunningLimits()
-        wishes, slots = WorkspaceCommands(self.database.specs(), limits), RunningSlots(views, limits)
-        self.workspace_access = WorkspaceAccess(
-            identity, self.people.tickets(), self.people.visits(), views, wishes, slots, audit
-        )
+        commands, slots = WorkspaceCommands(self.database.specs(), limits), RunningSlots(views, limits)
+        self.workspace_access = WorkspaceAccess(identity, views, commands, slots)
 
     async def add_user(self, name: str) -> tuple[str, str]:
         """(the host of a workspace, the cookie of its owner's visit)"""
@@ -84,7 +81,7 @@ class BenchDeployment:
             phase_changed_at=now,
         )
         self.database.state.put(None, row, "bench", "")
-        ticket = await self.workspace_access.ticket(Visitor(user, caller.session_id), name, None)
+        ticket = await self.workspace_access.ticket(WorkspaceCaller(user, caller.credential), name, None)
         entered = await self.workspace_access.enter(ticket)
         assert entered is not None
         return f"{name}.localhost:8000", f"{VISIT_COOKIE}={entered[1]}"

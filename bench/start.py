@@ -125,7 +125,7 @@ class Bench:
         key = uuid4()
         running = self._stream.expect(key, Phase.RUNNING)
         new = CreateWorkspace(f"bench {key}", self._owner, Desired.RUNNING, runtime="docker")
-        await self._services.wishes.create(new, key, Actor("bench"), datetime.now(UTC))
+        await self._services.commands.create(new, key, Actor("bench"), datetime.now(UTC))
         await asyncio.wait_for(running.wait(), PATIENCE_SECONDS)
         await self.wished(key, Desired.STANDBY)
         return key
@@ -134,7 +134,7 @@ class Bench:
         """The seconds until its phase is told."""
         told = self._stream.expect(key, Phase(desired.value))
         began = time.perf_counter()
-        await self._services.wishes.want(key, desired, Actor("bench"))
+        await self._services.commands.want(key, desired, Actor("bench"))
         await asyncio.wait_for(told.wait(), PATIENCE_SECONDS)
         return time.perf_counter() - began
 

@@ -33,7 +33,7 @@ from tests.contracts import fake_ide
 from tests.real_services import free_port
 
 CODEHUB = Path(sys.executable).with_name("codehub")
-PATIENCE = 60.0
+TIMEOUT_SECONDS = 60.0
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Process:
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT_SECONDS)
 
 
 @dataclass
@@ -61,7 +61,7 @@ class RealApi:
         port = free_port()
         started = self._start("api", CODEHUB_API_ADDRESS=f"127.0.0.1:{port}")
         started.url = f"http://127.0.0.1:{port}"
-        async with httpx.AsyncClient() as client, asyncio.timeout(PATIENCE):
+        async with httpx.AsyncClient() as client, asyncio.timeout(TIMEOUT_SECONDS):
             while True:
                 try:
                     if (await client.get(f"{started.url}/healthz")).status_code == 200:
@@ -74,7 +74,7 @@ class RealApi:
         """Until it leads: it looks at the accounts when it starts, and nothing keeps these workspaces apart, so only
         one person may be there by then."""
         started = self._start("coordinator")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while await self.services.leader() is None:
                 assert started.process.poll() is None, started.log.read_text()
                 await asyncio.sleep(0.05)

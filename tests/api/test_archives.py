@@ -7,6 +7,7 @@ import tarfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
@@ -16,7 +17,7 @@ import zstandard
 
 from codehub.adapters.memory.archives import StoredArchive, StoredEntry
 from codehub.adapters.memory.fault_injection import Network
-from codehub.api.restore_points import Downloads, Listings, disposition
+from codehub.api.restore_points import MOST_DOWNLOADS, MOST_LISTINGS, disposition
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.identity import Role
 from codehub.domain.judge import ArchiveState
@@ -50,6 +51,16 @@ async def point(api: MemoryApi, ann: ApiUser) -> str:
     stored.home = entries
     api.backends.archives.state.objects[key] = stored
     return f"/api/v1/workspaces/{workspace_id}/archives/{OP_ID}"
+
+
+async def test_the_list_marks_the_restore_point_that_the_home_stands_on(
+    api: MemoryApi, ann: ApiUser, point: str
+) -> None:
+    rows, workspace_id = api.backends.database.state.rows, UUID(point.split("/")[4])
+    for key, marked in ((f"{workspace_id}/{OP_ID}/home.tar.zst", True), (None, False)):
+        rows[workspace_id] = replace(rows[workspace_id], archive_key=key)
+        [found] = (await ann.http.get(point.rpartition("/")[0])).json()["items"]
+        assert (found["op_id"], found["is_present"], found["bytes"]) == (str(OP_ID), marked, 1)
 
 
 async def test_a_folder_is_listed_and_each_entry_can_be_fetched(ann: ApiUser, point: str) -> None:
@@ -106,7 +117,7 @@ async def test_one_person_has_so_many_downloads_at_once(
 
     monkeypatch.setattr(contents, "content", slowly)
     url = f"{point}/content?path=project/a.py"
-    first = [asyncio.ensure_future(ann.http.get(url)) for _ in range(Downloads.most)]
+    first = [asyncio.ensure_future(ann.http.get(url)) for _ in range(MOST_DOWNLOADS)]
     async with asyncio.timeout(10):
         for _ in first:
             await reading.acquire()
@@ -116,7 +127,7 @@ async def test_one_person_has_so_many_downloads_at_once(
     go_on.set()
     assert [answer.content for answer in await asyncio.gather(*first)] == [b"print()"] * 4
     assert (await ann.http.get(f"{point}/content?path=nothing")).status_code == 404
-    for _ in range(Downloads.most + 1):
+    for _ in range(MOST_DOWNLOADS + 1):
         assert (await ann.http.get(url)).status_code == 200
 
 
@@ -133,7 +144,7 @@ async def test_one_person_lists_so_many_folders_at_once(
         return await plain(self, *what, **how)
 
     monkeypatch.setattr(contents, "tree", slowly)
-    first = [asyncio.ensure_future(ann.http.get(f"{point}/tree")) for _ in range(Listings.most)]
+    first = [asyncio.ensure_future(ann.http.get(f"{point}/tree")) for _ in range(MOST_LISTINGS)]
     async with asyncio.timeout(10):
         for _ in first:
             await reading.acquire()
@@ -146,7 +157,7 @@ async def test_one_person_lists_so_many_folders_at_once(
         await reading.acquire()
     go_on.set()
     assert {answer.status_code for answer in await asyncio.gather(*first, theirs)} == {200}
-    for _ in range(Listings.most + 1):
+    for _ in range(MOST_LISTINGS + 1):
         assert (await ann.http.get(f"{point}/tree?path=nothing")).status_code == 404
     assert (await ann.http.get(f"{point}/tree")).status_code == 200
 

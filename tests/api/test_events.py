@@ -133,7 +133,7 @@ async def told(api: MemoryApi) -> AsyncIterator[None]:
 
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(events, "RESTART_SECONDS", 0.02)
     monkeypatch.setattr(bus_listener, "RETRY_SECONDS", 0.02)
 
 
@@ -284,7 +284,7 @@ async def test_a_lost_database_is_made_good_by_a_snapshot(
 async def test_without_a_bus_there_is_a_snapshot_all_the_same(
     api: MemoryApi, ann: ApiUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "JOIN_PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(events, "JOIN_TIMEOUT_SECONDS", 0.05)
 
     async def silent(*_: object) -> AsyncIterator[Any]:
         for _reason in ("no bus",):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from codehub.api.app import document
-from codehub.api.schemas import Workspace
+from codehub.api.schemas import WorkspaceShown
 
 DOCUMENT = document()
 OPERATIONS: list[tuple[str, dict[str, Any]]] = [
@@ -59,10 +59,10 @@ def test_it_is_said_who_may(operation: dict[str, Any]) -> None:
 
 def test_bodies_and_the_workspace_have_examples() -> None:
     schemas = DOCUMENT["components"]["schemas"]
-    for name in ("NewWorkspace", "SignIn", "NewToken", "Restoration", "KeepAlive"):
+    for name in ("WorkspaceCreate", "SignIn", "TokenCreate", "Restoration", "KeepAlive"):
         assert any("examples" in field for field in schemas[name]["properties"].values()), name
         assert schemas[name]["additionalProperties"] is False
-    assert set(schemas["Workspace"]["required"]) == set(Workspace.model_fields)
+    assert set(schemas["WorkspaceShown"]["required"]) == set(WorkspaceShown.model_fields)
 
 
 def test_no_reference_leads_nowhere() -> None:

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
-from codehub.adapters.memory import MemoryAccountDatabase, MemoryProvider
+from codehub.adapters.memory import MemoryProvider
 from codehub.domain.credentials import SESSION_COOKIE
 from codehub.usecases.oidc import Oidc
 from tests.api.memory_api import MemoryApi
@@ -17,8 +17,7 @@ START, BACK = "/api/v1/session/oidc", "/api/v1/session/oidc/callback"
 @pytest.fixture
 def provider(api: MemoryApi) -> MemoryProvider:
     provider = MemoryProvider()
-    attempts = MemoryAccountDatabase(api.backends.database.state.accounts).provider_sign_ins()
-    api.parts = replace(api.parts, oidc=Oidc(provider, attempts, api.parts.identity))
+    api.parts = replace(api.parts, oidc=Oidc(provider, api.parts.identity))
     api.app.state.parts = api.parts
     return provider
 

@@ -25,7 +25,7 @@ async def redeemed(api: MemoryApi, answer: httpx.Response) -> Ticket:
     assert told["expires_in_seconds"] == TICKET_SECONDS
     [secret] = parse_qs(urlsplit(told["url"]).query)["ticket"]
     assert secret == told["ticket"]
-    ticket = await api.parts.tickets.redeem(digest(secret))
+    ticket = await api.parts.identity.sign_in_state.redeem_ticket(digest(secret))
     assert ticket
     return ticket
 
@@ -60,7 +60,7 @@ async def test_a_ticket_ends_with_what_made_it(api: MemoryApi, ann: ApiUser) -> 
     late = [digest((await ordered(http, demo)).json()["ticket"]) for http in (ann.http, browser)]
     assert (await browser.delete(f"/api/v1/tokens/{token['id']}")).is_success
     assert (await browser.delete("/api/v1/session")).is_success
-    assert [await api.parts.tickets.redeem(secret) for secret in late] == [None, None]
+    assert [await api.parts.identity.sign_in_state.redeem_ticket(secret) for secret in late] == [None, None]
 
 
 async def test_a_deep_link_comes_along(api: MemoryApi, ann: ApiUser) -> None:

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from codehub.adapters.system import SystemClock
-from codehub.api.schemas import Workspace as Shape
+from codehub.api.schemas import WorkspaceShown as Shape
 from codehub.domain.admission import RunningLimits
 from codehub.domain.workspace import Desired, Operation, Phase, Progress
 from tests.api.memory_api import ApiUser, Backends, MemoryApi, memory_api

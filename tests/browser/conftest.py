@@ -7,7 +7,7 @@ import pytest
 from codehub.adapters.postgres.schema import migrate
 from tests.browser.axe import axe_source
 from tests.browser.dashboard_harness import DashboardHarness, dashboard_harness
-from tests.browser.deployment import Deployment, Visitor, chromium, running_deployment
+from tests.browser.deployment import DashboardUser, Deployment, chromium, running_deployment
 
 
 @pytest.fixture
@@ -18,8 +18,8 @@ async def deployment(fresh_database: str, fresh_redis: str) -> AsyncIterator[Dep
 
 
 @pytest.fixture
-async def ann(deployment: Deployment) -> Visitor:
-    return await deployment.visitor("ann")
+async def ann(deployment: Deployment) -> DashboardUser:
+    return await deployment.user("ann")
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The API on memory twins, served to a real browser: every state can be shown at will, and a thousand of them.
 
-What runs on real parts is in tests/browser/door/test_dashboard.py; here pages are looked at.
+What runs on real parts is in tests/browser/end_to_end/test_dashboard.py; here pages are looked at.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ from codehub.ports.archives import EntryKind
 from codehub.ports.stores import Actor
 from codehub.telemetry import Metrics
 from tests.api.memory_api import Backends, memory_parts
-from tests.browser.deployment import NETWORK_CHANGED, PASSWORD, Visitor, visiting
+from tests.browser.deployment import NETWORK_CHANGED, PASSWORD, DashboardUser, signed_in_browser
 
 BY_PHASE = {
     Phase.RUNNING: (True, False, True),
@@ -67,7 +67,7 @@ class DashboardHarness:
     url: str
     now: datetime
     people: dict[str, UUID] = field(default_factory=dict)
-    visitors: list[Visitor] = field(default_factory=list)
+    users: list[DashboardUser] = field(default_factory=list)
 
     async def person(self, name: str, role: Role = Role.USER) -> UUID:
         if name not in self.people:
@@ -77,11 +77,11 @@ class DashboardHarness:
             self.people[name] = made.id
         return self.people[name]
 
-    async def visitor(self, name: str, role: Role = Role.USER, **context: Any) -> Visitor:
+    async def user(self, name: str, role: Role = Role.USER, **context: Any) -> DashboardUser:
         user_id = await self.person(name, role)
-        visitor = await visiting(self.browser, self.url, name, user_id, **context)
-        self.visitors.append(visitor)
-        return visitor
+        user = await signed_in_browser(self.browser, self.url, name, user_id, **context)
+        self.users.append(user)
+        return user
 
     def ago(self, **span: float) -> datetime:
         return self.now - timedelta(**span)
@@ -204,11 +204,11 @@ async def dashboard_harness(browser: Browser) -> AsyncIterator[DashboardHarness]
     try:
         yield harness
     finally:
-        for visitor in harness.visitors:
-            await visitor.close()
+        for user in harness.users:
+            await user.close()
         await leading.resign()
         for task in (telling, serving):
             task.cancel()
         await asyncio.gather(telling, serving, return_exceptions=True)
-    complaints = [line for visitor in harness.visitors for line in visitor.complaints if NETWORK_CHANGED not in line]
+    complaints = [line for user in harness.users for line in user.complaints if NETWORK_CHANGED not in line]
     assert not complaints, "\n".join(complaints)

@@ -35,7 +35,7 @@ ARGUMENTS = (
 )
 NETWORK_CHANGED = "ERR_NETWORK_CHANGED"
 PASSWORD = "correct horse battery"
-PATIENCE_MS = 45_000
+TIMEOUT_MS = 45_000
 DESKTOP = {"width": 1280, "height": 860}
 
 
@@ -51,7 +51,7 @@ async def chromium() -> AsyncIterator[Browser]:
 
 
 @dataclass
-class Visitor:
+class DashboardUser:
     """Somebody's browser window, signed in."""
 
     name: str
@@ -68,9 +68,7 @@ class Visitor:
         for tries_left in (2, 1, 0):
             await self.page.goto(self.url + path)
             try:
-                await self.page.locator("main h1").first.wait_for(
-                    timeout=PATIENCE_MS / 2 if tries_left else PATIENCE_MS
-                )
+                await self.page.locator("main h1").first.wait_for(timeout=TIMEOUT_MS / 2 if tries_left else TIMEOUT_MS)
             except TooLate:
                 if not tries_left or not any(NETWORK_CHANGED in line for line in self.complaints):
                     raise
@@ -91,7 +89,7 @@ class Visitor:
 
     async def sees(self, name: str, state: str) -> None:
         """The card says so."""
-        await self.card(name).locator(".pill").filter(has_text=state).wait_for(timeout=PATIENCE_MS)
+        await self.card(name).locator(".pill").filter(has_text=state).wait_for(timeout=TIMEOUT_MS)
 
     def complains(self, message: ConsoleMessage) -> None:
         if message.type in {"error", "warning"}:
@@ -108,7 +106,7 @@ class Visitor:
         await self.context.close()
 
 
-async def visiting(browser: Browser, url: str, name: str, user_id: UUID, **context: Any) -> Visitor:
+async def signed_in_browser(browser: Browser, url: str, name: str, user_id: UUID, **context: Any) -> DashboardUser:
     """A window of its own, with the cookie that signing in gives."""
     http = httpx.AsyncClient(base_url=url, headers={"origin": url}, timeout=30)
     signed_in = await http.post("/api/v1/session", json={"username": name, "password": PASSWORD})
@@ -116,7 +114,7 @@ async def visiting(browser: Browser, url: str, name: str, user_id: UUID, **conte
     secret = signed_in.cookies[SESSION_COOKIE]
     http.headers["cookie"] = f"{SESSION_COOKIE}={secret}"
     opened = await browser.new_context(**{"viewport": DESKTOP, "locale": "en-GB", **context})
-    opened.set_default_timeout(PATIENCE_MS)
+    opened.set_default_timeout(TIMEOUT_MS)
     cookie = {
         "name": SESSION_COOKIE,
         "value": secret,
@@ -126,10 +124,10 @@ async def visiting(browser: Browser, url: str, name: str, user_id: UUID, **conte
         "httpOnly": True,
     }
     await opened.add_cookies([cookie])  # type: ignore[list-item] # a TypedDict, from a dict
-    visitor = Visitor(name, user_id, opened, await opened.new_page(), url, http)
-    visitor.page.on("console", visitor.complains)
-    visitor.page.on("pageerror", lambda error: visitor.complaints.append(f"{visitor.page.url}: {error}"))
-    return visitor
+    user = DashboardUser(name, user_id, opened, await opened.new_page(), url, http)
+    user.page.on("console", user.complains)
+    user.page.on("pageerror", lambda error: user.complaints.append(f"{user.page.url}: {error}"))
+    return user
 
 
 @dataclass
@@ -137,15 +135,15 @@ class Deployment:
     site: RealApi
     browser: Browser
     url: str = ""
-    visitors: list[Visitor] = field(default_factory=list)
+    users: list[DashboardUser] = field(default_factory=list)
 
-    async def visitor(self, name: str, role: Role = Role.USER, **context: Any) -> Visitor:
+    async def user(self, name: str, role: Role = Role.USER, **context: Any) -> DashboardUser:
         """Joins if nobody has that name; comes in by another window if somebody has."""
-        known = next((one for one in self.visitors if one.name == name), None)
+        known = next((one for one in self.users if one.name == name), None)
         user_id = known.user_id if known else await self._join(name, role)
-        visitor = await visiting(self.browser, self.url, name, user_id, **context)
-        self.visitors.append(visitor)
-        return visitor
+        user = await signed_in_browser(self.browser, self.url, name, user_id, **context)
+        self.users.append(user)
+        return user
 
     async def _join(self, name: str, role: Role) -> UUID:
         stored = await self.site.parts.identity.passwords.hash(PASSWORD)
@@ -153,11 +151,11 @@ class Deployment:
         return (await self.site.services.database.accounts().create_user(new, Actor("test"))).id
 
     async def close(self) -> None:
-        for visitor in self.visitors:
-            await visitor.close()
+        for user in self.users:
+            await user.close()
 
     def complaints(self) -> list[str]:
-        return [line for visitor in self.visitors for line in visitor.complaints if NETWORK_CHANGED not in line]
+        return [line for user in self.users for line in user.complaints if NETWORK_CHANGED not in line]
 
 
 @asynccontextmanager

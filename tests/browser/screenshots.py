@@ -23,7 +23,7 @@ from codehub.domain.naming import archive_key
 from codehub.domain.workspace import Desired, Operation, Phase
 from codehub.ports.archives import StoredObject
 from tests.browser.dashboard_harness import DashboardHarness, archiving, dashboard_harness, failure
-from tests.browser.deployment import Visitor, chromium
+from tests.browser.deployment import DashboardUser, chromium
 
 DESKTOP = {"width": 1140, "height": 700}
 PHONE = {"width": 375, "height": 667}
@@ -212,24 +212,24 @@ LOOKS = (
 )
 
 
-async def shown(visitor: Visitor, screen: Screen, workspaces: ShownWorkspaces) -> Page:
+async def shown(user: DashboardUser, screen: Screen, workspaces: ShownWorkspaces) -> Page:
     """The page, come to rest."""
-    await visitor.goes(screen.path(workspaces))
+    await user.goes(screen.path(workspaces))
     if screen.before:
-        await screen.before(visitor.page)
-    await visitor.page.wait_for_timeout(700)
-    return visitor.page
+        await screen.before(user.page)
+    await user.page.wait_for_timeout(700)
+    return user.page
 
 
 async def taken(harness: DashboardHarness, folder: Path, names: Collection[str]) -> list[Path]:
     workspaces = await fill(harness)
     found = []
     for look, options in LOOKS:
-        visitors = {name: await harness.visitor(name, reduced_motion="reduce", **options) for name in ("ann", "admin")}
+        users = {name: await harness.user(name, reduced_motion="reduce", **options) for name in ("ann", "admin")}
         for screen in SCREENS:
             if screen.name not in names:
                 continue
-            page = await shown(visitors[screen.who], screen, workspaces)
+            page = await shown(users[screen.who], screen, workspaces)
             path = folder / f"{screen.name}-{look}.png"
             await page.screenshot(path=path, animations="disabled", full_page=screen.whole)
             found.append(path)

@@ -17,7 +17,7 @@ ROOT = Actor("root", address="198.51.100.7")
 
 
 async def test_each_tile_leads_to_what_it_counts(harness: DashboardHarness) -> None:
-    root = await harness.visitor("root", Role.ADMIN)
+    root = await harness.user("root", Role.ADMIN)
     await harness.person("ann")
     harness.put("ann", "hollow", Phase.PENDING)
     harness.put("ann", "sleeper", Phase.STANDBY)
@@ -32,7 +32,7 @@ async def test_each_tile_leads_to_what_it_counts(harness: DashboardHarness) -> N
 async def test_how_many_deleted_there_are_is_said_when_it_is_known_and_until_when_they_can_come_back(
     harness: DashboardHarness,
 ) -> None:
-    ann = await harness.visitor("ann")
+    ann = await harness.user("ann")
     gone = {"desired_state": Desired.DELETED, "deleted_at": harness.ago(hours=1)}
     row = harness.put("ann", "thesis", Phase.ARCHIVED)
     harness.change(row, phase=Phase.DELETED, **gone)
@@ -49,7 +49,7 @@ async def test_how_many_deleted_there_are_is_said_when_it_is_known_and_until_whe
 
 
 async def test_who_has_no_free_slot_gets_it_asleep_and_nobody_else_made_it(harness: DashboardHarness) -> None:
-    ann = await harness.visitor("ann")
+    ann = await harness.user("ann")
     for number in range(3):
         harness.put("ann", f"busy-{number}", Phase.RUNNING)
     await ann.goes("/")
@@ -69,7 +69,7 @@ async def test_who_has_no_free_slot_gets_it_asleep_and_nobody_else_made_it(harne
 
 
 async def test_the_present_restore_point_is_where_one_is(harness: DashboardHarness) -> None:
-    ann = await harness.visitor("ann")
+    ann = await harness.user("ann")
     row = harness.put("ann", "thesis", Phase.ARCHIVED)
     harness.point(row, 1, 1_000, 10, present=True)
     harness.point(row, 2, 1_000, 10)
@@ -89,7 +89,7 @@ async def test_the_present_restore_point_is_where_one_is(harness: DashboardHarne
 
 async def test_the_overview_offers_what_can_be_done(harness: DashboardHarness) -> None:
     """To let go of what is kept, and to follow or copy the address."""
-    ann = await harness.visitor("ann", permissions=["clipboard-read", "clipboard-write"])
+    ann = await harness.user("ann", permissions=["clipboard-read", "clipboard-write"])
     row = harness.put("ann", "shop", Phase.RUNNING, last_access_at=harness.ago(minutes=1))
     await ann.goes(f"/workspaces/{row.id}")
     page = ann.page
@@ -108,7 +108,7 @@ async def test_the_overview_offers_what_can_be_done(harness: DashboardHarness) -
 
 
 async def test_what_cannot_be_taken_back_asks_first(harness: DashboardHarness) -> None:
-    root = await harness.visitor("root", Role.ADMIN)
+    root = await harness.user("root", Role.ADMIN)
     dora = await harness.person("dora")
     users = harness.backends.database.state.accounts.users
     page, row = root.page, root.page.get_by_role("row", name="dora")
@@ -128,7 +128,7 @@ async def test_what_cannot_be_taken_back_asks_first(harness: DashboardHarness) -
 
 
 async def test_a_refused_sweep_can_be_waived_by_who_has_looked(harness: DashboardHarness) -> None:
-    root = await harness.visitor("root", Role.ADMIN)
+    root = await harness.user("root", Role.ADMIN)
     await harness.person("ann")
     row = harness.put("ann", "shop", Phase.STANDBY)
     harness.backends.runtime.state.volumes[f"ws-{row.id}-home-2"] = harness.backends.runtime.state.volumes[
@@ -157,7 +157,7 @@ async def test_the_audit_is_told_in_words(harness: DashboardHarness) -> None:
         ),
         ("ko-KR", ("복원 지점에서 내려받음", "경로: src/a.py", "로그인 실패", "워크스페이스를 봄")),
     ):
-        root = await harness.visitor("root", Role.ADMIN, locale=language)
+        root = await harness.user("root", Role.ADMIN, locale=language)
         ann = await harness.person("ann")
         row = harness.put("ann", f"shop-{language}", Phase.STANDBY)
         audit = harness.app.state.parts.audit
@@ -178,7 +178,7 @@ async def test_the_audit_is_told_in_words(harness: DashboardHarness) -> None:
 
 
 async def test_charts_have_an_axis_and_templates_are_read_whole(harness: DashboardHarness) -> None:
-    root = await harness.visitor("root", Role.ADMIN)
+    root = await harness.user("root", Role.ADMIN)
     await root.goes("/admin")
     axis = root.page.locator(".chart").first.locator("text[text-anchor=end]")
     await expect(axis).to_have_count(3)
@@ -195,7 +195,7 @@ async def test_charts_have_an_axis_and_templates_are_read_whole(harness: Dashboa
 
 async def test_what_is_missing_is_said_in_the_language_of_the_page(harness: DashboardHarness) -> None:
     """The browser's own words are in the browser's language, which may be another."""
-    ann = await harness.visitor("ann", locale="ko-KR")
+    ann = await harness.user("ann", locale="ko-KR")
     await ann.goes("/")
     await ann.page.get_by_role("button", name="새 워크스페이스").first.click()
     await ann.page.get_by_role("button", name="만들고 시작").click()

@@ -36,43 +36,43 @@ async def test_a_hostile_name_is_text_everywhere(harness: DashboardHarness) -> N
         harness.change(rows[key], name=HOSTILE, description=HOSTILE, memo=HOSTILE)
     alerts: list[str] = []
     for who, role in (("ann", Role.USER), ("admin", Role.ADMIN)):
-        visitor = await harness.visitor(who, role, locale="ko-KR")
-        visitor.page.on("dialog", lambda dialog: alerts.append(dialog.message))
+        user = await harness.user(who, role, locale="ko-KR")
+        user.page.on("dialog", lambda dialog: alerts.append(dialog.message))
         for screen in SCREENS:
             if screen.who == who:
-                page = await shown(visitor, screen, workspaces)
+                page = await shown(user, screen, workspaces)
                 assert await page.locator("img").count() == 0, screen.name
                 shows = await page.inner_text("body")
                 assert [text for text in sentences if text in shows] == [], screen.name
                 assert re.findall(r"[A-Za-z]{2,}(?: [a-z]{2,}){3,}", shows) == [], screen.name
-        await visitor.goes("/" if who == "ann" else "/admin/workspaces")
-        await expect(visitor.page.get_by_role("link", name=HOSTILE).first).to_be_visible()
+        await user.goes("/" if who == "ann" else "/admin/workspaces")
+        await expect(user.page.get_by_role("link", name=HOSTILE).first).to_be_visible()
         harness.change(rows[workspaces.running], desired_state=Desired.STANDBY)
-        await visitor.goes(f"/workspaces/{workspaces.running}")
-        await expect(visitor.page.get_by_role("heading", name=HOSTILE)).to_be_visible()
-        assert await visitor.page.title() == f"{HOSTILE} · CodeHub"
+        await user.goes(f"/workspaces/{workspaces.running}")
+        await expect(user.page.get_by_role("heading", name=HOSTILE)).to_be_visible()
+        assert await user.page.title() == f"{HOSTILE} · CodeHub"
     assert alerts == []
 
 
 async def test_the_browser_itself_refuses_markup_from_text(harness: DashboardHarness) -> None:
-    visitor = await harness.visitor("ann")
-    await visitor.goes("/")
-    refused = await visitor.page.evaluate(
+    user = await harness.user("ann")
+    await user.goes("/")
+    refused = await user.page.evaluate(
         "() => { try { document.body.innerHTML = '<b>x</b>'; return false } catch { return true } }"
     )
     assert refused
-    ran = await visitor.page.evaluate(
+    ran = await user.page.evaluate(
         "() => { const s = document.createElement('style'); s.textContent = 'body{display:none}'; "
         "document.head.append(s); return getComputedStyle(document.body).display }"
     )
     assert ran != "none"
-    visitor.expect_complaints("Content Security Policy", "TrustedHTML", "Refused")
+    user.expect_complaints("Content Security Policy", "TrustedHTML", "Refused")
 
 
 async def test_the_keyboard_alone_is_enough(harness: DashboardHarness) -> None:
-    visitor = await harness.visitor("ann")
-    page = visitor.page
-    await visitor.goes("/")
+    user = await harness.user("ann")
+    page = user.page
+    await user.goes("/")
     await page.keyboard.press("Tab")
     await expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     await page.keyboard.press("Enter")
@@ -115,57 +115,57 @@ async def _tab_to(page: Page, name: str) -> None:
 
 
 async def test_updates_leave_focus_and_typing_alone(harness: DashboardHarness) -> None:
-    visitor = await harness.visitor("ann")
+    user = await harness.user("ann")
     one = harness.put("ann", "one", Phase.RUNNING)
     harness.put("ann", "two", Phase.STANDBY)
-    await visitor.goes("/?sort=name")
-    await visitor.sees("one", "Running")
-    await visitor.page.get_by_role("button", name="Stop one").focus()
+    await user.goes("/?sort=name")
+    await user.sees("one", "Running")
+    await user.page.get_by_role("button", name="Stop one").focus()
     harness.change(one, name="zzz")
-    await visitor.card("zzz").wait_for()
-    await expect(visitor.page.get_by_role("button", name="Stop zzz")).to_be_focused()
-    search = visitor.page.get_by_label("Search workspaces")
+    await user.card("zzz").wait_for()
+    await expect(user.page.get_by_role("button", name="Stop zzz")).to_be_focused()
+    search = user.page.get_by_label("Search workspaces")
     await search.fill("zz")
     harness.change(one, description="new")
-    await visitor.page.get_by_text("new", exact=True).wait_for()
+    await user.page.get_by_text("new", exact=True).wait_for()
     await expect(search).to_be_focused()
     await expect(search).to_have_value("zz")
-    assert visitor.page.url.endswith("/?sort=name&q=zz")
-    await visitor.page.reload()
-    await expect(visitor.page.locator("article.card")).to_have_count(1)
+    assert user.page.url.endswith("/?sort=name&q=zz")
+    await user.page.reload()
+    await expect(user.page.locator("article.card")).to_have_count(1)
 
 
 async def test_what_is_old_says_so_and_what_comes_back_is_new(harness: DashboardHarness) -> None:
-    visitor = await harness.visitor("ann")
+    user = await harness.user("ann")
     row = harness.put("ann", "shop", Phase.RUNNING)
-    await visitor.goes("/")
-    await visitor.sees("shop", "Running")
-    await visitor.context.route("**/api/v1/events*", lambda route: route.abort())
+    await user.goes("/")
+    await user.sees("shop", "Running")
+    await user.context.route("**/api/v1/events*", lambda route: route.abort())
     for topic, _ in harness.app.state.hub._topics.values():
         for listener in set(topic.listeners):
             listener.end("test")
-    await visitor.page.get_by_text("Reconnecting…").wait_for()
+    await user.page.get_by_text("Reconnecting…").wait_for()
     harness.change(row, name="store")
-    await visitor.context.unroute_all()
-    await visitor.card("store").wait_for()
-    await expect(visitor.page.get_by_text("Reconnecting…")).to_be_hidden()
-    visitor.expect_complaints("ERR_FAILED")
+    await user.context.unroute_all()
+    await user.card("store").wait_for()
+    await expect(user.page.get_by_text("Reconnecting…")).to_be_hidden()
+    user.expect_complaints("ERR_FAILED")
 
 
 async def test_whoever_is_signed_out_is_led_to_the_door(harness: DashboardHarness) -> None:
-    visitor = await harness.visitor("ann")
-    await visitor.goes("/account")
-    await visitor.http.delete("/api/v1/session", headers={"content-type": "application/json"})
-    await visitor.page.goto(f"{harness.url}/?q=shop")
-    await visitor.page.wait_for_url("**/signin?next=%2F%3Fq%3Dshop")
-    visitor.expect_complaints("401", "404", "Content Security Policy")
+    user = await harness.user("ann")
+    await user.goes("/account")
+    await user.http.delete("/api/v1/session", headers={"content-type": "application/json"})
+    await user.page.goto(f"{harness.url}/?q=shop")
+    await user.page.wait_for_url("**/signin?next=%2F%3Fq%3Dshop")
+    user.expect_complaints("401", "404", "Content Security Policy")
 
 
 async def test_before_an_idle_stop_one_click_keeps_it(harness: DashboardHarness) -> None:
-    visitor = await harness.visitor("ann")
+    user = await harness.user("ann")
     row = harness.put("ann", "shop", Phase.RUNNING, last_access_at=harness.ago(minutes=9))
-    await visitor.goes("/")
-    await visitor.page.get_by_text("Stops in").wait_for()
+    await user.goes("/")
+    await user.page.get_by_text("Stops in").wait_for()
     warning = {
         "type": "idle_warning",
         "id": str(row.id),
@@ -173,30 +173,30 @@ async def test_before_an_idle_stop_one_click_keeps_it(harness: DashboardHarness)
         "becomes": "STANDBY",
     }
     await harness.backends.bus.publish(f"codehub:sse:{harness.people['ann']}", json.loads(json.dumps(warning)))
-    await visitor.page.get_by_text("nobody seems to use it").wait_for()
-    await visitor.page.get_by_role("button", name="Keep for 1 h").click()
-    await visitor.page.get_by_text("Kept running until").wait_for()
+    await user.page.get_by_text("nobody seems to use it").wait_for()
+    await user.page.get_by_role("button", name="Keep for 1 h").click()
+    await user.page.get_by_text("Kept running until").wait_for()
     assert harness.backends.database.state.leases[row.id]
 
 
 async def test_korean_for_those_who_read_it(harness: DashboardHarness) -> None:
-    visitor = await harness.visitor("ann", locale="ko-KR")
+    user = await harness.user("ann", locale="ko-KR")
     harness.put("ann", "shop", Phase.RUNNING, last_access_at=harness.ago(minutes=1))
-    await visitor.goes("/")
-    await visitor.page.get_by_role("heading", name="워크스페이스").wait_for()
-    await visitor.sees("shop", "실행 중")
-    await visitor.page.get_by_text("뒤 정지").wait_for()
-    assert await visitor.page.evaluate("document.documentElement.lang") == "ko"
-    await visitor.goes("/account")
-    await visitor.page.get_by_label("이 페이지의 언어").select_option("en")
-    await visitor.page.get_by_role("heading", name="Account").wait_for()
+    await user.goes("/")
+    await user.page.get_by_role("heading", name="워크스페이스").wait_for()
+    await user.sees("shop", "실행 중")
+    await user.page.get_by_text("뒤 정지").wait_for()
+    assert await user.page.evaluate("document.documentElement.lang") == "ko"
+    await user.goes("/account")
+    await user.page.get_by_label("이 페이지의 언어").select_option("en")
+    await user.page.get_by_role("heading", name="Account").wait_for()
 
 
 async def test_tokens_sessions_and_password(harness: DashboardHarness) -> None:
-    visitor = await harness.visitor("ann")
-    page = visitor.page
-    await harness.visitor("ann")
-    await visitor.goes("/account")
+    user = await harness.user("ann")
+    page = user.page
+    await harness.user("ann")
+    await user.goes("/account")
     await page.get_by_role("button", name="New token").click()
     await page.get_by_label("Name").fill("ci")
     await page.get_by_role("dialog").get_by_role("button", name="New token").click()
@@ -214,13 +214,13 @@ async def test_tokens_sessions_and_password(harness: DashboardHarness) -> None:
     await page.get_by_role("button", name="Change password").click()
     await page.get_by_role("alert").filter(has_text=r"").first.wait_for(state="attached")
     await page.locator(".complaint:not(:empty), .field-wrong:not(:empty)").first.wait_for()
-    visitor.expect_complaints("401", "403", "422", "409")
+    user.expect_complaints("401", "403", "422", "409")
 
 
 async def test_an_admin_manages_people_and_templates(harness: DashboardHarness) -> None:
-    visitor = await harness.visitor("root", Role.ADMIN)
-    page = visitor.page
-    await visitor.goes("/admin/users")
+    user = await harness.user("root", Role.ADMIN)
+    page = user.page
+    await user.goes("/admin/users")
     await page.get_by_role("button", name="Add somebody").click()
     await page.get_by_label("Username").fill("dora")
     await page.get_by_label("Running at once").fill("5")
@@ -233,24 +233,24 @@ async def test_an_admin_manages_people_and_templates(harness: DashboardHarness) 
     await page.get_by_role("menuitem", name="Disable").click()
     await page.get_by_role("dialog").get_by_role("button", name="Disable").click()
     await expect(row).to_contain_text("disabled")
-    await visitor.goes("/admin/templates")
+    await user.goes("/admin/templates")
     await page.get_by_role("button", name="New template").click()
     await page.get_by_label("Name", exact=True).fill("python")
     await page.get_by_label("Environment").fill("LANG=C.UTF-8")
     await page.get_by_label("CPUs").fill("2")
     await page.get_by_role("button", name="Save").click()
     await expect(page.get_by_role("row", name="python")).to_contain_text("2 CPU")
-    await visitor.goes("/admin/garbage")
+    await user.goes("/admin/garbage")
     await page.get_by_text("There is no garbage.").wait_for()
-    await visitor.goes("/admin/audit")
+    await user.goes("/admin/audit")
     await page.get_by_text("made the account").first.wait_for()
 
 
 async def test_settings_are_saved_and_what_is_wrong_is_said_beside_its_field(harness: DashboardHarness) -> None:
-    visitor = await harness.visitor("ann")
+    user = await harness.user("ann")
     row = harness.put("ann", "shop", Phase.STANDBY)
-    page = visitor.page
-    await visitor.goes(f"/workspaces/{row.id}/settings")
+    page = user.page
+    await user.goes(f"/workspaces/{row.id}/settings")
     await page.get_by_label("Git repository").fill("no address")
     await page.get_by_label("Name").fill("store")
     await page.get_by_role("button", name="Save").click()
@@ -265,22 +265,22 @@ async def test_settings_are_saved_and_what_is_wrong_is_said_beside_its_field(har
     await page.get_by_role("heading", name="store", level=1).wait_for()
     saved = harness.backends.database.state.rows[row.id]
     assert (saved.name, saved.standby_ttl_seconds, saved.git_url) == ("store", 0, "https://git.example.com/shop.git")
-    visitor.expect_complaints("422")
+    user.expect_complaints("422")
 
 
 async def test_the_logs_are_shown_as_they_come(harness: DashboardHarness) -> None:
-    visitor = await harness.visitor("ann")
+    user = await harness.user("ann")
     row = harness.put("ann", "shop", Phase.STANDBY)
-    await visitor.goes(f"/workspaces/{row.id}/logs")
-    await visitor.page.get_by_text("Nothing: the editor is off").wait_for()
+    await user.goes(f"/workspaces/{row.id}/logs")
+    await user.page.get_by_text("Nothing: the editor is off").wait_for()
 
 
 async def test_an_address_that_leads_nowhere_says_so(harness: DashboardHarness) -> None:
-    visitor = await harness.visitor("ann")
-    await visitor.goes("/workspaces/6f1c2b54-8d0e-4a7b-9f57-0c1d6b0f2a11")
-    await visitor.page.get_by_role("heading", name="There is nothing here").wait_for()
-    await visitor.page.get_by_role("link", name="To the workspaces").click()
-    await visitor.page.get_by_role("heading", name="Make your first workspace").wait_for()
-    await visitor.goes("/workspace")
-    await visitor.page.get_by_role("heading", name="There is nothing here").wait_for()
-    visitor.expect_complaints("404")
+    user = await harness.user("ann")
+    await user.goes("/workspaces/6f1c2b54-8d0e-4a7b-9f57-0c1d6b0f2a11")
+    await user.page.get_by_role("heading", name="There is nothing here").wait_for()
+    await user.page.get_by_role("link", name="To the workspaces").click()
+    await user.page.get_by_role("heading", name="Make your first workspace").wait_for()
+    await user.goes("/workspace")
+    await user.page.get_by_role("heading", name="There is nothing here").wait_for()
+    user.expect_complaints("404")

@@ -27,10 +27,10 @@ async def test_every_page_can_be_used_by_everybody(
     harness: DashboardHarness, axe: str, look: str, options: Mapping[str, Any]
 ) -> None:
     workspaces = await fill(harness)
-    visitors = {name: await harness.visitor(name, reduced_motion="reduce", **options) for name in ("ann", "admin")}
+    users = {name: await harness.user(name, reduced_motion="reduce", **options) for name in ("ann", "admin")}
     wrong: dict[str, list[str]] = {}
     for screen in SCREENS:
-        page = await shown(visitors[screen.who], screen, workspaces)
+        page = await shown(users[screen.who], screen, workspaces)
         found = await findings(page, axe)
         if await page.evaluate(TOO_WIDE) > 0:
             found.append("wider than the screen")

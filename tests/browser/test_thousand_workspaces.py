@@ -8,7 +8,7 @@ import pytest
 
 from codehub.domain.workspace import Phase, Progress, Workspace
 from tests.browser.dashboard_harness import DashboardHarness, archiving
-from tests.browser.deployment import Visitor
+from tests.browser.deployment import DashboardUser
 from tests.conftest import Tell
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
@@ -39,20 +39,20 @@ WATCH = """() => {
 SEEN = "() => ({ ...window.seen, touched: [...window.seen.touched] })"
 
 
-async def crowd(harness: DashboardHarness) -> tuple[Visitor, list[Workspace]]:
-    visitor = await harness.visitor("ann")
+async def crowd(harness: DashboardHarness) -> tuple[DashboardUser, list[Workspace]]:
+    user = await harness.user("ann")
     rows = [
         harness.put("ann", f"project {number:04}", PHASES[number % 4], created_at=harness.ago(minutes=number))
         for number in range(MANY)
     ]
-    return visitor, rows
+    return user, rows
 
 
 async def test_a_thousand_stay_smooth(harness: DashboardHarness, tell: Tell) -> None:
-    visitor, rows = await crowd(harness)
-    page = visitor.page
-    await visitor.goes("/")
-    await visitor.card("project 0000").wait_for()
+    user, rows = await crowd(harness)
+    page = user.page
+    await user.goes("/")
+    await user.card("project 0000").wait_for()
     drawn = await page.evaluate("performance.now()")
     painted = await page.evaluate(PAINTED)
     cards = await page.locator("article.card").count()
@@ -75,7 +75,7 @@ async def test_a_thousand_stay_smooth(harness: DashboardHarness, tell: Tell) -> 
     took = await page.evaluate("performance.now()") - began
     smooth: dict[str, Any] = await page.evaluate(SEEN)
     await page.get_by_label("Search workspaces").fill("0987")
-    await visitor.card("project 0987").wait_for()
+    await user.card("project 0987").wait_for()
     assert await page.locator("article.card").count() == 1
     tell(
         f"{MANY} workspaces: first paint {painted:.0f} ms, first card after {drawn:.0f} ms with {cards} drawn; "
@@ -84,14 +84,14 @@ async def test_a_thousand_stay_smooth(harness: DashboardHarness, tell: Tell) -> 
 
 
 async def test_scrolling_to_the_end_shows_everybody(harness: DashboardHarness) -> None:
-    visitor, _ = await crowd(harness)
-    await visitor.goes("/?sort=name")
-    last = visitor.card(f"project {MANY - 1:04}")
+    user, _ = await crowd(harness)
+    await user.goes("/?sort=name")
+    last = user.card(f"project {MANY - 1:04}")
     for _ in range(60):
-        await visitor.page.evaluate("scrollTo(0, document.body.scrollHeight)")
+        await user.page.evaluate("scrollTo(0, document.body.scrollHeight)")
         if await last.count():
             break
-        await visitor.page.wait_for_timeout(100)
+        await user.page.wait_for_timeout(100)
     await last.wait_for()
 
 
@@ -99,10 +99,10 @@ async def test_scrolling_to_the_end_shows_everybody(harness: DashboardHarness) -
 @pytest.mark.timeout(900)
 async def test_an_hour_of_events_leaves_nothing_behind(harness: DashboardHarness, tell: Tell) -> None:
     """Twenty events each second for an hour, as fast as they go."""
-    visitor, rows = await crowd(harness)
-    await visitor.goes("/")
-    await visitor.card("project 0000").wait_for()
-    session = await visitor.context.new_cdp_session(visitor.page)
+    user, rows = await crowd(harness)
+    await user.goes("/")
+    await user.card("project 0000").wait_for()
+    session = await user.context.new_cdp_session(user.page)
 
     async def after(events: int) -> tuple[int, int]:
         for number in range(events):
@@ -112,11 +112,11 @@ async def test_an_hour_of_events_leaves_nothing_behind(harness: DashboardHarness
             else:
                 harness.change(row, **archiving(number, events, 1) if number % 2 else {"memo": str(number)})
             if number % 200 == 0:
-                await visitor.page.wait_for_timeout(20)
-        await visitor.page.wait_for_timeout(1_000)
+                await user.page.wait_for_timeout(20)
+        await user.page.wait_for_timeout(1_000)
         await session.send("HeapProfiler.collectGarbage")
         heap = (await session.send("Runtime.getHeapUsage"))["usedSize"]
-        return int(heap), int(await visitor.page.evaluate("document.querySelectorAll('*').length"))
+        return int(heap), int(await user.page.evaluate("document.querySelectorAll('*').length"))
 
     warm = await after(7_200)
     end = await after(72_000)

@@ -5,17 +5,17 @@ import time
 import pytest
 from playwright.async_api import expect
 
-from tests.browser.deployment import Deployment, Visitor
+from tests.browser.deployment import DashboardUser, Deployment
 from tests.conftest import Tell
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 
-async def test_two_windows_see_each_other_s_changes(deployment: Deployment, ann: Visitor, tell: Tell) -> None:
-    other = await deployment.visitor("ann")
-    stranger = await deployment.visitor("bob")
-    for visitor in (ann, other, stranger):
-        await visitor.goes("/")
+async def test_two_windows_see_each_other_s_changes(deployment: Deployment, ann: DashboardUser, tell: Tell) -> None:
+    other = await deployment.user("ann")
+    stranger = await deployment.user("bob")
+    for user in (ann, other, stranger):
+        await user.goes("/")
     made = await ann.create("shop", desired_state="STANDBY")
     await other.sees("shop", "Asleep")
     await expect(stranger.page.locator("article.card")).to_have_count(0)
@@ -35,7 +35,7 @@ async def test_two_windows_see_each_other_s_changes(deployment: Deployment, ann:
     await stranger.page.get_by_text("Only administrators see this.").wait_for()
 
 
-async def test_no_free_slot_offers_to_stop_another(deployment: Deployment, ann: Visitor) -> None:
+async def test_no_free_slot_offers_to_stop_another(deployment: Deployment, ann: DashboardUser) -> None:
     for name in ("one", "two", "three"):
         await ann.create(name)
     await ann.create("four", desired_state="STANDBY")
@@ -52,7 +52,7 @@ async def test_no_free_slot_offers_to_stop_another(deployment: Deployment, ann: 
     ann.expect_complaints("429")
 
 
-async def test_deleted_for_good_measure_and_brought_back(deployment: Deployment, ann: Visitor) -> None:
+async def test_deleted_for_good_measure_and_brought_back(deployment: Deployment, ann: DashboardUser) -> None:
     await ann.create("shop", desired_state="STANDBY")
     await ann.goes("/")
     await ann.sees("shop", "Asleep")

@@ -28,7 +28,7 @@ from codehub.telemetry import Metrics
 from tests.api.memory_api import MemoryApi
 
 T = TypeVar("T")
-PATIENCE = 60.0
+TIMEOUT_SECONDS = 60.0
 
 
 class ApiServer:
@@ -45,7 +45,7 @@ class ApiServer:
         self._running: list[Future[None]] = []
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT_SECONDS)
 
     def open(self) -> None:
         up = threading.Event()
@@ -53,7 +53,7 @@ class ApiServer:
         listening = listen_on("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         self._start(serve(self.api.app, listening, up.set))
-        assert up.wait(PATIENCE)
+        assert up.wait(TIMEOUT_SECONDS)
 
     async def _make_site(self) -> None:
         self.api = MemoryApi(limits=self._limits)
@@ -71,7 +71,7 @@ class ApiServer:
         for running in self._running:
             running.cancel()
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        await asyncio.wait(others, timeout=PATIENCE) if others else None
+        await asyncio.wait(others, timeout=TIMEOUT_SECONDS) if others else None
         await self.api.close()
 
     # ── who and what is in it ────────────────────────────────────────────────────────────────────────────────────────

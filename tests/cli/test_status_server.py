@@ -15,7 +15,7 @@ from codehub.cli.serve import ProcessStatus, serving_status
 from codehub.coordinator.process import CoordinatorReadiness
 
 ANYWHERE = "127.0.0.1:0"
-PATIENCE = 20
+TIMEOUT_SECONDS = 20
 
 
 def fine() -> ProcessStatus:
@@ -24,7 +24,7 @@ def fine() -> ProcessStatus:
 
 def asked(port: int | None, path: str) -> tuple[int, str]:
     try:
-        with urlopen(f"http://127.0.0.1:{port}/{path}", timeout=PATIENCE) as answer:
+        with urlopen(f"http://127.0.0.1:{port}/{path}", timeout=TIMEOUT_SECONDS) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as refused:
         with refused:
@@ -45,10 +45,10 @@ async def test_each_question_has_its_answer() -> None:
 
 
 async def test_whoever_says_nothing_is_in_nobodys_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve._Handler, "timeout", 10 * PATIENCE)  # not even before they are given up
+    monkeypatch.setattr(serve._Handler, "timeout", 10 * TIMEOUT_SECONDS)  # not even before they are given up
     async with (
         AsyncExitStack() as silent_ones,
-        asyncio.timeout(PATIENCE),
+        asyncio.timeout(TIMEOUT_SECONDS),
         serving_status(ANYWHERE, fine, CollectorRegistry()) as port,
     ):
         for _ in range(3):
@@ -63,11 +63,11 @@ async def test_ending_does_not_stop_the_event_loop(monkeypatch: pytest.MonkeyPat
 
     def shutdown(server: serve._Server) -> None:
         ending.set()
-        seen.append(others_go_on.wait(PATIENCE))
+        seen.append(others_go_on.wait(TIMEOUT_SECONDS))
         really(server)
 
     async def go_on() -> None:
-        await asyncio.to_thread(ending.wait, PATIENCE)
+        await asyncio.to_thread(ending.wait, TIMEOUT_SECONDS)
         others_go_on.set()
 
     monkeypatch.setattr(serve._Server, "shutdown", shutdown)
@@ -84,7 +84,7 @@ async def test_a_silent_connection_is_given_up(
 ) -> None:
     monkeypatch.setattr(serve._Handler, "timeout", 0.05)
     async with serving_status(ANYWHERE, fine, CollectorRegistry()) as port:
-        with socket.create_connection(("127.0.0.1", port or 0), timeout=PATIENCE) as silent:
+        with socket.create_connection(("127.0.0.1", port or 0), timeout=TIMEOUT_SECONDS) as silent:
             assert await asyncio.to_thread(silent.recv, 1) == b"", "hung up"
     assert capfd.readouterr().err == ""
 

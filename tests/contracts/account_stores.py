@@ -12,15 +12,10 @@ from codehub.domain.identity import Role, User
 from codehub.ports.accounts import (
     Accounts,
     Audit,
-    IdempotencyKeys,
     NewUser,
-    ProviderSignIns,
-    SignInTries,
-    Templates,
-    Tickets,
-    Visits,
+    SignInState,
 )
-from codehub.ports.stores import Actor
+from codehub.ports.stores import Actor, IdempotencyKeys, Templates
 
 ROOT = Actor("root", address="192.0.2.1")
 
@@ -38,13 +33,7 @@ _TIMES = {
 class AccountStores(Protocol):
     def accounts(self) -> Accounts: ...
 
-    def sign_in_tries(self) -> SignInTries: ...
-
-    def tickets(self) -> Tickets: ...
-
-    def visits(self) -> Visits: ...
-
-    def provider_sign_ins(self) -> ProviderSignIns: ...
+    def sign_in_state(self) -> SignInState: ...
 
     def audit(self) -> Audit: ...
 

@@ -75,13 +75,13 @@ async def filled(database: PostgresDatabase, workspaces: int = 3) -> None:
     accounts = database.accounts()
     session = "ab" * 32
     await accounts.open_session(session, ann.id, SessionRules(), ROOT)
-    await database.tickets().issue(b"k" * 32, Ticket(ann.id, uuid4(), session), 60)
+    await database.sign_in_state().issue_ticket(b"k" * 32, Ticket(ann.id, uuid4(), session), 60)
     await database.traffic().add(1, 2.0)
     await database.backend_identities().adopt(Backend.RUNTIME, "docker A", 0)
-    await database.visits().open(b"v" * 32, Ticket(ann.id, uuid4(), session), 3600)
+    await database.sign_in_state().open_visit(b"v" * 32, Ticket(ann.id, uuid4(), session), 3600)
     await accounts.create_token(NewToken(uuid4(), ann.id, "ci \t\n\\N \\. ü", b"t" * 32, frozenset(Scope)), 5, ROOT)
     await database.idempotency_keys().claim(ann.id, "key", b"hash", uuid4())
-    await database.sign_in_tries().begin([])
+    await database.sign_in_state().begin_try([])
     for number in range(workspaces):
         row = await stored(
             database, owner_id=str(ann.id), memo="tabs\tand\nlines \\. \\N 한국어" * 5, desired_state=Desired.RUNNING

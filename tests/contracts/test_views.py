@@ -14,8 +14,8 @@ from codehub.domain.errors import ErrorReason, LimitReached
 from codehub.domain.ledger import LedgerKind
 from codehub.domain.template import Template
 from codehub.domain.workspace import Desired, Operation, Phase, Workspace
-from codehub.ports.accounts import Accounts, NewUser, Templates
-from codehub.ports.stores import Actor
+from codehub.ports.accounts import Accounts, NewUser
+from codehub.ports.stores import Actor, Templates
 from codehub.ports.views import Position, WorkspaceFilter, WorkspaceViews
 from tests.contracts.databases import ANN, Database, epoch_of, fresh, restore_point, setting, stored
 from tests.rows import error_info

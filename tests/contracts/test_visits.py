@@ -44,7 +44,7 @@ def sorted_names(scopes: frozenset[Scope]) -> str:
 
 async def opened(stores: AccountStores, ticket: Ticket, seconds: float = LONG) -> bytes:
     secret = os.urandom(32)
-    assert await stores.visits().open(secret, ticket, seconds)
+    assert await stores.sign_in_state().open_visit(secret, ticket, seconds)
     return secret
 
 
@@ -59,12 +59,12 @@ async def test_a_visit_says_who_came_and_where_to(stores: AccountStores) -> None
     ann = await person(stores)
     by_session, by_token = await session_ticket(stores, ann), await token_ticket(stores, ann)
     visits = [await opened(stores, ticket) for ticket in (by_session, by_token, Ticket(ann.id, PLACE, port=1))]
-    assert [await stores.visits().visit(secret, RULES) for secret in visits] == [
+    assert [await stores.sign_in_state().visit(secret, RULES) for secret in visits] == [
         Visit(ann, PLACE, 8080, by_session.session_id, None),
         Visit(ann, PLACE, None, None, by_token.token_id, CHANGES),
         Visit(ann, PLACE, 1),
     ]
-    assert await stores.visits().visit(os.urandom(32), RULES) is None
+    assert await stores.sign_in_state().visit(os.urandom(32), RULES) is None
 
 
 @pytest.mark.parametrize("scopes", [ALL_SCOPES, CHANGES, frozenset({Scope.READ, Scope.ADMIN})], ids=sorted_names)
@@ -72,7 +72,7 @@ async def test_a_visit_may_what_its_token_may(stores: AccountStores, scopes: fro
     root = await person(stores, "root", Role.ADMIN)
     by_token = await opened(stores, await token_ticket(stores, root, scopes=scopes))
     by_session = await opened(stores, await session_ticket(stores, root))
-    found = [await stores.visits().visit(secret, RULES) for secret in (by_token, by_session)]
+    found = [await stores.sign_in_state().visit(secret, RULES) for secret in (by_token, by_session)]
     assert [visit.scopes for visit in found if visit] == [scopes, ALL_SCOPES]
 
 
@@ -97,10 +97,10 @@ async def test_nobody_s_visit_is_not_opened(stores: AccountStores, later: Later)
         ended,
     ):
         secret = os.urandom(32)
-        assert not await stores.visits().open(secret, ticket, LONG), ticket
-        assert await stores.visits().visit(secret, RULES) is None
+        assert not await stores.sign_in_state().open_visit(secret, ticket, LONG), ticket
+        assert await stores.sign_in_state().visit(secret, RULES) is None
     await disable(stores, ann)
-    assert not await stores.visits().open(os.urandom(32), hers, LONG)
+    assert not await stores.sign_in_state().open_visit(os.urandom(32), hers, LONG)
 
 
 # ── going ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -110,10 +110,10 @@ async def test_a_visit_ends_by_itself(stores: AccountStores, later: Later) -> No
     ticket = await token_ticket(stores, await person(stores))
     short, long = await opened(stores, ticket, 60), await opened(stores, ticket, 120)
     await later(61)
-    assert await stores.visits().visit(short, RULES) is None
-    assert await stores.visits().visit(long, RULES)
+    assert await stores.sign_in_state().visit(short, RULES) is None
+    assert await stores.sign_in_state().visit(long, RULES)
     assert await stores.accounts().forget_expired(RULES) == 1
-    assert await stores.visits().visit(long, RULES)
+    assert await stores.sign_in_state().visit(long, RULES)
     assert await stores.accounts().forget_expired(RULES) == 0
 
 
@@ -123,10 +123,10 @@ async def test_a_visit_ends_with_its_session_and_no_other(stores: AccountStores)
     gone, kept = [await opened(stores, ticket) for ticket in tickets]
     assert tickets[0].session_id
     await stores.accounts().end_session(ann.id, tickets[0].session_id, ROOT)
-    assert await stores.visits().visit(gone, RULES) is None
-    assert await stores.visits().visit(kept, RULES)
+    assert await stores.sign_in_state().visit(gone, RULES) is None
+    assert await stores.sign_in_state().visit(kept, RULES)
     await stores.accounts().set_password(ann.id, "new", ROOT, "reset_password")
-    assert await stores.visits().visit(kept, RULES) is None
+    assert await stores.sign_in_state().visit(kept, RULES) is None
 
 
 async def test_a_visit_ends_with_its_token_and_no_other(stores: AccountStores, later: Later) -> None:
@@ -135,11 +135,11 @@ async def test_a_visit_ends_with_its_token_and_no_other(stores: AccountStores, l
     revoked, kept, short = [await opened(stores, ticket) for ticket in tickets]
     assert tickets[0].token_id
     await stores.accounts().revoke_token(ann.id, tickets[0].token_id, ROOT)
-    assert await stores.visits().visit(revoked, RULES) is None
-    assert await stores.visits().visit(short, RULES)
+    assert await stores.sign_in_state().visit(revoked, RULES) is None
+    assert await stores.sign_in_state().visit(short, RULES)
     await later(601)
-    assert await stores.visits().visit(short, RULES) is None
-    assert await stores.visits().visit(kept, RULES)
+    assert await stores.sign_in_state().visit(short, RULES) is None
+    assert await stores.sign_in_state().visit(kept, RULES)
 
 
 async def test_who_is_disabled_visits_no_more(stores: AccountStores) -> None:
@@ -148,17 +148,17 @@ async def test_who_is_disabled_visits_no_more(stores: AccountStores) -> None:
     by_token = await opened(stores, await token_ticket(stores, ann))
     await disable(stores, ann)
     for secret in (by_session, by_token):
-        assert await stores.visits().visit(secret, RULES) is None
+        assert await stores.sign_in_state().visit(secret, RULES) is None
     await stores.accounts().change_user(ann.id, lambda user, _others, _now: enabled(user), ROOT, "enable_user")
-    assert await stores.visits().visit(by_session, RULES) is None, "its session has ended"
+    assert await stores.sign_in_state().visit(by_session, RULES) is None, "its session has ended"
 
 
 async def test_what_goes_with_a_session_is_forgotten_with_it(stores: AccountStores, later: Later) -> None:
     secret = await opened(stores, await session_ticket(stores, await person(stores)))
     await later(RULES.idle_seconds + 1)
-    assert await stores.visits().visit(secret, RULES) is None
+    assert await stores.sign_in_state().visit(secret, RULES) is None
     assert await stores.accounts().forget_expired(RULES) == 1
-    assert await stores.visits().visit(secret, SessionRules()) is None
+    assert await stores.sign_in_state().visit(secret, SessionRules()) is None
     await later(LONG)
     assert await stores.accounts().forget_expired(RULES) == 0, "it went with its session"
 
@@ -172,11 +172,11 @@ async def test_who_only_works_in_a_workspace_is_not_signed_out(stores: AccountSt
     secret = await opened(stores, ticket)
     for _ in range(23):
         await later(RULES.idle_seconds - 10)
-        assert await stores.visits().visit(secret, RULES)
+        assert await stores.sign_in_state().visit(secret, RULES)
     assert [session.id for session in await stores.accounts().sessions(ann.id, RULES)] == [ticket.session_id]
     for _ in range(2):
         await later(RULES.idle_seconds - 10)
-    assert await stores.visits().visit(secret, RULES) is None, "no session outlives its absolute end"
+    assert await stores.sign_in_state().visit(secret, RULES) is None, "no session outlives its absolute end"
 
 
 @pytest.mark.parametrize("kind", ["session", "token"])
@@ -188,7 +188,7 @@ async def test_being_seen_at_a_workspace_is_written_once_a_minute(
     secret = await opened(stores, ticket)
 
     async def last() -> datetime | None:
-        assert await stores.visits().visit(secret, RULES)
+        assert await stores.sign_in_state().visit(secret, RULES)
         if kind == "session":
             return (await accounts.sessions(ann.id, RULES))[0].last_seen_at
         return (await accounts.tokens(ann.id))[0].last_used_at
@@ -206,7 +206,7 @@ async def test_being_seen_at_a_workspace_is_written_once_a_minute(
 async def test_opening_and_looking_leave_nothing_in_the_audit(stores: AccountStores) -> None:
     ticket = await token_ticket(stores, await person(stores))
     before = await stores.audit().entries()
-    await stores.visits().visit(await opened(stores, ticket), RULES)
+    await stores.sign_in_state().visit(await opened(stores, ticket), RULES)
     assert await stores.audit().entries() == before
 
 
@@ -225,9 +225,9 @@ async def test_a_session_that_ends_while_a_visit_opens_takes_it_along(
     try:
         async with ending.transaction():
             await ending.execute("DELETE FROM sessions")
-            opening = asyncio.ensure_future(postgres.visits().open(secret, ticket, LONG))
+            opening = asyncio.ensure_future(postgres.sign_in_state().open_visit(secret, ticket, LONG))
             await eventually(waiting)
         assert await opening is False
     finally:
         await ending.close()
-    assert await postgres.visits().visit(secret, RULES) is None
+    assert await postgres.sign_in_state().visit(secret, RULES) is None

@@ -6,9 +6,8 @@ from codehub.adapters.memory import MemoryAccountDatabase
 from codehub.domain.errors import ErrorReason
 from codehub.domain.template import Template
 from codehub.domain.workspace import Desired, Phase, RecoverAction
-from codehub.ports.accounts import Templates
 from codehub.ports.runtime import ContainerSpec, Resources
-from codehub.ports.stores import Actor
+from codehub.ports.stores import Actor, Templates
 from tests.coordinator.harness import PERSON, CoordinatorHarness, in_virtual_time
 from tests.rows import NOW, WORKSPACE_ID, with_home, workspace
 

@@ -10,7 +10,7 @@ from codehub.domain.errors import ErrorReason, LimitReached
 from tests.house.project import SOURCE
 
 TRANSLATIONS = SOURCE / "dashboard" / "static" / "translations"
-RAISED = {"Conflict": 1, "LimitReached": 2}
+RAISED = {"ConcurrencyLimit": 2, "Conflict": 1, "LimitReached": 2}
 """Which place of the call holds the code."""
 UNSEEN = {"internal", "offline"}
 """Named where they are made: a failure of our own, and a server that is not there."""

@@ -109,7 +109,7 @@ class Deployment:
         key = uuid4()
         wish = Desired(phase.value) if phase is not Phase.ERROR else Desired.RUNNING
         new = CreateWorkspace(name, owner.user.owner_id, wish)
-        await self.workspace_access.wishes.create(
+        await self.workspace_access.commands.create(
             new, key, Actor(owner.user.username), await self.database.views().now()
         )
         if phase is Phase.RUNNING:
@@ -144,7 +144,7 @@ class Deployment:
         if known is None:
             ticket = Ticket(somebody.user.id, workspace.id, session_of(somebody), port)
             secret = new_session_token()
-            await self.directory.tickets().issue(digest(secret), ticket, 60)
+            await self.directory.sign_in_state().issue_ticket(digest(secret), ticket, 60)
             entered = await self.workspace_access.enter(secret)
             assert entered is not None
             known = somebody.visits[workspace.slug, port] = entered[1]
@@ -257,16 +257,13 @@ async def deployed(
     people, activity = MemoryAccountDatabase(database.state.accounts, network), MemoryActivity(network=network)
     announcements, ids, limits = Revocations(bus), RandomIds(), limits or RunningLimits()
     identity = Identity(
-        people.accounts(), people.sign_in_tries(), people.audit(), MemoryPasswords(), announcements, ids
+        people.accounts(), people.sign_in_state(), people.audit(), MemoryPasswords(), announcements, ids
     )
     workspace_access = WorkspaceAccess(
         identity,
-        people.tickets(),
-        people.visits(),
         database.views(),
         WorkspaceCommands(database.specs(), limits),
         RunningSlots(database.views(), limits),
-        people.audit(),
     )
     async with FakeWorkspace() as ide, FakeWorkspace() as api:
         parts = ProxyParts(

@@ -147,7 +147,7 @@ async def sign_out(deployment: Deployment, who: SignedInUser) -> None:
     await eventually(lambda: heard.announcements > before)
 
 
-@pytest.mark.parametrize("slow", ["visits.visit", "views.by_slug"])
+@pytest.mark.parametrize("slow", ["sign_in_state.visit", "views.by_slug"])
 async def test_who_is_signed_out_while_we_look_gets_neither_in_nor_a_pass(deployment: Deployment, slow: str) -> None:
     ann = await deployment.person()
     demo = await deployment.workspace(ann)

@@ -109,10 +109,12 @@ async def test_a_visit_is_worth_what_the_token_behind_it_is(
     demo = await deployment.workspace(ann)
     found = await deployment.workspace_access.identity.accounts.token(digest(root.token))
     assert found
-    await deployment.directory.tickets().issue(b"t" * 32, Ticket(root.user.id, demo.id, token_id=found[0].id), 60)
-    ticket = await deployment.directory.tickets().redeem(b"t" * 32)
+    await deployment.directory.sign_in_state().issue_ticket(
+        b"t" * 32, Ticket(root.user.id, demo.id, token_id=found[0].id), 60
+    )
+    ticket = await deployment.directory.sign_in_state().redeem_ticket(b"t" * 32)
     assert ticket
-    assert await deployment.directory.visits().open(digest("a visit"), ticket, 60)
+    assert await deployment.directory.sign_in_state().open_visit(digest("a visit"), ticket, 60)
     cookie = {"cookie": f"{VISIT_COOKIE}=a visit"}
     assert (await deployment.get(demo, "/", headers=cookie)).status_code == status
     ours = {**cookie, "origin": f"http://{deployment.host(demo)}", "content-type": "application/json"}
@@ -223,7 +225,7 @@ async def test_a_ticket_opens_the_place_it_was_made_for(deployment: Deployment) 
         (Ticket(ann.user.id, one.id, session_of(ann), 3000), one, None),
     ):
         secret = f"ticket {where.slug} {port} {ticket.port}"
-        await deployment.directory.tickets().issue(digest(secret), ticket, 60)
+        await deployment.directory.sign_in_state().issue_ticket(digest(secret), ticket, 60)
         answer = await deployment.get(where, f"/_codehub/enter?ticket={secret}", port=port)
         assert "set-cookie" not in answer.headers
 

@@ -71,7 +71,9 @@ async def opened(deployment: Deployment, browser: Browser) -> Tab:
     ann = await deployment.person()
     demo = await deployment.workspace(ann)
     origin, secret = f"http://3000--{demo.slug}.localhost:{deployment.port}", new_session_token()
-    await deployment.directory.tickets().issue(digest(secret), Ticket(ann.user.id, demo.id, session_of(ann), 3000), 60)
+    await deployment.directory.sign_in_state().issue_ticket(
+        digest(secret), Ticket(ann.user.id, demo.id, session_of(ann), 3000), 60
+    )
     tab = Tab(await (await browser.new_context()).new_page(), demo, origin)
     await tab.page.goto(f"{origin}/_codehub/enter?ticket={secret}")
     return tab

@@ -49,7 +49,7 @@ def api(seen: Seen) -> bytes:
 async def enters(deployment: Deployment, page: Page, who: SignedInUser, workspace: Workspace, origin: str) -> None:
     secret = new_session_token()
     ticket = Ticket(who.user.id, workspace.id, session_of(who), 3000)
-    await deployment.directory.tickets().issue(digest(secret), ticket, 60)
+    await deployment.directory.sign_in_state().issue_ticket(digest(secret), ticket, 60)
     await page.goto(f"{origin}/_codehub/enter?ticket={secret}")
     await page.wait_for_selector("text=front end")
 

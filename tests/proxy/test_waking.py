@@ -105,7 +105,7 @@ async def test_a_page_that_reloads_itself_after_a_stop_wakes_nothing(deployment:
 async def test_who_arrived_at_a_running_workspace_wakes_nothing_by_a_later_reload(deployment: Deployment) -> None:
     ann = await deployment.person()
     demo = await deployment.workspace(ann)
-    await deployment.directory.tickets().issue(
+    await deployment.directory.sign_in_state().issue_ticket(
         digest("s"), Ticket(ann.user.id, demo.id, session_of(ann), wakes=True), 60
     )
     entered = await deployment.get(demo, "/_codehub/enter?ticket=s", headers=FROM_ELSEWHERE)
@@ -118,7 +118,7 @@ async def test_who_arrived_at_a_running_workspace_wakes_nothing_by_a_later_reloa
 async def test_who_comes_with_the_dashboard_s_ticket_came_on_purpose(deployment: Deployment) -> None:
     """From the dashboard's host the browser says cross-site; the ticket is what tells."""
     ann, demo = await asleep(deployment)
-    await deployment.directory.tickets().issue(
+    await deployment.directory.sign_in_state().issue_ticket(
         digest("s"), Ticket(ann.user.id, demo.id, session_of(ann), wakes=True), 60
     )
     entered = await deployment.get(demo, "/_codehub/enter?ticket=s&to=/deep", headers=FROM_ELSEWHERE)

@@ -111,7 +111,7 @@ async def test_unknown_disabled_and_passwordless_users_get_the_same_work_and_ans
 
     watched = MemoryAccountDatabase(harness.state, FaultyNetwork(SystemClock(), note))
     identity = replace(
-        harness.identity, accounts=watched.accounts(), tries=watched.sign_in_tries(), audit=watched.audit()
+        harness.identity, accounts=watched.accounts(), sign_in_state=watched.sign_in_state(), audit=watched.audit()
     )
     seen = []
     for username, password in (

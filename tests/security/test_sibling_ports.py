@@ -7,7 +7,7 @@ import pytest
 
 from codehub.domain.workspace import Workspace
 from codehub.proxy.access.session_cache import JOINED_COOKIE, VISIT_COOKIE
-from codehub.usecases.workspace_access import Visitor
+from codehub.usecases.workspace_access import WorkspaceCaller
 from tests.proxy.deployment import BASE, DIRECT, Deployment, SignedInUser, deployed, problem
 from tests.proxy.fake_workspace import FakeWorkspace
 
@@ -207,7 +207,7 @@ async def test_a_ticket_for_one_port_opens_no_other(deployment: Deployment, api:
     assert (await deployment.get(demo, f"/_codehub/join?ticket={ticket}", headers=sent, port=4000)).status_code == 401
 
 
-async def _visitor(deployment: Deployment, ann: SignedInUser, demo: Workspace) -> Visitor:
+async def _visitor(deployment: Deployment, ann: SignedInUser, demo: Workspace) -> WorkspaceCaller:
     visitor = await deployment.workspace_access.visiting(await deployment.visit(ann, demo, 3000))
     assert visitor
     return visitor

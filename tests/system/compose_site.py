@@ -21,7 +21,7 @@ from uuid import uuid4
 
 import httpx
 
-from tests.browser.door.installation import PATIENCE, Installation
+from tests.browser.end_to_end.installation import TIMEOUT_SECONDS, Installation
 from tests.docker_engine import CODEHUB_IMAGE, ROOT, WORKSPACE_IMAGE
 from tests.real_services import free_port
 from tests.system.local_instance import Up
@@ -109,7 +109,7 @@ class Composed(Installation):
         return subprocess.run(listed, capture_output=True, text=True, check=True).stdout.strip()
 
     def until_it_serves(self) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not self._serves():
             assert self.running.process.poll() is None, "it has ended"
             assert time.monotonic() < deadline, "it does not answer"
@@ -145,7 +145,7 @@ def composed() -> Iterator[Composed]:
             raise
         finally:
             project.run("down", "--volumes", "--timeout=2")
-            site.running.process.wait(PATIENCE)
+            site.running.process.wait(TIMEOUT_SECONDS)
 
 
 def _environment(place: Path, port: int) -> dict[str, str]:

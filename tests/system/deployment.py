@@ -38,7 +38,7 @@ from tests.system import controlled_ide, write_log
 
 CODEHUB = Path(sys.executable).with_name("codehub")
 ANN = Actor("ann")
-PATIENCE = 60.0
+TIMEOUT_SECONDS = 60.0
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Coordinator:
 
     def end(self, number: signal.Signals = signal.SIGKILL) -> int:
         self.process.send_signal(number)
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT_SECONDS)
 
     def said(self, event: str, **fields: object) -> list[dict[str, Any]]:
         return [
@@ -110,7 +110,7 @@ class Deployment:
         two = self.start("alpha"), self.start("beta")
         leader = await self.leader()
         standby = next(one for one in two if one is not leader)
-        await eventually(lambda: self.campaigns(standby), PATIENCE)
+        await eventually(lambda: self.campaigns(standby), TIMEOUT_SECONDS)
         return leader, standby
 
     async def leader(self) -> Coordinator:
@@ -121,7 +121,7 @@ class Deployment:
             found[:] = [one for one in self.coordinators if leader and one.holder == leader.holder]
             return bool(found) and found[0].process.poll() is None
 
-        await eventually(somebody_leads, PATIENCE)
+        await eventually(somebody_leads, TIMEOUT_SECONDS)
         return found[0]
 
     async def leads(self, coordinator: Coordinator) -> None:
@@ -129,7 +129,7 @@ class Deployment:
             leader = await self.services.leader()
             return leader is not None and leader.holder == coordinator.holder
 
-        await eventually(it_does, PATIENCE)
+        await eventually(it_does, TIMEOUT_SECONDS)
 
     async def campaigns(self, coordinator: Coordinator) -> bool:
         async with write_log.connected(self.database_url) as connection:
@@ -138,7 +138,7 @@ class Deployment:
             return bool(await connection.fetchval(sessions, name, coordinator.name))
 
     async def stands_by(self, coordinator: Coordinator) -> None:
-        await eventually(lambda: self.campaigns(coordinator), PATIENCE)
+        await eventually(lambda: self.campaigns(coordinator), TIMEOUT_SECONDS)
 
     def environment(self, database_url: str) -> dict[str, str]:
         return {
@@ -182,17 +182,17 @@ class Deployment:
     # ── wishes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def wishes(self) -> WorkspaceCommands:
-        return self.services.wishes
+    def commands(self) -> WorkspaceCommands:
+        return self.services.commands
 
     async def create(self, desired: Desired, template: str = "default", image_ref: str = "") -> UUID:
         key = uuid4()
         new = CreateWorkspace(f"demo {key}", "ann", desired, template=template, image_ref=image_ref)
-        await self.wishes.create(new, key, ANN, datetime.now(UTC))
+        await self.commands.create(new, key, ANN, datetime.now(UTC))
         return key
 
     async def want(self, key: UUID, desired: Desired) -> None:
-        await self.wishes.want(key, desired, ANN, discard_home=desired is Desired.PENDING)
+        await self.commands.want(key, desired, ANN, discard_home=desired is Desired.PENDING)
 
     async def settled(self, key: UUID, phase: Phase) -> Workspace:
         async def at_rest() -> bool:
@@ -200,7 +200,7 @@ class Deployment:
             return row.phase is phase and row.operation is Operation.NONE and not row.wish_pending
 
         try:
-            await eventually(at_rest, PATIENCE)
+            await eventually(at_rest, TIMEOUT_SECONDS)
         except TimeoutError:
             row = await self.row(key)
             raise AssertionError(
@@ -216,7 +216,7 @@ class Deployment:
         async def is_under_way() -> bool:
             return (await self.row(key)).operation is operation
 
-        await eventually(is_under_way, PATIENCE)
+        await eventually(is_under_way, TIMEOUT_SECONDS)
 
     async def row(self, key: UUID) -> Workspace:
         row = await self.services.database.specs().get(key)
@@ -289,7 +289,7 @@ class Deployment:
     async def job(self, key: UUID) -> psutil.Process:
         """The running storage job, as soon as there is one."""
         lock = self.services.processes.jobs.lock(key)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while True:
                 pid = holder(lock) or 0
                 try:

@@ -245,11 +245,11 @@ def _mounts_below(place: str) -> list[str]:
     return sorted((line.split()[1] for line in lines if line.split()[1].startswith(place)), reverse=True)
 
 
-async def seconds_until(check: object, patience: float = 60.0) -> float:
+async def seconds_until(check: object, timeout: float = 60.0) -> float:
     """How long until it is so, looked at as often as can be."""
     assert callable(check)
     began = time.monotonic()
-    async with asyncio.timeout(patience):
+    async with asyncio.timeout(timeout):
         while not await check():
             await asyncio.sleep(0.02)
     return time.monotonic() - began

@@ -14,7 +14,7 @@ import psutil
 
 from tests.system.deployment import CODEHUB
 
-PATIENCE = 120.0
+TIMEOUT_SECONDS = 120.0
 
 
 @contextmanager
@@ -57,7 +57,7 @@ class Up:
 
     def ended(self, number: signal.Signals) -> int:
         self.process.send_signal(number)
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT_SECONDS)
 
     def rest_of_the_screen(self) -> str:
         """What it said after the first screen, once it has ended."""
@@ -109,7 +109,7 @@ def codehub(environment: dict[str, str], *words: str, stdin: str = "") -> subpro
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_SECONDS,
         check=False,
         cwd=environment["HOME"],
     )

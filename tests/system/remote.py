@@ -23,7 +23,7 @@ from codehub.domain.naming import meta_key
 from tests.api.real_api import Events, RealApi, real_api
 from tests.system import controlled_ide
 
-PATIENCE = 60.0
+TIMEOUT_SECONDS = 60.0
 Json = dict[str, Any]
 
 
@@ -50,7 +50,7 @@ class Remote:
     async def shows(self, wanted: Callable[[Json], bool]) -> Json:
         seen: Json = {}
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 while not wanted(seen := await self.shown()):
                     await asyncio.sleep(0.05)
         except TimeoutError:
@@ -180,7 +180,7 @@ class RemoteInstallation:
         """For what is not told over HTTP: wait until it is so."""
         value = None
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 query = f"SELECT {column} FROM workspaces WHERE id = $1"
                 while not wanted(value := await self.database.fetchval(query, ws.id)):
                     await asyncio.sleep(0.1)

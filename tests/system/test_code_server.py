@@ -33,7 +33,7 @@ from tests.system.deployment import CODEHUB, deployed
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
 SETTINGS = ".local/share/code-server/User/settings.json"
-PATIENCE = 60.0
+TIMEOUT_SECONDS = 60.0
 
 TERMINAL = """
 const terminal = require(process.argv[1] + "/node-pty").spawn(process.env.SHELL, ["-i"], {name: "xterm-256color"});
@@ -84,7 +84,7 @@ class Machine:
 
     async def start(self) -> Path:
         await self.runtime.start_container(self.spec)
-        await eventually(lambda: self.runtime.answers(self.key), PATIENCE)
+        await eventually(lambda: self.runtime.answers(self.key), TIMEOUT_SECONDS)
         endpoint = await self.runtime.endpoint(self.key)
         assert endpoint is not None
         assert endpoint.socket is not None
@@ -106,7 +106,7 @@ async def machine(request: pytest.FixtureRequest, installed: InstalledIde) -> As
 
 def client(socket: Path) -> httpx.AsyncClient:
     transport = httpx.AsyncHTTPTransport(uds=str(socket))
-    return httpx.AsyncClient(transport=transport, base_url="http://ws.localhost", timeout=PATIENCE)
+    return httpx.AsyncClient(transport=transport, base_url="http://ws.localhost", timeout=TIMEOUT_SECONDS)
 
 
 async def test_it_serves_the_workbench(machine: Machine) -> None:
@@ -134,7 +134,7 @@ async def test_the_workbench_s_connection(origin: str, status: int, machine: Mac
         *("Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "", ""),
     ]
     writer.write("\r\n".join(lines).encode())
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         answer = await reader.readline()
     writer.close()
     assert answer.startswith(f"HTTP/1.1 {status} ".encode())
@@ -150,7 +150,7 @@ async def test_a_terminal_works(machine: Machine, installed: InstalledIde) -> No
     async def ended() -> bool:
         return not (await runtime.containers())[machine.key].running
 
-    await eventually(ended, PATIENCE)
+    await eventually(ended, TIMEOUT_SECONDS)
     said, seen = machine.output(), HOME_INSIDE if machine.sandbox else machine.home
     assert (await runtime.containers())[machine.key].detail.startswith("ended with exit code 7"), said
     assert "/dev/pts/" in said

@@ -49,6 +49,6 @@ async def test_an_admin_s_run_takes_the_garbage_and_leaves_the_rest(logged_datab
         assert list(archives(site).rglob(f"{dropped}/**/*.zst")) == []
         assert (await site.row(dropped)).purged_at is not None
         with pytest.raises(Conflict, match="purged"):
-            await site.wishes.undelete(dropped, ANN)
+            await site.commands.undelete(dropped, ANN)
         await site.brought_to(kept, Desired.RUNNING)
         await site.only_leaders_wrote()

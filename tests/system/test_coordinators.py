@@ -21,7 +21,7 @@ from tests.contracts.test_leadership import network_to_postgres
 from tests.eventually import eventually
 from tests.job.trees import Snapshot, assert_same
 from tests.system import write_log
-from tests.system.deployment import ANN, PATIENCE, Coordinator, Deployment, deployed
+from tests.system.deployment import ANN, TIMEOUT_SECONDS, Coordinator, Deployment, deployed
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
@@ -82,12 +82,12 @@ class Stage:
     async def nothing_is_lost(self) -> None:
         """Bring the home back from wherever it is now, and compare."""
         if self.scene.wish is Desired.DELETED:
-            await self.site.wishes.undelete(self.key, ANN)
+            await self.site.commands.undelete(self.key, ANN)
             await self.site.settled(self.key, Phase.ARCHIVED)
         if self.scene.wish is Desired.PENDING:
             assert self.archive is not None
             assert (await self.site.row(self.key)).archive_key is None
-            await self.site.wishes.restore(self.key, self.archive, ANN)
+            await self.site.commands.restore(self.key, self.archive, ANN)
         if self.scene.wish is not Desired.RUNNING:
             await self.site.brought_to(self.key, Desired.STANDBY)
         volumes = await self.site.services.runtime.volumes([self.key])
@@ -100,7 +100,7 @@ class Stage:
         async def so_many() -> bool:
             return len(self.site.ides(self.key)) == number
 
-        await eventually(so_many, PATIENCE)
+        await eventually(so_many, TIMEOUT_SECONDS)
 
 
 async def prepared(site: Deployment, scene: Scene, leader: Coordinator, standby: Coordinator) -> Stage:
@@ -161,7 +161,7 @@ async def steps_down(stage: Stage) -> None:
     async def it_said_so() -> bool:
         return bool(stage.leader.said("no longer leading"))
 
-    await eventually(it_said_so, PATIENCE)
+    await eventually(it_said_so, TIMEOUT_SECONDS)
     await stage.site.stands_by(stage.leader)
 
 

@@ -16,7 +16,7 @@ from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction
 from tests.eventually import eventually
 from tests.job.s3_server import S3Server
 from tests.job.trees import Snapshot, assert_same
-from tests.system.deployment import ANN, PATIENCE, Deployment, deployed
+from tests.system.deployment import ANN, TIMEOUT_SECONDS, Deployment, deployed
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
@@ -91,7 +91,7 @@ async def test_a_damaged_archive_is_named_and_mended(damage: Damage, logged_data
         for path, data in whole.items():
             replaced(path, data)
         if REASONS[damage] is ErrorReason.ARCHIVE_CORRUPTED:
-            await site.wishes.recover(key, RecoverAction.RETRY, ANN)
+            await site.commands.recover(key, RecoverAction.RETRY, ANN)
         await site.settled(key, Phase.STANDBY)
         assert_same(newer, await site.kept(key))
 
@@ -100,7 +100,7 @@ async def test_a_damaged_archive_is_named_and_mended(damage: Damage, logged_data
         await site.want(key, Desired.STANDBY)
         await site.settled(key, Phase.ERROR)
         points = await site.services.database.statuses(0).restore_points(key)
-        await site.wishes.recover(key, RecoverAction.USE_ARCHIVE, ANN, archive=points[-1].key)
+        await site.commands.recover(key, RecoverAction.USE_ARCHIVE, ANN, archive=points[-1].key)
         await site.settled(key, Phase.STANDBY)
         assert_same(older, await site.kept(key))
 
@@ -157,7 +157,7 @@ async def test_wrong_credentials_lose_nothing(
             async def it_says_so() -> bool:
                 return bool(wrong.said("backend does not answer", backend="archives"))
 
-            await eventually(it_says_so, PATIENCE)
+            await eventually(it_says_so, TIMEOUT_SECONDS)
             assert "403 Forbidden" in wrong.said("backend does not answer", backend="archives")[0]["error"]
             assert (await site.row(key)).error_count == 0, "nothing was begun"
             assert_same(home, await site.kept(key))

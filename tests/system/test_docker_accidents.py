@@ -13,7 +13,7 @@ from codehub.domain.workspace import Desired, Phase
 from tests.conftest import Tell
 from tests.docker_engine import DockerTestbed
 from tests.eventually import eventually
-from tests.system.deployment import PATIENCE
+from tests.system.deployment import TIMEOUT_SECONDS
 from tests.system.docker_site import DockerDeployment, OwnEngine, docker_deployed, has_tools, own_engine
 
 NOTICED = 45
@@ -65,7 +65,7 @@ async def test_the_engine_is_restarted(fragile: tuple[DockerDeployment, OwnEngin
             one.running and one.instance != before[key].instance for key, one in seen.items()
         )
 
-    await eventually(all_are_back, 2 * PATIENCE)
+    await eventually(all_are_back, 2 * TIMEOUT_SECONDS)
     for key in keys:
         await site.settled(key, Phase.RUNNING)
     await site.settled(asleep, Phase.STANDBY)

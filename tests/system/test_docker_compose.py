@@ -13,11 +13,11 @@ import pytest
 from codehub.adapters.docker import DockerSite, Engine
 from codehub.adapters.docker.network_isolation import NetworkIsolation
 from codehub.domain.naming import INSTALL_LABEL
-from tests.browser.door.chromium import launched
-from tests.browser.door.visitor import Visitor, runs, until
+from tests.browser.end_to_end.browser_user import BrowserUser, runs, until
+from tests.browser.end_to_end.chromium import launched
 from tests.docker_engine import CODEHUB_IMAGE, WORKSPACE_IMAGE, DockerTestbed, sweep
 from tests.system.compose_site import Composed, composed
-from tests.system.docker_hub import JobHarness, docker, new_desk
+from tests.system.docker_installation import DockerWorkspace, docker, new_desk
 from tests.system.test_docker_isolation import listening
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
@@ -51,9 +51,9 @@ async def test_a_workspace_through_the_front_door_of_a_codehub_in_containers(sit
     assert site.published() == "", "no port is published"
     ann = site.person()
     desk = await new_desk(ann, "composed", site.data)
-    async with launched(tmp_path) as browser, Visitor.at(browser, site) as visitor:
-        await visitor.signs_in(ann)
-        tab = await visitor.opens(desk.url)
+    async with launched(tmp_path) as browser, BrowserUser.at(browser, site) as user:
+        await user.signs_in(ann)
+        tab = await user.opens(desk.url)
         await tab.open_terminal()
         await runs(tab, "echo the answer is $((6 * 7)) > from-the-ide")
         written = desk.home / "from-the-ide"
@@ -65,7 +65,7 @@ async def test_a_workspace_through_the_front_door_of_a_codehub_in_containers(sit
     assert desk.inside("cat from-the-ide") == "the answer is 42"
 
 
-def reaches_nothing_of_the_platforms(site: Composed, desk: JobHarness) -> None:
+def reaches_nothing_of_the_platforms(site: Composed, desk: DockerWorkspace) -> None:
     gateway = docker("inspect", "--format", "{{range .NetworkSettings.Networks}}{{.Gateway}}{{end}}", desk.containers())
     with listening("0.0.0.0") as port_of_the_machine:
         open_ones = [*STORES, (gateway, port_of_the_machine)]

@@ -21,7 +21,7 @@ from tests.contracts import s3
 from tests.docker_engine import DockerTestbed
 from tests.eventually import eventually
 from tests.real_services import ServiceLoop, temporary_database
-from tests.system.deployment import ANN, PATIENCE
+from tests.system.deployment import ANN, TIMEOUT_SECONDS
 from tests.system.docker_site import DockerDeployment, docker_deployed, seconds_until
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
@@ -89,7 +89,7 @@ async def test_killed_from_inside_it_comes_back(site: DockerDeployment) -> None:
         seen = (await site.runtime.containers()).get(key)
         return seen is not None and seen.running and seen.instance != before
 
-    await eventually(is_another, PATIENCE)
+    await eventually(is_another, TIMEOUT_SECONDS)
     await site.settled(key, Phase.RUNNING)
 
 
@@ -104,7 +104,7 @@ async def test_a_volume_removed_by_hand_is_told_and_recovered(site: DockerDeploy
     async def is_lost() -> bool:
         return (await site.row(key)).phase is Phase.ERROR
 
-    await eventually(is_lost, PATIENCE)
+    await eventually(is_lost, TIMEOUT_SECONDS)
     row = await site.row(key)
     assert row.error_reason is ErrorReason.DATA_LOST
     assert row.error_info is not None
@@ -112,7 +112,7 @@ async def test_a_volume_removed_by_hand_is_told_and_recovered(site: DockerDeploy
     points = await site.services.database.views().restore_points(key)
     assert [point.key for point in points] == [archive], "the archive is kept"
 
-    await site.wishes.recover(key, RecoverAction.USE_ARCHIVE, ANN)
+    await site.commands.recover(key, RecoverAction.USE_ARCHIVE, ANN)
     await site.settled(key, Phase.STANDBY)
     back = await site.kept(key)
     assert {path: seen for path, seen in back.items() if path.startswith(b"project")} == {
@@ -130,7 +130,7 @@ async def test_a_volume_made_again_by_hand_is_not_taken_for_the_home(site: Docke
         row = await site.row(key)
         return row.phase is Phase.ERROR and row.error_reason is ErrorReason.DATA_LOST
 
-    await eventually(is_lost, PATIENCE)
+    await eventually(is_lost, TIMEOUT_SECONDS)
     subprocess.run(["docker", "volume", "rm", str(row.home_store_key)], check=True, capture_output=True)
 
 
@@ -172,7 +172,7 @@ async def test_an_image_that_is_not_to_be_had_is_told(site: DockerDeployment) ->
     async def is_told() -> bool:
         return (await site.row(key)).error_reason is ErrorReason.IMAGE_PULL_FAILED
 
-    await eventually(is_told, PATIENCE)
+    await eventually(is_told, TIMEOUT_SECONDS)
     info = (await site.row(key)).error_info
     assert info is not None
     assert wrong.image_ref in info.message

@@ -7,14 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.door.chromium import launched
-from tests.browser.door.test_presence import rests
-from tests.browser.door.visitor import Visitor, arrived, runs, until
+from tests.browser.end_to_end.browser_user import BrowserUser, arrived, runs, until
+from tests.browser.end_to_end.chromium import launched
+from tests.browser.end_to_end.test_presence import rests
 from tests.conftest import Tell
 from tests.docker_engine import DockerTestbed
 from tests.job.trees import assert_same, snapshot
 from tests.proxy.recording.workbench import Tab
-from tests.system.docker_hub import TTL, DockerHub, JobHarness, digest, docker_hub, of_people
+from tests.system.docker_installation import (
+    TTL,
+    DockerInstallation,
+    DockerWorkspace,
+    digest,
+    docker_installation,
+    of_people,
+)
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
@@ -28,21 +35,21 @@ git -c init.defaultBranch=main init -q .
 
 
 @pytest.fixture
-async def hub(docker_testbed: DockerTestbed, tmp_path: Path) -> AsyncIterator[DockerHub]:
-    async with docker_hub(tmp_path / "s3") as hub:
+async def hub(docker_testbed: DockerTestbed, tmp_path: Path) -> AsyncIterator[DockerInstallation]:
+    async with docker_installation(tmp_path / "s3") as hub:
         yield hub
 
 
 @pytest.mark.parametrize(
     "waits", [False, pytest.param(True, marks=pytest.mark.long)], ids=["time is moved", "by itself"]
 )
-async def test_a_whole_life_in_a_browser(waits: bool, hub: DockerHub, tmp_path: Path, tell: Tell) -> None:
+async def test_a_whole_life_in_a_browser(waits: bool, hub: DockerInstallation, tmp_path: Path, tell: Tell) -> None:
     ann = hub.person()
     desk = await hub.desk(ann, "life")
     assert desk.inside("id -u; id -g; pwd").split() == ["1000", "1000", "/home/coder"]
     desk.inside(WORK)
     (tmp_path / "browser").mkdir()
-    async with launched(tmp_path / "browser") as browser, Visitor.at(browser, hub) as ann_at_work:
+    async with launched(tmp_path / "browser") as browser, BrowserUser.at(browser, hub) as ann_at_work:
         await ann_at_work.signs_in(ann)
         tab = await ann_at_work.opens(desk.url)
         await writes_in_the_terminal(tab, desk)
@@ -75,21 +82,21 @@ async def test_a_whole_life_in_a_browser(waits: bool, hub: DockerHub, tmp_path: 
     await until(lambda: desk.containers() == desk.volume == "", "its end")
 
 
-async def writes_in_the_terminal(tab: Tab, desk: JobHarness) -> None:
+async def writes_in_the_terminal(tab: Tab, desk: DockerWorkspace) -> None:
     await tab.open_terminal()
     await runs(tab, "echo the answer is $((6 * 7)) > from-the-ide")
     written = desk.home / "from-the-ide"
     await until(lambda: written.exists() and written.read_text() == "the answer is 42\n", "the file")
 
 
-async def falls_asleep(desk: JobHarness, *, waits: bool) -> None:
+async def falls_asleep(desk: DockerWorkspace, *, waits: bool) -> None:
     if not waits:
         await rests(desk, FLUSHED)  # what was typed last has arrived: it would be newer than the time we make
         await desk.time_passes(TTL, "last_access_at", "phase_changed_at")
     await desk.becomes("STANDBY")
 
 
-async def is_archived(desk: JobHarness, *, waits: bool) -> None:
+async def is_archived(desk: DockerWorkspace, *, waits: bool) -> None:
     if not waits:
         await desk.time_passes(TTL, "phase_changed_at")
     await desk.becomes("ARCHIVED")

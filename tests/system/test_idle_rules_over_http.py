@@ -19,7 +19,7 @@ from codehub.adapters.embedded import embedded_redis
 from tests.api.real_api import CODEHUB
 from tests.eventually import eventually
 from tests.real_services import ServiceLoop, temporary_database
-from tests.system.remote import PATIENCE, Json, Remote, RemoteInstallation, remote_installation
+from tests.system.remote import TIMEOUT_SECONDS, Json, Remote, RemoteInstallation, remote_installation
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="module")]
 
@@ -154,7 +154,7 @@ async def test_who_is_put_to_sleep_when_and_why(hub: RemoteInstallation, redis: 
     async def all_are_warned() -> bool:
         return all(hub.warnings(them[name]) for name in WARNED)
 
-    await eventually(all_are_warned, PATIENCE)
+    await eventually(all_are_warned, TIMEOUT_SECONDS)
     assert {name for name, ws in them.items() if hub.warnings(ws)} == WARNED
     assert [each["becomes"] for each in hub.warnings(them["asleep"])] == ["ARCHIVED"]
     [last] = hub.warnings(them["unreadable"])
@@ -257,7 +257,9 @@ async def test_a_ttl_that_could_stop_somebody_who_types_is_refused(hub: RemoteIn
 
     def run(verb: str) -> subprocess.CompletedProcess[str]:
         command = [str(CODEHUB), verb]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+        )
 
     for ended in await asyncio.gather(*(asyncio.to_thread(run, verb) for verb in ("api", "coordinator"))):
         assert ended.returncode == 2

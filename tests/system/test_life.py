@@ -52,12 +52,12 @@ async def test_a_whole_life(logged_database: str, fresh_redis: str) -> None:
         assert newer not in {older, None}
 
         # an older restore point, chosen while it sleeps; then the newest again, chosen while it runs
-        await site.wishes.restore(key, older, ANN)
+        await site.commands.restore(key, older, ANN)
         await site.settled(key, Phase.ARCHIVED)
         await site.brought_to(key, Desired.RUNNING)
         assert_same(first, await site.kept(key))
         assert newer is not None
-        await site.wishes.restore(key, newer, ANN)
+        await site.commands.restore(key, newer, ANN)
         await site.settled(key, Phase.RUNNING)
         assert_same(second, await site.kept(key))
         assert len(site.ides(key)) == 1
@@ -65,7 +65,7 @@ async def test_a_whole_life(logged_database: str, fresh_redis: str) -> None:
         await site.want(key, Desired.DELETED)
         await site.settled(key, Phase.DELETED)
         assert (site.ides(key), await site.services.runtime.volumes()) == ([], {})
-        await site.wishes.undelete(key, ANN)
+        await site.commands.undelete(key, ANN)
         await site.settled(key, Phase.ARCHIVED)
         await site.brought_to(key, Desired.STANDBY)
         assert_same(second, await site.kept(key))
@@ -120,7 +120,7 @@ async def test_an_ide_that_does_not_last(fault: str, logged_database: str, fresh
         assert row.error_reason is ErrorReason.RETRY_EXCEEDED
         assert row.error_info is not None
         assert "this IDE" in row.error_info.message
-        await site.wishes.recover(key, RecoverAction.RETRY, ANN)
+        await site.commands.recover(key, RecoverAction.RETRY, ANN)
         await site.settled(key, Phase.RUNNING)
         assert len(site.ides(key)) == 1
         assert_same(home, await site.kept(key))
@@ -138,6 +138,6 @@ async def test_a_home_removed_by_hand_is_never_silently_replaced(logged_database
         volume.rename(site.directory / "taken")
         row = await site.settled(key, Phase.ERROR)
         assert row.error_reason is ErrorReason.DATA_LOST
-        await site.wishes.recover(key, RecoverAction.USE_ARCHIVE, ANN)
+        await site.commands.recover(key, RecoverAction.USE_ARCHIVE, ANN)
         await site.settled(key, Phase.STANDBY)
         assert_same(saved, await site.kept(key))

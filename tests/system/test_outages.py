@@ -22,7 +22,7 @@ from codehub.domain.workspace import Desired, Operation, Phase
 from tests.eventually import eventually
 from tests.job.trees import Snapshot, assert_same
 from tests.system import write_log
-from tests.system.deployment import PATIENCE, Deployment, deployed
+from tests.system.deployment import TIMEOUT_SECONDS, Deployment, deployed
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
@@ -64,7 +64,7 @@ async def test_the_ide_is_killed(whole: bool, logged_database: str, fresh_redis:
         async def another_serves() -> bool:
             return site.ides(key) not in ([], [before])
 
-        await eventually(another_serves, PATIENCE)
+        await eventually(another_serves, TIMEOUT_SECONDS)
         await site.settled(key, Phase.RUNNING)
         assert len(site.ides(key)) == 1
         assert_same(home, await site.kept(key))

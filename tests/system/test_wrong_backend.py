@@ -10,7 +10,7 @@ from codehub.domain.errors import ErrorReason
 from codehub.domain.workspace import Desired, Phase
 from tests.eventually import eventually
 from tests.job.trees import assert_same
-from tests.system.deployment import PATIENCE, Coordinator, Deployment, deployed
+from tests.system.deployment import TIMEOUT_SECONDS, Coordinator, Deployment, deployed
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
@@ -25,7 +25,7 @@ async def has_said(coordinator: Coordinator, event: str) -> None:
     async def said() -> bool:
         return bool(coordinator.said(event))
 
-    await eventually(said, PATIENCE)
+    await eventually(said, TIMEOUT_SECONDS)
 
 
 async def test_a_coordinator_with_another_data_directory_does_not_lead(site: Deployment, tmp_path: Path) -> None:

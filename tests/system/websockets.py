@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from codehub.proxy.websocket.frames import unmasked
 
-PATIENCE = 150.0
+TIMEOUT_SECONDS = 150.0
 CLOSE = 8
 BINARY = 2
 
@@ -58,7 +58,7 @@ class Connection:
 
     @classmethod
     async def open(cls, port: int) -> "Connection":
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             return cls(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 18))
 
     def send(self, host: str, path: str, headers: Mapping[str, str], method: str = "GET", body: bytes = b"") -> None:
@@ -69,7 +69,7 @@ class Connection:
 
     async def head(self) -> tuple[int, dict[str, str]]:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 raw = await self.reader.readuntil(b"\r\n\r\n")
         except asyncio.IncompleteReadError as error:
             raise Cut(error.partial) from None
@@ -87,7 +87,7 @@ class Connection:
         status, headers = await self.head()
         length = 0 if status in (101, 204, 304) else int(headers["content-length"])
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 body = await self.reader.readexactly(length)
         except asyncio.IncompleteReadError as error:
             raise Cut(error.partial) from None
@@ -133,7 +133,7 @@ class WebSocket:
     async def receive(self) -> tuple[int, bytes]:
         """(opcode, payload). Raises Cut when the connection ends without a frame."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 first, length = await self.network.reader.readexactly(2)
                 if length > 125:
                     length = int.from_bytes(await self.network.reader.readexactly(2 if length == 126 else 8), "big")

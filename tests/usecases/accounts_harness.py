@@ -45,7 +45,7 @@ class AccountsHarness:
         revocations = Revocations(self.bus)
         self.identity = Identity(
             accounts,
-            self.directory.sign_in_tries(),
+            self.directory.sign_in_state(),
             self.directory.audit(),
             self.passwords,
             revocations,
@@ -54,7 +54,7 @@ class AccountsHarness:
         )
         self.tokens = Tokens(accounts, revocations, ids)
         self.people = Users(accounts, self.passwords, revocations, ids)
-        self.oidc = Oidc(self.provider, self.directory.provider_sign_ins(), self.identity)
+        self.oidc = Oidc(self.provider, self.identity)
         self.heard: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
         self.bus.state.listeners.setdefault(AUTH_CHANNEL, []).append(self.heard)
 

@@ -56,10 +56,10 @@ class House:
             return 0, ""
         return 0, self.notes[ws.id]
 
-    def probe(self, patience: float = 300.0) -> Probe:
+    def probe(self, timeout: float = 300.0) -> Probe:
         worlds = self.stage.states
         return Probe(
-            wishes=self.stage.wishes(),
+            commands=self.stage.wishes(),
             views=MemoryDatabase(worlds.database).views(),
             runtime=MemoryRuntime(worlds.runtime),
             archives=MemoryArchives(worlds.archives),
@@ -72,15 +72,15 @@ class House:
                 self.network_isolated,
                 {("gateway", 5432): "the database"},
             ),
-            patience_seconds=patience,
+            timeout_seconds=timeout,
             try_port=self.try_port,
         )
 
     async def try_port(self, _ws: Workspace) -> bool | None:
         return None if self.front_door == "down" else self.front_door in self.leaks
 
-    async def examined(self, patience: float = 300.0) -> dict[str, Verdict]:
-        await self.probe(patience).run(self.findings.append)
+    async def examined(self, timeout: float = 300.0) -> dict[str, Verdict]:
+        await self.probe(timeout).run(self.findings.append)
         return {finding.name: finding.verdict for finding in self.findings}
 
     def nothing_is_left(self) -> bool:
@@ -165,7 +165,7 @@ async def test_a_file_that_comes_back_otherwise_fails() -> None:
 @in_virtual_time
 async def test_without_a_leader_it_says_so_and_what_it_left() -> None:
     house = House()
-    told = await house.examined(patience=5.0)
+    told = await house.examined(timeout=5.0)
     assert (told["probe"], told["probe: clean up"]) == (Verdict.FAIL, Verdict.WARN)
     assert "codehub admin leader" in house.findings[0].advice
     assert all(str(key) in house.findings[-1].seen for key in house.stage.ids())

@@ -22,8 +22,6 @@ from codehub.domain.naming import archive_key
 from codehub.domain.workspace import Desired, Phase, Workspace
 from codehub.ports.archives import ArchiveContents, EntryKind, Listing
 from codehub.usecases.restore_points import (
-    ListedRestorePoint,
-    list_restore_points,
     restore_point,
     workspace_with_restore_points,
 )
@@ -38,7 +36,7 @@ def person(name: str, role: Role = Role.USER) -> Caller:
     return Caller(User(uuid4(), name, role, LONG_AGO), credential=f"session:{name}")
 
 
-class Scene:
+class RestorePointHarness:
     """Ann's workspace with two restore points, the second the present one, and another's beside it."""
 
     def __init__(self, **changes: Any) -> None:
@@ -65,10 +63,9 @@ class Scene:
             home = {b"": StoredEntry(EntryKind.FOLDER), b"who": StoredEntry(EntryKind.FILE, str(op_id).encode())}
             self.archives.state.objects[key] = StoredArchive((), datetime.now(UTC), committed=True, home=home)
 
-    async def listed(self, caller: Caller) -> Sequence[ListedRestorePoint]:
-        return await list_restore_points(
-            self.views, await workspace_with_restore_points(self.views, caller, self.row.id)
-        )
+    async def listed(self, caller: Caller) -> Sequence[RestorePoint]:
+        owned = await workspace_with_restore_points(self.views, caller, self.row.id)
+        return await self.views.restore_points(owned.workspace.id)
 
     async def place(self, workspace_id: UUID, op_id: UUID, caller: Caller) -> tuple[str, str]:
         """The key of the archive, and its owner."""
@@ -106,74 +103,74 @@ STATES["deleted, not purged"] = {"phase": Phase.DELETED, "desired_state": Desire
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("who", ["ann", "admin"])
 async def test_owner_and_admin_reach_them_in_every_state(state: str, who: str) -> None:
-    scene = Scene(**STATES[state])
+    harness = RestorePointHarness(**STATES[state])
     if state == "ERROR":
-        scene.database.state.rows[scene.row.id] = broken(scene.row)
-    before = scene.database.state.rows[scene.row.id]
-    caller: Caller = getattr(scene, who)
-    newest, oldest = await scene.listed(caller)
-    assert (newest.op_id, newest.is_present, newest.bytes, newest.files) == (SECOND, True, 11, 3)
-    assert (oldest.op_id, oldest.is_present, oldest.bytes, oldest.files) == (FIRST, False, 10, 2)
+        harness.database.state.rows[harness.row.id] = broken(harness.row)
+    before = harness.database.state.rows[harness.row.id]
+    caller: Caller = getattr(harness, who)
+    newest, oldest = await harness.listed(caller)
+    assert (newest.op_id, newest.bytes, newest.files) == (SECOND, 11, 3)
+    assert (oldest.op_id, oldest.bytes, oldest.files) == (FIRST, 10, 2)
     assert oldest.verified_at - oldest.created_at == timedelta(minutes=1)
-    listing = await scene.tree(caller, FIRST)
+    listing = await harness.tree(caller, FIRST)
     assert [entry.name for entry in listing.entries] == ["who"]
-    assert await scene.read(caller, FIRST) == str(FIRST).encode()
-    assert await scene.original(caller)
-    assert scene.database.state.rows[scene.row.id] is before, "nothing was wished"
-    assert scene.runtime.state.started == 0
-    assert scene.database.state.ledger == []
+    assert await harness.read(caller, FIRST) == str(FIRST).encode()
+    assert await harness.original(caller)
+    assert harness.database.state.rows[harness.row.id] is before, "nothing was wished"
+    assert harness.runtime.state.started == 0
+    assert harness.database.state.ledger == []
 
 
 async def test_what_is_not_yours_is_not_there() -> None:
-    scene = Scene()
-    for ask in scene.questions(scene.bob):
+    harness = RestorePointHarness()
+    for ask in harness.questions(harness.bob):
         with pytest.raises(NotFound, match="There is no workspace"):
             await ask()
 
 
 async def test_what_is_purged_is_gone_for_its_owner_too() -> None:
-    scene = Scene(phase=Phase.DELETED, deleted_at=NOW, purged_at=NOW)
-    for ask in scene.questions(scene.ann):
+    harness = RestorePointHarness(phase=Phase.DELETED, deleted_at=NOW, purged_at=NOW)
+    for ask in harness.questions(harness.ann):
         with pytest.raises(NotFound, match="purged"):
             await ask()
     with pytest.raises(NotFound, match="There is no workspace"):
-        await scene.listed(scene.bob)
+        await harness.listed(harness.bob)
 
 
 async def test_only_restore_points_of_that_workspace_can_be_named() -> None:
-    scene = Scene()
+    harness = RestorePointHarness()
     unproven = uuid4()
-    key = archive_key("", scene.row.id, unproven)
-    scene.archives.state.objects[key] = StoredArchive((1,), NOW, committed=True)
-    for op_id in (uuid4(), scene.others_op, unproven):
-        for ask in scene.questions(scene.ann, op_id)[1:]:
+    key = archive_key("", harness.row.id, unproven)
+    harness.archives.state.objects[key] = StoredArchive((1,), NOW, committed=True)
+    for op_id in (uuid4(), harness.others_op, unproven):
+        for ask in harness.questions(harness.ann, op_id)[1:]:
             with pytest.raises(NotFound, match="has no restore point"):
                 await ask()
 
 
 async def test_a_token_needs_the_scope_to_read_and_an_admins_to_read_what_is_others() -> None:
-    scene = Scene()
-    for ask in scene.questions(replace(scene.ann, scopes={Scope.WRITE})):
+    harness = RestorePointHarness()
+    for ask in harness.questions(replace(harness.ann, scopes={Scope.WRITE})):
         with pytest.raises(Forbidden):
             await ask()
-    for ask in scene.questions(replace(scene.admin, scopes={Scope.READ})):
+    for ask in harness.questions(replace(harness.admin, scopes={Scope.READ})):
         with pytest.raises(NotFound):
             await ask()
 
 
 async def test_released_ones_are_shown_as_such() -> None:
-    scene = Scene()
-    points = scene.database.state.points[scene.row.id]
-    scene.database.state.points[scene.row.id] = [replace(point, released_at=NOW) for point in points]
-    assert [point.released_at for point in await scene.listed(scene.ann)] == [NOW, NOW]
-    assert await scene.read(scene.ann) == str(SECOND).encode()
+    harness = RestorePointHarness()
+    points = harness.database.state.points[harness.row.id]
+    harness.database.state.points[harness.row.id] = [replace(point, released_at=NOW) for point in points]
+    assert [point.released_at for point in await harness.listed(harness.ann)] == [NOW, NOW]
+    assert await harness.read(harness.ann) == str(SECOND).encode()
 
 
 async def test_an_object_that_is_gone_is_told_as_such() -> None:
-    scene = Scene()
-    scene.archives.state.objects.clear()
+    harness = RestorePointHarness()
+    harness.archives.state.objects.clear()
     with pytest.raises(BackendError) as refusal:
-        await scene.read(scene.ann)
+        await harness.read(harness.ann)
     assert refusal.value.reason is ErrorReason.ARCHIVE_ACCESS_ERROR
 
 
@@ -192,13 +189,13 @@ class SlowWire(Network):
 
 @pytest.mark.parametrize("what", ["tree", "content"])
 async def test_all_that_is_one_owner_s_is_looked_into_one_after_another(what: str) -> None:
-    scene, network = Scene(), SlowWire()
-    second, op_id = workspace(id=uuid4(), owner_id=scene.ann.user.owner_id, slug="second"), uuid4()
-    scene.put(second, op_id)
-    contents = MemoryContents(scene.archives.state, network)
+    harness, network = RestorePointHarness(), SlowWire()
+    second, op_id = workspace(id=uuid4(), owner_id=harness.ann.user.owner_id, slug="second"), uuid4()
+    harness.put(second, op_id)
+    contents = MemoryContents(harness.archives.state, network)
 
     async def ask(workspace_id: UUID, op_id: UUID, caller: Caller) -> None:
-        key, owner = await scene.place(workspace_id, op_id, caller)
+        key, owner = await harness.place(workspace_id, op_id, caller)
         if what == "tree":
             await contents.tree(key, "", owner=owner)
         else:
@@ -208,10 +205,10 @@ async def test_all_that_is_one_owner_s_is_looked_into_one_after_another(what: st
     asked = [
         asyncio.create_task(ask(*one))
         for one in (
-            (scene.row.id, FIRST, scene.ann),
-            (scene.row.id, SECOND, scene.admin),
-            (second.id, op_id, scene.ann),
-            (scene.other.id, scene.others_op, scene.bob),
+            (harness.row.id, FIRST, harness.ann),
+            (harness.row.id, SECOND, harness.admin),
+            (second.id, op_id, harness.ann),
+            (harness.other.id, harness.others_op, harness.bob),
         )
     ]
     for _ in range(50):
@@ -223,10 +220,10 @@ async def test_all_that_is_one_owner_s_is_looked_into_one_after_another(what: st
 
 
 async def test_on_a_real_archive(tmp_path: Path) -> None:
-    scene, desk = Scene(), JobHarness(tmp_path)
+    harness, desk = RestorePointHarness(), JobHarness(tmp_path)
     (desk.home / "who").write_text("a real one")
-    desk.key = archive_key("", scene.row.id, SECOND)
+    desk.key = archive_key("", harness.row.id, SECOND)
     assert desk.archive().code == 0
     with closing(ObjectContents(desk.store_url)) as contents:
-        scene.contents = contents
-        assert await scene.read(scene.ann) == b"a real one"
+        harness.contents = contents
+        assert await harness.read(harness.ann) == b"a real one"

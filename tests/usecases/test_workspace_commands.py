@@ -16,18 +16,18 @@ Wish = Callable[[WorkspaceCommands], Awaitable[Workspace]]
 WISHES: dict[str, tuple[Workspace, Wish, str]] = {
     "recover": (
         broken(with_home(desired_state=Desired.STANDBY)),
-        lambda wishes: wishes.recover(WORKSPACE_ID, RecoverAction.RETRY, PERSON),
+        lambda commands: commands.recover(WORKSPACE_ID, RecoverAction.RETRY, PERSON),
         "recover",
     ),
     "recover with an archive": (
         broken(with_home(desired_state=Desired.STANDBY)),
-        lambda wishes: wishes.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON, KEY),
+        lambda commands: commands.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON, KEY),
         "restore",
     ),
-    "restore": (archived(), lambda wishes: wishes.restore(WORKSPACE_ID, KEY, PERSON), "restore"),
+    "restore": (archived(), lambda commands: commands.restore(WORKSPACE_ID, KEY, PERSON), "restore"),
     "undelete": (
         archived(desired_state=Desired.DELETED, deleted_at=NOW),
-        lambda wishes: wishes.undelete(WORKSPACE_ID, PERSON),
+        lambda commands: commands.undelete(WORKSPACE_ID, PERSON),
         "undelete",
     ),
 }

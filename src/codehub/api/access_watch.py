@@ -2,12 +2,10 @@
 
 The caller is authorised again when the bus tells that their access changed, after every gap in which that may have been
 missed, and every so often in any case; never for each piece that is sent.
-
-Tasks that last as long as the process: one that ends or fails is logged and started again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Protocol
 from uuid import UUID
@@ -25,20 +23,23 @@ from codehub.usecases.revocations import AUTH_CHANNEL
 
 log = get_logger(__name__)
 
-AGAIN_SECONDS: Final = 0.5
+RESTART_SECONDS: Final = 0.5
+RECHECK_SECONDS: Final = 30.0
+
+StillAllowed = Callable[[], Awaitable[bool]]
 
 
 async def supervised(name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Runs a task that lasts as long as the process: when it ends or fails, that is logged and it is started again."""
     while True:
         try:
             await run()
         except Exception:
             log.exception("events crashed", component=name)
-        await asyncio.sleep(AGAIN_SECONDS)
+        await asyncio.sleep(RESTART_SECONDS)
 
 
-async def ended(tasks: Iterable["asyncio.Task[None]"]) -> None:
-    tasks = list(tasks)
+async def cancel_and_wait(tasks: Collection["asyncio.Task[None]"]) -> None:
     for task in tasks:
         task.cancel()
     for task in tasks:
@@ -46,13 +47,8 @@ async def ended(tasks: Iterable["asyncio.Task[None]"]) -> None:
             await task
 
 
-RECHECK_SECONDS: Final = 30.0
-
-StillAllowed = Callable[[], Awaitable[bool]]
-
-
 class WatchedResponse(Protocol):
-    """A response that lasts; `end` ends it."""
+    """An event stream or download that `end` ends once `still_allowed` says that its user may not read it."""
 
     user_id: UUID
     still_allowed: StillAllowed
@@ -61,6 +57,8 @@ class WatchedResponse(Protocol):
 
 
 class AccessWatch:
+    """Ends the long responses of this process when their callers lose access."""
+
     def __init__(self, bus: Bus) -> None:
         self._responses: set[WatchedResponse] = set()
         self._watchers: list[asyncio.Task[None]] = []
@@ -80,7 +78,7 @@ class AccessWatch:
     async def close(self) -> None:
         self._closed = True
         watchers, self._watchers = self._watchers, []
-        await ended(watchers)
+        await cancel_and_wait(watchers)
 
     def _watch(self) -> None:
         if not self._watchers and not self._closed:

@@ -1,12 +1,8 @@
-"""Accounts, for admins: create, disable, change role and limit, reset a password. Changes take a session whose admin
-has just proved who they are: a token gets `needs_session`, another session `proof_needed`.
+"""Routes for admins: accounts, everybody's workspaces, templates, the audit log, the leader, the history of the last
+day and the garbage collector.
 
-Everybody's workspaces, for admins: all of them with filters, and those in ERROR with a bulk recovery.
-
-Templates, for admins: the list of images that may run at all.
-
-Routes for admins about the installation: the audit log, the leader, the history of the last day, and the garbage
-collector's report and runs.
+Who may sign in, and as what, is changed by a session whose admin has just proved who they are: a token gets
+`needs_session`, another session `proof_needed`.
 """
 
 from collections import Counter
@@ -38,12 +34,12 @@ from codehub.api.schemas import (
     HistoryShown,
     HistoryStep,
     LeaderShown,
-    NewUser,
     Page,
     TemplateChange,
-    User,
     UserChange,
-    Workspace,
+    UserCreate,
+    UserShown,
+    WorkspaceShown,
     storable,
 )
 from codehub.api.workspaces import workspace_page, workspaces_of
@@ -58,10 +54,15 @@ from codehub.usecases.identity import actor_of
 
 router = APIRouter(prefix="/admin", tags=["admin"])
 
+MOST_AT_ONCE = 500
+"""The most workspaces that one request recovers."""
+
 UserId = Annotated[UUID, Path(examples=[ANOTHER_ID])]
+TemplateName = Annotated[str, Path(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$", examples=["default"])]
+AuditText = Annotated[str | None, Query(max_length=200), AfterValidator(lambda text: text and storable(text))]
 
 
-@router.get("/users", operation_id="listUsers", response_model=Page[User], responses=problems(*SIGNED, 422))
+@router.get("/users", operation_id="listUsers", response_model=Page[UserShown], responses=problems(*SIGNED, 422))
 async def list_users(parts: Parts, caller: Admin, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """In the order of usernames."""
     after = None if cursor is None else rendering.decode_cursor("users", cursor)
@@ -77,13 +78,15 @@ async def list_users(parts: Parts, caller: Admin, limit: Limit = 50, cursor: Cur
     response_model=CreatedUser,
     responses=problems(*WITH_BODY, 409),
 )
-async def create_user(parts: Parts, caller: Admin, body: NewUser) -> Response:
+async def create_user(parts: Parts, caller: Admin, body: UserCreate) -> Response:
     """A password that we make is shown in this answer and never again."""
     user, password = await parts.users.create(caller, body.username, body.role, body.password, body.max_running)
     return json_response({**user_json(user), "password": password}, 201)
 
 
-@router.get("/users/{user_id}", operation_id="showUser", response_model=User, responses=problems(*SIGNED, 404, 422))
+@router.get(
+    "/users/{user_id}", operation_id="showUser", response_model=UserShown, responses=problems(*SIGNED, 404, 422)
+)
 async def show_user(parts: Parts, caller: Admin, user_id: UserId) -> Response:
     return json_response(user_json(await parts.users.get(caller, user_id)))
 
@@ -110,13 +113,10 @@ async def change_user(parts: Parts, caller: Admin, user_id: UserId, body: UserCh
     return json_response({**user_json(user), "password": password})
 
 
-MOST_AT_ONCE = 500
-
-
 @router.get(
     "/workspaces",
     operation_id="listAllWorkspaces",
-    response_model=Page[Workspace],
+    response_model=Page[WorkspaceShown],
     responses=problems(*SIGNED, 422),
 )
 async def list_all(
@@ -161,24 +161,21 @@ async def list_errors(
 @router.post("/errors/recover", operation_id="recoverMany", responses=problems(*WITH_BODY))
 async def recover_many(parts: Parts, caller: Admin, body: BulkRecovery) -> BulkRecovered:
     """Each by itself: one that is refused stops no other. Limits hold: each counts against its own owner."""
-    ids = body.ids if body.ids is not None else await _in_error(parts, body.reason)
+    ids = body.ids if body.ids is not None else await _ids_in_error(parts, body.reason)
     return BulkRecovered(items=[await _recover(parts, caller, each, body.action) for each in ids])
 
 
-async def _in_error(parts: ApiParts, reason: ErrorReason | None) -> list[UUID]:
+async def _ids_in_error(parts: ApiParts, reason: ErrorReason | None) -> list[UUID]:
     found = await parts.views.page(WorkspaceFilter(phase=Phase.ERROR, error_reason=reason), MOST_AT_ONCE)
     return [owned.workspace.id for owned in found]
 
 
 async def _recover(parts: ApiParts, caller: Caller, workspace_id: UUID, action: RecoverAction) -> BulkOutcome:
     try:
-        await parts.wishes.recover(workspace_id, action, actor_of(caller))
+        await parts.commands.recover(workspace_id, action, actor_of(caller))
     except Refused as refused:
         return BulkOutcome(id=workspace_id, accepted=False, code=refused.code, detail=str(refused))
     return BulkOutcome(id=workspace_id, accepted=True, code=None, detail=None)
-
-
-Name = Annotated[str, Path(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$", examples=["default"])]
 
 
 @router.get("/templates", operation_id="listAllTemplates", responses=problems(*SIGNED))
@@ -189,41 +186,31 @@ async def list_all_templates(parts: Parts, _caller: Admin) -> AdminTemplateList:
 
 
 @router.get("/templates/{name}", operation_id="showTemplate", responses=problems(*SIGNED, 404, 422))
-async def show_template(parts: Parts, _caller: Admin, name: Name) -> AdminTemplate:
-    return AdminTemplate.model_validate(await _found(parts, name))
+async def show_template(parts: Parts, _caller: Admin, name: TemplateName) -> AdminTemplate:
+    return AdminTemplate.model_validate(await _existing_template(parts, name))
 
 
 @router.put("/templates/{name}", operation_id="putTemplate", responses=problems(*WITH_BODY, 503))
-async def put_template(parts: Parts, caller: Admin, name: Name, body: TemplateChange) -> AdminTemplate:
+async def put_template(parts: Parts, caller: Admin, name: TemplateName, body: TemplateChange) -> AdminTemplate:
     """Made or replaced, whole. Workspaces that exist follow it at their next start; what runs is not restarted."""
     # Any time means from now on.
     disabled_at = await parts.views.now() if body.disabled else None
-    template = Template(
-        name=name,
-        description=body.description,
-        image_ref=body.image_ref,
-        env=dict(body.env),
-        cpu=body.cpu,
-        memory_bytes=body.memory_bytes,
-        disk_bytes=body.disk_bytes,
-        pids=body.pids,
-        disabled_at=disabled_at,
-    )
-    await _check(parts, template)
+    template = Template(name=name, **body.model_dump(exclude={"disabled"}), disabled_at=disabled_at)
+    await _refuse_unstartable(parts, template)
     return AdminTemplate.model_validate(await parts.templates.put(template, actor_of(caller)))
 
 
 @router.delete(
     "/templates/{name}", operation_id="disableTemplate", status_code=204, responses=problems(*SIGNED, 404, 422)
 )
-async def disable_template(parts: Parts, caller: Admin, name: Name) -> Response:
+async def disable_template(parts: Parts, caller: Admin, name: TemplateName) -> Response:
     """Nothing new is made from it; what exists goes on. Putting it again enables it."""
-    found = await _found(parts, name)
+    found = await _existing_template(parts, name)
     await parts.templates.put(replace(found, disabled_at=await parts.views.now()), actor_of(caller))
     return Response(status_code=204)
 
 
-async def _check(parts: ApiParts, template: Template) -> None:
+async def _refuse_unstartable(parts: ApiParts, template: Template) -> None:
     """Refuses a template that no workspace could ever start from, here and not at each start."""
     checked_template(template)
     if template.cpu is not None or template.memory_bytes is not None:
@@ -231,22 +218,19 @@ async def _check(parts: ApiParts, template: Template) -> None:
         must_fit(template, most.cpu, most.memory_bytes)
 
 
-async def _found(parts: ApiParts, name: str) -> Template:
+async def _existing_template(parts: ApiParts, name: str) -> Template:
     found = await parts.templates.get(name)
     if found is None:
         raise NotFound(f"There is no template {name!r}.")
     return found
 
 
-Word = Annotated[str | None, Query(max_length=200), AfterValidator(lambda text: text and storable(text))]
-
-
 @router.get("/audit", operation_id="listAudit", responses=problems(*SIGNED, 422))
 async def list_audit(
     parts: Parts,
     _caller: Admin,
-    actor: Word = None,
-    subject: Word = None,
+    actor: AuditText = None,
+    subject: AuditText = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Page[AuditShown]:

@@ -15,18 +15,10 @@ from codehub.api.errors import add_error_handlers
 from codehub.api.events import EventHub
 from codehub.api.middleware import RequestMiddleware
 from codehub.api.rendering import workspace_json
-from codehub.api.restore_points import Downloads, Listings
+from codehub.api.restore_points import MOST_DOWNLOADS, MOST_LISTINGS, ConcurrencyLimit
 from codehub.api.schemas import Problem
 
-ROUTE_MODULES = (
-    session,
-    tokens,
-    workspaces,
-    lifecycle,
-    restore_points,
-    events,
-    admin,
-)
+ROUTE_MODULES = (session, tokens, workspaces, lifecycle, restore_points, events, admin)
 
 _ABOUT = """Say what you want (`desired_state`); a controller makes reality match, and the events tell how it goes.
 
@@ -54,7 +46,8 @@ def create_app(parts: ApiParts) -> FastAPI:
     app = _application(lifespan)
     app.state.parts = parts
     app.state.hub, app.state.access = hub, access
-    app.state.downloads, app.state.listings = Downloads(), Listings()
+    app.state.downloads = ConcurrencyLimit(MOST_DOWNLOADS, "downloads", "download_limit")
+    app.state.listings = ConcurrencyLimit(MOST_LISTINGS, "listings of archives", "listing_limit")
     add_error_handlers(app)
     app.add_exception_handler(404, dashboard.not_found)
     app.add_middleware(RequestMiddleware, metrics=parts.metrics)

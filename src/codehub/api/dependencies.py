@@ -21,12 +21,12 @@ from codehub.domain.credentials import SESSION_COOKIE
 from codehub.domain.errors import Unauthenticated
 from codehub.domain.gc_rules import Retention
 from codehub.domain.identity import Caller, Scope
-from codehub.ports.accounts import Audit, Templates, Tickets
+from codehub.ports.accounts import Audit
 from codehub.ports.archives import ArchiveContents
 from codehub.ports.collector import CollectorView
 from codehub.ports.runtime import Runtime
 from codehub.ports.signals import Bus
-from codehub.ports.stores import Leader
+from codehub.ports.stores import Leader, Templates
 from codehub.ports.views import WorkspaceViews
 from codehub.telemetry import Metrics
 from codehub.usecases.authorization import AccessAudit
@@ -47,7 +47,7 @@ class ApiSite:
     runtime: str = "process"
     sse_prefix: str = "codehub:sse:"
     heartbeat: float = 30.0
-    check_patience: float = 3.0
+    check_timeout: float = 3.0
     undo: timedelta = Retention().undo
 
     @property
@@ -85,14 +85,13 @@ class ApiParts:
     users: Users
     tokens: Tokens
     oidc: Oidc | None
-    wishes: WorkspaceCommands
+    commands: WorkspaceCommands
     creation: WorkspaceCreation
     lifecycles: Lifecycles
     slots: RunningSlots
     views: WorkspaceViews
     contents: ArchiveContents
     templates: Templates
-    tickets: Tickets
     audit: Audit
     access_audit: AccessAudit
     collector: CollectorView

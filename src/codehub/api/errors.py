@@ -78,6 +78,12 @@ BY_STATUS: Final[Mapping[int, tuple[str, str]]] = {
 }
 """Titles and codes of what the framework refuses by itself."""
 
+_FRAMEWORK_DETAILS: Final = {
+    "malformed": "The body cannot be read as JSON.",
+    "not_found": "There is nothing at this address.",
+    "method_not_allowed": "This address does not take that method.",
+}
+
 
 class CrossSite(Forbidden):
     """A cookie came along with a request that our own pages did not send."""
@@ -149,13 +155,6 @@ async def framework_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - as above
     title, code = BY_STATUS.get(error.status_code, ("Refused", "refused"))
     return problem(error.status_code, title, code, _FRAMEWORK_DETAILS.get(code, str(error.detail)), error.headers)
-
-
-_FRAMEWORK_DETAILS: Final = {
-    "malformed": "The body cannot be read as JSON.",
-    "not_found": "There is nothing at this address.",
-    "method_not_allowed": "This address does not take that method.",
-}
 
 
 def _field(location: Iterable[object]) -> str:

@@ -1,10 +1,9 @@
 """GET /events: server-sent events. A snapshot first, then whole objects as they change; a reconnect begins anew.
 
-The event streams of this process: a topic per owner (or everybody's, for admins) while somebody listens to it.
-
-A topic has one bus subscription, reads each change once and gives it to every listener. Messages carry ids and may be
-lost; a fresh snapshot makes up for that after every gap of the bus or of the database, and whenever somebody joins.
-Channels that concern many topics are resyncs and notices to admins. The access watch ends whom access was revoked.
+There is a topic for each owner (and one of everybody's workspaces, for admins) while somebody listens to it. A topic
+has one bus subscription, reads each change once and gives it to every listener. Messages carry ids and may be lost; a
+fresh snapshot makes up for that after every gap of the bus or of the database, and whenever somebody joins. The access
+watch ends the streams of those whose access was revoked.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.types import Receive, Send
 from starlette.types import Scope as ASGIScope
 
-from codehub.api.access_watch import AGAIN_SECONDS, AccessWatch, access_check, ended, supervised
+from codehub.api.access_watch import RESTART_SECONDS, AccessWatch, access_check, cancel_and_wait, supervised
 from codehub.api.dependencies import Parts, Reader, problems
 from codehub.domain.errors import CodeHubError, LimitReached
 from codehub.domain.identity import Caller, Scope
@@ -35,11 +34,30 @@ log = get_logger(__name__)
 MOST_WAITING: Final = 256
 """Events a listener may be behind; one that is further behind is cut off and begins anew with a snapshot."""
 
+MOST_PER_USER: Final = 10
+JOIN_TIMEOUT_SECONDS: Final = 2.0
+SEND_SECONDS: Final = 30.0
+RECONNECT_MILLISECONDS: Final = 2_000
+
 SNAPSHOT: Final = "snapshot"
 _REPLACED: Final = frozenset({SNAPSHOT, "workspace_updated", "workspace_deleted", "progress"})
-"""By a newer snapshot, which holds all that they say."""
+"""The events that a newer snapshot replaces, since it holds all that they say."""
 
-_OF_PROGRESS: Final = frozenset({"progress", "updated_at"})
+_PROGRESS_FIELDS: Final = frozenset({"progress", "updated_at"})
+"""A change of these fields alone is sent as `progress`, not as the whole workspace."""
+
+_EXAMPLE = 'event: workspace_deleted\ndata: {"id": "6f1c2b54-8d0e-4a7b-9f57-0c1d6b0f2a11"}\n\n'
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "snapshot {workspaces}, then workspace_updated (a whole workspace), workspace_deleted {id}, "
+        "progress {id, operation, op_id, progress, updated_at}, idle_warning {id, stops_at, becomes}, heartbeat {}; "
+        "for admins, notice {subject, details}. "
+        "Another snapshot may come at any time and replaces everything. The stream ends when the session does.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}},
+    }
+}
+
+router = APIRouter(tags=["events"])
 
 
 @dataclass(frozen=True)
@@ -60,7 +78,7 @@ def event(name: str, data: object) -> Event:
 
 
 class Listener:
-    """One event stream's queue. `still_allowed` says whether its user may still listen. `is_admin`: it gets the
+    """The queue of one event stream. `still_allowed` says whether its user may still listen. `is_admin`: it gets the
     notices to admins, too. `why`: why it was ended."""
 
     def __init__(self, user_id: UUID, still_allowed: Callable[[], Awaitable[bool]], *, is_admin: bool = False) -> None:
@@ -96,7 +114,7 @@ class Listener:
             self._waiting.put_nowait(None)
 
     async def all_waiting(self) -> list[Event]:
-        """Waits for an event and takes all that are queued, for one write. Empty: the stream is over."""
+        """All queued events, for one write; waits until there is one. Empty: the stream is over."""
         waiting = [await self._waiting.get()]
         while not self._waiting.empty():
             waiting.append(self._waiting.get_nowait())
@@ -104,6 +122,8 @@ class Listener:
 
 
 class Topic:
+    """The events of one owner's workspaces, or of everybody's, for all who listen to them in this process."""
+
     def __init__(
         self,
         owner_id: str | None,
@@ -124,18 +144,18 @@ class Topic:
         self._wake = asyncio.Event()
         self._listening = asyncio.Event()
         self._last: dict[UUID, dict[str, Any] | None] = {}
-        """As last sent; None = sent as deleted; absent = the next one is sent whole."""
+        """Each workspace as last sent; None = sent as deleted; absent = the next one is sent whole."""
         self._newest: tuple[dict[UUID, dict[str, Any]], Event] | None = None
-        """The last snapshot and what it was made from."""
+        """What the last snapshot was made from, and the snapshot."""
 
     @property
     def is_deserted(self) -> bool:
         return not self.listeners and not self._joining
 
-    async def join(self, listener: Listener, patience: float) -> None:
-        """Adds a listener, whose first event is a snapshot. A bus that does not answer delays it only by `patience`."""
+    async def join(self, listener: Listener) -> None:
+        """Adds a listener, whose first event is a snapshot. A bus that does not answer delays it only for a while."""
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(JOIN_TIMEOUT_SECONDS):
                 await self._listening.wait()
         except TimeoutError:
             log.warning("events without a bus: a snapshot now, and another when it is back", channel=self._channel)
@@ -178,7 +198,7 @@ class Topic:
                 await self._turn()
             except CodeHubError as error:
                 log.warning("events wait for the database", channel=self._channel, error=str(error))
-                await asyncio.sleep(AGAIN_SECONDS)
+                await asyncio.sleep(RESTART_SECONDS)
                 self.resync()
 
     async def _turn(self) -> None:
@@ -227,7 +247,7 @@ class Topic:
         if new == old:
             return
         self._last[workspace_id] = new
-        if old is not None and {key for key in new if new[key] != old[key]} <= _OF_PROGRESS and new["progress"]:
+        if old is not None and {key for key in new if new[key] != old[key]} <= _PROGRESS_FIELDS and new["progress"]:
             told = ("id", "operation", "op_id", "progress", "updated_at")
             self._tell(event("progress", {key: new[key] for key in told}))
         else:
@@ -238,11 +258,9 @@ class Topic:
             listener.give(told)
 
 
-MOST_PER_USER: Final = 10
-JOIN_PATIENCE_SECONDS: Final = 2.0
-
-
 class EventHub:
+    """The event streams of this process: its topics, its listeners, and the bus channels that concern all topics."""
+
     def __init__(
         self,
         bus: Bus,
@@ -269,7 +287,7 @@ class EventHub:
         self._watch()
         topic = self._topic(owner_id)
         try:
-            await topic.join(listener, JOIN_PATIENCE_SECONDS)
+            await topic.join(listener)
             yield listener
         finally:
             topic.leave(listener)
@@ -285,12 +303,12 @@ class EventHub:
         tasks += self._shared
         self._topics.clear()
         self._shared = []
-        await ended(tasks)
+        await cancel_and_wait(tasks)
 
     @contextmanager
     def admitted(self, listener: Listener) -> Iterator[None]:
-        """Counts a stream from before its response's head until its end. LimitReached, as a response and not as a
-        broken stream."""
+        """Counts a stream from before its response's head until its end. LimitReached comes before the head, so that it
+        is a response and not a broken stream."""
         if sum(one.user_id == listener.user_id for one in self._listeners) >= MOST_PER_USER:
             message = f"You have {MOST_PER_USER} event streams open here. Close some of them."
             raise LimitReached(message, code="stream_limit")
@@ -324,7 +342,7 @@ class EventHub:
         present = self._topics.get(owner_id)
         if present is not None and present[0] is topic:
             del self._topics[owner_id]
-            await ended([present[1]])
+            await cancel_and_wait([present[1]])
 
     def _watch(self) -> None:
         if not self._shared and not self._closed:
@@ -348,23 +366,6 @@ class EventHub:
     def _resync_all(self) -> None:
         for topic, _ in self._topics.values():
             topic.resync()
-
-
-router = APIRouter(tags=["events"])
-
-RECONNECT_MILLISECONDS = 2_000
-SEND_SECONDS = 30.0
-
-_EXAMPLE = 'event: workspace_deleted\ndata: {"id": "6f1c2b54-8d0e-4a7b-9f57-0c1d6b0f2a11"}\n\n'
-_STREAM: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "snapshot {workspaces}, then workspace_updated (a whole workspace), workspace_deleted {id}, "
-        "progress {id, operation, op_id, progress, updated_at}, idle_warning {id, stops_at, becomes}, heartbeat {}; "
-        "for admins, notice {subject, details}. "
-        "Another snapshot may come at any time and replaces everything. The stream ends when the session does.",
-        "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}},
-    }
-}
 
 
 @router.get(

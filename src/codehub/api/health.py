@@ -58,10 +58,10 @@ async def read_metrics(parts: Parts, caller: Reader) -> Response:
 async def _run_check(parts: ApiParts, name: str, check: ReadinessCheck) -> CheckShown:
     began, detail = time.monotonic(), ""
     try:
-        async with asyncio.timeout(parts.site.check_patience):
+        async with asyncio.timeout(parts.site.check_timeout):
             await check.ask()
     except TimeoutError:
-        detail = f"no answer in {parts.site.check_patience:g} s"
+        detail = f"no answer in {parts.site.check_timeout:g} s"
     except CodeHubError as error:
         detail = type(error).__name__  # anybody may ask: no addresses, no messages of backends
     seconds = round(time.monotonic() - began, 4)

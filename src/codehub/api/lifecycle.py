@@ -17,7 +17,7 @@ from codehub.api.schemas import (
     Restoration,
     TicketOrder,
     TicketShown,
-    Workspace,
+    WorkspaceShown,
 )
 from codehub.api.workspaces import shown
 from codehub.domain.addresses import entry_url
@@ -83,7 +83,7 @@ async def keep_alive(parts: Parts, caller: Signed, workspace_id: WorkspaceId, bo
     "/workspaces/{workspace_id}/recover",
     operation_id="recoverWorkspace",
     status_code=202,
-    response_model=Workspace,
+    response_model=WorkspaceShown,
     responses=problems(*WITH_BODY, 404, 409, 429),
 )
 async def recover(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body: Recovery) -> Response:
@@ -94,7 +94,7 @@ async def recover(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body:
     if body.action is RecoverAction.USE_ARCHIVE and not await parts.views.restore_points(workspace_id):
         raise Conflict("There is no restore point to go back to. Begin anew with 'empty_home'.", "no_restore_point")
     key = None if body.archive is None else (await restore_point(parts.views, owned, body.archive)).key
-    row = await parts.wishes.recover(workspace_id, body.action, actor_of(caller), key)
+    row = await parts.commands.recover(workspace_id, body.action, actor_of(caller), key)
     return json_response(shown(parts, replace(owned, workspace=row)), 202)
 
 
@@ -102,14 +102,14 @@ async def recover(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body:
     "/workspaces/{workspace_id}/restore",
     operation_id="restoreWorkspace",
     status_code=202,
-    response_model=Workspace,
+    response_model=WorkspaceShown,
     responses=problems(*WITH_BODY, 404, 409),
 )
 async def restore(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body: Restoration) -> Response:
     """Back to a restore point. What is in the home now becomes a restore point first."""
     owned = await authorized_workspace(parts.views, caller, workspace_id, Scope.WRITE)
     point = await restore_point(parts.views, owned, body.archive)
-    row = await parts.wishes.restore(workspace_id, point.key, actor_of(caller))
+    row = await parts.commands.restore(workspace_id, point.key, actor_of(caller))
     return json_response(shown(parts, replace(owned, workspace=row)), 202)
 
 
@@ -117,12 +117,12 @@ async def restore(parts: Parts, caller: Signed, workspace_id: WorkspaceId, body:
     "/workspaces/{workspace_id}/undelete",
     operation_id="undeleteWorkspace",
     status_code=202,
-    response_model=Workspace,
+    response_model=WorkspaceShown,
     responses=problems(*SIGNED, 404, 409, 410, 422),
 )
 async def undelete(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> Response:
     owned = await authorized_workspace(parts.views, caller, workspace_id, Scope.WRITE, deleted=True)
-    row = await parts.wishes.undelete(workspace_id, actor_of(caller))
+    row = await parts.commands.undelete(workspace_id, actor_of(caller))
     return json_response(shown(parts, replace(owned, workspace=row)), 202)
 
 
@@ -141,7 +141,7 @@ async def issue_ticket(
     order, secret, ws = body or TicketOrder(), new_session_token(), owned.workspace
     url = entry_url(parts.site.workspace_url, ws.slug, ws.id, secret, order.port, order.path)
     try:
-        await create_ticket(parts.tickets, parts.audit, caller, owned, order.port, secret, wakes=True)
+        await create_ticket(parts.identity, caller, owned, order.port, secret, wakes=True)
     except NotFound as ended:
         raise Conflict("This session has just ended. Sign in again.", "session_ended") from ended
     return TicketShown(ticket=secret, url=url, expires_in_seconds=TICKET_SECONDS)

@@ -1,9 +1,8 @@
-"""Workspaces and users as JSON. Plain dicts, not models: a thousand are rendered on every page load.
+"""Workspaces and users as JSON, and the cursors of lists.
 
-Cursors: where a page of a list ended, opaque to clients.
-
-A cursor holds a place in an order and no permission: whose list it is is decided anew for every page. A checksum keeps
-a mangled cursor from silently meaning another place.
+Workspaces are plain dicts, not models: a thousand are rendered on every page load. A cursor says where a page of a list
+ended and is opaque to clients. It holds a place in an order and no permission: whose list it is is decided anew for
+every page. A checksum keeps a mangled cursor from silently meaning another place.
 """
 
 import base64
@@ -21,6 +20,8 @@ from codehub.domain.errors import ErrorInfo, Invalid
 from codehub.domain.gc_rules import undo_until
 from codehub.domain.identity import User
 from codehub.ports.views import OwnedWorkspace, Position
+
+_CHECKSUM_BYTES = 6
 
 
 def workspace_json(owned: OwnedWorkspace, url_pattern: str, undo: timedelta) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def workspace_json(owned: OwnedWorkspace, url_pattern: str, undo: timedelta) -> 
         "desired_state": ws.desired_state.value,
         "operation": ws.operation.value,
         "is_at_rest": ws.is_at_rest,
-        "op_id": _text(ws.op_id),
+        "op_id": str(ws.op_id) if ws.op_id else None,
         "op_started_at": timestamp(ws.op_started_at),
         "progress": ws.op_progress.to_json() if ws.op_progress else None,
         "conditions": ws.conditions.to_json(),
@@ -72,7 +73,7 @@ def user_json(user: User) -> dict[str, Any]:
     }
 
 
-def timestamp(at: Any) -> str | None:  # noqa: ANN401 - a datetime or nothing
+def timestamp(at: datetime | None) -> str | None:
     return at.isoformat() if at is not None else None
 
 
@@ -92,13 +93,6 @@ def _error(info: ErrorInfo | None) -> dict[str, Any] | None:
         "context": dict(info.context),
         "occurred_at": timestamp(info.occurred_at),
     }
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
-_CHECKSUM_BYTES = 6
 
 
 def encode_cursor(kind: str, place: str) -> str:

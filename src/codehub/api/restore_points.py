@@ -1,11 +1,9 @@
 """Routes for restore points: listed, browsed and downloaded without starting anything.
 
-Paths are bytes in a request, as file names are: what is no UTF-8 survives a round trip through `?path=`.
-
-Downloads from archives: saved by a browser and never shown, ended when access is revoked, and limited in number.
-
-A download that cannot go on breaks the connection, which tells a client that half is not the whole. How many downloads
-and listings one person has under way is counted in this process, since each reads an archive.
+Paths are bytes in a request, as file names are: what is no UTF-8 survives a round trip through `?path=`. A download is
+saved by a browser and never shown, and ends when access is revoked; one that cannot go on breaks the connection, which
+tells a client that half is not the whole. How many downloads and listings one user has under way is limited in each
+process, since each reads an archive.
 """
 
 import asyncio
@@ -13,8 +11,9 @@ import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import asdict
 from functools import partial
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, Final
 from urllib.parse import parse_qsl, quote
 from uuid import UUID
 
@@ -32,40 +31,38 @@ from codehub.domain.identity import Caller
 from codehub.domain.ledger import AuditAction
 from codehub.ports.archives import Content, to_bytes
 from codehub.usecases.authorization import authorized_workspace
-from codehub.usecases.restore_points import list_restore_points, restore_point, workspace_with_restore_points
+from codehub.usecases.restore_points import restore_point, workspace_with_restore_points
+
+router = APIRouter(tags=["archives"])
+
+LONGEST_PATH: Final = 4096
+MOST_DOWNLOADS: Final = 4
+MOST_LISTINGS: Final = 8
+PathInside = Annotated[
+    str,
+    Query(max_length=3 * LONGEST_PATH, description="Inside the home; empty = the home itself.", examples=["project"]),
+]
+EntriesAtMost = Annotated[int, Query(ge=1, le=1_000, description="How many at most.")]
 
 
 class ConcurrencyLimit:
-    most: ClassVar[int]
-    what: ClassVar[str]
-    code: ClassVar[str]
+    """How many of something one user may have under way in this process. `what` names it in the refusal."""
 
-    def __init__(self) -> None:
-        self._by_person: Counter[UUID] = Counter()
+    def __init__(self, most: int, what: str, code: str) -> None:
+        self._most, self._what, self._code = most, what, code
+        self._by_user: Counter[UUID] = Counter()
 
     @contextmanager
     def slot(self, user_id: UUID) -> Iterator[None]:
-        if self._by_person[user_id] >= self.most:
-            message = f"You have {self.most} {self.what} under way. Try again when one of them is done."
-            raise LimitReached(message, code=self.code)
-        self._by_person[user_id] += 1
+        if self._by_user[user_id] >= self._most:
+            message = f"You have {self._most} {self._what} under way. Try again when one of them is done."
+            raise LimitReached(message, code=self._code)
+        self._by_user[user_id] += 1
         try:
             yield
         finally:
-            self._by_person[user_id] -= 1
-            self._by_person += Counter()  # forgets whoever has none
-
-
-class Downloads(ConcurrencyLimit):
-    most = 4
-    what = "downloads"
-    code = "download_limit"
-
-
-class Listings(ConcurrencyLimit):
-    most = 8
-    what = "listings of archives"
-    code = "listing_limit"
+            self._by_user[user_id] -= 1
+            self._by_user += Counter()  # forgets whoever has none
 
 
 class Downloader:
@@ -92,7 +89,7 @@ class Download(Response):
         self._opening = opening
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        downloads: Downloads = scope["app"].state.downloads
+        downloads: ConcurrencyLimit = scope["app"].state.downloads
         access: AccessWatch = scope["app"].state.access
         downloader = self._downloader
         with downloads.slot(downloader.user_id):
@@ -121,16 +118,6 @@ def disposition(name: str) -> str:
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(to_bytes(name), safe='')}"
 
 
-router = APIRouter(tags=["archives"])
-
-LONGEST_PATH: Final = 4096
-PathInside = Annotated[
-    str,
-    Query(max_length=3 * LONGEST_PATH, description="Inside the home; empty = the home itself.", examples=["project"]),
-]
-EntriesAtMost = Annotated[int, Query(ge=1, le=1_000, description="How many at most.")]
-
-
 @router.get(
     "/workspaces/{workspace_id}/archives",
     operation_id="listArchives",
@@ -139,9 +126,10 @@ EntriesAtMost = Annotated[int, Query(ge=1, le=1_000, description="How many at mo
 async def list_archives(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> ArchiveList:
     """Newest first. Each was read back and compared before the home it holds was given up."""
     owned = await workspace_with_restore_points(parts.views, caller, workspace_id)
-    points = await list_restore_points(parts.views, owned)
+    points = await parts.views.restore_points(workspace_id)
     await parts.access_audit.viewed(caller, owned, AuditAction.LIST_ARCHIVES)
-    return ArchiveList(items=[ArchiveShown.model_validate(point) for point in points])
+    shown = ({**asdict(point), "is_present": point.key == owned.workspace.archive_key} for point in points)
+    return ArchiveList(items=[ArchiveShown.model_validate(point) for point in shown])
 
 
 @router.get(
@@ -165,7 +153,7 @@ async def list_folder(
     inside = _path(request, path)
     kind = _cursor_kind(op_id, inside)
     start = rendering.decode_number(kind, cursor) or 0
-    listings: Listings = request.app.state.listings
+    listings: ConcurrencyLimit = request.app.state.listings
     with listings.slot(caller.user.id):
         point = await restore_point(parts.views, owned, op_id)
         listing = await parts.contents.tree(point.key, inside, start, limit, owner=owned.workspace.owner_id)

@@ -1,14 +1,14 @@
-"""The schemas that clients may rely on. Input is strict: an unknown field is refused by name, text holds nothing that a
-database cannot hold, and numbers are numbers.
+"""The schemas of requests and responses, which clients may rely on.
 
-The schemas of the routes for admins and of the health routes.
+Input is strict: an unknown field is refused by name, text holds nothing that a database cannot hold, and numbers are
+numbers.
 """
 
 from datetime import datetime
 from typing import Annotated, Any, Generic, TypeVar
 from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
 from codehub.domain.addresses import local_path
 from codehub.domain.errors import ErrorReason
@@ -107,7 +107,7 @@ class Proof(Incoming):
     password: Secret
 
 
-class User(Outgoing):
+class UserShown(Outgoing):
     id: UUID = Field(examples=[ANOTHER_ID])
     username: str = Field(examples=["ann"])
     role: Role
@@ -121,7 +121,7 @@ class User(Outgoing):
 class SessionShown(Outgoing):
     """Who asks, and what this very credential may do."""
 
-    user: User
+    user: UserShown
     kind: str = Field(examples=["session"], description="`session` or `token`")
     scopes: list[Scope]
     expires_at: datetime | None
@@ -142,7 +142,7 @@ class SessionList(Outgoing):
     items: list[BrowserSession]
 
 
-class NewToken(Incoming):
+class TokenCreate(Incoming):
     name: Annotated[Text, Field(min_length=1, max_length=100, examples=["ci"])]
     scopes: list[Scope] = Field(min_length=1, max_length=3, examples=[["read"]])
     expires_in_seconds: Annotated[StrictInt, Field(ge=60, le=366 * 24 * 3600, examples=[86400])] | None = None
@@ -151,7 +151,7 @@ class NewToken(Incoming):
 class Token(Outgoing):
     id: UUID
     name: str
-    scopes: list[Scope]
+    scopes: Annotated[list[Scope], BeforeValidator(sorted)]
     created_at: datetime
     expires_at: datetime | None
     last_used_at: datetime | None
@@ -170,7 +170,7 @@ class TokenList(Outgoing):
 # ── workspaces ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class NewWorkspace(Incoming):
+class WorkspaceCreate(Incoming):
     name: Name
     description: Description = ""
     memo: Memo = ""
@@ -221,7 +221,7 @@ class WorkspaceError(Outgoing):
     occurred_at: datetime
 
 
-class Workspace(Outgoing):
+class WorkspaceShown(Outgoing):
     id: UUID = Field(examples=[AN_ID])
     name: str = Field(examples=["demo"])
     description: str
@@ -254,7 +254,7 @@ class Workspace(Outgoing):
     undo_until: datetime | None = Field(description="A deleted one can be brought back until then, at least.")
 
 
-class LedgerEntry(Outgoing):
+class LedgerEntryShown(Outgoing):
     at: datetime
     actor: str
     kind: str
@@ -401,7 +401,10 @@ class TemplateList(Outgoing):
     items: list[TemplateShown]
 
 
-class NewUser(Incoming):
+# ── for admins ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class UserCreate(Incoming):
     """Without a password one is made, and shown in the answer."""
 
     username: Username
@@ -410,7 +413,7 @@ class NewUser(Incoming):
     max_running: Annotated[StrictInt, Field(ge=0, le=10_000)] | None = None
 
 
-class CreatedUser(User):
+class CreatedUser(UserShown):
     password: str | None = Field(description="The password that was made; shown this once.")
 
 
@@ -452,7 +455,7 @@ class ErrorGroup(Outgoing):
 class Errors(Outgoing):
     """Workspaces in ERROR, and the reasons of those on this page."""
 
-    items: list[Workspace]
+    items: list[WorkspaceShown]
     next_cursor: str | None
     reasons: list[ErrorGroup]
 

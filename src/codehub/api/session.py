@@ -1,5 +1,6 @@
 """Routes for signing in and out, here or at an OpenID provider, and for one's own sessions and password."""
 
+from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request
@@ -16,6 +17,7 @@ from codehub.usecases.oidc import LIFETIME_SECONDS, Oidc
 router = APIRouter(tags=["session"])
 
 _PROVIDER_COOKIE: Final = f"{SESSION_COOKIE}-oidc"
+_REDIRECT: Final[dict[int | str, dict[str, Any]]] = {303: {"description": "On the way; `Location` says where to."}}
 
 
 @router.post(
@@ -68,19 +70,8 @@ async def prove_session(parts: Parts, caller: Signed, body: Proof) -> Response:
 @router.get("/sessions", operation_id="listSessions", responses=problems(*SIGNED))
 async def list_sessions(parts: Parts, caller: Reader) -> SessionList:
     found = await parts.identity.sessions(caller)
-    items = [
-        BrowserSession(
-            id=session.id,
-            created_at=session.created_at,
-            last_seen_at=session.last_seen_at,
-            expires_at=session.expires_at,
-            address=session.address,
-            agent=session.agent,
-            current=session.id == caller.session_id,
-        )
-        for session in found
-    ]
-    return SessionList(items=items)
+    shown = ({**asdict(session), "current": session.id == caller.session_id} for session in found)
+    return SessionList(items=[BrowserSession.model_validate(session) for session in shown])
 
 
 @router.delete(
@@ -91,9 +82,6 @@ async def end_session(
 ) -> Response:
     await parts.identity.revoke_session(caller, session_id)
     return Response(status_code=204)
-
-
-_REDIRECT: Final[dict[int | str, dict[str, Any]]] = {303: {"description": "On the way; `Location` says where to."}}
 
 
 @router.get(

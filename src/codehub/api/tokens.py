@@ -6,8 +6,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from codehub.api.dependencies import SIGNED, WITH_BODY, Parts, Signed, problems
-from codehub.api.schemas import CreatedToken, NewToken, Token, TokenList
-from codehub.domain.identity import ApiToken
+from codehub.api.schemas import CreatedToken, Token, TokenCreate, TokenList
 
 router = APIRouter(tags=["tokens"])
 
@@ -18,30 +17,19 @@ router = APIRouter(tags=["tokens"])
     status_code=201,
     responses=problems(*WITH_BODY, 409, 429),
 )
-async def create_token(parts: Parts, caller: Signed, body: NewToken) -> CreatedToken:
+async def create_token(parts: Parts, caller: Signed, body: TokenCreate) -> CreatedToken:
     """The secret is shown in this answer and never again. Only a session makes tokens, a token gets `needs_session`;
     and only soon after its person proved who they are, else it gets `proof_needed` (see `/session/proof`)."""
     made, secret = await parts.tokens.create(caller, body.name, body.scopes, body.expires_in_seconds)
-    return CreatedToken(**_shown(made).model_dump(), token=secret)
+    return CreatedToken(**Token.model_validate(made).model_dump(), token=secret)
 
 
 @router.get("/tokens", operation_id="listTokens", responses=problems(*SIGNED))
 async def list_tokens(parts: Parts, caller: Signed) -> TokenList:
-    return TokenList(items=[_shown(token) for token in await parts.tokens.list(caller)])
+    return TokenList(items=[Token.model_validate(token) for token in await parts.tokens.list(caller)])
 
 
 @router.delete("/tokens/{token_id}", operation_id="revokeToken", status_code=204, responses=problems(*SIGNED, 404, 422))
 async def revoke_token(parts: Parts, caller: Signed, token_id: UUID) -> Response:
     await parts.tokens.revoke(caller, token_id)
     return Response(status_code=204)
-
-
-def _shown(token: ApiToken) -> Token:
-    return Token(
-        id=token.id,
-        name=token.name,
-        scopes=sorted(token.scopes),
-        created_at=token.created_at,
-        expires_at=token.expires_at,
-        last_used_at=token.last_used_at,
-    )

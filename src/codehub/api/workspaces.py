@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query
 from starlette.responses import Response
 
-from codehub.api import rendering, schemas
+from codehub.api import rendering
 from codehub.api.dependencies import (
     SIGNED,
     WITH_BODY,
@@ -25,7 +25,17 @@ from codehub.api.dependencies import (
     problems,
 )
 from codehub.api.rendering import json_response, workspace_json
-from codehub.api.schemas import LedgerEntry, LimitsShown, Page, SlotHolder, TemplateList, TemplateShown, WorkspaceChange
+from codehub.api.schemas import (
+    LedgerEntryShown,
+    LimitsShown,
+    Page,
+    SlotHolder,
+    TemplateList,
+    TemplateShown,
+    WorkspaceChange,
+    WorkspaceCreate,
+    WorkspaceShown,
+)
 from codehub.domain.errors import Invalid
 from codehub.domain.identity import Scope
 from codehub.domain.ledger import AuditAction
@@ -50,7 +60,7 @@ IdempotencyKey = Annotated[
 @router.get(
     "/workspaces",
     operation_id="listWorkspaces",
-    response_model=Page[schemas.Workspace],
+    response_model=Page[WorkspaceShown],
     responses=problems(*SIGNED, 422),
 )
 async def list_workspaces(
@@ -91,27 +101,15 @@ async def workspaces_of(
     "/workspaces",
     operation_id="createWorkspace",
     status_code=201,
-    response_model=schemas.Workspace,
+    response_model=WorkspaceShown,
     responses=problems(*WITH_BODY, 409, 429),
 )
 async def create_workspace(
-    parts: Parts, caller: Signed, body: schemas.NewWorkspace, idempotency_key: IdempotencyKey = None
+    parts: Parts, caller: Signed, body: WorkspaceCreate, idempotency_key: IdempotencyKey = None
 ) -> Response:
     """It exists at once; the controller brings it to `desired_state`. The image is the template's alone. With
     `asleep_if_full` the answer's `desired_state` tells whether there was a running slot for it."""
-    new = CreateWorkspace(
-        name=body.name,
-        owner_id=caller.user.owner_id,
-        desired_state=body.desired_state,
-        description=body.description,
-        memo=body.memo,
-        template=body.template,
-        runtime=parts.site.runtime,
-        standby_ttl_seconds=body.standby_ttl_seconds,
-        archive_ttl_seconds=body.archive_ttl_seconds,
-        git_url=body.git_url,
-        asleep_if_full=body.asleep_if_full,
-    )
+    new = CreateWorkspace(owner_id=caller.user.owner_id, runtime=parts.site.runtime, **body.model_dump())
     created = await parts.creation.create(caller, new, idempotency_key, lambda owned: shown(parts, owned))
     return json_response(created, 201, {"Location": f"/api/v1/workspaces/{created['id']}"})
 
@@ -119,7 +117,7 @@ async def create_workspace(
 @router.get(
     "/workspaces/{workspace_id}",
     operation_id="showWorkspace",
-    response_model=schemas.Workspace,
+    response_model=WorkspaceShown,
     responses=problems(*SIGNED, 404, 422),
 )
 async def show_workspace(parts: Parts, caller: Signed, workspace_id: WorkspaceId) -> Response:
@@ -132,9 +130,9 @@ async def show_workspace(parts: Parts, caller: Signed, workspace_id: WorkspaceId
 @router.patch(
     "/workspaces/{workspace_id}",
     operation_id="changeWorkspace",
-    response_model=schemas.Workspace,
+    response_model=WorkspaceShown,
     responses={
-        **also(202, schemas.Workspace, "Accepted: the controller is on it."),
+        **also(202, WorkspaceShown, "Accepted: the controller is on it."),
         **problems(*WITH_BODY, 404, 409, 429),
     },
 )
@@ -144,7 +142,7 @@ async def change_workspace(parts: Parts, caller: Signed, workspace_id: Workspace
     edit = WorkspaceEdit(await _fields(parts, body), body.desired_state, body.if_idle, body.discard_home)
     if body.template is not None:
         owned = replace(owned, template_image=(await parts.creation.template(body.template)).image_ref)
-    row = await parts.wishes.edit(workspace_id, edit, actor_of(caller))
+    row = await parts.commands.edit(workspace_id, edit, actor_of(caller))
     accepted = body.desired_state is not None and (not row.is_at_rest or row.phase is Phase.ERROR)
     return json_response(shown(parts, replace(owned, workspace=row)), 202 if accepted else 200)
 
@@ -167,7 +165,7 @@ async def _fields(parts: ApiParts, body: WorkspaceChange) -> dict[str, object]:
     "/workspaces/{workspace_id}",
     operation_id="deleteWorkspace",
     status_code=202,
-    response_model=schemas.Workspace,
+    response_model=WorkspaceShown,
     responses=problems(*SIGNED, 404, 409, 422),
 )
 async def delete_workspace(
@@ -179,7 +177,7 @@ async def delete_workspace(
 ) -> Response:
     """Archived first, and kept for the undo window."""
     owned = await authorized_workspace(parts.views, caller, workspace_id, Scope.WRITE)
-    row = await parts.wishes.want(workspace_id, Desired.DELETED, actor_of(caller), if_idle=if_idle)
+    row = await parts.commands.want(workspace_id, Desired.DELETED, actor_of(caller), if_idle=if_idle)
     return json_response(shown(parts, replace(owned, workspace=row)), 202)
 
 
@@ -190,14 +188,14 @@ async def delete_workspace(
 )
 async def list_workspace_events(
     parts: Parts, caller: Signed, workspace_id: WorkspaceId, limit: Limit = 50, cursor: Cursor = None
-) -> Page[LedgerEntry]:
+) -> Page[LedgerEntryShown]:
     """What happened, newest first: each wish and operation with who and why."""
     owned = await authorized_workspace(parts.views, caller, workspace_id, deleted=True)
     await parts.access_audit.viewed(caller, owned, AuditAction.READ_EVENTS)
     before = rendering.decode_number("events", cursor)
     found = await parts.views.entries(workspace_id, limit + 1, before)
     following = rendering.encode_cursor("events", str(found[limit - 1][0])) if len(found) > limit else None
-    return Page(items=[LedgerEntry.model_validate(entry) for _, entry in found[:limit]], next_cursor=following)
+    return Page(items=[LedgerEntryShown.model_validate(entry) for _, entry in found[:limit]], next_cursor=following)
 
 
 def shown(parts: ApiParts, owned: OwnedWorkspace) -> dict[str, Any]:
@@ -213,7 +211,7 @@ async def list_templates(parts: Parts, _caller: Reader) -> TemplateList:
 @router.get("/limits", operation_id="showLimits", responses=problems(*SIGNED))
 async def show_limits(parts: Parts, caller: Reader) -> LimitsShown:
     """A slot is held while a container exists or one is wanted: these are the ones that hold yours."""
-    usage = await parts.slots.of(caller.user)
+    usage = await parts.slots.of_owner(caller.user.owner_id)
     holders = [
         SlotHolder(
             id=ws.id,

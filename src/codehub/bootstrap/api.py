@@ -41,7 +41,7 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
     settings, database, bus, ids = services.settings, services.database, services.redis.bus(), RandomIds()
     who, provider = identity(services), openid_provider(settings)
     accounts, passwords, revocations = who.accounts, who.passwords, who.revocations
-    views, wishes, templates = database.views(), services.wishes, database.templates()
+    views, commands, templates = database.views(), services.commands, database.templates()
     keys, idle = database.idempotency_keys(), tuning(settings).idle
     probe = f"{settings.archive_prefix}readiness"
     return ApiParts(
@@ -50,7 +50,6 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
         tokens=Tokens(accounts, revocations, ids),
         oidc=Oidc(
             provider,
-            database.provider_sign_ins(),
             who,
             allowed_identities(settings),
             services.runtime.isolates,
@@ -58,14 +57,13 @@ def api_parts(services: Services, contents: ObjectContents) -> ApiParts:
         )
         if provider
         else None,
-        wishes=wishes,
-        creation=WorkspaceCreation(wishes, templates, keys, views, ids, settings.minimum_ttl_seconds),
+        commands=commands,
+        creation=WorkspaceCreation(commands, templates, keys, views, ids, settings.minimum_ttl_seconds),
         lifecycles=Lifecycles(database.specs(), views, idle, settings.max_keepalive_seconds),
         slots=RunningSlots(views, limits(settings)),
         views=views,
         contents=contents,
         templates=templates,
-        tickets=database.tickets(),
         audit=database.audit(),
         access_audit=AccessAudit(database.audit(), SystemClock()),
         collector=services.collector,

@@ -50,7 +50,7 @@ async def probe(services: Services) -> Probe:
         return await port_can_be_taken(int(services.settings.proxy_address.rpartition(":")[2]), partial(inside, ws))
 
     return Probe(
-        wishes=services.wishes,
+        commands=services.commands,
         views=services.database.views(),
         runtime=runtime,
         archives=services.archives,

@@ -21,18 +21,10 @@ from codehub.usecases.workspace_commands import RunningSlots
 
 def proxy_parts(services: Services) -> ProxyParts:
     settings, database, views = services.settings, services.database, services.database.views()
-    workspace_access = WorkspaceAccess(
-        identity(services),
-        database.tickets(),
-        database.visits(),
-        views,
-        services.wishes,
-        RunningSlots(views, limits(settings)),
-        database.audit(),
-    )
+    slots = RunningSlots(views, limits(settings))
     issuer = urlsplit(settings.oidc_issuer).hostname if settings.oidc_issuer else None
     return ProxyParts(
-        workspace_access=workspace_access,
+        workspace_access=WorkspaceAccess(identity(services), views, services.commands, slots),
         views=views,
         runtime=services.runtime,
         bus=services.redis.bus(),

@@ -1,11 +1,8 @@
-"""The runtime of workspaces: processes of this machine or a Docker engine, and the storage jobs that go with it.
+"""The runtime of workspaces, processes of this machine or a Docker engine, and what goes with it: storage jobs, the
+directories and the archive store that the settings name, and the IDE of workspaces that are processes.
 
 A data directory keeps to the runtime that it was begun with: another could not see its volumes, and a home that is not
 seen would be taken for lost.
-
-Directories and the archive store, as the settings name them.
-
-The IDE of workspaces that are processes of this machine: installed, and its command line.
 """
 
 import os
@@ -35,6 +32,8 @@ from codehub.domain.errors import BackendError, CodeHubError
 from codehub.ports.jobs import Jobs
 from codehub.ports.runtime import Resources
 from codehub.settings import Settings, SettingsError
+
+__all__ = ["IdeError"]
 
 WorkspaceRuntime = ProcessRuntime | DockerRuntime
 
@@ -134,7 +133,8 @@ async def choose_runtime(settings: Settings, asked: str | None, directory: Path)
                 f"the homes of {directory} are {begun}'s, and {asked} would not see them: archive every workspace "
                 f"first (`codehub ws archive`), then remove {directory / _KIND}; or choose another --data-dir"
             )
-        return begun, f"workspaces are {_words(begun)}, as this data directory was begun"
+        what = "Docker containers" if begun == "docker" else "processes"
+        return begun, f"workspaces are {what}, as this data directory was begun"
     reason = None if asked == "process" else await why_not_docker(settings)
     if asked == "docker" and reason is not None:
         raise SettingsError(f"--runtime docker: {reason}")
@@ -153,10 +153,6 @@ def recorded_runtime(directory: Path) -> str | None:
         return (directory / _KIND).read_text().strip()
     except FileNotFoundError:
         return "process" if any((directory / "runtime" / "volumes").glob("ws-*")) else None
-
-
-def _words(runtime: str) -> str:
-    return "Docker containers" if runtime == "docker" else "processes"
 
 
 async def why_no_disk_limits(settings: Settings, install: str) -> str:
@@ -220,9 +216,6 @@ def ide_cache_dir(settings: Settings) -> Path:
     return (common if common.is_absolute() else Path("~/.cache").expanduser()) / "codehub"
 
 
-__all__ = ["IdeError", "InstalledIde", "Progress", "ide", "install_ide"]
-
-
 async def install_ide(settings: Settings, progress: Progress) -> InstalledIde | None:
     """Installs code-server unless it is there. None if the settings name another IDE, or if images contain it."""
     if settings.ide_command or settings.runtime != "process":
@@ -235,11 +228,8 @@ async def install_ide(settings: Settings, progress: Progress) -> InstalledIde | 
 
 def ide(settings: Settings) -> tuple[list[str], list[Path]]:
     """The IDE's command line, and what of this machine it needs to see. Whoever starts workspaces installs it first."""
-    if settings.ide_command:
-        command = shlex.split(settings.ide_command)
-        return command, programs(command)
-    if settings.ide == "jupyterlab":
-        command = jupyterlab_command()
+    if settings.ide_command or settings.ide == "jupyterlab":
+        command = shlex.split(settings.ide_command) if settings.ide_command else jupyterlab_command()
         return command, programs(command)
     installed = code_server(ide_cache_dir(settings))
     command = ide_command(installed)

@@ -1,6 +1,5 @@
-"""What every process opens: the databases, the archive store and the runtime; and the coordinator made of them.
-
-The embedded PostgreSQL and Redis that `codehub up` runs, and the schema of any database.
+"""What every process opens: the databases, the archive store and the runtime; and the coordinator made of them. With
+them the embedded PostgreSQL and Redis that `codehub up` runs.
 """
 
 import asyncio
@@ -44,6 +43,8 @@ from codehub.usecases.identity import Identity
 from codehub.usecases.revocations import Revocations
 from codehub.usecases.workspace_commands import WorkspaceCommands
 
+__all__ = ["EmbeddedError", "SchemaMismatch", "migrate"]
+
 
 @dataclass(frozen=True, slots=True)
 class Services:
@@ -58,7 +59,7 @@ class Services:
     install: str
 
     @property
-    def wishes(self) -> WorkspaceCommands:
+    def commands(self) -> WorkspaceCommands:
         return WorkspaceCommands(self.database.specs(), limits(self.settings))
 
     @property
@@ -158,9 +159,15 @@ async def leader_of(database: PostgresDatabase) -> Leader | None:
 
 def identity(services: Services) -> Identity:
     database, revocations = services.database, Revocations(services.redis.bus())
-    tries, audit = database.sign_in_tries(), database.audit()
-    rules = session_rules(services.settings)
-    return Identity(database.accounts(), tries, audit, Argon2Passwords(), revocations, RandomIds(), rules)
+    return Identity(
+        database.accounts(),
+        database.sign_in_state(),
+        database.audit(),
+        Argon2Passwords(),
+        revocations,
+        RandomIds(),
+        session_rules(services.settings),
+    )
 
 
 def start_logging(settings: Settings) -> None:
@@ -168,9 +175,6 @@ def start_logging(settings: Settings) -> None:
     configure_logging(
         settings.log_format, settings.log_level, secrets=[s.get_secret_value() for s in secrets if s is not None]
     )
-
-
-__all__ = ["EmbeddedDatabases", "EmbeddedError", "SchemaMismatch", "embedded_databases", "migrate"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,37 +1,38 @@
-"""What an operator does by hand, beside the database: who leads, recover a workspace, collect garbage, make the first
-admin, and say which runtime and archive store are ours.
+"""`codehub admin`, as an operator beside the database uses it: who leads, recover a workspace, collect garbage, make
+the first admin, and say which runtime and archive store are ours.
 
 What an admin does as a person, with a token and over HTTP, is in admin_users.py and admin_workspaces.py.
 """
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from uuid import UUID
 
 import typer
 
-from codehub.cli.client import AsJson
-from codehub.cli.output import FAILED
+from codehub.cli.client import AsJson, Yes
+from codehub.cli.output import FAILED, print_json, table
 from codehub.domain.gc_safety import WAIVABLE
+from codehub.domain.naming import Backend
 from codehub.domain.workspace import RecoverAction
 from codehub.ports.collector import REQUEST_LIVES_SECONDS
-
-if TYPE_CHECKING:
-    from codehub.bootstrap.services import Services
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-from codehub.cli.client import Yes
-from codehub.cli.output import print_json, table
-from codehub.domain.naming import Backend
+from codehub.ports.stores import Actor
 
 if TYPE_CHECKING:
     from codehub.bootstrap.services import Services
     from codehub.usecases.self_check import ObservedBackend
 
 T = TypeVar("T")
+
+CONSEQUENCES = {
+    Backend.RUNTIME: "The leader adopts the runtime that it finds then. Every home that is not in it counts as lost",
+    Backend.ARCHIVES: "The leader adopts the store that it finds then. Every archive that is not in it counts as lost",
+}
+"""What forgetting a backend means, for the question before it is done."""
+
+_GC_HEADINGS = ("KIND", "NAME", "BYTES", "WHY", "MARKED", "MAY GO")
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -98,9 +99,7 @@ def recover(
 
     Example: `codehub admin recover 6f1c… --action use_archive`
     """
-    from codehub.ports.stores import Actor
-
-    row = with_services(lambda services: services.wishes.recover(workspace, action, Actor("admin")))
+    row = with_services(lambda services: services.commands.recover(workspace, action, Actor("admin")))
     print(f"Asked: {row.name} will recover by {action}. See its events for what follows.")
 
 
@@ -148,9 +147,6 @@ async def _collect(services: "Services", waived: list[str]) -> Mapping[str, Any]
             return found.report
         await asyncio.sleep(1)
     return {"error": "the leader did not take the request; see its log. Nothing was changed by this command"}
-
-
-_GC_HEADINGS = ("KIND", "NAME", "BYTES", "WHY", "MARKED", "MAY GO")
 
 
 def _gc_report(report: Mapping[str, Any], *, dry_run: bool) -> Iterator[str]:
@@ -208,6 +204,7 @@ def _swept(report: Mapping[str, Any]) -> Iterator[str]:
         yield "The most that one run may sweep was reached; the rest goes with the next."
 
 
+@app.command("first-admin")
 def first_admin(username: Annotated[str, typer.Option(help="The name to sign in with.")] = "admin") -> None:
     """Make the first account of a new installation, an admin, and show its password once. Exit code 1 if there is any.
 
@@ -224,12 +221,7 @@ def first_admin(username: Annotated[str, typer.Option(help="The name to sign in 
     )
 
 
-CONSEQUENCES = {
-    Backend.RUNTIME: "The leader adopts the runtime that it finds then. Every home that is not in it counts as lost",
-    Backend.ARCHIVES: "The leader adopts the store that it finds then. Every archive that is not in it counts as lost",
-}
-
-
+@app.command()
 def backends(
     forget: Annotated[
         Backend | None, typer.Option(help="It was moved on purpose: let the leader adopt what it finds.")
@@ -269,8 +261,6 @@ async def _found_backends(services: "Services") -> "list[ObservedBackend]":
 
 
 async def _forget_backend(services: "Services", backend: Backend) -> bool:
-    from codehub.ports.stores import Actor
-
     forgotten = await services.database.backend_identities().forget(backend)
     if forgotten:
         await services.database.audit().append(Actor("operator"), "forget_backend", f"backend:{backend.value}")

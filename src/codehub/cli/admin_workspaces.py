@@ -179,10 +179,7 @@ def set_template(  # noqa: PLR0913, PLR0917 - an admin's choices
         body = {field: known[name][field] for field in chosen_values} if name in known else {}
         body |= {field: value for field, value in chosen_values.items() if value is not None}
         made = client.put(f"/admin/templates/{segment(name)}", body)
-    if as_json:
-        output.print_json(made)
-    else:
-        output.say(f"{made['name']} is {'changed' if name in known else 'made'}.")
+    output.outcome(made, f"{made['name']} is {'changed' if name in known else 'made'}.", as_json=as_json)
 
 
 @templates.command("disable")

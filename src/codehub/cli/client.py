@@ -1,9 +1,7 @@
-"""The command line's way to the API: one request after the other, and its problems as sentences.
+"""The command line's client of the API, whose problems become sentences; with it the look-up of the workspace that an
+argument names, and the options that many commands share.
 
 No cookie is kept and no redirect followed: a token goes to the address it was made for and nowhere else.
-
-Finding the workspace that an argument names, by name, id or the beginning of an id, and the options that many verbs
-share.
 """
 
 import shlex
@@ -24,8 +22,11 @@ from codehub.domain.workspace import Desired
 
 CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 60.0
 DOWNLOAD_SECONDS = 900.0
-"""Between two pieces. A large archive is read for a while before its first byte is sent."""
+"""The most between two pieces of a download: a large archive is read for a while before its first byte is sent."""
+WAIT_SECONDS = 1800.0
 PAGE = 200
+FEWEST_CHARACTERS = 4
+"""How much of an id must be given."""
 
 Json = dict[str, Any]
 
@@ -128,8 +129,8 @@ class Client:
     @contextmanager
     def download(self, address: str) -> Iterator[httpx.Response]:
         """Yields the response of a download. `address` is percent-encoded already: a file's name need not be text."""
-        patience = httpx.Timeout(DOWNLOAD_SECONDS, connect=CONNECT_SECONDS)
-        with self._spoken(), self._http.stream("GET", address, timeout=patience) as answer:
+        timeout = httpx.Timeout(DOWNLOAD_SECONDS, connect=CONNECT_SECONDS)
+        with self._explained(), self._http.stream("GET", address, timeout=timeout) as answer:
             if not answer.is_success:
                 answer.read()
             self._check(answer)
@@ -151,7 +152,7 @@ class Client:
 
     def _send(self, method: str, path: str, **more: Any) -> httpx.Response:  # noqa: ANN401 - as above
         repeatable = method == "GET" or "Idempotency-Key" in (more.get("headers") or {})
-        with self._spoken():
+        with self._explained():
             try:
                 answer = self._http.request(method, path, **more)
             except (httpx.ReadError, httpx.RemoteProtocolError):
@@ -162,7 +163,8 @@ class Client:
         return answer
 
     @contextmanager
-    def _spoken(self) -> Iterator[None]:
+    def _explained(self) -> Iterator[None]:
+        """Makes a failed connection an error with advice."""
         try:
             yield
         except httpx.TimeoutException as error:
@@ -187,10 +189,11 @@ class Client:
             problem = None
         if not isinstance(problem, dict) or not {"detail", "code"} <= problem.keys():
             raise ClientFailed(f"{self.context.url} answered {answer.status_code}, not like a CodeHub.", UNREACHABLE)
-        raise _told(problem, answer)
+        raise _failure(problem, answer)
 
 
-def _told(problem: Json, answer: httpx.Response) -> ClientFailed:
+def _failure(problem: Json, answer: httpx.Response) -> ClientFailed:
+    """The API's problem as an error of the command, with what to do about it."""
     code, lines = str(problem["code"]), [str(problem["detail"])]
     wrong = [found for found in problem.get("errors") or () if isinstance(found, dict) and found.get("field")]
     if wrong:
@@ -230,9 +233,6 @@ class _Loopback(httpx.HTTPTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         request.url = request.url.copy_with(host="127.0.0.1")  # the Host header keeps its name
         return super().handle_request(request)
-
-
-FEWEST_CHARACTERS = 4
 
 
 def find(client: Client, wanted: str, *, deleted: bool = False) -> Json:
@@ -316,8 +316,6 @@ def _completed(incomplete: str, known: Callable[[Client], Iterable[Json]]) -> li
     except Exception:  # noqa: BLE001 - whatever it is, the person is only typing
         return []
 
-
-WAIT_SECONDS = 1800.0
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print data for programs.")]
 Wait = Annotated[bool, typer.Option("--wait", "-w", help="Stay until it is done, and show progress.")]

@@ -6,36 +6,32 @@ disk limits, which remove what they made.
 """
 
 import asyncio
-import sys
-from collections.abc import Callable
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
-
-import typer
-from rich.text import Text
-
-from codehub.cli.client import AsJson
-from codehub.cli.output import FAILED, print_json, table
-from codehub.usecases.self_check import Finding, Verdict, fail, failed
-
-if TYPE_CHECKING:
-    from codehub.settings import Settings
 import os
 import resource
 import shutil
 import socket
 import stat
-from collections.abc import Awaitable
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import uuid4
 
-from codehub.cli.output import size
+import typer
+from rich.text import Text
+
+from codehub.cli.client import AsJson
+from codehub.cli.local_instance import operators_settings
+from codehub.cli.output import FAILED, print_json, size, table
 from codehub.domain.errors import CodeHubError
-from codehub.usecases.self_check import ok, warn
+from codehub.domain.judge import ArchiveState
+from codehub.usecases.self_check import Finding, Tell, Verdict, fail, failed, observe_backends, ok, warn
 
 if TYPE_CHECKING:
     from codehub.settings import Settings
 
+COLOURS = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}
 LEAST_REDIS = (6, 2)
 """The first Redis that has ZADD GT."""
 SKEW_SECONDS = 5.0
@@ -124,10 +120,7 @@ async def redis(settings: "Settings") -> Finding:
 
 
 async def archive_store(settings: "Settings") -> Finding:
-    from uuid import uuid4
-
     from codehub.bootstrap.runtimes import open_archives
-    from codehub.domain.judge import ArchiveState
 
     advice = "Correct CODEHUB_ARCHIVE_URL, CODEHUB_S3_ENDPOINT or AWS_*; it must let us read, write, delete and list."
     key = f"{settings.archive_prefix}doctor/{uuid4()}/home.tar.zst"
@@ -149,7 +142,6 @@ async def archive_store(settings: "Settings") -> Finding:
 async def backends(settings: "Settings") -> Finding:
     """Whether the runtime and the archive store are the right ones; other checks say whether they answer."""
     from codehub.bootstrap.services import open_services
-    from codehub.usecases.self_check import observe_backends
 
     async with open_services(settings) as services:
         seen = await observe_backends(services.database.backend_identities(), services.runtime, services.archives)
@@ -308,7 +300,7 @@ async def names(settings: "Settings") -> Finding:
 
 
 async def trusted_proxies(settings: "Settings") -> Finding:
-    """Whether the proxy that ends TLS is believed: the front door speaks plain HTTP, so behind https there is one."""
+    """Whether the proxy that ends TLS is trusted: CodeHub's own speaks plain HTTP, so behind https there is one."""
     if not (settings.public_url or "").startswith("https:"):
         return ok("who asks", "no proxy before the front door is known of (CODEHUB_PUBLIC_URL is not https)")
     if settings.proxy_trusted_proxies is None:
@@ -356,14 +348,6 @@ SERVICE_CHECKS: dict[str, DoctorCheck] = {
 }
 
 
-Tell = Callable[[Finding], None]
-COLOURS = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(doctor)
-
-
 def doctor(
     probe: Annotated[
         bool, typer.Option("--probe", help="Also send a throw-away workspace the whole way, and look around in it.")
@@ -390,7 +374,6 @@ def doctor(
 
 
 async def _examine(*, probe: bool, quiet: bool) -> list[Finding]:
-    from codehub.cli.local_instance import operators_settings
     from codehub.settings import SettingsError, load_settings
 
     def tell(finding: Finding) -> None:

@@ -43,10 +43,7 @@ def keepalive(
     seconds = seconds_of(duration)
     with Client(contexts.in_use()) as client:
         lease = _hold(client, find(client, workspace)["id"], seconds)
-    if as_json:
-        output.print_json(lease)
-    else:
-        output.say(lease["message"])
+    output.outcome(lease, lease["message"], as_json=as_json)
 
 
 def hold(

@@ -6,24 +6,27 @@ coordinator does the rest, the one of the `codehub up` that runs or one of our o
 directory. So nothing starts again at the next `codehub up`.
 """
 
+import asyncio
 import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from codehub.settings import Settings
-import asyncio
-from typing import TYPE_CHECKING
 from uuid import UUID
+
+from codehub.cli.output import ClientFailed
+from codehub.domain.workspace import Desired
+from codehub.ports.stores import Actor
 
 if TYPE_CHECKING:
     from codehub.bootstrap.services import Services
     from codehub.settings import Settings
 
 FILE = "running.json"
+STOP_TIMEOUT_SECONDS = 600.0
+POLL_SECONDS = 0.25
+_ACTOR = Actor("codehub up --stop-all")
 
 
 @contextmanager
@@ -79,11 +82,6 @@ def _read(path: Path) -> dict[str, str] | None:
     return found if Path("/proc", str(found.get("pid"))).exists() else None
 
 
-PATIENCE_SECONDS = 600.0
-_LOOK_SECONDS = 0.25
-_ACTOR = "codehub up --stop-all"
-
-
 async def running_workspaces(services: "Services") -> list[str]:
     """The names of workspaces whose container runs, each with its owner."""
     seen = await services.runtime.containers()
@@ -92,7 +90,9 @@ async def running_workspaces(services: "Services") -> list[str]:
 
 
 async def stop_all_workspaces(directory: Path) -> None:
-    from codehub.bootstrap.services import start_logging
+    from codehub.bootstrap.runtimes import recorded_runtime
+    from codehub.bootstrap.services import embedded_databases, start_logging
+    from codehub.bootstrap.services import migrate as migrate_schema
     from codehub.settings import load_settings
 
     settings = running_settings(directory)
@@ -100,10 +100,6 @@ async def stop_all_workspaces(directory: Path) -> None:
         start_logging(settings)
         await _stop(settings)
         return
-    from codehub.bootstrap.runtimes import recorded_runtime
-    from codehub.bootstrap.services import embedded_databases
-    from codehub.bootstrap.services import migrate as migrate_schema
-
     async with embedded_databases(directory) as databases:
         await migrate_schema(databases.addresses["database_url"])
         kind = recorded_runtime(directory) or "process"
@@ -114,7 +110,6 @@ async def stop_all_workspaces(directory: Path) -> None:
 
 async def _stop(settings: "Settings", *, leading: bool = False) -> None:
     from codehub.bootstrap.services import open_services
-    from codehub.cli.output import ClientFailed
 
     async with open_services(settings) as services:
         coordinating = asyncio.ensure_future(services.coordinator().run()) if leading else None
@@ -129,13 +124,10 @@ async def _stop(settings: "Settings", *, leading: bool = False) -> None:
 
 
 async def _request_standby(services: "Services") -> list[UUID]:
-    from codehub.domain.workspace import Desired
-    from codehub.ports.stores import Actor
-
     rows = [owned.workspace for owned in await services.database.views().everything()]
     asked = [row.id for row in rows if row.desired_state is Desired.RUNNING]
     for key in asked:
-        await services.wishes.want(key, Desired.STANDBY, Actor(_ACTOR), reason="stop-all")
+        await services.commands.want(key, Desired.STANDBY, _ACTOR, reason="stop-all")
     return asked
 
 
@@ -143,9 +135,9 @@ async def _wait_until_stopped(services: "Services", asked: set[UUID]) -> list[st
     """Waits until the workspaces are at rest, and names those that run all the same."""
     print(f"Stopping {len(asked)} workspace{'s' if len(asked) != 1 else ''} …", flush=True)
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(STOP_TIMEOUT_SECONDS):
             while await _any_busy(services, asked):  # noqa: ASYNC110 - what changes is in a database
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
     except TimeoutError:
         return await running_workspaces(services)
     left = await running_workspaces(services)

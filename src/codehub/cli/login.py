@@ -1,6 +1,6 @@
-"""Signing in from a terminal: a password is asked for once, what is kept is a token that can be taken back.
+"""Signing in and out from a terminal, and choosing which CodeHub the commands talk to.
 
-Where one is signed in, from a terminal.
+A password is asked for once; what is kept is a token that can be revoked.
 """
 
 import platform
@@ -21,6 +21,14 @@ context_app = typer.Typer(
     help="""Which CodeHub the commands talk to.
 
     Example: `codehub context use work`, or for one command `CODEHUB_CONTEXT=work codehub ws ls`""",
+)
+
+sessions = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="""The browsers that you are signed in with.
+
+    Example: `codehub sessions ls`""",
 )
 
 TOKEN_DAYS = 90
@@ -211,15 +219,6 @@ def use_context(name: Annotated[str, typer.Argument(help="The context's name.")]
     chosen = known.named(name)
     contexts.save(Contexts(known.known, name))
     output.say(f"Commands now talk to {chosen.url}.")
-
-
-sessions = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    help="""The browsers that you are signed in with.
-
-    Example: `codehub sessions ls`""",
-)
 
 
 @sessions.command("ls")

@@ -57,11 +57,9 @@ def program(
     pass
 
 
-up.register(app)
+app.command()(up.up)
 backup.register(admin.app)
-admin.app.command("first-admin")(admin.first_admin)
-admin.app.command()(admin.backends)
-doctor.register(app)
+app.command()(doctor.doctor)
 serve.register(app)
 login.register(app)
 app.add_typer(workspaces.app, name="ws")

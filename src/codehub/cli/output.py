@@ -1,7 +1,5 @@
-"""How answers look in a terminal: tables, ages and sizes for people, JSON for programs.
-
-Errors for people: one line on stderr that says what to do, and an exit code a script can test.
-"""
+"""What commands print: tables, ages and sizes for people, JSON for programs; and for an error one line on stderr that
+says what to do, with an exit code that a script can test."""
 
 import json
 import os
@@ -23,6 +21,16 @@ UNREACHABLE = 3
 SCHEMA = 4
 TIMED_OUT = 5
 INTERRUPTED = 130
+
+COLOURS = {
+    "RUNNING": "green",
+    "STANDBY": "cyan",
+    "ARCHIVED": "blue",
+    "PENDING": "yellow",
+    "ERROR": "bold red",
+    "DELETED": "dim",
+}
+_STEPS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 class ClientFailed(Exception):
@@ -66,7 +74,6 @@ def _wrong_usage(wrong: TyperException) -> int:
 
 
 def _meaning(error: Exception) -> tuple[int | None, str]:
-
     if isinstance(error, ClientFailed):
         return error.code, ""
     from codehub.bootstrap.runtimes import IdeError
@@ -100,21 +107,9 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-COLOURS = {
-    "RUNNING": "green",
-    "STANDBY": "cyan",
-    "ARCHIVED": "blue",
-    "PENDING": "yellow",
-    "ERROR": "bold red",
-    "DELETED": "dim",
-}
-WIDE = 400
-_STEPS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-
-
 def console() -> Console:
-    """A console as wide as the terminal; where there is none, as wide as the text."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    """A console as wide as the terminal; where there is none, wide enough that no line is broken."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 400)
 
 
 def _print(shown: Table) -> None:
@@ -141,6 +136,14 @@ def listing(
         print_json(data)
     else:
         table(columns, rows, empty=empty)
+
+
+def outcome(data: object, text: str, *, as_json: bool) -> None:
+    """Prints the data for programs, or one sentence for people."""
+    if as_json:
+        print_json(data)
+    else:
+        say(text)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:

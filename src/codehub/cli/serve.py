@@ -1,44 +1,37 @@
-"""The verbs that run something until they are stopped: api, proxy and coordinator; migrate, which goes before them; and
-the storage job, for images that have only `codehub` on their path.
+"""The commands that run until they are stopped: api, proxy and coordinator; migrate, which goes before them; and the
+storage job, for images that have only `codehub` on their path.
 
-The HTTP server of a process without an API: is it alive, is it ready, and its metrics.
-
-Every request has a thread of its own and a few seconds, so that whoever connects and sends nothing holds up neither
-other requests nor the end of the process.
+A process without an API has an HTTP server of its own that says whether it is alive and ready, and gives its metrics.
+There every request has a thread and a few seconds, so that whoever connects and sends nothing holds up neither other
+requests nor the end of the process.
 """
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
-from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING
-
-import typer
-
-if TYPE_CHECKING:
-    from codehub.coordinator.process import CoordinatorReadiness
-    from codehub.settings import Settings
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from codehub.proxy.workers import WorkerSupervisor
-    from codehub.telemetry import Metrics
-import json
 import threading
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, NamedTuple
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+import typer
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
+    from codehub.coordinator.process import CoordinatorReadiness
+    from codehub.proxy.workers import WorkerSupervisor
+    from codehub.settings import Settings
+    from codehub.telemetry import Metrics
+
+WORKER = (sys.executable, "-c", "from codehub.cli.main import main; main()", "proxy-worker")
+"""The command line of one process of the front door."""
 REQUEST_SECONDS = 5.0
 
 
@@ -100,9 +93,6 @@ async def serving_status(
         finally:
             await asyncio.to_thread(server.shutdown)
             thread.join()
-
-
-WORKER = (sys.executable, "-c", "from codehub.cli.main import main; main()", "proxy-worker")
 
 
 def check_port_is_free(host: str, port: int) -> None:
@@ -249,8 +239,7 @@ async def _run_coordinator(settings: "Settings") -> None:
             await process.run()
 
 
-def _coordinator_status(now: "CoordinatorReadiness") -> "ProcessStatus":
-
+def _coordinator_status(now: "CoordinatorReadiness") -> ProcessStatus:
     details = {"leads": now.leads, "epoch": now.epoch, "last_pass_age_seconds": now.pass_age, "queued": now.queued}
     return ProcessStatus(now.is_ready, details)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from codehub.cli.local_instance import announce
-from codehub.cli.serve import until_signalled
+from codehub.cli.local_instance import announce, running_workspaces, stop_all_workspaces
+from codehub.cli.serve import check_port_is_free, until_signalled, worker_supervisor
 
 if TYPE_CHECKING:
     from codehub.bootstrap.services import EmbeddedDatabases, Services
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 ADMIN = "admin"
 PORT = 8000
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(up)
 
 
 def up(
@@ -48,65 +44,76 @@ def up(
     Examples: `codehub up` · `codehub up --port 9000 --data-dir /srv/codehub` · `codehub up --runtime process` ·
     `codehub up --stop-all`
     """
-    from codehub.bootstrap import runtimes
+    from codehub.bootstrap.runtimes import data_dir as data_dir_of
+    from codehub.settings import load_settings
+
+    given = _given_settings(data_dir, port, runtime)
+    # Everything else is checked before anything is started or made.
+    settings = load_settings(database_url="postgresql://ours", redis_url="unix://ours", **given)
+    directory = data_dir_of(settings)
+    if stop_all:
+        _stop_all(directory)
+    else:
+        asyncio.run(until_signalled(lambda: _run(settings, given, directory, port, runtime)))
+
+
+def _given_settings(data_dir: Path | None, port: int, runtime: str | None) -> dict[str, object]:
+    """The settings that the options name, and those that are otherwise than for a deployment of several processes."""
+    given: dict[str, object] = {"proxy_address": f"127.0.0.1:{port}"}
+    if data_dir is not None:
+        given["data_dir"] = data_dir
+    if runtime is not None:
+        given["runtime"] = runtime
+    if not os.environ.get("CODEHUB_WORKSPACE_URL"):
+        given["workspace_url"] = f"http://{{slug}}.localhost:{port}/"
+    if not os.environ.get("CODEHUB_LOG_LEVEL"):
+        given["log_level"] = "warning"  # a person watches
+    return given
+
+
+def _stop_all(directory: Path) -> None:
+    from codehub.settings import SettingsError
+
+    if not directory.is_dir():
+        raise SettingsError(f"there is no {directory}: nothing was ever started there")
+    asyncio.run(until_signalled(lambda: stop_all_workspaces(directory)))
+
+
+async def _run(
+    settings: "Settings", given: Mapping[str, object], directory: Path, port: int, asked_runtime: str | None
+) -> None:
     from codehub.bootstrap.runtimes import record_runtime
     from codehub.bootstrap.services import embedded_databases
     from codehub.bootstrap.services import migrate as migrate_schema
     from codehub.settings import load_settings
 
-    given: dict[str, object] = {} if data_dir is None else {"data_dir": data_dir}
-    given["proxy_address"] = f"127.0.0.1:{port}"
-    if not os.environ.get("CODEHUB_WORKSPACE_URL"):
-        given["workspace_url"] = f"http://{{slug}}.localhost:{port}/"
-    if not os.environ.get("CODEHUB_LOG_LEVEL"):
-        given["log_level"] = "warning"  # a person watches
-    # Everything else is checked before anything is started or made.
-    if runtime is not None:
-        given["runtime"] = runtime
-    settings = load_settings(database_url="postgresql://ours", redis_url="unix://ours", **given)
-    directory = runtimes.data_dir(settings)
-    if stop_all:
-        from codehub.cli.local_instance import stop_all_workspaces
-        from codehub.settings import SettingsError
-
-        if not directory.is_dir():
-            raise SettingsError(f"there is no {directory}: nothing was ever started there")
-        asyncio.run(until_signalled(lambda: stop_all_workspaces(directory)))
-        return
-
-    async def run() -> None:
-        _must_be_free(port)
-        given["runtime"] = await _runtime(settings, runtime)
-        print(f"Starting PostgreSQL and Redis in {directory} …", flush=True)
-        async with embedded_databases(directory) as databases:
-            await migrate_schema(databases.addresses["database_url"])
-            record_runtime(directory, str(given["runtime"]))
-            address = f"127.0.0.1:{port}"
-            found_by = {"api_address": address, "proxy_address": address, "runtime": str(given["runtime"])}
-            with (
-                announce(directory, databases.addresses | found_by),
-                tempfile.TemporaryDirectory(prefix="codehub-") as private,
-            ):
-                place = {**databases.addresses, **given, "api_upstream": f"unix:{private}/api"}
-                await _serve(load_settings(**place), place, databases, port)
-
-    asyncio.run(until_signalled(run))
+    _must_be_free(port)
+    runtime = await _runtime(settings, asked_runtime, directory)
+    print(f"Starting PostgreSQL and Redis in {directory} …", flush=True)
+    async with embedded_databases(directory) as databases:
+        await migrate_schema(databases.addresses["database_url"])
+        record_runtime(directory, runtime)
+        address = f"127.0.0.1:{port}"
+        found_by = {"api_address": address, "proxy_address": address, "runtime": runtime}
+        with (
+            announce(directory, databases.addresses | found_by),
+            tempfile.TemporaryDirectory(prefix="codehub-") as private,
+        ):
+            place = {**databases.addresses, **given, "runtime": runtime, "api_upstream": f"unix:{private}/api"}
+            await _serve(load_settings(**place), place, databases, port)
 
 
-async def _runtime(settings: "Settings", asked: str | None) -> str:
+async def _runtime(settings: "Settings", asked: str | None, directory: Path) -> str:
     """Chooses the runtime, and prints why in one line."""
-    from codehub.bootstrap import runtimes
     from codehub.bootstrap.runtimes import choose_runtime
 
-    asked = asked or os.environ.get("CODEHUB_RUNTIME") or None
-    chosen, why = await choose_runtime(settings, asked, runtimes.data_dir(settings))
+    chosen, why = await choose_runtime(settings, asked or os.environ.get("CODEHUB_RUNTIME") or None, directory)
     print(f"{why[0].upper()}{why[1:]}.", flush=True)
     return chosen
 
 
 def _must_be_free(port: int) -> None:
     """Refuses a port that is in use, before anything is started."""
-    from codehub.cli.serve import check_port_is_free
     from codehub.settings import SettingsError
 
     try:
@@ -122,7 +129,6 @@ async def _serve(settings: "Settings", place: Mapping[str, object], databases: "
     from codehub.bootstrap.runtimes import install_ide
     from codehub.bootstrap.services import open_services, start_logging
     from codehub.cli.ide import progress_bar
-    from codehub.cli.serve import worker_supervisor
     from codehub.settings import environment_name
 
     start_logging(settings)
@@ -165,7 +171,6 @@ async def _check_isolation(services: "Services") -> None:
 
 
 async def _name_running_workspaces(services: "Services") -> None:
-    from codehub.cli.local_instance import running_workspaces
     from codehub.domain.errors import CodeHubError
 
     try:
@@ -194,22 +199,12 @@ async def _until_one_ends(*parts: Coroutine[Any, Any, None]) -> None:
 
 def _welcome(url: str, password: str | None) -> None:
     lines = [f"CodeHub is running. Open {url} in a browser. Ctrl-C stops it."]
+    command_line = "There is a command line, too; in another terminal:"
     if password is not None:
-        lines += [
-            "",
-            f"  Username: {ADMIN}",
-            f"  Password: {password}",
-            "",
-            "This password is shown only now. There is a command line, too; in another terminal:",
-        ]
-    else:
-        lines += ["There is a command line, too; in another terminal:"]
+        lines += ["", f"  Username: {ADMIN}", f"  Password: {password}", ""]
+        command_line = f"This password is shown only now. {command_line}"
     program = _program()
-    lines += [
-        "",
-        f"  {program} login {url} -u {ADMIN}",
-        f"  {program} ws create demo --wait",
-    ]
+    lines += [command_line, "", f"  {program} login {url} -u {ADMIN}", f"  {program} ws create demo --wait"]
     print("\n".join(lines), flush=True)
 
 

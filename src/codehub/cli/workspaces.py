@@ -340,10 +340,7 @@ def rename(
     with Client(contexts.in_use()) as client:
         found = find(client, workspace)
         ws = client.patch(f"/workspaces/{found['id']}", {"name": name})
-    if as_json:
-        output.print_json(ws)
-    else:
-        output.say(f"{found['name']} is called {ws['name']} now.")
+    output.outcome(ws, f"{found['name']} is called {ws['name']} now.", as_json=as_json)
 
 
 def change(
@@ -369,10 +366,7 @@ def change(
         raise ClientFailed(_NO_CHANGE, USAGE)
     with Client(contexts.in_use()) as client:
         ws = client.patch(f"/workspaces/{find(client, workspace)['id']}", body)
-    if as_json:
-        output.print_json(ws)
-    else:
-        output.say(f"{ws['name']} is changed.")
+    output.outcome(ws, f"{ws['name']} is changed.", as_json=as_json)
 
 
 def empty(

@@ -15,13 +15,20 @@ from codehub.domain.failures import Policy
 from codehub.domain.gc_rules import Retention
 from codehub.domain.gc_safety import GcLimits
 from codehub.domain.idle import IdlePolicy
-from codehub.ports.accounts import Templates
 from codehub.ports.archives import Archives
 from codehub.ports.collector import CollectorMarks, CollectorView
 from codehub.ports.jobs import Jobs
 from codehub.ports.runtime import Runtime
 from codehub.ports.signals import Activity, Bus, ChangeFeed, Clock, Ids, Notifier
-from codehub.ports.stores import Actor, BackendIdentities, Leadership, Term, WorkspaceSpecs, WorkspaceStatuses
+from codehub.ports.stores import (
+    Actor,
+    BackendIdentities,
+    Leadership,
+    Templates,
+    Term,
+    WorkspaceSpecs,
+    WorkspaceStatuses,
+)
 from codehub.telemetry import Metrics
 from codehub.usecases.workspace_commands import WorkspaceCommands
 

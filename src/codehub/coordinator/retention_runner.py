@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import structlog
 
 from codehub.domain.errors import CodeHubError, Stale
-from codehub.ports.accounts import Accounts, Audit, IdempotencyKeys, SessionRules
-from codehub.ports.stores import Ledger
+from codehub.ports.accounts import Accounts, Audit, SessionRules
+from codehub.ports.stores import IdempotencyKeys, Ledger
 from codehub.telemetry import ROWS_FORGOTTEN, Metrics
 
 log = structlog.get_logger()

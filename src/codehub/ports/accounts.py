@@ -1,4 +1,4 @@
-"""Accounts and what people prove themselves with: sessions, tokens, tickets, passwords, one OpenID Connect provider.
+"""Accounts, how their users sign in, and the audit log; with them the password hasher and the OpenID provider.
 
 Time is the database's; secrets come here as hashes only. Every change takes its actor and writes its audit row in the
 same transaction: there is no change without the row, and no row without the change. Sign-ins and sign-outs count as
@@ -13,7 +13,6 @@ from uuid import UUID
 
 from codehub.domain.credentials import LONGEST_WAIT_SECONDS
 from codehub.domain.identity import ALL_SCOPES, ApiToken, Role, Scope, Session, User
-from codehub.domain.template import Template
 from codehub.ports.stores import Actor
 
 SEEN_EVERY_SECONDS = 60
@@ -33,8 +32,8 @@ class NewUser:
 
 @dataclass(frozen=True, slots=True)
 class SessionRules:
-    """A session ends when nobody used it for `idle_seconds`, and in any case after `absolute_seconds`. Its person
-    counts as freshly proven for `fresh_seconds`."""
+    """A session ends when nobody used it for `idle_seconds`, and in any case after `absolute_seconds`. Its user counts
+    as having just proved who they are for `fresh_seconds`."""
 
     idle_seconds: float = 7 * 24 * 3600
     absolute_seconds: float = 30 * 24 * 3600
@@ -46,7 +45,7 @@ A_MONTH = SessionRules()
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """`lifetime_seconds` None: it has no end."""
+    """A personal token to create. `lifetime_seconds` None: it has no end."""
 
     id: UUID
     user_id: UUID
@@ -65,19 +64,20 @@ class EndedCredentials:
 
 
 UserDecision = Callable[[User, int, datetime], User]
-"""Pure: (the row, how many other enabled admins there are, now) → the row with another role, disabled_at or
+"""A pure function: (the row, how many other enabled admins there are, now) → the row with another role, disabled_at or
 max_running; raises Refused to change nothing."""
 
 
 class Accounts(Protocol):
-    """Users, their sessions and their tokens. Usernames come in lower case."""
+    """Users, their sessions and their tokens. Usernames are given in lower case."""
 
     async def create_user(self, new: NewUser, actor: Actor) -> User:
-        """Conflict `username_taken`, or `identity_taken` if (issuer, subject) is somebody else's."""
+        """Create a user. Conflict `username_taken`, or `identity_taken` if (issuer, subject) is somebody else's."""
         ...
 
     async def create_first_user(self, new: NewUser, actor: Actor) -> User | None:
-        """None, having changed nothing, if there is any user. Of many at once, one succeeds."""
+        """Create the installation's first user. None, having changed nothing, if there is any user. Of many such calls
+        at once, one succeeds."""
         ...
 
     async def user(self, user_id: UUID) -> User | None: ...
@@ -93,8 +93,9 @@ class Accounts(Protocol):
         ...
 
     async def change_user(self, user_id: UUID, decide: UserDecision, actor: Actor, action: str) -> User:
-        """All such changes stand in one line, so that the number of admins cannot be stale. NotFound. Disabling ends
-        the user's sessions. Nothing that differs: nothing is written."""
+        """Change a user's role, limit or `disabled_at` as `decide` says; NotFound. All such changes are made one after
+        the other, so that the number of admins cannot be stale. Disabling ends the user's sessions. If nothing differs,
+        nothing is written."""
         ...
 
     async def set_password(
@@ -108,8 +109,8 @@ class Accounts(Protocol):
         replacing: str | None = None,
         revoke_tokens: bool = False,
     ) -> EndedCredentials:
-        """Also ends all sessions but `keep_session`, and with `revoke_tokens` all tokens. NotFound. With `replacing`,
-        Conflict `password_changed` if that is no longer the stored hash."""
+        """Set a user's password; NotFound. Also ends all sessions but `keep_session`, and with `revoke_tokens` all
+        tokens. With `replacing`, Conflict `password_changed` if that is no longer the stored hash."""
         ...
 
     async def rehash_password(self, user_id: UUID, old_hash: str, new_hash: str) -> None:
@@ -128,9 +129,9 @@ class Accounts(Protocol):
         proved_by: str | None = None,
         proven_at: datetime | None = None,
     ) -> Session:
-        """From the actor's address. NotFound if there is no such user, it is disabled, or `proved_by`, the hash that
-        the password was compared with, is no longer the stored one: so no session outlives a change of password that
-        ended the others. `proven_at`: when its person proved who they are, if that was before now."""
+        """Open a session from the actor's address. NotFound if there is no such user, it is disabled, or `proved_by`,
+        the hash that the password was compared with, is no longer the stored one: so no session outlives a change of
+        password that ended the others. `proven_at`: when the user proved who they are, if that was before now."""
         ...
 
     async def prove_session(
@@ -142,8 +143,8 @@ class Accounts(Protocol):
         proved_by: str | None = None,
         proven_at: datetime | None = None,
     ) -> bool:
-        """Its person has proved anew who they are, as for `open_session`. False, having changed nothing, if the session
-        has ended, its user is disabled, or that is no longer their password."""
+        """Record that the session's user has proved anew who they are, as for `open_session`. False, having changed
+        nothing, if the session has ended, its user is disabled, or that is no longer their password."""
         ...
 
     async def session(self, session_id: str, rules: SessionRules) -> tuple[Session, User] | None:
@@ -155,11 +156,11 @@ class Accounts(Protocol):
         ...
 
     async def end_session(self, user_id: UUID, session_id: str, actor: Actor, action: str = "sign_out") -> bool:
-        """False, having changed nothing, if the user has no such session."""
+        """End a session. False, having changed nothing, if the user has no such session."""
         ...
 
     async def create_token(self, new: NewToken, most: int, actor: Actor) -> ApiToken:
-        """LimitReached if the user has `most` unrevoked ones already: exact, also for many at once."""
+        """Create a token. LimitReached if the user has `most` unrevoked ones already: exact, also for many at once."""
         ...
 
     async def token(self, token_hash: bytes) -> tuple[ApiToken, User] | None:
@@ -171,7 +172,7 @@ class Accounts(Protocol):
         ...
 
     async def revoke_token(self, user_id: UUID, token_id: UUID, actor: Actor) -> bool:
-        """False, having changed nothing, if the user has no such token or it is revoked already."""
+        """Revoke a token. False, having changed nothing, if the user has no such token or it is revoked already."""
         ...
 
     async def forget_expired(self, rules: SessionRules, epoch: int | None = None) -> int:
@@ -189,24 +190,10 @@ class TryKey:
     longest_seconds: float = LONGEST_WAIT_SECONDS
 
 
-class SignInTries(Protocol):
-    """Failed sign-ins. A try counts as failed from its beginning until it is known to be good, so that a thousand
-    guesses at once are a thousand."""
-
-    async def begin(self, keys: Collection[TryKey]) -> float:
-        """Begin a try. Returns 0 if it was counted under each key; else the seconds to wait, and nothing was
-        counted."""
-        ...
-
-    async def succeeded(self, cleared: str, given_back: Collection[str] = ()) -> None:
-        """Forget all failures under `cleared`, and this try under each of `given_back`."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """Ends with the session or the personal token that made it. `wakes`: whoever made it asked for the workspace to be
-    opened, so arriving with it may wake it."""
+    """One-time hand-over of a signed-in user to a workspace's own host. A ticket ends with the session or personal
+    token that made it. `wakes`: it was made to open the workspace, so arriving with it may start it."""
 
     user_id: UUID
     workspace_id: UUID
@@ -214,19 +201,6 @@ class Ticket:
     port: int | None = None
     token_id: UUID | None = None
     wakes: bool = False
-
-
-class Tickets(Protocol):
-    """One-time hand-over of a signed-in person to a workspace's own host. Not audited: it changes nobody's account."""
-
-    async def issue(self, ticket_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> None:
-        """NotFound if there is no such user, session or token."""
-        ...
-
-    async def redeem(self, ticket_hash: bytes) -> Ticket | None:
-        """Use the ticket up: exactly once, also for many at once. None if it is unknown, used or expired, if its
-        session or token has ended, or its user is disabled."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,26 +216,44 @@ class Visit:
     scopes: frozenset[Scope] = ALL_SCOPES
 
 
-class Visits(Protocol):
-    """Who was let in at a workspace's own host: the secret is in a cookie of that host alone. Not audited."""
+class SignInState(Protocol):
+    """What lives between a first try and being signed in: failed tries, sign-ins at an OpenID provider, and the tickets
+    and visits by which a signed-in user reaches a workspace's own host. None of it is audited."""
 
-    async def open(self, visit_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> bool:
-        """False, having changed nothing, if the ticket's user, session or token is no more."""
+    async def begin_try(self, keys: Collection[TryKey]) -> float:
+        """Begin a sign-in by password. Returns 0 if a failure was counted under each key; else the seconds to wait, and
+        nothing was counted. A try counts as failed until `clear_tries`, so that a thousand at once are a thousand."""
+        ...
+
+    async def clear_tries(self, cleared: str, given_back: Collection[str] = ()) -> None:
+        """A try succeeded: forget all failures under `cleared`, and this one try under each of `given_back`."""
+        ...
+
+    async def begin_provider_sign_in(self, attempt_hash: bytes, next_path: str, lifetime_seconds: float) -> None:
+        """Remember somebody who was sent to the OpenID provider, and the path to go on to afterwards."""
+        ...
+
+    async def finish_provider_sign_in(self, attempt_hash: bytes) -> str | None:
+        """End the attempt: the path to go on to, exactly once; None if it is unknown or too late."""
+        ...
+
+    async def issue_ticket(self, ticket_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> None:
+        """Store a ticket under the hash of its secret. NotFound if there is no such user, session or token."""
+        ...
+
+    async def redeem_ticket(self, ticket_hash: bytes) -> Ticket | None:
+        """Use the ticket up: exactly once, also for many at once. None if it is unknown, used or expired, if its
+        session or token has ended, or its user is disabled."""
+        ...
+
+    async def open_visit(self, visit_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> bool:
+        """Open a visit with a redeemed ticket; its secret is in a cookie of the workspace's host alone. False, having
+        changed nothing, if the ticket's user, session or token is no more."""
         ...
 
     async def visit(self, visit_hash: bytes, rules: SessionRules) -> Visit | None:
         """The visit; None if it or its session or token has ended, or its user is disabled. Marks the session as seen
         (or the token as used), so that who works in a workspace alone is not signed out."""
-        ...
-
-
-class ProviderSignIns(Protocol):
-    """Sign-ins that are away at an OpenID provider."""
-
-    async def begin(self, attempt_hash: bytes, next_path: str, lifetime_seconds: float) -> None: ...
-
-    async def finish(self, attempt_hash: bytes) -> str | None:
-        """End the attempt: the path to go on to, exactly once; None if it is unknown or too late."""
         ...
 
 
@@ -277,7 +269,8 @@ class AuditEntry:
 
 
 class Audit(Protocol):
-    """Append-only. No secret ever: whoever appends leaves them out."""
+    """The log of who changed what. Entries are only appended, and never hold a secret: whoever appends leaves it
+    out."""
 
     async def append(self, actor: Actor, action: str, subject: str, details: Mapping[str, Any] | None = None) -> None:
         """Append what no other store writes, such as failed sign-ins."""
@@ -287,50 +280,6 @@ class Audit(Protocol):
         self, limit: int = 100, *, before: int | None = None, actor: str | None = None, subject: str | None = None
     ) -> Sequence[AuditEntry]:
         """Audit entries, newest first; `before`: only those with a smaller id."""
-        ...
-
-    async def forget_older(self, seconds: float, epoch: int | None = None) -> int:
-        """Delete older rows; returns how many. With `epoch`, for the leader of that term: Stale once it is over."""
-        ...
-
-
-class Templates(Protocol):
-    async def get(self, name: str) -> Template | None:
-        """The template of that name, also a disabled one."""
-        ...
-
-    async def all(self) -> Sequence[Template]:
-        """All templates in the order of names, disabled ones too."""
-        ...
-
-    async def put(self, template: Template, actor: Actor) -> Template:
-        """Insert or replace the whole template. `disabled_at`: any time means from now on (or since when it was)."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class IdempotencyClaim:
-    """What an idempotency key stands for. `first`: this very call made it."""
-
-    workspace_id: UUID
-    response: Mapping[str, Any] | None
-    first: bool
-
-
-class IdempotencyKeys(Protocol):
-    """So that a create sent twice creates once. The workspace's id is chosen before it is created, and kept here, so a
-    second request after a crash goes on with the same one."""
-
-    async def claim(self, user_id: UUID, key: str, request_hash: bytes, workspace_id: UUID) -> IdempotencyClaim:
-        """The first claim of the key stays. Conflict `idempotency_key_reused` if that was for another request."""
-        ...
-
-    async def answer(self, user_id: UUID, key: str, response: Mapping[str, Any]) -> None:
-        """Store what to answer from now on; the first answer stays."""
-        ...
-
-    async def release(self, user_id: UUID, key: str) -> None:
-        """The request was refused: the key is free again, unless it has an answer."""
         ...
 
     async def forget_older(self, seconds: float, epoch: int | None = None) -> int:
@@ -353,7 +302,7 @@ class ProviderIdentity:
 
 
 class OpenIdProvider(Protocol):
-    """Raises Unreachable if the provider does not answer in time or answers nonsense."""
+    """The OpenID Connect provider. Unreachable if it does not answer in time or answers nonsense."""
 
     async def authorization_url(self, *, state: str, nonce: str, challenge: str, anew: bool = False) -> str:
         """The address to send the browser to. `challenge`: the S256 challenge of the verifier. `anew`: the provider

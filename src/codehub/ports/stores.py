@@ -2,19 +2,21 @@
 
 `WorkspaceSpecs` is for people and timers, `WorkspaceStatuses` for the controller; neither has the other's writes.
 Every write appends its ledger entries in the same transaction. Time is the database's. Around them: the ledger,
-leadership, the traffic of the last day, and the identities of our backends.
+leadership, the traffic of the last day, the identities of our backends, templates, and the idempotency keys of requests
+that create workspaces.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from codehub.domain.admission import Slots
 from codehub.domain.gc_rules import RestorePoint
 from codehub.domain.ledger import LedgerEntry
 from codehub.domain.naming import Backend
+from codehub.domain.template import Template
 from codehub.domain.workspace import Workspace
 
 DEPOSE_AFTER = timedelta(seconds=4)
@@ -215,4 +217,50 @@ class BackendIdentities(Protocol):
 
     async def forget(self, backend: Backend) -> bool:
         """Remove the record, so that the leader adopts what it finds. False: there was none."""
+        ...
+
+
+class Templates(Protocol):
+    """What workspaces may be made from."""
+
+    async def get(self, name: str) -> Template | None:
+        """The template of that name, also a disabled one."""
+        ...
+
+    async def all(self) -> Sequence[Template]:
+        """All templates in the order of names, disabled ones too."""
+        ...
+
+    async def put(self, template: Template, actor: Actor) -> Template:
+        """Insert or replace the whole template. `disabled_at`: any time means from now on (or since when it was)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencyClaim:
+    """What an idempotency key stands for. `first`: this very call made it."""
+
+    workspace_id: UUID
+    response: Mapping[str, Any] | None
+    first: bool
+
+
+class IdempotencyKeys(Protocol):
+    """The keys by which a request to create a workspace that is sent twice creates once. The workspace's id is chosen
+    before it is created, and kept here, so a second request after a crash goes on with the same one."""
+
+    async def claim(self, user_id: UUID, key: str, request_hash: bytes, workspace_id: UUID) -> IdempotencyClaim:
+        """The first claim of the key stays. Conflict `idempotency_key_reused` if that was for another request."""
+        ...
+
+    async def answer(self, user_id: UUID, key: str, response: Mapping[str, Any]) -> None:
+        """Store what to answer from now on; the first answer stays."""
+        ...
+
+    async def release(self, user_id: UUID, key: str) -> None:
+        """Free the key of a request that was refused, unless it has an answer."""
+        ...
+
+    async def forget_older(self, seconds: float, epoch: int | None = None) -> int:
+        """Delete older rows; returns how many. With `epoch`, for the leader of that term: Stale once it is over."""
         ...

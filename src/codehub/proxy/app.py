@@ -22,7 +22,7 @@ from codehub.proxy.http.limits import ProxyLimits
 from codehub.proxy.presence.activity import Activities
 from codehub.proxy.server import GOING_AWAY, ProxyServer
 from codehub.proxy.traffic import TrafficCount
-from codehub.usecases.workspace_access import Visitor, WorkspaceAccess
+from codehub.usecases.workspace_access import WorkspaceAccess, WorkspaceCaller
 
 TICK_SECONDS: Final = 0.5
 RECHECK_SECONDS: Final = 60.0
@@ -136,7 +136,7 @@ class ProxyApp:
     def _end_workspace(self, entry: CachedWorkspace) -> None:
         self._end(lambda grant: grant.entry is entry)
 
-    def _end_sessions(self, gone: Callable[[Visitor], bool]) -> None:
+    def _end_sessions(self, gone: Callable[[WorkspaceCaller], bool]) -> None:
         self._workspaces.withdraw_all()
         self._end(lambda grant: gone(grant.visitor), SIGNED_OUT)
 
@@ -144,6 +144,6 @@ class ProxyApp:
         self.server.abort_sockets(lambda forward: isinstance(forward.grant, AccessGrant) and which(forward.grant), code)
 
 
-def _no_longer(credential: Credential, visitor: Visitor | None) -> Callable[[AccessGrant], bool]:
+def _no_longer(credential: Credential, visitor: WorkspaceCaller | None) -> Callable[[AccessGrant], bool]:
     """Which grants are over, now that their credential proves this visitor, or nobody."""
     return lambda grant: grant.credential == credential and (visitor is None or not visitor.owns(grant.entry.workspace))

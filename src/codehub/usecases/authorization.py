@@ -19,6 +19,12 @@ from codehub.ports.signals import Clock
 from codehub.ports.views import OwnedWorkspace, WorkspaceViews
 from codehub.usecases.identity import actor_of
 
+REPEAT_AFTER_SECONDS: Final = 600.0
+MOST_REMEMBERED: Final = 10_000
+
+_Look = tuple[str, UUID, AuditAction, str]
+"""Who looked with which credential, at which workspace, how, and with which details."""
+
 
 async def authorized_workspace(
     views: WorkspaceViews, caller: Caller, workspace_id: UUID, scope: Scope = Scope.READ, *, deleted: bool = False
@@ -37,14 +43,10 @@ def may_see(caller: Caller, owned: OwnedWorkspace) -> bool:
     return owned.workspace.owner_id == caller.user.owner_id or caller.may(Scope.ADMIN)
 
 
-REPEAT_AFTER_SECONDS: Final = 600.0
-MOST_REMEMBERED: Final = 10_000
-
-_Look = tuple[str, UUID, AuditAction, str]
-
-
 @dataclass(frozen=True, slots=True)
 class AccessAudit:
+    """Audits what is read of workspaces, and not the same look again for a while."""
+
     audit: Audit
     clock: Clock
     _recent: "OrderedDict[_Look, float]" = field(default_factory=OrderedDict)

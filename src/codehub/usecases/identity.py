@@ -50,7 +50,7 @@ from codehub.ports.accounts import (
     NewUser,
     Passwords,
     SessionRules,
-    SignInTries,
+    SignInState,
     TryKey,
 )
 from codehub.ports.signals import Ids
@@ -59,6 +59,10 @@ from codehub.usecases.revocations import Revocations
 
 _BYTES = 32
 _LONGEST = 512
+
+WRONG = "That username and password do not belong together."
+NOT_SIGNED_IN = "You are not signed in, or no longer. Sign in again."
+BAD_TOKEN = "This token is unknown, expired or revoked. Make a new one."  # noqa: S105 - a sentence
 
 
 def new_session_token() -> str:
@@ -83,15 +87,12 @@ def session_id_of(session_token: str) -> str:
     return digest(session_token).hex()
 
 
-WRONG = "That username and password do not belong together."
-NOT_SIGNED_IN = "You are not signed in, or no longer. Sign in again."
-BAD_TOKEN = "This token is unknown, expired or revoked. Make a new one."  # noqa: S105 - a sentence
-
-
 @dataclass(frozen=True, slots=True)
 class Identity:
+    """Sessions and passwords: who signs in, and which user a session's secret or a token means."""
+
     accounts: Accounts
-    tries: SignInTries
+    sign_in_state: SignInState
     audit: Audit
     passwords: Passwords
     revocations: Revocations
@@ -104,7 +105,7 @@ class Identity:
         here, *wider = _sign_in_keys(username, address)
         await self._begin_try(here, *wider)
         user, stored = await self._proven(username, password, address)
-        await self.tries.succeeded(here.key, [key.key for key in wider])
+        await self.sign_in_state.clear_tries(here.key, [key.key for key in wider])
         try:
             return await self.open_session(user, address, agent, proved_by=stored)
         except Unauthenticated:
@@ -207,7 +208,7 @@ class Identity:
         _user, stored = await self._candidate(caller.user.username, password)
         if not await self.passwords.verify(stored, password[:PASSWORD_MOST]) or stored is None:
             raise WrongPassword("The present password is not that one. If you have none, ask an admin to set one.")
-        await self.tries.succeeded(own.key)
+        await self.sign_in_state.clear_tries(own.key)
         return stored
 
     async def ensure_admin(self, username: str) -> str | None:
@@ -240,7 +241,7 @@ class Identity:
         return user, None if user.disabled_at or len(password) > PASSWORD_MOST else stored
 
     async def _begin_try(self, *keys: TryKey) -> None:
-        wait = math.ceil(await self.tries.begin(keys))
+        wait = math.ceil(await self.sign_in_state.begin_try(keys))
         if wait:
             unit = "second" if wait == 1 else "seconds"
             raise TooManyTries(f"Too many failed tries. Wait {wait} {unit}, then try again.", wait)

@@ -14,7 +14,7 @@ from codehub.domain.addresses import local_path, platform_path
 from codehub.domain.credentials import numbered_username, one_line, username_suggestion
 from codehub.domain.errors import Conflict, Unauthenticated
 from codehub.domain.identity import Caller, User
-from codehub.ports.accounts import NewUser, OpenIdProvider, ProviderIdentity, ProviderSignIns
+from codehub.ports.accounts import NewUser, OpenIdProvider, ProviderIdentity
 from codehub.ports.stores import Actor
 from codehub.usecases.identity import Identity, actor_of, digest, new_session_token
 from codehub.usecases.users import Isolates, always_isolated, refuse_second_user
@@ -38,7 +38,6 @@ class SignedIn:
 @dataclass(frozen=True, slots=True)
 class Oidc:
     provider: OpenIdProvider
-    attempts: ProviderSignIns
     identity: Identity
     allowed: frozenset[str] = frozenset()
     """Emails and `@domains`, in lower case, that may come in; empty: everybody whom the provider knows."""
@@ -58,7 +57,7 @@ class Oidc:
             anew=anew,
         )
         back_to = platform_path(next_path) if self.has_hosts else local_path(next_path)
-        await self.attempts.begin(digest(secret), back_to, LIFETIME_SECONDS)
+        await self.identity.sign_in_state.begin_provider_sign_in(digest(secret), back_to, LIFETIME_SECONDS)
         return url, secret
 
     async def finish(
@@ -74,7 +73,7 @@ class Oidc:
         secret = state_cookie or ""
         if not hmac.compare_digest(params.get("state", "").encode(), _derive(secret, "state").encode()):
             raise Unauthenticated(NOT_OURS)
-        next_path = await self.attempts.finish(digest(secret))
+        next_path = await self.identity.sign_in_state.finish_provider_sign_in(digest(secret))
         if next_path is None:
             raise Unauthenticated(NOT_OURS)
         if "code" not in params:

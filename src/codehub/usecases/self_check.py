@@ -1,10 +1,9 @@
-"""`codehub doctor --probe`: two throw-away workspaces that go through the real controller, and try what is isolated.
+"""Self-checks of an installation: findings with what to do about each, whether the backends are those that the database
+remembers, and the probe of `codehub doctor --probe`.
 
-One runs, the other is a neighbour whose home holds a secret. Whatever happens, both are deleted at the end, and what
-could not be deleted is named.
-
-The findings of a self-check, each with what to do about it; and whether the backends are those that the database
-remembers, for commands that only look.
+The probe sends two throw-away workspaces through the real controller. One tries from inside what it must not reach, the
+other is a neighbour whose home holds a secret. Whatever happens, both are deleted at the end, and what could not be
+deleted is named.
 """
 
 import asyncio
@@ -23,84 +22,6 @@ from codehub.ports.signals import Ids
 from codehub.ports.stores import Actor, BackendIdentities, BackendRecord
 from codehub.ports.views import WorkspaceViews
 from codehub.usecases.workspace_commands import CreateWorkspace, WorkspaceCommands
-
-
-class Verdict(StrEnum):
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check. `seen` is a fact; `advice` is empty when there is nothing to do."""
-
-    name: str
-    verdict: Verdict
-    seen: str
-    advice: str = ""
-
-
-def ok(name: str, seen: str) -> Finding:
-    return Finding(name, Verdict.OK, seen)
-
-
-def warn(name: str, seen: str, advice: str) -> Finding:
-    return Finding(name, Verdict.WARN, seen, advice)
-
-
-def fail(name: str, seen: str, advice: str) -> Finding:
-    return Finding(name, Verdict.FAIL, seen, advice)
-
-
-def failed(findings: Iterable[Finding]) -> bool:
-    return any(finding.verdict is Verdict.FAIL for finding in findings)
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedBackend:
-    """A backend as remembered and as found. `silence`: why it could not be asked. `found` None: a store without a
-    mark."""
-
-    backend: Backend
-    remembered: BackendRecord | None
-    found: str | None = None
-    silence: str = ""
-
-    @property
-    def trouble(self) -> str:
-        """Why this is not the remembered backend; empty if it is, or if none is remembered yet."""
-        if self.silence or self.remembered is None or self.found == self.remembered.identity:
-            return self.silence
-        return wrong_backend_message(self.backend, self.remembered.identity, self.found)
-
-    def to_json(self) -> dict[str, Any]:
-        known = self.remembered
-        return {
-            "backend": self.backend.value,
-            "remembered": known.identity if known else None,
-            "since": known.since.isoformat() if known else None,
-            "found": self.found,
-            "trouble": self.trouble,
-        }
-
-
-async def observe_backends(
-    identities: BackendIdentities, runtime: Runtime, archives: Archives
-) -> list[ObservedBackend]:
-    remembered = await identities.remembered()
-    return [
-        await _observe(Backend.RUNTIME, remembered.get(Backend.RUNTIME), runtime.identity()),
-        await _observe(Backend.ARCHIVES, remembered.get(Backend.ARCHIVES), archives.owner()),
-    ]
-
-
-async def _observe(backend: Backend, known: BackendRecord | None, asked: Awaitable[str | None]) -> ObservedBackend:
-    try:
-        return ObservedBackend(backend, known, await asked)
-    except BackendError as error:
-        return ObservedBackend(backend, known, silence=str(error))
-
 
 OWNER = "codehub-doctor"
 """The owner of the probe's workspaces, which is no account: no person sees them."""
@@ -143,7 +64,85 @@ Inside = Callable[[Workspace, Sequence[str]], Awaitable[tuple[int, str]]]
 TryPort = Callable[[Workspace], Awaitable[bool | None]]
 """Tries from inside to take the front door's port. True: a request was taken. None: nobody listens there."""
 
+
+class Verdict(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check. `seen` is a fact; `advice` is empty when there is nothing to do."""
+
+    name: str
+    verdict: Verdict
+    seen: str
+    advice: str = ""
+
+
 Tell = Callable[[Finding], None]
+
+
+def ok(name: str, seen: str) -> Finding:
+    return Finding(name, Verdict.OK, seen)
+
+
+def warn(name: str, seen: str, advice: str) -> Finding:
+    return Finding(name, Verdict.WARN, seen, advice)
+
+
+def fail(name: str, seen: str, advice: str) -> Finding:
+    return Finding(name, Verdict.FAIL, seen, advice)
+
+
+def failed(findings: Iterable[Finding]) -> bool:
+    return any(finding.verdict is Verdict.FAIL for finding in findings)
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedBackend:
+    """A backend as remembered and as found. `silence`: why it could not be asked. `found` None: a store without an
+    owner's mark."""
+
+    backend: Backend
+    remembered: BackendRecord | None
+    found: str | None = None
+    silence: str = ""
+
+    @property
+    def trouble(self) -> str:
+        """Why this is not the remembered backend; empty if it is, or if none is remembered yet."""
+        if self.silence or self.remembered is None or self.found == self.remembered.identity:
+            return self.silence
+        return wrong_backend_message(self.backend, self.remembered.identity, self.found)
+
+    def to_json(self) -> dict[str, Any]:
+        known = self.remembered
+        return {
+            "backend": self.backend.value,
+            "remembered": known.identity if known else None,
+            "since": known.since.isoformat() if known else None,
+            "found": self.found,
+            "trouble": self.trouble,
+        }
+
+
+async def observe_backends(
+    identities: BackendIdentities, runtime: Runtime, archives: Archives
+) -> list[ObservedBackend]:
+    remembered = await identities.remembered()
+    return [
+        await _observe(Backend.RUNTIME, remembered.get(Backend.RUNTIME), runtime.identity()),
+        await _observe(Backend.ARCHIVES, remembered.get(Backend.ARCHIVES), archives.owner()),
+    ]
+
+
+async def _observe(backend: Backend, known: BackendRecord | None, asked: Awaitable[str | None]) -> ObservedBackend:
+    try:
+        return ObservedBackend(backend, known, await asked)
+    except BackendError as error:
+        return ObservedBackend(backend, known, silence=str(error))
 
 
 class StepFailed(Exception):
@@ -169,7 +168,7 @@ class ProbeEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    wishes: WorkspaceCommands
+    commands: WorkspaceCommands
     views: WorkspaceViews
     runtime: Runtime
     archives: Archives
@@ -177,7 +176,7 @@ class Probe:
     inside: Inside
     home_of: Callable[[Workspace], str]
     environment: ProbeEnvironment
-    patience_seconds: float = 120.0
+    timeout_seconds: float = 120.0
     try_port: TryPort | None = None
 
     async def run(self, tell: Tell) -> None:
@@ -213,14 +212,14 @@ class Probe:
     async def _check_isolation(self, ws: Workspace, neighbour: Workspace) -> Finding:
         await self._in_home(neighbour, f"printf %s secret > {NOTE}")
         hidden = {**self.environment.hidden, self.home_of(neighbour): "another workspace's home"}
-        reached = await _successes(hidden, lambda path: self._can_read(ws, path))
+        reached = await _successes(hidden, lambda path: self._succeeds(ws, CAN_READ, path))
         reached += await self._succeeding(ws, PRIVILEGES)
         tried = set(hidden.values())
         if self.environment.network_isolated:
-            if (await self.inside(ws, ["sh", "-c", CAN_CONNECT]))[0] != 0:
+            if not await self._succeeds(ws, CAN_CONNECT):
                 raise StepFailed("the network cannot be tried from inside", "The image needs bash, grep and timeout.")
             addresses = await self._addresses(neighbour)
-            reached += await _successes(addresses, lambda address: self._can_connect(ws, *address))
+            reached += await _successes(addresses, lambda to: self._succeeds(ws, CONNECT, to[0], str(to[1])))
             reached += await self._succeeding(ws, BEYOND_LIMITS)
             tried |= {*addresses.values(), *BEYOND_LIMITS.values()}
         taken = await self.try_port(ws) if self.try_port is not None else None
@@ -236,7 +235,7 @@ class Probe:
         return warn("probe: isolation", seen, advice)
 
     async def _succeeding(self, ws: Workspace, scripts: Mapping[str, str]) -> list[str]:
-        return [what for script, what in scripts.items() if (await self.inside(ws, ["sh", "-c", script]))[0] == 0]
+        return [what for script, what in scripts.items() if await self._succeeds(ws, script)]
 
     async def _addresses(self, neighbour: Workspace) -> Mapping[tuple[str, int], str]:
         endpoint = await self.runtime.endpoint(neighbour.id)
@@ -246,12 +245,8 @@ class Probe:
         by_name = (container_name(neighbour.id), endpoint.port)
         return {**self.environment.addresses, (endpoint.host, endpoint.port): what, by_name: what}
 
-    async def _can_connect(self, ws: Workspace, host: str, port: int) -> bool:
-        return (await self.inside(ws, ["sh", "-c", CONNECT, "sh", host, str(port)]))[0] == 0
-
-    async def _can_read(self, ws: Workspace, path: str) -> bool:
-        code, _output = await self.inside(ws, ["sh", "-c", CAN_READ, "sh", path])
-        return code == 0
+    async def _succeeds(self, ws: Workspace, script: str, *arguments: str) -> bool:
+        return (await self.inside(ws, ["sh", "-c", script, "sh", *arguments]))[0] == 0
 
     async def _in_home(self, ws: Workspace, script: str) -> str:
         code, output = await self.inside(ws, ["sh", "-c", f'cd "$HOME" && {script}'])
@@ -262,12 +257,12 @@ class Probe:
     async def _create(self, made: list[UUID], desired: Desired) -> UUID:
         key = self.ids.new()
         new = CreateWorkspace(f"doctor {key.hex[:8]}", OWNER, desired, description="`codehub doctor --probe`")
-        await self.wishes.create(new, key, Actor(OWNER), await self.views.now())
+        await self.commands.create(new, key, Actor(OWNER), await self.views.now())
         made.append(key)
         return key
 
     async def _brought_to(self, key: UUID, desired: Desired) -> Workspace:
-        await self.wishes.want(key, desired, Actor(OWNER), reason="probe")
+        await self.commands.want(key, desired, Actor(OWNER), reason="probe")
         return await self._settled(key, Phase(desired.value))
 
     async def _row(self, key: UUID) -> Workspace:
@@ -279,7 +274,7 @@ class Probe:
     async def _settled(self, key: UUID, phase: Phase) -> Workspace:
         ws = await self._row(key)
         try:
-            async with asyncio.timeout(self.patience_seconds):
+            async with asyncio.timeout(self.timeout_seconds):
                 while ws.phase is not phase or not ws.is_at_rest:
                     if ws.phase is Phase.ERROR:
                         why = ws.error_info.message if ws.error_info else "no reason given"
@@ -287,7 +282,7 @@ class Probe:
                     await asyncio.sleep(POLL_SECONDS)
                     ws = await self._row(key)
         except TimeoutError:
-            seen = f"not {phase} after {self.patience_seconds:g} s, but {ws.phase} with {ws.operation}"
+            seen = f"not {phase} after {self.timeout_seconds:g} s, but {ws.phase} with {ws.operation}"
             raise StepFailed(seen, "Does a coordinator lead (`codehub admin leader`)? See its log.") from None
         return ws
 

@@ -28,6 +28,8 @@ _WHY = (
     "Install bubblewrap and slirp4netns (apt-get install bubblewrap slirp4netns) or use another runtime"
 )
 _PAGE = 100
+MOST_PER_PAGE = 200
+MOST_RUNNING = 10_000
 
 
 async def always_isolated() -> bool:
@@ -35,6 +37,7 @@ async def always_isolated() -> bool:
 
 
 async def refuse_second_user(accounts: Accounts, isolates: Isolates) -> None:
+    """Conflict if there is a user already and workspaces are not isolated."""
     if await isolates() or not await accounts.users("", 1):
         return
     raise Conflict(f"{_WHY}, then make the account.", "no_isolation")
@@ -45,15 +48,11 @@ async def refuse_several_users(accounts: Accounts, isolates: Isolates) -> None:
     workspaces were isolated, or were thought to be. Asked before anything is served."""
     if await isolates():
         return
-    people, after = 0, ""
+    count, after = 0, ""
     while page := await accounts.users(after, _PAGE):
-        people, after = people + sum(user.disabled_at is None for user in page), page[-1].username
-    if people > 1:
-        raise Conflict(f"{_WHY}; {people} people have accounts.", "no_isolation")
-
-
-MOST_PER_PAGE = 200
-MOST_RUNNING = 10_000
+        count, after = count + sum(user.disabled_at is None for user in page), page[-1].username
+    if count > 1:
+        raise Conflict(f"{_WHY}; {count} people have accounts.", "no_isolation")
 
 
 @dataclass(frozen=True, slots=True)

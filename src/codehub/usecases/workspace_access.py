@@ -12,10 +12,10 @@ from uuid import UUID
 
 from codehub.domain.access import AccessAction, access_to
 from codehub.domain.errors import NotFound, Unauthenticated
-from codehub.domain.identity import ALL_SCOPES, Caller, Scope, User, session_credential, token_credential
+from codehub.domain.identity import Caller, Scope, session_credential, token_credential
 from codehub.domain.ledger import AuditAction
 from codehub.domain.workspace import Desired, Workspace
-from codehub.ports.accounts import Audit, Ticket, Tickets, Visits
+from codehub.ports.accounts import Audit, Ticket
 from codehub.ports.views import OwnedWorkspace, WorkspaceViews
 from codehub.usecases.identity import Identity, actor_of, digest, new_session_token
 from codehub.usecases.workspace_commands import RunningSlots, SlotUsage, WorkspaceCommands
@@ -25,12 +25,12 @@ _NOT_YOURS: Final = "There is no such workspace, or it is not yours."
 
 
 async def create_ticket(
-    tickets: Tickets, audit: Audit, caller: Caller, owned: OwnedWorkspace, port: int | None, secret: str, *, wakes: bool
+    identity: Identity, caller: Caller, owned: OwnedWorkspace, port: int | None, secret: str, *, wakes: bool
 ) -> None:
     """Makes `secret` open the workspace's host, once. NotFound if the caller's session or token has just ended."""
     ticket = Ticket(caller.user.id, owned.workspace.id, caller.session_id, port, caller.token_id, wakes=wakes)
-    await tickets.issue(digest(secret), ticket, TICKET_SECONDS)
-    await audit_admin_access(audit, caller, owned, AuditAction.ISSUE_TICKET)
+    await identity.sign_in_state.issue_ticket(digest(secret), ticket, TICKET_SECONDS)
+    await audit_admin_access(identity.audit, caller, owned, AuditAction.ISSUE_TICKET)
 
 
 async def audit_admin_access(audit: Audit, caller: Caller, owned: OwnedWorkspace, action: AuditAction) -> None:
@@ -41,17 +41,12 @@ async def audit_admin_access(audit: Audit, caller: Caller, owned: OwnedWorkspace
 
 
 @dataclass(frozen=True, slots=True)
-class Visitor:
-    """A user who asks for a workspace at its own host. `workspace_id` and `port`: the only ones that a visit is
-    valid for; None: a session of the platform or a token, which is valid for all that its user may enter. `scopes`:
-    of the token behind it; a session has all."""
+class WorkspaceCaller(Caller):
+    """A caller at a workspace's own host. `workspace_id` and `port`: the only ones that a visit is valid for; None: a
+    session of the platform or a token, which is valid for all that its user may enter."""
 
-    user: User
-    session_id: str | None = None
-    token_id: UUID | None = None
     workspace_id: UUID | None = None
     port: int | None = None
-    scopes: frozenset[Scope] = ALL_SCOPES
 
     def may_enter(self, workspace: Workspace, port: int | None) -> bool:
         """Whether a request or a WebSocket to this port of the workspace is allowed."""
@@ -59,117 +54,109 @@ class Visitor:
         return not elsewhere and self.owns(workspace)
 
     def owns(self, workspace: Workspace) -> bool:
-        """Whether the visitor is the owner, or an admin with the scope for it, who may do what the owner may."""
-        return workspace.owner_id == self.user.owner_id or self.caller.may(Scope.ADMIN)
-
-    @property
-    def caller(self) -> Caller:
-        if self.token_id is not None:
-            return Caller(self.user, token_credential(self.token_id), self.scopes)
-        return Caller(self.user, session_credential(self.session_id or ""), self.scopes)
+        """Whether the caller is the owner, or an admin with the scope for it, who may do what the owner may."""
+        return workspace.owner_id == self.user.owner_id or self.may(Scope.ADMIN)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceAccess:
     identity: Identity
-    tickets: Tickets
-    visits: Visits
     views: WorkspaceViews
-    wishes: WorkspaceCommands
+    commands: WorkspaceCommands
     slots: RunningSlots
-    audit: Audit
 
-    # ── visitors ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── callers ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def signed_in(self, session_token: str) -> Visitor | None:
+    async def signed_in(self, session_token: str) -> WorkspaceCaller | None:
         try:
             caller = await self.identity.caller(session_token=session_token)
         except Unauthenticated:
             return None
-        return Visitor(caller.user, caller.session_id)
+        return WorkspaceCaller(caller.user, caller.credential)
 
-    async def with_token(self, bearer: str) -> Visitor | None:
-        """The visitor of a bearer token; None unless it has the scope to write, since an IDE changes things."""
+    async def with_token(self, bearer: str) -> WorkspaceCaller | None:
+        """The caller with a bearer token; None unless it has the scope to write, since an IDE changes things."""
         try:
             caller = await self.identity.caller(bearer=bearer)
         except Unauthenticated:
             return None
-        visitor = Visitor(caller.user, token_id=caller.token_id, scopes=frozenset(caller.scopes))
-        return visitor if caller.may(Scope.WRITE) else None
+        return WorkspaceCaller(caller.user, caller.credential, caller.scopes) if caller.may(Scope.WRITE) else None
 
-    async def visiting(self, visit_secret: str) -> Visitor | None:
-        """The visitor of a visit's secret; None once the session or token behind it has ended or may not write."""
-        visit = await self.visits.visit(digest(visit_secret), self.identity.rules)
+    async def visiting(self, visit_secret: str) -> WorkspaceCaller | None:
+        """The caller with a visit's secret; None once the session or token behind it has ended or may not write."""
+        visit = await self.identity.sign_in_state.visit(digest(visit_secret), self.identity.rules)
         if visit is None:
             return None
-        visitor = Visitor(visit.user, visit.session_id, visit.token_id, visit.workspace_id, visit.port, visit.scopes)
-        return visitor if visitor.caller.may(Scope.WRITE) else None
+        token_id, session_id = visit.token_id, visit.session_id or ""
+        credential = session_credential(session_id) if token_id is None else token_credential(token_id)
+        caller = WorkspaceCaller(visit.user, credential, visit.scopes, workspace_id=visit.workspace_id, port=visit.port)
+        return caller if caller.may(Scope.WRITE) else None
 
     # ── tickets ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def ticket(self, visitor: Visitor, slug: str, port: int | None) -> str:
-        """A ticket to the workspace's host, which wakes nothing. NotFound unless the visitor may enter."""
-        return await self._ticket(visitor, slug, port, port)
+    async def ticket(self, caller: WorkspaceCaller, slug: str, port: int | None) -> str:
+        """A ticket to the workspace's host, which wakes nothing. NotFound unless the caller may enter."""
+        return await self._ticket(caller, slug, port, port)
 
-    async def ticket_beside(self, visitor: Visitor, slug: str, port: int) -> str:
-        """A ticket from one port of the workspace to another. NotFound unless the visitor may enter the first."""
-        if visitor.port is None:
+    async def ticket_beside(self, caller: WorkspaceCaller, slug: str, port: int) -> str:
+        """A ticket from one port of the workspace to another. NotFound unless the caller may enter the first."""
+        if caller.port is None:
             raise NotFound(_NOT_YOURS)
-        return await self._ticket(visitor, slug, visitor.port, port)
+        return await self._ticket(caller, slug, caller.port, port)
 
-    async def _ticket(self, visitor: Visitor, slug: str, entered: int | None, port: int | None) -> str:
+    async def _ticket(self, caller: WorkspaceCaller, slug: str, entered: int | None, port: int | None) -> str:
         owned = await self.views.by_slug(slug)
-        if owned is None or not visitor.may_enter(owned.workspace, entered):
+        if owned is None or not caller.may_enter(owned.workspace, entered):
             raise NotFound(_NOT_YOURS)
         secret = new_session_token()
-        await create_ticket(self.tickets, self.audit, visitor.caller, owned, port, secret, wakes=False)
+        await create_ticket(self.identity, caller, owned, port, secret, wakes=False)
         return secret
 
     async def enter(self, ticket_secret: str) -> tuple[Ticket, str] | None:
         """The ticket that this secret redeems, and the secret of the new visit. None if it is unknown, used or too
         old."""
-        ticket = await self.tickets.redeem(digest(ticket_secret))
+        state, secret = self.identity.sign_in_state, new_session_token()
+        ticket = await state.redeem_ticket(digest(ticket_secret))
         if ticket is None:
             return None
-        secret = new_session_token()
-        lasts = self.identity.rules.absolute_seconds
-        return (ticket, secret) if await self.visits.open(digest(secret), ticket, lasts) else None
+        opened = await state.open_visit(digest(secret), ticket, self.identity.rules.absolute_seconds)
+        return (ticket, secret) if opened else None
 
-    async def note_look(self, visitor: Visitor, workspace_id: UUID) -> None:
+    async def audit_entry(self, caller: WorkspaceCaller, workspace_id: UUID) -> None:
         """Audits an admin who enters without a ticket as one who had one."""
         owned = await self.views.get(workspace_id)
         if owned is not None:
-            await audit_admin_access(self.audit, visitor.caller, owned, AuditAction.ENTER_WORKSPACE)
+            await audit_admin_access(self.identity.audit, caller, owned, AuditAction.ENTER_WORKSPACE)
 
-    # ── wishes ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def wake(self, visitor: Visitor, workspace_id: UUID) -> Workspace:
+    async def wake(self, caller: WorkspaceCaller, workspace_id: UUID) -> Workspace:
         """Wishes the workspace to run; however many ask, it is one start. In ERROR nothing is wished. LimitReached."""
-        workspace = await self._own(visitor, workspace_id)
+        workspace = await self._own(caller, workspace_id)
         broken = access_to(workspace).action is AccessAction.EXPLAIN_ERROR
         if broken or workspace.desired_state is Desired.RUNNING:
             return workspace
-        return await self.wishes.want(workspace_id, Desired.RUNNING, actor_of(visitor.caller), reason="opened")
+        return await self.commands.want(workspace_id, Desired.RUNNING, actor_of(caller), reason="opened")
 
-    async def give_way(self, visitor: Visitor, workspace_id: UUID, to: Workspace) -> Workspace:
-        """Stops one of the visitor's workspaces, so that `to`, another of theirs, may start. Both must be the
-        visitor's: the request comes from the host of `to`, where programs of its owner could have sent it."""
-        workspace = await self._own(visitor, workspace_id)
-        if {workspace.owner_id, to.owner_id} != {visitor.user.owner_id}:
+    async def give_way(self, caller: WorkspaceCaller, workspace_id: UUID, to: Workspace) -> Workspace:
+        """Stops one of the caller's workspaces, so that `to`, another of theirs, may start. Both must be the
+        caller's: the request comes from the host of `to`, where programs of its owner could have sent it."""
+        workspace = await self._own(caller, workspace_id)
+        if {workspace.owner_id, to.owner_id} != {caller.user.owner_id}:
             raise NotFound(_NOT_YOURS)
         if workspace.desired_state is not Desired.RUNNING:
             return workspace
-        return await self.wishes.want(workspace_id, Desired.STANDBY, actor_of(visitor.caller), reason="gave_way")
+        return await self.commands.want(workspace_id, Desired.STANDBY, actor_of(caller), reason="gave_way")
 
     async def slot_usage(self, workspace: Workspace) -> SlotUsage:
         """The running slots of the workspace's owner: whoever starts it, it takes one of theirs."""
         return await self.slots.of_owner(workspace.owner_id)
 
-    async def _own(self, visitor: Visitor, workspace_id: UUID) -> Workspace:
+    async def _own(self, caller: WorkspaceCaller, workspace_id: UUID) -> Workspace:
         owned = await self.views.get(workspace_id)
         if (
             owned is None
-            or not visitor.owns(owned.workspace)
+            or not caller.owns(owned.workspace)
             or access_to(owned.workspace).action is AccessAction.NOT_FOUND
         ):
             raise NotFound(_NOT_YOURS)

@@ -1,7 +1,7 @@
-"""Wishes: the only place that changes what is desired of a workspace, for people and robots alike (contract 3).
+"""Commands on workspaces: the only place that changes what is desired of one, for people and robots alike (contract 3).
 
-Each wish is one pure decision on the locked row; wherever a workspace may come to run, the decision is taken under the
-admission lock. A workspace is created once however often the request is sent: its idempotency key names the new id
+Each command is one pure decision on the locked row; wherever a workspace may come to run, the decision is taken under
+the admission lock. A workspace is created once however often the request is sent: its idempotency key names the new id
 before there is a row, so two processes that race with one key, or a second try after a crash, meet in one row.
 """
 
@@ -16,13 +16,12 @@ from uuid import UUID
 from codehub.domain.admission import RunningLimits, Slots, admit, admit_another
 from codehub.domain.errors import Conflict, Invalid, LimitReached, NotFound, Refused
 from codehub.domain.gc_rules import undo_is_over
-from codehub.domain.identity import Caller, Scope, User
+from codehub.domain.identity import Caller, Scope
 from codehub.domain.naming import slug_from
 from codehub.domain.template import Template, checked_git_url
 from codehub.domain.workspace import Desired, Operation, Phase, RecoverAction, Workspace
-from codehub.ports.accounts import IdempotencyKeys, Templates
 from codehub.ports.signals import Ids
-from codehub.ports.stores import Actor, WorkspaceSpecs
+from codehub.ports.stores import Actor, IdempotencyKeys, Templates, WorkspaceSpecs
 from codehub.ports.views import OwnedWorkspace, WorkspaceViews
 from codehub.usecases.identity import actor_of
 
@@ -92,11 +91,11 @@ class WorkspaceCommands:
         def decide(fresh: Workspace, others: Slots, at: datetime) -> Workspace:
             admit_another(others, self.limits)
             try:
-                return self._with_wish(fresh, new.desired_state, others, at, actor)
+                return self._with_desired_state(fresh, new.desired_state, others, at, actor)
             except LimitReached:
                 if not new.asleep_if_full:
                     raise
-                return self._with_wish(fresh, Desired.STANDBY, others, at, actor)
+                return self._with_desired_state(fresh, Desired.STANDBY, others, at, actor)
 
         return await self.specs.create(row, decide, actor)
 
@@ -127,9 +126,9 @@ class WorkspaceCommands:
             if edit.if_idle and row.operation is not Operation.NONE:
                 raise Conflict(f"{row.operation} is under way. Try again when it is done.", "operation_in_progress")
             row = replace(row, **fields)
-            return row if desired is None else self._with_wish(row, desired, others, now, actor)
+            return row if desired is None else self._with_desired_state(row, desired, others, now, actor)
 
-        return await self._change(workspace_id, decide, actor, reason, admission=desired is Desired.RUNNING)
+        return await self.specs.change(workspace_id, decide, actor, reason=reason, admission=desired is Desired.RUNNING)
 
     async def put_to_sleep(
         self,
@@ -139,8 +138,8 @@ class WorkspaceCommands:
         actor: Actor,
         reason: str,
     ) -> bool:
-        """The timer's wish, refused if anything has happened since it looked: a fresh start wins, and so does a
-        lease."""
+        """Puts an idle workspace to sleep for a timer; refused (False) if anything has happened since the timer saw it,
+        such as a start or a lease."""
         slept = False
 
         def decide(row: Workspace, _others: Slots, _now: datetime) -> Workspace:
@@ -148,7 +147,7 @@ class WorkspaceCommands:
             slept = row.version == seen.version
             return replace(row, desired_state=becomes, desired_by=actor.name) if slept else row
 
-        await self._change(workspace_id, decide, actor, reason)
+        await self.specs.change(workspace_id, decide, actor, reason=reason)
         return slept
 
     async def recover(
@@ -167,7 +166,7 @@ class WorkspaceCommands:
             asked = replace(row, recover_action=action, recover_requested_at=_after(row.recover_requested_at, now))
             return _from_archive(asked, archive, now) if archive else asked
 
-        return await self._change(workspace_id, decide, actor, f"recover:{action}", admission=True)
+        return await self.specs.change(workspace_id, decide, actor, reason=f"recover:{action}", admission=True)
 
     async def restore(self, workspace_id: UUID, archive: str, actor: Actor) -> Workspace:
         def decide(row: Workspace, _others: Slots, now: datetime) -> Workspace:
@@ -181,7 +180,7 @@ class WorkspaceCommands:
                 row = replace(row, desired_state=Desired.ARCHIVED, desired_by=actor.name)
             return _from_archive(row, archive, now)
 
-        return await self._change(workspace_id, decide, actor, "restore")
+        return await self.specs.change(workspace_id, decide, actor, reason="restore")
 
     async def undelete(self, workspace_id: UUID, actor: Actor) -> Workspace:
         """Brings a deleted workspace back, also beyond the limit of workspaces per person, which is no reason to
@@ -196,7 +195,7 @@ class WorkspaceCommands:
                 raise Conflict("Its data has been purged; it cannot come back.", "purged")
             return replace(row, undelete_requested_at=_after(row.undelete_requested_at, now))
 
-        return await self._change(workspace_id, decide, actor, "undelete")
+        return await self.specs.change(workspace_id, decide, actor, reason="undelete")
 
     async def mark_deleted(self, workspace_id: UUID, robot: Actor) -> bool:
         """Marks the row deleted at the end of DELETING, only if that is still wished."""
@@ -207,7 +206,7 @@ class WorkspaceCommands:
             done = row.desired_state is Desired.DELETED
             return replace(row, deleted_at=row.deleted_at or now) if done else row
 
-        await self._change(workspace_id, decide, robot, "deleting")
+        await self.specs.change(workspace_id, decide, robot, reason="deleting")
         return done
 
     async def purge(self, workspace_id: UUID, undo: timedelta, robot: Actor) -> bool:
@@ -221,7 +220,7 @@ class WorkspaceCommands:
             done = row.purged_at is not None or undo_is_over(row, undo, now)
             return replace(row, purged_at=row.purged_at or now) if done else row
 
-        await self._change(workspace_id, decide, robot, "undo_window_over")
+        await self.specs.change(workspace_id, decide, robot, reason="undo_window_over")
         return done
 
     async def bring_back(self, workspace_id: UUID, robot: Actor) -> None:
@@ -239,24 +238,15 @@ class WorkspaceCommands:
             rest = Desired.STANDBY if row.home.live else Desired.ARCHIVED if row.archive_key else Desired.PENDING
             return replace(row, name=row.name + suffix, deleted_at=None, desired_state=rest, desired_by=robot.name)
 
-        await self._change(workspace_id, decide, robot, "undelete")
+        await self.specs.change(workspace_id, decide, robot, reason="undelete")
 
-    def _with_wish(self, row: Workspace, desired: Desired, others: Slots, now: datetime, actor: Actor) -> Workspace:
+    def _with_desired_state(
+        self, row: Workspace, desired: Desired, others: Slots, now: datetime, actor: Actor
+    ) -> Workspace:
         if desired is Desired.RUNNING:
             admit(others, self.limits)
             row = replace(row, last_access_at=now)
         return replace(row, desired_state=desired, desired_by=actor.name)
-
-    async def _change(
-        self,
-        workspace_id: UUID,
-        decide: Callable[[Workspace, Slots, datetime], Workspace],
-        actor: Actor,
-        reason: str,
-        *,
-        admission: bool = False,
-    ) -> Workspace:
-        return await self.specs.change(workspace_id, decide, actor, reason=reason, admission=admission)
 
 
 def checked_name(text: str) -> str:
@@ -292,8 +282,7 @@ class SlotUsage:
     running_global: int
 
     def has_room_for(self, workspace: Workspace) -> bool:
-        """Whether this workspace of the same person could start now; decided again, exactly, when the start is
-        wished."""
+        """Whether this workspace of the same person could start now; decided again, exactly, when it is started."""
         others = sum(holder.id != workspace.id for holder in self.holders)
         elsewhere = self.running_global - (len(self.holders) - others)
         return others < self.max_running and elsewhere < self.max_running_global
@@ -303,9 +292,6 @@ class SlotUsage:
 class RunningSlots:
     views: WorkspaceViews
     limits: RunningLimits
-
-    async def of(self, user: User) -> SlotUsage:
-        return await self.of_owner(user.owner_id)
 
     async def of_owner(self, owner_id: str) -> SlotUsage:
         """The slots of the user with this `owner_id`, as workspaces hold it."""
@@ -319,7 +305,9 @@ Render = Callable[[OwnedWorkspace], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceCreation:
-    wishes: WorkspaceCommands
+    """Creates workspaces from requests, once for each idempotency key."""
+
+    commands: WorkspaceCommands
     templates: Templates
     keys: IdempotencyKeys
     views: WorkspaceViews
@@ -357,7 +345,8 @@ class WorkspaceCreation:
         if seconds and seconds < self.minimum_ttl_seconds:
             raise Invalid(f"A TTL is 0 (never) or at least {self.minimum_ttl_seconds:g} seconds.", field)
 
-    async def _ready(self, new: CreateWorkspace) -> CreateWorkspace:
+    async def _checked(self, new: CreateWorkspace) -> CreateWorkspace:
+        """The request with its template's image. Invalid if the template, a TTL or the repository's address is."""
         template = await self.template(new.template)
         self.check_ttl("standby_ttl_seconds", new.standby_ttl_seconds)
         self.check_ttl("archive_ttl_seconds", new.archive_ttl_seconds)
@@ -366,9 +355,9 @@ class WorkspaceCreation:
         return replace(new, image_ref=template.image_ref)
 
     async def _create(self, caller: Caller, new: CreateWorkspace, workspace_id: UUID) -> OwnedWorkspace:
-        ready = await self._ready(new)
+        ready = await self._checked(new)
         try:
-            row = await self.wishes.create(ready, workspace_id, actor_of(caller), await self.views.now())
+            row = await self.commands.create(ready, workspace_id, actor_of(caller), await self.views.now())
         except Conflict as conflict:
             if conflict.code != "id_taken":
                 raise

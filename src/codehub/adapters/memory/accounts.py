@@ -8,7 +8,7 @@ from uuid import UUID
 
 from codehub.adapters.memory.database_state import AccountStore, AccountTables, StoredKey
 from codehub.adapters.memory.fault_injection import Network, effect
-from codehub.adapters.memory.sign_in import MemoryProviderSignIns, MemorySignInTries, MemoryTickets, MemoryVisits
+from codehub.adapters.memory.sign_in import MemorySignInState
 from codehub.domain.credentials import FAILURES_FADE_SECONDS
 from codehub.domain.errors import Conflict, LimitReached, NotFound
 from codehub.domain.identity import ApiToken, Role, Session, User, account_changes
@@ -16,13 +16,12 @@ from codehub.domain.template import Template
 from codehub.ports.accounts import (
     AuditEntry,
     EndedCredentials,
-    IdempotencyClaim,
     NewToken,
     NewUser,
     SessionRules,
     UserDecision,
 )
-from codehub.ports.stores import Actor
+from codehub.ports.stores import Actor, IdempotencyClaim
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -377,17 +376,8 @@ class MemoryAccountDatabase:
     def accounts(self) -> MemoryAccounts:
         return MemoryAccounts(self.state, self._network)
 
-    def sign_in_tries(self) -> MemorySignInTries:
-        return MemorySignInTries(self.state, self._network)
-
-    def tickets(self) -> MemoryTickets:
-        return MemoryTickets(self.state, self._network)
-
-    def visits(self) -> MemoryVisits:
-        return MemoryVisits(self.state, self._network)
-
-    def provider_sign_ins(self) -> MemoryProviderSignIns:
-        return MemoryProviderSignIns(self.state, self._network)
+    def sign_in_state(self) -> MemorySignInState:
+        return MemorySignInState(self.state, self._network)
 
     def audit(self) -> MemoryAudit:
         return MemoryAudit(self.state, self._network)

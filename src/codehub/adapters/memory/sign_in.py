@@ -20,68 +20,9 @@ from codehub.domain.identity import ALL_SCOPES
 from codehub.ports.accounts import ProviderIdentity, SessionRules, Ticket, TryKey, Visit
 
 
-class MemoryVisits(AccountStore):
-    @effect("visits.open")
-    def open(self, visit_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> bool:
-        if not self._state.still_good(ticket):
-            return False
-        end = self._state.now() + timedelta(seconds=lifetime_seconds)
-        self._state.visits[visit_hash] = StoredVisit(ticket, end)
-        return True
-
-    @effect("visits.visit")
-    def visit(self, visit_hash: bytes, rules: SessionRules) -> Visit | None:
-        stored = self._state.visits.get(visit_hash)
-        if stored is None or stored.expires_at <= self._state.now() or not self._state.still_good(stored.ticket):
-            return None
-        ticket = stored.ticket
-        if ticket.session_id is not None:
-            if not self._state.lives(self._state.sessions[ticket.session_id], rules):
-                return None
-            self._state.see_session(ticket.session_id)
-        token = self._state.token(ticket.token_id) if ticket.token_id else None
-        if token is not None:
-            self._state.use_token(token[0])
-        user, scopes = self._state.users[ticket.user_id], token[1].scopes if token else ALL_SCOPES
-        return Visit(user, ticket.workspace_id, ticket.port, ticket.session_id, ticket.token_id, scopes)
-
-
-class MemoryTickets(AccountStore):
-    @effect("tickets.issue")
-    def issue(self, ticket_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> None:
-        session = ticket.session_id is None or ticket.session_id in self._state.sessions
-        token = ticket.token_id is None or self._state.token(ticket.token_id) is not None
-        if ticket.user_id not in self._state.users or not session or not token:
-            raise NotFound("There is no such user, session or token (any more). Sign in again.")
-        end = self._state.now() + timedelta(seconds=lifetime_seconds)
-        self._state.tickets[ticket_hash] = StoredTicket(ticket, end)
-
-    @effect("tickets.redeem")
-    def redeem(self, ticket_hash: bytes) -> Ticket | None:
-        stored, now = self._state.tickets.get(ticket_hash), self._state.now()
-        if stored is None or stored.used or stored.expires_at <= now:
-            return None
-        if not self._state.still_good(stored.ticket):
-            return None
-        stored.used = True
-        return stored.ticket
-
-
-class MemoryProviderSignIns(AccountStore):
-    @effect("provider_sign_ins.begin")
-    def begin(self, attempt_hash: bytes, next_path: str, lifetime_seconds: float) -> None:
-        end = self._state.now() + timedelta(seconds=lifetime_seconds)
-        self._state.provider_sign_ins[attempt_hash] = (next_path, end)
-
-    @effect("provider_sign_ins.finish")
-    def finish(self, attempt_hash: bytes) -> str | None:
-        next_path, end = self._state.provider_sign_ins.pop(attempt_hash, (None, self._state.now()))
-        return next_path if end > self._state.now() else None
-
-
-class MemorySignInTries(AccountStore):
-    @effect("sign_in_tries.begin")
-    def begin(self, keys: Collection[TryKey]) -> float:
+class MemorySignInState(AccountStore):
+    @effect("sign_in_state.begin_try")
+    def begin_try(self, keys: Collection[TryKey]) -> float:
         wait = max((self._left(key) for key in keys), default=0.0)
         if wait > 0:
             return wait
@@ -102,13 +43,66 @@ class MemorySignInTries(AccountStore):
         age = (self._state.now() - found.at).total_seconds()
         return wait_seconds(self._failures(key.key), key.free_tries, key.longest_seconds) - max(age, 0.0)
 
-    @effect("sign_in_tries.succeeded")
-    def succeeded(self, cleared: str, given_back: Collection[str] = ()) -> None:
+    @effect("sign_in_state.clear_tries")
+    def clear_tries(self, cleared: str, given_back: Collection[str] = ()) -> None:
         if cleared in self._state.failures:
             self._state.failures[cleared].count = 0
         for key in given_back:
             if key in self._state.failures:
                 self._state.failures[key].count = max(self._state.failures[key].count - 1, 0)
+
+    @effect("sign_in_state.begin_provider_sign_in")
+    def begin_provider_sign_in(self, attempt_hash: bytes, next_path: str, lifetime_seconds: float) -> None:
+        end = self._state.now() + timedelta(seconds=lifetime_seconds)
+        self._state.provider_sign_ins[attempt_hash] = (next_path, end)
+
+    @effect("sign_in_state.finish_provider_sign_in")
+    def finish_provider_sign_in(self, attempt_hash: bytes) -> str | None:
+        next_path, end = self._state.provider_sign_ins.pop(attempt_hash, (None, self._state.now()))
+        return next_path if end > self._state.now() else None
+
+    @effect("sign_in_state.issue_ticket")
+    def issue_ticket(self, ticket_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> None:
+        session = ticket.session_id is None or ticket.session_id in self._state.sessions
+        token = ticket.token_id is None or self._state.token(ticket.token_id) is not None
+        if ticket.user_id not in self._state.users or not session or not token:
+            raise NotFound("There is no such user, session or token (any more). Sign in again.")
+        end = self._state.now() + timedelta(seconds=lifetime_seconds)
+        self._state.tickets[ticket_hash] = StoredTicket(ticket, end)
+
+    @effect("sign_in_state.redeem_ticket")
+    def redeem_ticket(self, ticket_hash: bytes) -> Ticket | None:
+        stored, now = self._state.tickets.get(ticket_hash), self._state.now()
+        if stored is None or stored.used or stored.expires_at <= now:
+            return None
+        if not self._state.still_good(stored.ticket):
+            return None
+        stored.used = True
+        return stored.ticket
+
+    @effect("sign_in_state.open_visit")
+    def open_visit(self, visit_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> bool:
+        if not self._state.still_good(ticket):
+            return False
+        end = self._state.now() + timedelta(seconds=lifetime_seconds)
+        self._state.visits[visit_hash] = StoredVisit(ticket, end)
+        return True
+
+    @effect("sign_in_state.visit")
+    def visit(self, visit_hash: bytes, rules: SessionRules) -> Visit | None:
+        stored = self._state.visits.get(visit_hash)
+        if stored is None or stored.expires_at <= self._state.now() or not self._state.still_good(stored.ticket):
+            return None
+        ticket = stored.ticket
+        if ticket.session_id is not None:
+            if not self._state.lives(self._state.sessions[ticket.session_id], rules):
+                return None
+            self._state.see_session(ticket.session_id)
+        token = self._state.token(ticket.token_id) if ticket.token_id else None
+        if token is not None:
+            self._state.use_token(token[0])
+        user, scopes = self._state.users[ticket.user_id], token[1].scopes if token else ALL_SCOPES
+        return Visit(user, ticket.workspace_id, ticket.port, ticket.session_id, ticket.token_id, scopes)
 
 
 class MemoryPasswords:

@@ -11,10 +11,7 @@ from codehub.adapters.postgres.connections import DatabaseTimeouts, PostgresChan
 from codehub.adapters.postgres.leadership import PostgresLeadership
 from codehub.adapters.postgres.short_lived import (
     PostgresIdempotencyKeys,
-    PostgresProviderSignIns,
-    PostgresSignInTries,
-    PostgresTickets,
-    PostgresVisits,
+    PostgresSignInState,
 )
 from codehub.adapters.postgres.stores import (
     PostgresAudit,
@@ -78,17 +75,8 @@ class PostgresDatabase:
     def accounts(self) -> PostgresAccounts:
         return PostgresAccounts(self.sessions)
 
-    def sign_in_tries(self) -> PostgresSignInTries:
-        return PostgresSignInTries(self.sessions)
-
-    def tickets(self) -> PostgresTickets:
-        return PostgresTickets(self.sessions)
-
-    def visits(self) -> PostgresVisits:
-        return PostgresVisits(self.sessions)
-
-    def provider_sign_ins(self) -> PostgresProviderSignIns:
-        return PostgresProviderSignIns(self.sessions)
+    def sign_in_state(self) -> PostgresSignInState:
+        return PostgresSignInState(self.sessions)
 
     def audit(self) -> PostgresAudit:
         return PostgresAudit(self.sessions)

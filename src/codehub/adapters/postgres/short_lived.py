@@ -18,11 +18,35 @@ from codehub.adapters.postgres.connections import PostgresStore
 from codehub.adapters.postgres.rows import dumped, storable_text
 from codehub.domain.credentials import FAILURES_FADE_SECONDS, wait_seconds
 from codehub.domain.errors import Conflict, NotFound
-from codehub.ports.accounts import IdempotencyClaim, SessionRules, Ticket, TryKey, Visit
+from codehub.ports.accounts import SessionRules, Ticket, TryKey, Visit
+from codehub.ports.stores import IdempotencyClaim
 
 
-class PostgresTickets(PostgresStore):
-    async def issue(self, ticket_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> None:
+class PostgresSignInState(PostgresStore):
+    async def begin_try(self, keys: Collection[TryKey]) -> float:
+        by_name = {key.key: key for key in keys}
+        async with self._sessions.writing() as connection:
+            found = await connection.fetch(sql.LOCK_FAILURES, sorted(by_name))
+            wait = max((_left(record, by_name[record["key"]]) for record in found), default=0.0)
+            if wait <= 0:
+                await connection.execute(sql.COUNT_FAILURES, sorted(by_name))
+        return max(wait, 0.0)
+
+    async def clear_tries(self, cleared: str, given_back: Collection[str] = ()) -> None:
+        async with self._sessions.writing() as connection:
+            await connection.execute(sql.LOCK_KNOWN_FAILURES, [cleared, *given_back])
+            await connection.execute(sql.CLEAR_FAILURES, cleared)
+            await connection.execute(sql.GIVE_BACK_TRY, sorted(given_back))
+
+    async def begin_provider_sign_in(self, attempt_hash: bytes, next_path: str, lifetime_seconds: float) -> None:
+        await self._sessions.execute(sql.BEGIN_PROVIDER_SIGN_IN, attempt_hash, next_path, lifetime_seconds)
+
+    async def finish_provider_sign_in(self, attempt_hash: bytes) -> str | None:
+        async with self._sessions.writing() as connection:
+            found = await connection.fetchrow(sql.FINISH_PROVIDER_SIGN_IN, attempt_hash)
+        return found["next_path"] if found and found["in_time"] else None
+
+    async def issue_ticket(self, ticket_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> None:
         session_hash = None if ticket.session_id is None else rows.session_hash(ticket.session_id)
         async with self._sessions.writing() as connection:
             try:
@@ -40,48 +64,12 @@ class PostgresTickets(PostgresStore):
             except asyncpg.ForeignKeyViolationError:
                 raise NotFound("There is no such user, session or token (any more). Sign in again.") from None
 
-    async def redeem(self, ticket_hash: bytes) -> Ticket | None:
+    async def redeem_ticket(self, ticket_hash: bytes) -> Ticket | None:
         async with self._sessions.writing() as connection:
             found = await connection.fetchrow(sql.REDEEM_TICKET, ticket_hash)
         return rows.ticket(found) if found else None
 
-
-class PostgresProviderSignIns(PostgresStore):
-    async def begin(self, attempt_hash: bytes, next_path: str, lifetime_seconds: float) -> None:
-        await self._sessions.execute(sql.BEGIN_PROVIDER_SIGN_IN, attempt_hash, next_path, lifetime_seconds)
-
-    async def finish(self, attempt_hash: bytes) -> str | None:
-        async with self._sessions.writing() as connection:
-            found = await connection.fetchrow(sql.FINISH_PROVIDER_SIGN_IN, attempt_hash)
-        return found["next_path"] if found and found["in_time"] else None
-
-
-class PostgresSignInTries(PostgresStore):
-    async def begin(self, keys: Collection[TryKey]) -> float:
-        by_name = {key.key: key for key in keys}
-        async with self._sessions.writing() as connection:
-            found = await connection.fetch(sql.LOCK_FAILURES, sorted(by_name))
-            wait = max((_left(record, by_name[record["key"]]) for record in found), default=0.0)
-            if wait <= 0:
-                await connection.execute(sql.COUNT_FAILURES, sorted(by_name))
-        return max(wait, 0.0)
-
-    async def succeeded(self, cleared: str, given_back: Collection[str] = ()) -> None:
-        async with self._sessions.writing() as connection:
-            await connection.execute(sql.LOCK_KNOWN_FAILURES, [cleared, *given_back])
-            await connection.execute(sql.CLEAR_FAILURES, cleared)
-            await connection.execute(sql.GIVE_BACK_TRY, sorted(given_back))
-
-
-def _left(record: asyncpg.Record, key: TryKey) -> float:
-    age: float = record["age_seconds"]
-    if age > FAILURES_FADE_SECONDS:
-        return 0.0
-    return wait_seconds(record["failures"], key.free_tries, key.longest_seconds) - max(age, 0.0)
-
-
-class PostgresVisits(PostgresStore):
-    async def open(self, visit_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> bool:
+    async def open_visit(self, visit_hash: bytes, ticket: Ticket, lifetime_seconds: float) -> bool:
         session_hash = None if ticket.session_id is None else rows.session_hash(ticket.session_id)
         async with self._sessions.writing() as connection:
             try:
@@ -108,6 +96,13 @@ class PostgresVisits(PostgresStore):
         if found["token_long_unseen"]:
             await self._sessions.execute(sql.USE_TOKEN, found["token_id"])
         return rows.visit(found)
+
+
+def _left(record: asyncpg.Record, key: TryKey) -> float:
+    age: float = record["age_seconds"]
+    if age > FAILURES_FADE_SECONDS:
+        return 0.0
+    return wait_seconds(record["failures"], key.free_tries, key.longest_seconds) - max(age, 0.0)
 
 
 class PostgresIdempotencyKeys(PostgresStore):

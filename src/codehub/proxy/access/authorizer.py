@@ -1,11 +1,11 @@
 """The authorizer: session → owner → phase → forward, wait or refuse.
 
-One rule lets requests and sockets in (`Visitor.may_enter`). What it found is remembered on the parsed headers, so that
-a hot request touches neither PostgreSQL nor Redis; events withdraw it. GET never wakes: the page that we answer with
-asks for that itself, by a POST from its own origin. A browser sends its cookies along with requests that another site
-made it send, so they alone prove nothing: a socket needs the exact Origin; a request with an Origin must have ours, and
-without one, what the browser says of where it comes from decides. Links may lead here from anywhere, frames may not.
-The ports of one workspace may use each other.
+One rule lets requests and sockets in (`WorkspaceCaller.may_enter`). What it found is remembered on the parsed headers,
+so that a hot request touches neither PostgreSQL nor Redis; events withdraw it. GET never wakes: the page that we answer
+with asks for that itself, by a POST from its own origin. A browser sends its cookies along with requests that another
+site made it send, so they alone prove nothing: a socket needs the exact Origin; a request with an Origin must have
+ours, and without one, what the browser says of where it comes from decides. Links may lead here from anywhere, frames
+may not. The ports of one workspace may use each other.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ from codehub.proxy.pages.models import (
 from codehub.proxy.pages.render import RESERVED, answer, asset
 from codehub.proxy.presence.activity import Activities
 from codehub.proxy.presence.tap import AppPresence, ide_tap
-from codehub.usecases.workspace_access import Visitor
+from codehub.usecases.workspace_access import WorkspaceCaller
 
 
 def is_cross_site(request: WorkspaceRequest, addresses: Addresses, slug: str) -> bool:
@@ -104,7 +104,7 @@ _UUID_LENGTH: Final = 36
 class AccessGrant:
     """On whose behalf a request or socket is open to a workspace, and what proved it."""
 
-    visitor: Visitor
+    visitor: WorkspaceCaller
     credential: Credential
     entry: CachedWorkspace
 
@@ -230,7 +230,7 @@ class Authorizer:
         return self._remembered(request, credential, visitor, entry) or self._admit(request, credential, visitor, entry)
 
     def _remembered(
-        self, request: WorkspaceRequest, credential: Credential, visitor: Visitor, entry: CachedWorkspace
+        self, request: WorkspaceRequest, credential: Credential, visitor: WorkspaceCaller, entry: CachedWorkspace
     ) -> Forward | None:
         """The earlier verdict for the same credential with other headers, of which only where they come from is new."""
         kept = entry.admitted.get(credential)
@@ -267,7 +267,7 @@ class Authorizer:
                 return self._unauthenticated(request)
             entry = await self._workspaces.find(request.name)
             if entry is not None and self._needs_audit(visitor, entry):
-                await self._workspace_access.note_look(visitor, entry.workspace.id)
+                await self._workspace_access.audit_entry(visitor, entry.workspace.id)
                 self._audited_until[visitor.user.id, entry.workspace.id] = self.now + AUDITED_SECONDS
             refused = self._refusal(request, visitor, entry)
             if refused is not None or entry is None:
@@ -280,7 +280,7 @@ class Authorizer:
         except CodeHubError:
             return respond_with(unavailable_page(request.language), request)
 
-    def _needs_audit(self, visitor: Visitor, entry: CachedWorkspace) -> bool:
+    def _needs_audit(self, visitor: WorkspaceCaller, entry: CachedWorkspace) -> bool:
         """Whether this is an admin in somebody else's workspace, without a ticket that would have left a trace."""
         workspace = entry.workspace
         if visitor.workspace_id is not None or workspace.owner_id == visitor.user.owner_id:
@@ -312,7 +312,7 @@ class Authorizer:
         return replace(said, headers=(*said.headers, *sharing_headers(page)))
 
     def _admit(
-        self, request: WorkspaceRequest, credential: Credential, visitor: Visitor, entry: CachedWorkspace
+        self, request: WorkspaceRequest, credential: Credential, visitor: WorkspaceCaller, entry: CachedWorkspace
     ) -> Forward | Respond:
         refused = self._refusal(request, visitor, entry)
         if refused is not None:
@@ -348,7 +348,12 @@ class Authorizer:
         return forward
 
     async def _admit_to_port(
-        self, request: WorkspaceRequest, credential: Credential, visitor: Visitor, entry: CachedWorkspace, port: int
+        self,
+        request: WorkspaceRequest,
+        credential: Credential,
+        visitor: WorkspaceCaller,
+        entry: CachedWorkspace,
+        port: int,
     ) -> Forward | Respond:
         """The verdict for a port. It is asked anew each time: another program may listen there by now."""
         wanted = self._wanted.take(entry.workspace.slug, port) if request.is_document else ()
@@ -380,13 +385,15 @@ class Authorizer:
     def _location(self, slug: str, port: int | None) -> Callable[[bytes], bytes]:
         return lambda location: self._addresses.public_location(location, slug, port)
 
-    def _may_enter(self, request: WorkspaceRequest, visitor: Visitor, entry: CachedWorkspace) -> bool:
+    def _may_enter(self, request: WorkspaceRequest, visitor: WorkspaceCaller, entry: CachedWorkspace) -> bool:
         """Whether the visitor may enter; by path, their own workspace alone: pages of another's within the platform's
         origin could act as an admin."""
         own = entry.workspace.owner_id == visitor.user.owner_id
         return visitor.may_enter(entry.workspace, request.port) and (own or not request.by_path)
 
-    def _refusal(self, request: WorkspaceRequest, visitor: Visitor, entry: CachedWorkspace | None) -> Respond | None:
+    def _refusal(
+        self, request: WorkspaceRequest, visitor: WorkspaceCaller, entry: CachedWorkspace | None
+    ) -> Respond | None:
         """Why the request does not go on to the workspace; None: it may, if that runs."""
         if entry is None or not self._may_enter(request, visitor, entry):
             return self._not_found(request)
@@ -413,7 +420,9 @@ class Authorizer:
             own_address_page(entry.workspace.name, own, request.head.target.decode(), request.language), request
         )
 
-    async def _not_running(self, request: WorkspaceRequest, visitor: Visitor, entry: CachedWorkspace) -> Respond:
+    async def _not_running(
+        self, request: WorkspaceRequest, visitor: WorkspaceCaller, entry: CachedWorkspace
+    ) -> Respond:
         """The page of a workspace that does not run. It asks for the wake by itself if a person came to start it."""
         if request.head.fields.upgrade:
             # In plain words: a socket that is accepted and closed at once looks like a connection to the IDE, which
@@ -433,7 +442,7 @@ class Authorizer:
     def _not_found(self, request: WorkspaceRequest) -> Respond:
         return respond_with(not_found_page(request.language, self._addresses.platform_origin()), request)
 
-    def _good_until(self, credential: Credential, visitor: Visitor) -> float:
+    def _good_until(self, credential: Credential, visitor: WorkspaceCaller) -> float:
         if self._workspaces.is_current and self._sessions.is_current:
             return self._sessions.good_until(credential, visitor)
         return self.now + UNSUBSCRIBED_SECONDS

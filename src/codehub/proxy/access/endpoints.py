@@ -46,7 +46,7 @@ from codehub.proxy.pages.models import (
     workspace_page,
 )
 from codehub.proxy.pages.render import answer, asset, ports_page, sign_in_page, state
-from codehub.usecases.workspace_access import Visitor, WorkspaceAccess
+from codehub.usecases.workspace_access import WorkspaceAccess, WorkspaceCaller
 from codehub.usecases.workspace_commands import SlotUsage
 
 RESERVED_PATH: Final = f"/{RESERVED}"
@@ -64,7 +64,7 @@ class AccessServices:
     addresses: Addresses
     now: Callable[[], float]
 
-    async def visitor(self, credential: Credential | None) -> Visitor | None:
+    async def visitor(self, credential: Credential | None) -> WorkspaceCaller | None:
         return None if credential is None else await self.sessions.find(credential, self.now())
 
 
@@ -102,7 +102,7 @@ def page_of(request: WorkspaceRequest, workspace: Workspace, addresses: Addresse
 
 
 async def no_room_page(
-    request: WorkspaceRequest, workspace: Workspace, visitor: Visitor, workspace_access: WorkspaceAccess
+    request: WorkspaceRequest, workspace: Workspace, visitor: WorkspaceCaller, workspace_access: WorkspaceAccess
 ) -> PageModel | None:
     """What a person who comes to start a workspace is told at once if the limit forbids it. None: there is room."""
     usage = await workspace_access.slot_usage(workspace)
@@ -143,7 +143,7 @@ class PlatformEndpoints:
         origin = self._addresses.workspace_origin(WorkspaceHost(slug, number))
         return redirect(f"{origin}/{ENTRANCE}?{query}")
 
-    async def _by_path(self, visitor: Visitor, slug: str, to: str) -> Respond:
+    async def _by_path(self, visitor: WorkspaceCaller, slug: str, to: str) -> Respond:
         """The answer names the workspace's id, so nobody else gets it."""
         entry = await self._services.workspaces.find(slug)
         if entry is None or not visitor.owns(entry.workspace):
@@ -293,7 +293,7 @@ class ReservedEndpoints:
         return state(page_of(request, woken, self._addresses), 202)
 
     async def _make_room(
-        self, request: WorkspaceRequest, workspace: Workspace, visitor: Visitor, instead: str
+        self, request: WorkspaceRequest, workspace: Workspace, visitor: WorkspaceCaller, instead: str
     ) -> Respond:
         try:
             other = UUID(instead)
@@ -313,7 +313,7 @@ class ReservedEndpoints:
     def _signed_out(self, request: WorkspaceRequest) -> Respond:
         return respond_with(signed_out_page(request.language, sign_in_link(request, self._addresses)), request)
 
-    async def _authorized(self, request: WorkspaceRequest) -> tuple[CachedWorkspace, Visitor] | None:
+    async def _authorized(self, request: WorkspaceRequest) -> tuple[CachedWorkspace, WorkspaceCaller] | None:
         """The workspace and who asks; None if nobody is signed in. Raises NotFound unless the visitor may enter it."""
         visitor = await self._services.visitor(request.credential)
         if visitor is None:
@@ -324,7 +324,7 @@ class ReservedEndpoints:
         return entry, visitor
 
 
-def _limit(request: WorkspaceRequest, workspace: Workspace, visitor: Visitor, usage: SlotUsage) -> PageModel:
+def _limit(request: WorkspaceRequest, workspace: Workspace, visitor: WorkspaceCaller, usage: SlotUsage) -> PageModel:
     """The page of a limit that is reached. Only the owner is shown what else of theirs runs: the pages of this host can
     read what an admin is told here."""
     if workspace.owner_id != visitor.user.owner_id:

@@ -15,7 +15,7 @@ from codehub.ports.signals import Bus
 from codehub.proxy.http.parser import RequestFields
 from codehub.usecases.bus_listener import BusListener, Message
 from codehub.usecases.revocations import AUTH_CHANNEL
-from codehub.usecases.workspace_access import Visitor, WorkspaceAccess
+from codehub.usecases.workspace_access import WorkspaceAccess, WorkspaceCaller
 
 VISIT_COOKIE: Final = f"{SESSION_COOKIE}-visit"
 JOINED_COOKIE: Final = f"{SESSION_COOKIE}-joined"
@@ -35,7 +35,7 @@ Credential = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    visitor: Visitor
+    visitor: WorkspaceCaller
     until: float
 
 
@@ -63,14 +63,14 @@ class SingleFlight(Generic[Key, Found]):
 
 class SessionCache:
     def __init__(
-        self, workspace_access: WorkspaceAccess, bus: Bus, left: Callable[[Callable[[Visitor], bool]], None]
+        self, workspace_access: WorkspaceAccess, bus: Bus, left: Callable[[Callable[[WorkspaceCaller], bool]], None]
     ) -> None:
         """`left` is told which visitors may no longer be here."""
         self.listener = BusListener(bus, AUTH_CHANNEL, self._hear, subscribed=self._forget_all, lost=self._distrust)
         self._workspace_access = workspace_access
         self._left = left
         self._known: dict[Credential, _Known] = {}
-        self._lookups: SingleFlight[Credential, Visitor | None] = SingleFlight()
+        self._lookups: SingleFlight[Credential, WorkspaceCaller | None] = SingleFlight()
         self.announcements = 0
         """How many revocations were heard: what was found before the last of them may be no longer so."""
 
@@ -79,21 +79,21 @@ class SessionCache:
         """Whether revocations are heard as they happen, so that what is remembered still holds."""
         return self.listener.is_subscribed
 
-    def known(self, credential: Credential, now: float) -> Visitor | None:
+    def known(self, credential: Credential, now: float) -> WorkspaceCaller | None:
         found = self._known.get(credential)
         return found.visitor if found is not None and self.is_current and found.until > now else None
 
-    async def find(self, credential: Credential, now: float) -> Visitor | None:
+    async def find(self, credential: Credential, now: float) -> WorkspaceCaller | None:
         return self.known(credential, now) or await self._lookups.do(credential, lambda: self._look(credential, now))
 
-    def good_until(self, credential: Credential, visitor: Visitor) -> float:
+    def good_until(self, credential: Credential, visitor: WorkspaceCaller) -> float:
         """When the database has to be asked again: at once, if this is not the visitor that is remembered."""
         found = self._known.get(credential)
         return found.until if found is not None and found.visitor is visitor else 0.0
 
-    async def _look(self, credential: Credential, now: float) -> Visitor | None:
+    async def _look(self, credential: Credential, now: float) -> WorkspaceCaller | None:
         kind, secret = credential
-        ask: Mapping[str, Callable[[str], Awaitable[Visitor | None]]] = {
+        ask: Mapping[str, Callable[[str], Awaitable[WorkspaceCaller | None]]] = {
             "visit": self._workspace_access.visiting,
             "session": self._workspace_access.signed_in,
             "token": self._workspace_access.with_token,
@@ -123,14 +123,14 @@ class SessionCache:
         self._forget(gone)
         self._left(gone)
 
-    def _forget(self, gone: Callable[[Visitor], bool]) -> None:
+    def _forget(self, gone: Callable[[WorkspaceCaller], bool]) -> None:
         self.announcements += 1
         self._lookups.forget()  # their answers may be older than this
         for credential in [key for key, known in self._known.items() if gone(known.visitor)]:
             del self._known[credential]
 
 
-def _who(message: Message) -> Callable[[Visitor], bool]:
+def _who(message: Message) -> Callable[[WorkspaceCaller], bool]:
     user_id = UUID(message["user_id"])
     if message["type"] == "signed_out":
         sessions = frozenset(message["session_ids"])

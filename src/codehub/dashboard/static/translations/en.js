@@ -237,6 +237,7 @@ export default {
   "why.undelete": "it was brought back",
   "why.restore": "a restore point was chosen",
   "why.deleting": "it was deleted",
+  "why.undo_window_over": "the time to bring it back is over",
 
   "points.title": "Restore points",
   "points.text": "Copies of the home, each read back and compared before the original was given up. Look inside or download without starting anything.",

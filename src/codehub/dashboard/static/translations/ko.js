@@ -299,6 +299,7 @@ export default {
   "why.undelete": "되살림",
   "why.restore": "복원 지점을 고름",
   "why.deleting": "삭제함",
+  "why.undo_window_over": "되살릴 수 있는 기간이 끝남",
 
   "points.title": "복원 지점",
   "points.text": "홈의 사본입니다. 원본을 지우기 전에 하나하나 다시 읽어 비교했습니다. 시작하지 않고도 살펴보고 내려받을 수 있습니다.",

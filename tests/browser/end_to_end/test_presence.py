@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from tests.browser.door.installation import Person, Workspace
-from tests.browser.door.visitor import Visitor, runs, until
+from tests.browser.end_to_end.browser_user import BrowserUser, runs, until
+from tests.browser.end_to_end.installation import Person, Workspace
 from tests.proxy.recording.workbench import Tab
 
 pytestmark = [pytest.mark.system]
@@ -26,9 +26,9 @@ def desk(ann: Person) -> Workspace:
 
 
 @pytest.fixture
-async def tab(desk: Workspace, visitor: Visitor) -> Tab:
+async def tab(desk: Workspace, user: BrowserUser) -> Tab:
     """With a terminal, left alone until nothing of its opening is left."""
-    tab = await visitor.opens(desk.url)
+    tab = await user.opens(desk.url)
     await tab.open_terminal()
     await tab.click_terminal()  # a page that opens late may have taken the focus
     await rests(desk, IDLE)

@@ -11,9 +11,9 @@ from codehub.adapters.ide import IdeError, ensure_code_server
 from codehub.adapters.process.sandbox import find_sandbox_tools
 from codehub.bootstrap.runtimes import ide_cache_dir
 from codehub.settings import load_settings
-from tests.browser.door.chromium import launched
-from tests.browser.door.installation import Installation, Person, installation
-from tests.browser.door.visitor import Visitor
+from tests.browser.end_to_end.browser_user import BrowserUser
+from tests.browser.end_to_end.chromium import launched
+from tests.browser.end_to_end.installation import Installation, Person, installation
 
 
 @pytest.fixture(scope="session")
@@ -48,8 +48,8 @@ def ann(hub: Installation) -> Iterator[Person]:
 
 
 @pytest.fixture
-async def visitor(hub: Installation, browser: Browser, ann: Person) -> AsyncIterator[Visitor]:
+async def user(hub: Installation, browser: Browser, ann: Person) -> AsyncIterator[BrowserUser]:
     """Ann at her browser, signed in."""
-    async with Visitor.at(browser, hub) as visitor:
-        await visitor.signs_in(ann)
-        yield visitor
+    async with BrowserUser.at(browser, hub) as user:
+        await user.signs_in(ann)
+        yield user

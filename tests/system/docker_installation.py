@@ -16,7 +16,7 @@ from codehub.adapters.docker import DockerSite
 from codehub.adapters.docker.network_isolation import NetworkIsolation
 from codehub.domain.naming import WORKSPACE_LABEL
 from codehub.job.compress import decompressed
-from tests.browser.door.installation import QUICK, Installation, Person, Workspace
+from tests.browser.end_to_end.installation import QUICK, Installation, Person, Workspace
 from tests.contracts import s3
 from tests.docker_engine import CODEHUB_IMAGE, WORKSPACE_IMAGE, engine_here, sweep
 from tests.job.trees import Snapshot, snapshot
@@ -31,7 +31,7 @@ _KEEP = ("--same-permissions", "--numeric-owner", "--xattrs", "--xattrs-include=
 
 
 @dataclass(frozen=True)
-class JobHarness(Workspace):
+class DockerWorkspace(Workspace):
     """Its home is a volume of the engine's."""
 
     store: Path
@@ -71,18 +71,18 @@ class JobHarness(Workspace):
 
 
 @dataclass
-class DockerHub(Installation):
+class DockerInstallation(Installation):
     store: Path = Path()
 
-    async def desk(self, person: Person, name: str) -> JobHarness:
+    async def desk(self, person: Person, name: str) -> DockerWorkspace:
         return await new_desk(person, name, self.data, self.store)
 
 
-async def new_desk(person: Person, name: str, data: Path, store: Path = Path()) -> JobHarness:
+async def new_desk(person: Person, name: str, data: Path, store: Path = Path()) -> DockerWorkspace:
     """One that runs, with a prompt that can be waited for and no history that ends with its shell."""
     answer = person.http.post("/api/v1/workspaces", json={"name": name, "desired_state": "RUNNING"})
     assert answer.status_code == 201, answer.text
-    made = JobHarness(person.http, data, answer.json()["id"], name, answer.json()["url"], store)
+    made = DockerWorkspace(person.http, data, answer.json()["id"], name, answer.json()["url"], store)
     await made.becomes("RUNNING")
     folder = SETTINGS_FILE.rpartition("/")[0]
     made.inside(f"mkdir -p {folder} && printf %s '{json.dumps(SETTINGS)}' > {SETTINGS_FILE}")
@@ -91,7 +91,7 @@ async def new_desk(person: Person, name: str, data: Path, store: Path = Path()) 
 
 
 @asynccontextmanager
-async def docker_hub(store: Path) -> AsyncIterator[DockerHub]:
+async def docker_installation(store: Path) -> AsyncIterator[DockerInstallation]:
     install, port = f"test-{uuid4().hex[:12]}", free_port()
     with temporary_data_dir() as directory, s3.rclone(store) as endpoint:
         (directory / "home").mkdir()
@@ -112,7 +112,7 @@ async def docker_hub(store: Path) -> AsyncIterator[DockerHub]:
         }
         try:
             with up(directory / "data", port, environment) as running, ExitStack() as clients:
-                yield DockerHub(port, directory / "data", running, clients, store=store)
+                yield DockerInstallation(port, directory / "data", running, clients, store=store)
         finally:
             await _cleared(install)
 

@@ -18,7 +18,7 @@ from tests.proxy.recording.workbench import FILES, SETTINGS, SETTINGS_FILE
 from tests.real_services import free_port
 from tests.system.local_instance import Up, temporary_data_dir, up
 
-PATIENCE = 90.0
+TIMEOUT_SECONDS = 90.0
 COOKIE = "__Host-codehub"
 PASSWORD = "correct horse battery staple"
 QUICK = {
@@ -78,7 +78,7 @@ class Workspace:
     async def shows(self, wanted: Callable[[Json], bool]) -> Json:
         seen: Json = {}
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 while not wanted(seen := self.shown()):
                     await asyncio.sleep(0.1)
         except TimeoutError:
@@ -156,7 +156,7 @@ class Installation:
         """Signed in as a browser is: with the cookie, from our own origin."""
         headers = {"Host": f"localhost:{self.port}", "Origin": self.url}
         client = self.open.enter_context(
-            httpx.Client(base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=PATIENCE)
+            httpx.Client(base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=TIMEOUT_SECONDS)
         )
         answer = client.post("/api/v1/session", json={"username": username, "password": password})
         assert answer.status_code == 201, answer.text

@@ -17,8 +17,8 @@ import pytest
 from codehub.adapters.postgres.schema import migrate
 from tests.eventually import eventually
 from tests.system import websocket_ide
-from tests.system.front_doors import Door, Visit, front_doors
-from tests.system.websockets import PATIENCE, Connection, Cut, NotUpgraded, WebSocket, hang_up
+from tests.system.proxy_deployment import ProxyProcess, Visit, proxy_deployment
+from tests.system.websockets import TIMEOUT_SECONDS, Connection, Cut, NotUpgraded, WebSocket, hang_up
 
 pytestmark = pytest.mark.system
 
@@ -30,7 +30,7 @@ OWN = 12
 
 @dataclass
 class Crowd:
-    door: Door
+    proxy: ProxyProcess
     visits: list[Visit]
     dice: random.Random
     held: list[WebSocket] = field(default_factory=list)
@@ -131,7 +131,7 @@ class Crowd:
         socket.network.abort()
 
     async def _vanish_in_the_handshake(self, visit: Visit) -> None:
-        network = await Connection.open(visit.door.port)
+        network = await Connection.open(visit.proxy.port)
         asked = {"Connection": "Upgrade", "Upgrade": "websocket", "Origin": f"http://{visit.host}"}
         network.send(visit.host, "/ws", visit.headers | asked)
         network.abort()
@@ -143,20 +143,20 @@ class Crowd:
         browser.leave()
 
     async def _leave_a_download(self, visit: Visit) -> None:
-        network = await Connection.open(visit.door.port)
+        network = await Connection.open(visit.proxy.port)
         network.send(visit.host, "/big/3000000", visit.headers)
         await network.head()
         await network.reader.readexactly(10_000)
         network.abort()
 
     async def _leave_an_upload(self, visit: Visit) -> None:
-        network = await Connection.open(visit.door.port)
+        network = await Connection.open(visit.proxy.port)
         network.send(visit.host, "/upload", {**visit.headers, "Content-Length": "100000"}, "POST")
         network.writer.write(b"x" * 5000)
         network.close()
 
     async def _say_nonsense(self, visit: Visit) -> None:
-        network = await Connection.open(visit.door.port)
+        network = await Connection.open(visit.proxy.port)
         network.writer.write(b"nonsense\r\n\r\n")
         with suppress(Cut):
             assert (await network.answer()).status == 400
@@ -167,15 +167,15 @@ class Crowd:
 async def crowded(database: str, redis: str, people: int, each: int) -> AsyncIterator[Crowd]:
     """`each`: how many workspaces a person has."""
     await migrate(database)
-    async with front_doors(database, redis) as doors:
+    async with proxy_deployment(database, redis) as deployment:
         # All of them come from one address here, and from few people.
         caps = {"CODEHUB_PROXY_CONNECTIONS_PER_ADDRESS": "0", "CODEHUB_PROXY_CONNECTIONS_PER_PERSON": "0"}
-        door = await doors.open(workers=1, CODEHUB_PROXY_ACCESS_LOG="errors", **caps)
-        owners = [await doors.person() for _ in range(people)]
-        spaces = await asyncio.gather(*(doors.running(owner) for owner in owners for _ in range(each)))
+        proxy = await deployment.open(workers=1, CODEHUB_PROXY_ACCESS_LOG="errors", **caps)
+        owners = [await deployment.person() for _ in range(people)]
+        spaces = await asyncio.gather(*(deployment.running(owner) for owner in owners for _ in range(each)))
         by_owner = [owner for owner in owners for _ in range(each)]
-        visits = [await doors.visit(owner, space, door) for owner, space in zip(by_owner, spaces, strict=True)]
-        yield Crowd(door, visits, random.Random(7))
+        visits = [await deployment.visit(owner, space, proxy) for owner, space in zip(by_owner, spaces, strict=True)]
+        yield Crowd(proxy, visits, random.Random(7))
 
 
 def ides(crowd: Crowd) -> list[psutil.Process]:
@@ -190,7 +190,7 @@ def ides(crowd: Crowd) -> list[psutil.Process]:
 
 async def soak(crowd: Crowd, sockets: int, seconds: float) -> list[int]:
     """RSS after each of the rounds."""
-    [worker] = crowd.door.workers
+    [worker] = crowd.proxy.workers
     behind = ides(crowd)
     at_rest = {process.pid: process.num_fds() for process in behind}
     assert len(behind) >= len(crowd.visits)
@@ -204,19 +204,19 @@ async def soak(crowd: Crowd, sockets: int, seconds: float) -> list[int]:
         return {process.pid: process.num_fds() for process in behind} == at_rest
 
     async def nobody_counts() -> bool:
-        return (await crowd.door.metrics())["codehub_proxy_connections"] == 0
+        return (await crowd.proxy.metrics())["codehub_proxy_connections"] == 0
 
     first = 0
     for _ in range(3):
         await crowd.round(sockets, seconds)
-        await eventually(clients_are_gone, PATIENCE)
-        await eventually(workspaces_are_alone, PATIENCE)
+        await eventually(clients_are_gone, TIMEOUT_SECONDS)
+        await eventually(workspaces_are_alone, TIMEOUT_SECONDS)
         first = first or worker.num_fds()
         assert worker.num_fds() <= first + OWN
         after.append(worker.memory_info().rss)
         print(f"{crowd.came} came, {crowd.put_off} were put off; RSS {after[-1] // 1000} kB", flush=True)
-    assert [worker] == crowd.door.workers
-    await eventually(nobody_counts, PATIENCE)
+    assert [worker] == crowd.proxy.workers
+    await eventually(nobody_counts, TIMEOUT_SECONDS)
     return after
 
 

@@ -1,4 +1,4 @@
-"""Front doors as they run: `codehub proxy` before workspaces that run, with a real PostgreSQL and Redis.
+"""`codehub proxy` as it runs, before workspaces that run, with a real PostgreSQL and Redis.
 
 Whatever was started ends with the test.
 """
@@ -27,7 +27,7 @@ from tests.api.real_api import Process, RealApi, real_api
 from tests.eventually import eventually
 from tests.real_services import free_port
 from tests.system import websocket_ide
-from tests.system.websockets import PATIENCE, Answer, Browser, Connection, Cut, WebSocket, hang_up
+from tests.system.websockets import TIMEOUT_SECONDS, Answer, Browser, Connection, Cut, WebSocket, hang_up
 
 MANY = 1000
 
@@ -40,7 +40,7 @@ class Person:
 
 
 @dataclass
-class Door:
+class ProxyProcess:
     process: Process
     port: int
     status_port: int
@@ -83,7 +83,7 @@ class Door:
 class Visit:
     """A person who was let in at a workspace's own host."""
 
-    door: Door
+    proxy: ProxyProcess
     workspace: Workspace
     cookie: str
 
@@ -93,23 +93,23 @@ class Visit:
 
     @property
     def host(self) -> str:
-        return self.door.host(self.workspace)
+        return self.proxy.host(self.workspace)
 
     async def get(self, path: str, **more: str) -> Answer:
-        return await self.door.ask(self.host, path, **{**self.headers, **more})
+        return await self.proxy.ask(self.host, path, **{**self.headers, **more})
 
     async def socket(self, path: str = "/ws") -> WebSocket:
-        return await WebSocket.open(self.door.port, self.host, self.headers, path)
+        return await WebSocket.open(self.proxy.port, self.host, self.headers, path)
 
     def browser(self) -> Browser:
-        return Browser(self.door.port, self.host, self.headers)
+        return Browser(self.proxy.port, self.host, self.headers)
 
 
 @dataclass
-class FrontDoors:
+class ProxyDeployment:
     site: RealApi
 
-    async def open(self, workers: int = 1, **more: str) -> Door:
+    async def open(self, workers: int = 1, **more: str) -> ProxyProcess:
         port, status_port = free_port(), free_port()
         given = {
             "CODEHUB_PROXY_ADDRESS": f"127.0.0.1:{port}",
@@ -119,17 +119,17 @@ class FrontDoors:
             "CODEHUB_WORKSPACE_URL": f"http://{{slug}}.localhost:{port}/",
             "CODEHUB_API_UPSTREAM": f"127.0.0.1:{free_port()}",
         }
-        door = Door(self.site._start("proxy", **(given | more)), port, status_port)
+        proxy = ProxyProcess(self.site._start("proxy", **(given | more)), port, status_port)
 
         async def serves() -> bool:
-            assert door.process.process.poll() is None, door.process.log.read_text()
+            assert proxy.process.process.poll() is None, proxy.process.log.read_text()
             try:
-                return (await door.ask(f"localhost:{port}", "/signin")).status == 200 and len(door.workers) == workers
+                return (await proxy.ask(f"localhost:{port}", "/signin")).status == 200 and len(proxy.workers) == workers
             except (OSError, Cut):
                 return False
 
-        await eventually(serves, PATIENCE)
-        return door
+        await eventually(serves, TIMEOUT_SECONDS)
+        return proxy
 
     # ── people ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -143,15 +143,15 @@ class FrontDoors:
         """Signed in once more, on another machine."""
         return Person(*await identity(self.site.services).open_session(person.caller.user, "127.0.0.2", "other"))
 
-    async def visit(self, person: Person, workspace: Workspace, door: Door) -> Visit:
+    async def visit(self, person: Person, workspace: Workspace, proxy: ProxyProcess) -> Visit:
         """As a browser comes in: from the platform's host with a ticket, which becomes a cookie."""
         session = f"__Host-codehub={person.session}"
-        ticket = await door.ask(f"localhost:{door.port}", f"/open/{workspace.slug}", Cookie=session)
+        ticket = await proxy.ask(f"localhost:{proxy.port}", f"/open/{workspace.slug}", Cookie=session)
         assert ticket.status == 303, ticket
         to = urlsplit(ticket.headers["location"])
-        entered = await door.ask(to.netloc, f"{to.path}?{to.query}")
+        entered = await proxy.ask(to.netloc, f"{to.path}?{to.query}")
         assert entered.status == 303, entered
-        return Visit(door, workspace, entered.cookies())
+        return Visit(proxy, workspace, entered.cookies())
 
     async def token(self, person: Person) -> tuple[UUID, str]:
         token, secret = await self.tokens.create(person.caller, "test", [Scope.READ, Scope.WRITE])
@@ -173,20 +173,20 @@ class FrontDoors:
     # ── workspaces ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def running(self, person: Person) -> Workspace:
-        key, wishes = uuid4(), self.site.services.wishes
+        key, commands = uuid4(), self.site.services.commands
         new = CreateWorkspace(f"demo {key.hex[:12]}", person.caller.user.owner_id, Desired.RUNNING)
-        await wishes.create(new, key, Actor("test"), datetime.now(UTC))
+        await commands.create(new, key, Actor("test"), datetime.now(UTC))
         return await self.settled(key, Phase.RUNNING)
 
     async def stop(self, workspace: Workspace) -> None:
-        await self.site.services.wishes.want(workspace.id, Desired.STANDBY, Actor("test"))
+        await self.site.services.commands.want(workspace.id, Desired.STANDBY, Actor("test"))
 
     async def settled(self, key: UUID, phase: Phase) -> Workspace:
         async def at_rest() -> bool:
             row = await self.row(key)
             return row.phase is phase and row.operation is Operation.NONE
 
-        await eventually(at_rest, PATIENCE)
+        await eventually(at_rest, TIMEOUT_SECONDS)
         return await self.row(key)
 
     async def row(self, key: UUID) -> Workspace:
@@ -196,13 +196,13 @@ class FrontDoors:
 
 
 @asynccontextmanager
-async def front_doors(database_url: str, redis_url: str, **settings: str) -> AsyncIterator[FrontDoors]:
+async def proxy_deployment(database_url: str, redis_url: str, **settings: str) -> AsyncIterator[ProxyDeployment]:
     """On a database that is migrated, with a coordinator and no front door yet."""
     command = shlex.join([sys.executable, websocket_ide.__file__, "{socket}"])
     given = {"CODEHUB_IDE_COMMAND": command, "MAX_RUNNING_PER_USER": str(MANY)} | settings
     async with real_api(database_url, redis_url, **given) as site:
         await site.start_coordinator()
         try:
-            yield FrontDoors(site)
+            yield ProxyDeployment(site)
         finally:
             hang_up()

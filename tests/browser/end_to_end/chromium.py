@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, async_playwright
 
-from tests.browser.door import steady_chromium
+from tests.browser.end_to_end import steady_chromium
 from tests.proxy.recording.workbench import CHROMIUM_ARGUMENTS, chromium
 
 

@@ -9,8 +9,8 @@ import time
 import pytest
 from playwright.async_api import Browser, Locator, Page
 
-from tests.browser.door.installation import Installation, Person, Workspace
-from tests.browser.door.visitor import Visitor, arrived, runs, until
+from tests.browser.end_to_end.browser_user import BrowserUser, arrived, runs, until
+from tests.browser.end_to_end.installation import Installation, Person, Workspace
 from tests.conftest import Tell
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
@@ -34,15 +34,18 @@ async def chooses(page: Page, name: str, item: str) -> None:
 
 async def test_a_whole_life_and_two_windows(hub: Installation, browser: Browser, tell: Tell) -> None:
     ann = hub.person()
-    async with Visitor.at(browser, hub, locale="en-GB") as visitor, Visitor.at(browser, hub, locale="en-GB") as there:
-        page, other = await visitor.comes_in(ann), await there.comes_in(ann)
+    async with (
+        BrowserUser.at(browser, hub, locale="en-GB") as user,
+        BrowserUser.at(browser, hub, locale="en-GB") as there,
+    ):
+        page, other = await user.comes_in(ann), await there.comes_in(ann)
         desk = await creates(page, other, ann)
         await works_inside(page, desk)
         await stops_and_archives(page, other, tell)
         await looks_into_the_archive(page)
         await restores(page, desk)
         await deletes_and_thinks_better(page, other)
-        async with Visitor.at(browser, hub, locale="en-GB") as admins:
+        async with BrowserUser.at(browser, hub, locale="en-GB") as admins:
             await is_mended_by_an_admin(await admins.comes_in(hub.administrator), page, other, desk)
     ann.leaves()
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Error, Page, Response, WebSocket
 
-from tests.browser.door.installation import PATIENCE, Installation, Person
+from tests.browser.end_to_end.installation import TIMEOUT_SECONDS, Installation, Person
 from tests.proxy.recording.workbench import Tab
 
 DOCUMENT = "meta#vscode-workbench-web-configuration"
@@ -19,7 +19,7 @@ LOADS_FAIL = "Failed to load resource"
 
 
 @dataclass
-class Visitor:
+class BrowserUser:
     context: BrowserContext
     hub: Installation
     complaints: list[str] = field(default_factory=list)
@@ -32,16 +32,16 @@ class Visitor:
     @asynccontextmanager
     async def at(cls, browser: Browser, hub: Installation, **looks: Any) -> AsyncIterator[Self]:
         context = await browser.new_context(**looks)
-        context.set_default_timeout(PATIENCE * 1000)
-        visitor = cls(context, hub)
-        context.on("page", visitor._watch)
+        context.set_default_timeout(TIMEOUT_SECONDS * 1000)
+        user = cls(context, hub)
+        context.on("page", user._watch)
         try:
-            yield visitor
+            yield user
         finally:
             for page in context.pages:
                 print(await shown(page))  # seen if the test fails
             await context.close()
-        assert visitor.complaints == []
+        assert user.complaints == []
 
     def _watch(self, page: Page) -> None:
         def answered(response: Response) -> None:
@@ -127,7 +127,7 @@ async def runs(tab: Tab, command: str) -> None:
 
 
 async def until(
-    check: Callable[[], bool], what: str, seconds: float = PATIENCE, say: Callable[[], object] = lambda: ""
+    check: Callable[[], bool], what: str, seconds: float = TIMEOUT_SECONDS, say: Callable[[], object] = lambda: ""
 ) -> None:
     """`say`: asked if it never comes."""
     try:

@@ -6,10 +6,10 @@ import pytest
 
 from codehub.domain.identity import Role
 from tests.eventually import eventually
-from tests.system.front_doors import Door, FrontDoors, Visit, front_doors
-from tests.system.test_front_door import PAGE, SIGNED_OUT
+from tests.system.proxy_deployment import ProxyDeployment, ProxyProcess, Visit, proxy_deployment
 from tests.system.test_outages import Servers, own_servers
-from tests.system.websockets import PATIENCE
+from tests.system.test_proxy import PAGE, SIGNED_OUT
+from tests.system.websockets import TIMEOUT_SECONDS
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
@@ -18,20 +18,20 @@ SECONDS = 30.0
 
 
 async def test_redis_and_then_postgresql_are_away() -> None:
-    async with own_servers() as servers, front_doors(servers.url("postgres"), servers.url("redis")) as doors:
-        door = await doors.open()
-        await redis_is_away(servers, doors, door)
-        await postgresql_is_away(servers, doors, door)
+    async with own_servers() as servers, proxy_deployment(servers.url("postgres"), servers.url("redis")) as deployment:
+        proxy = await deployment.open()
+        await redis_is_away(servers, deployment, proxy)
+        await postgresql_is_away(servers, deployment, proxy)
 
 
-async def redis_is_away(servers: Servers, doors: FrontDoors, door: Door) -> None:
+async def redis_is_away(servers: Servers, deployment: ProxyDeployment, proxy: ProxyProcess) -> None:
     """Everybody is served, and who may no longer be in is found in the database."""
-    ann = await doors.person()
-    root, odd = [await doors.person(Role.ADMIN) for _ in range(2)]
-    workspace = await doors.running(ann)
-    stays = await doors.visit(await doors.again(ann), workspace, door)
-    leaves = await doors.visit(ann, workspace, door)
-    demoted = await doors.visit(root, workspace, door)
+    ann = await deployment.person()
+    root, odd = [await deployment.person(Role.ADMIN) for _ in range(2)]
+    workspace = await deployment.running(ann)
+    stays = await deployment.visit(await deployment.again(ann), workspace, proxy)
+    leaves = await deployment.visit(ann, workspace, proxy)
+    demoted = await deployment.visit(root, workspace, proxy)
     sockets = [await visit.socket() for visit in (stays, leaves, demoted)]
     assert (await leaves.get("/")).status == 200
     await servers.kill("redis")
@@ -39,8 +39,8 @@ async def redis_is_away(servers: Servers, doors: FrontDoors, door: Door) -> None
     assert (await stays.get("/new")).status == 200
     assert await (await stays.socket()).echoed(b"a new one")
 
-    await doors.sign_out(ann)
-    await doors.people.set_role(odd.caller, root.caller.user.id, Role.USER)
+    await deployment.sign_out(ann)
+    await deployment.people.set_role(odd.caller, root.caller.user.id, Role.USER)
     await eventually(lambda: is_out(leaves), SECONDS)
     await eventually(lambda: is_out(demoted), SECONDS)
     async with asyncio.timeout(SECONDS):
@@ -56,12 +56,12 @@ async def is_out(visit: Visit) -> bool:
     return (await visit.get("/", Accept="application/json")).status in (401, 404)
 
 
-async def postgresql_is_away(servers: Servers, doors: FrontDoors, door: Door) -> None:
+async def postgresql_is_away(servers: Servers, deployment: ProxyDeployment, proxy: ProxyProcess) -> None:
     """Who was just served is served on; the others are told that we cannot look them up, and come in when we can."""
-    ann = await doors.person()
-    workspace = await doors.running(ann)
-    known = await doors.visit(ann, workspace, door)
-    unknown = await doors.visit(ann, workspace, door)
+    ann = await deployment.person()
+    workspace = await deployment.running(ann)
+    known = await deployment.visit(ann, workspace, proxy)
+    unknown = await deployment.visit(ann, workspace, proxy)
     socket = await known.socket()
     assert (await known.get("/")).status == 200
     await servers.kill("postgres")
@@ -78,5 +78,5 @@ async def postgresql_is_away(servers: Servers, doors: FrontDoors, door: Door) ->
     async def comes_in() -> bool:
         return (await unknown.get("/")).status == 200
 
-    await eventually(comes_in, PATIENCE)
+    await eventually(comes_in, TIMEOUT_SECONDS)
     assert await socket.echoed(b"all the time")

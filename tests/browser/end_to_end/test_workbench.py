@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page
 
-from tests.browser.door.installation import Installation, Person, Workspace
-from tests.browser.door.visitor import Visitor, runs, until
+from tests.browser.end_to_end.browser_user import BrowserUser, runs, until
+from tests.browser.end_to_end.installation import Installation, Person, Workspace
 from tests.proxy.recording.workbench import Tab
 from tests.real_services import free_port
 
@@ -27,8 +27,8 @@ def desk(ann: Person) -> Workspace:
 
 
 @pytest.mark.parametrize("mode", ["subdomain", "path"])
-async def test_the_workbench_works(mode: str, desk: Workspace, visitor: Visitor) -> None:
-    tab = await visitor.opens(desk.url if mode == "subdomain" else desk.by_path)
+async def test_the_workbench_works(mode: str, desk: Workspace, user: BrowserUser) -> None:
+    tab = await user.opens(desk.url if mode == "subdomain" else desk.by_path)
     await writes_from_a_terminal(tab, desk, f"by-{mode}")
     await edits_and_saves(tab, desk, f"{mode} ")
     await searches(tab)
@@ -65,21 +65,21 @@ async def previews(tab: Tab) -> None:
 
 
 async def test_a_dev_server_of_the_workspace_and_its_socket(
-    desk: Workspace, visitor: Visitor, hub: Installation
+    desk: Workspace, user: BrowserUser, hub: Installation
 ) -> None:
     port = free_port()
     site = desk.of_port(port)
-    app, answer = await visitor.goes(site)
+    app, answer = await user.goes(site)
     assert answer.status == 502
     assert await app.inner_text("#title") == f"Nothing listens on port {port}"
 
-    tab = await visitor.opens(desk.url)
+    tab = await user.opens(desk.url)
     await tab.open_terminal()
     await runs(tab, f"$NODE_EXEC_PATH echo.js {port}")
     await tab.reads("it listens")
     await app.locator("#said", has_text="hello from the page").wait_for()  # it has looked again by itself
 
-    await visitor.context.clear_cookies(domain=site.split("/")[2].partition(":")[0])
+    await user.context.clear_cookies(domain=site.split("/")[2].partition(":")[0])
     passed = hops(app)
     deep = f"{site}deep/link?a=1&b=2"
     await app.goto(deep)

@@ -3,17 +3,17 @@
 import pytest
 from playwright.async_api import Browser
 
-from tests.browser.door.installation import Installation, Person
-from tests.browser.door.visitor import Visitor, arrived, until
+from tests.browser.end_to_end.browser_user import BrowserUser, arrived, until
+from tests.browser.end_to_end.installation import Installation, Person
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
 
-async def test_out_of_the_archive(ann: Person, visitor: Visitor) -> None:
+async def test_out_of_the_archive(ann: Person, user: BrowserUser) -> None:
     desk = await ann.workspace("kept")
     (desk.home / "work.txt").write_text("what I did\n")
     await desk.brought_to("ARCHIVED")
-    page, answer = await visitor.goes(f"{desk.url}?folder=/home/coder")
+    page, answer = await user.goes(f"{desk.url}?folder=/home/coder")
     assert answer.status == 502
     assert await page.inner_text("#title") == "kept is in the archive"
     assert (await desk.becomes("ARCHIVED"))["desired_state"] == "ARCHIVED"
@@ -26,16 +26,16 @@ async def test_out_of_the_archive(ann: Person, visitor: Visitor) -> None:
     await desk.brought_to("STANDBY")
 
 
-async def test_an_error_is_explained_and_its_end_is_seen(ann: Person, visitor: Visitor) -> None:
+async def test_an_error_is_explained_and_its_end_is_seen(ann: Person, user: BrowserUser) -> None:
     desk = await ann.workspace("broken")
     volume = desk.home.parent
     volume.rename(desk.data / "lost")
     await desk.shows(lambda ws: ws["phase"] == "ERROR")
-    page, answer = await visitor.goes(desk.url)
+    page, answer = await user.goes(desk.url)
     assert answer.status == 502
     assert await page.inner_text("#title") == "broken has a problem"
     assert await page.inner_text("#text") == "Its home directory has vanished, and CodeHub did not remove it."
-    assert await page.get_attribute("[data-action=dashboard]", "href") == f"{visitor.hub.url}/workspaces/{desk.id}"
+    assert await page.get_attribute("[data-action=dashboard]", "href") == f"{user.hub.url}/workspaces/{desk.id}"
     assert await page.locator("[data-action=wake]").count() == 0
 
     said = desk.http.post(f"{desk.path}/recover", json={"action": "empty_home"})
@@ -49,9 +49,9 @@ async def test_one_makes_room_for_another(hub: Installation, browser: Browser) -
     bob = hub.person(max_running=1)
     first = await bob.workspace("first", "RUNNING")
     second = await bob.workspace("second")
-    async with Visitor.at(browser, hub) as visitor:
-        await visitor.signs_in(bob)
-        page = await visitor.context.new_page()
+    async with BrowserUser.at(browser, hub) as user:
+        await user.signs_in(bob)
+        page = await user.context.new_page()
         told: list[str] = []
         page.on("response", lambda answer: told.append(answer.url) if "/_codehub/state" in answer.url else None)
         await page.goto(second.url)

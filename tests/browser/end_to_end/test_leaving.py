@@ -6,8 +6,8 @@ from uuid import uuid4
 import pytest
 from playwright.async_api import Browser, Response
 
-from tests.browser.door.installation import Installation, Person, Workspace
-from tests.browser.door.visitor import Visitor, arrived, until
+from tests.browser.end_to_end.browser_user import BrowserUser, arrived, until
+from tests.browser.end_to_end.installation import Installation, Person, Workspace
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
@@ -28,11 +28,11 @@ async def test_signing_out_ends_what_is_open(
     mode: str, desk: Workspace, hub: Installation, browser: Browser, ann: Person
 ) -> None:
     address = f"{desk.url if mode == 'subdomain' else desk.by_path}?folder=/home/coder"
-    async with Visitor.at(browser, hub) as visitor:
-        platform = await visitor.signs_in(ann)
-        tab = await visitor.opens(address)
+    async with BrowserUser.at(browser, hub) as user:
+        platform = await user.signs_in(ann)
+        tab = await user.opens(address)
         await tab.open_terminal()
-        sockets = [one for one in visitor.sockets[tab.page] if not one.is_closed()]
+        sockets = [one for one in user.sockets[tab.page] if not one.is_closed()]
         assert len(sockets) >= 2
 
         await platform.goto(f"{hub.url}/signin")  # a page of ours that may ask the API
@@ -40,32 +40,32 @@ async def test_signing_out_ends_what_is_open(
         await until(lambda: all(one.is_closed() for one in sockets), "the end of the sockets", SECONDS)
         assert await tab.page.evaluate("fetch('./', {redirect: 'manual'}).then(said => said.status)") in (0, 401)
 
-        page, _ = await visitor.goes(address)
+        page, _ = await user.goes(address)
         assert page.url.startswith(f"{hub.url}/signin?next=")
-        await visitor.fills_in(page, ann)
+        await user.fills_in(page, ann)
         if mode == "subdomain":
             await arrived(page)
             assert page.url == address
         else:  # no sign-in ends on a workspace's page within the platform's origin
             await page.wait_for_url(f"{hub.url}/workspaces/{desk.id}")
-            await visitor.opens(address)
+            await user.opens(address)
 
 
 async def test_somebody_else_cannot_tell_it_from_nothing(desk: Workspace, hub: Installation, browser: Browser) -> None:
     nowhere = desk.url.replace(desk.slug, "desk-000000")
-    async with Visitor.at(browser, hub) as visitor:
-        await visitor.signs_in(hub.person())
-        page, theirs = await visitor.goes(desk.url)
+    async with BrowserUser.at(browser, hub) as user:
+        await user.signs_in(hub.person())
+        page, theirs = await user.goes(desk.url)
         assert theirs.status == 404
         assert await page.inner_text("#title") == "There is nothing here"
-        _, none = await visitor.goes(nowhere)
+        _, none = await user.goes(nowhere)
         assert await seen(theirs) == await seen(none)
 
-        page, theirs = await visitor.goes(desk.by_path)
+        page, theirs = await user.goes(desk.by_path)
         assert theirs.status == 404
         assert await page.inner_text("#title") == "There is nothing here"
         unknown = str(uuid4())
-        _, none = await visitor.goes(desk.by_path.replace(desk.id, unknown))
+        _, none = await user.goes(desk.by_path.replace(desk.id, unknown))
         assert await seen(theirs, desk.id) == await seen(none, unknown)
 
 

@@ -1,4 +1,4 @@
-"""The front door as it runs, while its own processes and those behind it die, renew and misbehave."""
+"""The proxy as it runs, while its own processes and those behind it die, renew and misbehave."""
 
 import asyncio
 import json
@@ -19,8 +19,8 @@ from codehub.proxy.app import ProxyApp
 from codehub.proxy.http.limits import ProxyLimits
 from tests.eventually import eventually
 from tests.real_services import ServiceLoop, free_port, temporary_database
-from tests.system.front_doors import Door, FrontDoors, Visit, front_doors
-from tests.system.websockets import PATIENCE, Browser, Connection, Cut, NotUpgraded, WebSocket
+from tests.system.proxy_deployment import ProxyDeployment, ProxyProcess, Visit, proxy_deployment
+from tests.system.websockets import TIMEOUT_SECONDS, Browser, Connection, Cut, NotUpgraded, WebSocket
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
@@ -31,22 +31,22 @@ SECONDS = 30.0
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def doors(postgres_url: str, redis_url: str, service_loop: ServiceLoop) -> AsyncIterator[FrontDoors]:
+async def deployment(postgres_url: str, redis_url: str, service_loop: ServiceLoop) -> AsyncIterator[ProxyDeployment]:
     """One site for all, as starting it is most of the work: each test has people and workspaces of its own."""
     with temporary_database(postgres_url, service_loop) as url:
         await migrate(url)
         quick = {"ACTIVITY_FLUSH_INTERVAL": "1", "COORDINATOR_TTL_INTERVAL": "1"}
-        async with front_doors(url, redis_url, **quick) as opened:
+        async with proxy_deployment(url, redis_url, **quick) as opened:
             yield opened
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def door(doors: FrontDoors) -> Door:
+async def proxy(deployment: ProxyDeployment) -> ProxyProcess:
     """Started as most systems start it: with few descriptors, unless it asks for more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
     try:
-        return await doors.open(workers=2)
+        return await deployment.open(workers=2)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -56,25 +56,25 @@ def served_by(worker: psutil.Process, socket: WebSocket) -> bool:
     return any(getattr(connection.raddr, "port", 0) == ours for connection in worker.net_connections("tcp"))
 
 
-async def one_visit(doors: FrontDoors, door: Door) -> Visit:
-    ann = await doors.person()
-    return await doors.visit(ann, await doors.running(ann), door)
+async def one_visit(deployment: ProxyDeployment, proxy: ProxyProcess) -> Visit:
+    ann = await deployment.person()
+    return await deployment.visit(ann, await deployment.running(ann), proxy)
 
 
 # ── our own processes ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_workers_take_all_the_descriptors_that_they_may(door: Door) -> None:
+async def test_workers_take_all_the_descriptors_that_they_may(proxy: ProxyProcess) -> None:
     async def all_of_both() -> bool:
-        limits = [worker.rlimit(psutil.RLIMIT_NOFILE) for worker in door.workers]
+        limits = [worker.rlimit(psutil.RLIMIT_NOFILE) for worker in proxy.workers]
         return [soft == hard for soft, hard in limits] == [True, True]
 
-    await eventually(all_of_both, PATIENCE)  # the door is open as soon as one of them listens
+    await eventually(all_of_both, TIMEOUT_SECONDS)  # requests are served as soon as one of them listens
 
 
-async def test_the_status_address_says_whether_anybody_serves(door: Door) -> None:
+async def test_the_status_address_says_whether_anybody_serves(proxy: ProxyProcess) -> None:
     async def asked(path: str) -> tuple[int, bytes]:
-        network = await Connection.open(door.status_port)
+        network = await Connection.open(proxy.status_port)
         try:
             network.send("status", path, {"Connection": "close"})
             status, _ = await network.head()
@@ -89,11 +89,11 @@ async def test_the_status_address_says_whether_anybody_serves(door: Door) -> Non
     assert (await asked("/nothing"))[0] == 404
 
 
-async def test_a_status_address_that_is_taken_is_named(doors: FrontDoors, door: Door) -> None:
-    taken = f"127.0.0.1:{door.status_port}"
+async def test_a_status_address_that_is_taken_is_named(deployment: ProxyDeployment, proxy: ProxyProcess) -> None:
+    taken = f"127.0.0.1:{proxy.status_port}"
     addresses = {"CODEHUB_PROXY_ADDRESS": f"127.0.0.1:{free_port()}", "CODEHUB_PROXY_STATUS_ADDRESS": taken}
-    second = doors.site._start("proxy", **addresses)
-    assert await asyncio.to_thread(second.process.wait, PATIENCE) != 0
+    second = deployment.site._start("proxy", **addresses)
+    assert await asyncio.to_thread(second.process.wait, TIMEOUT_SECONDS) != 0
     said = second.log.read_text()
     assert f"CODEHUB_PROXY_STATUS_ADDRESS={taken}" in said
     assert "Traceback" not in said
@@ -110,17 +110,19 @@ async def served_while_paused(visit: Visit, paused: psutil.Process, by: psutil.P
     return sockets
 
 
-async def test_a_killed_worker_is_replaced_and_leaves_nothing_behind(doors: FrontDoors, door: Door) -> None:
-    visit = await one_visit(doors, door)
-    handles = door.supervisor.num_fds()
-    victim, other = door.workers
+async def test_a_killed_worker_is_replaced_and_leaves_nothing_behind(
+    deployment: ProxyDeployment, proxy: ProxyProcess
+) -> None:
+    visit = await one_visit(deployment, proxy)
+    handles = proxy.supervisor.num_fds()
+    victim, other = proxy.workers
     lost = await served_while_paused(visit, other, victim)
     kept = await served_while_paused(visit, victim, other)
 
     async def counts(sockets: int) -> bool:
-        return (await door.metrics())["codehub_proxy_sockets"] == sockets
+        return (await proxy.metrics())["codehub_proxy_sockets"] == sockets
 
-    await eventually(lambda: counts(16), PATIENCE)
+    await eventually(lambda: counts(16), TIMEOUT_SECONDS)
     victim.kill()
     assert {await socket.ended() for socket in lost} == {None}
     assert all([await socket.echoed(b"still here") for socket in kept])
@@ -129,25 +131,25 @@ async def test_a_killed_worker_is_replaced_and_leaves_nothing_behind(doors: Fron
     assert {answer.status for answer in answers} == {200}
 
     async def is_replaced() -> bool:
-        return len(door.workers) == 2 and other in door.workers and victim not in door.workers
+        return len(proxy.workers) == 2 and other in proxy.workers and victim not in proxy.workers
 
-    await eventually(is_replaced, PATIENCE)
-    (successor,) = (worker for worker in door.workers if worker != other)
+    await eventually(is_replaced, TIMEOUT_SECONDS)
+    (successor,) = (worker for worker in proxy.workers if worker != other)
     again = await served_while_paused(visit, other, successor)
     assert all([await socket.echoed(b"back again") for socket in again])
     for socket in (*kept, *again):
         socket.close()
-    await eventually(lambda: counts(0), PATIENCE)
+    await eventually(lambda: counts(0), TIMEOUT_SECONDS)
 
     async def nothing_is_left() -> bool:  # the connection that asked for the metrics ends in a thread of its own
-        return door.supervisor.num_fds() <= handles
+        return proxy.supervisor.num_fds() <= handles
 
-    await eventually(nothing_is_left, PATIENCE)
+    await eventually(nothing_is_left, TIMEOUT_SECONDS)
 
 
-async def test_renewal_under_load_fails_no_request(doors: FrontDoors, door: Door) -> None:
-    visit = await one_visit(doors, door)
-    before = {worker.pid for worker in door.workers}
+async def test_renewal_under_load_fails_no_request(deployment: ProxyDeployment, proxy: ProxyProcess) -> None:
+    visit = await one_visit(deployment, proxy)
+    before = {worker.pid for worker in proxy.workers}
     sockets = [await visit.socket() for _ in range(6)]
     assert all([await socket.echoed(b"hello") for socket in sockets])
     seen: list[int] = []
@@ -159,13 +161,13 @@ async def test_renewal_under_load_fails_no_request(doors: FrontDoors, door: Door
             await asyncio.sleep(0.02)
 
     browsing = [asyncio.ensure_future(browse(visit.browser())) for _ in range(6)]
-    door.send(signal.SIGHUP)
+    proxy.send(signal.SIGHUP)
     codes = await asyncio.gather(*(socket.ended() for socket in sockets))
 
     async def is_renewed() -> bool:
-        return len(door.workers) == 2 and not before & {worker.pid for worker in door.workers}
+        return len(proxy.workers) == 2 and not before & {worker.pid for worker in proxy.workers}
 
-    await eventually(is_renewed, PATIENCE)
+    await eventually(is_renewed, TIMEOUT_SECONDS)
     over.set()
     await asyncio.gather(*browsing)
     assert codes == [RESTARTING] * 6
@@ -173,9 +175,9 @@ async def test_renewal_under_load_fails_no_request(doors: FrontDoors, door: Door
     assert len(seen) > 20
 
 
-async def test_one_door_ends_well_while_the_other_serves(doors: FrontDoors, door: Door) -> None:
-    first, second = await doors.open(), door
-    visit = await one_visit(doors, first)
+async def test_one_door_ends_well_while_the_other_serves(deployment: ProxyDeployment, proxy: ProxyProcess) -> None:
+    first, second = await deployment.open(), proxy
+    visit = await one_visit(deployment, first)
     there = Visit(second, visit.workspace, visit.cookie)
     socket, elsewhere = await visit.socket(), await there.socket()
     download = await Connection.open(first.port)
@@ -196,25 +198,29 @@ async def test_one_door_ends_well_while_the_other_serves(doors: FrontDoors, door
     assert got + len(await download.reader.readexactly(29_000_000)) == 30_000_000
     download.close()
     assert await socket.ended() == RESTARTING
-    assert await asyncio.to_thread(first.process.process.wait, PATIENCE) == 0
-    await eventually(takes_no_more, PATIENCE)
+    assert await asyncio.to_thread(first.process.process.wait, TIMEOUT_SECONDS) == 0
+    await eventually(takes_no_more, TIMEOUT_SECONDS)
     assert not any(worker.is_running() for worker in workers)
-    assert await elsewhere.echoed(b"not my door")
+    assert await elsewhere.echoed(b"not my worker")
     assert (await there.get("/")).status == 200
 
 
 # ── what is behind it ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_workspace_that_stops_cuts_what_is_under_way(doors: FrontDoors, door: Door) -> None:
-    visit = await one_visit(doors, door)
-    counted, dripping, socket = await Connection.open(door.port), await Connection.open(door.port), await visit.socket()
+async def test_a_workspace_that_stops_cuts_what_is_under_way(deployment: ProxyDeployment, proxy: ProxyProcess) -> None:
+    visit = await one_visit(deployment, proxy)
+    counted, dripping, socket = (
+        await Connection.open(proxy.port),
+        await Connection.open(proxy.port),
+        await visit.socket(),
+    )
     counted.send(visit.host, "/big/1000000000", visit.headers)
     dripping.send(visit.host, "/drip", visit.headers)
     assert (await counted.head())[0] == (await dripping.head())[0] == 200
     await dripping.reader.readexactly(10)
-    await doors.stop(visit.workspace)
-    await doors.settled(visit.workspace.id, Phase.STANDBY)
+    await deployment.stop(visit.workspace)
+    await deployment.settled(visit.workspace.id, Phase.STANDBY)
     assert await socket.ended() in (GOING_AWAY, None)
     assert await rest_of(counted) < 1_000_000_000
     dripped = bytearray()
@@ -223,14 +229,14 @@ async def test_a_workspace_that_stops_cuts_what_is_under_way(doors: FrontDoors, 
     waiting = await visit.get("/", Accept=PAGE, Sec_Fetch_Mode="navigate", Sec_Fetch_Site="none")
     assert (waiting.status, b"<html" in waiting.body) == (200, True)
     with pytest.raises(NotUpgraded, match="503"):
-        await WebSocket.open(door.port, visit.host, visit.headers)
-    assert (await doors.row(visit.workspace.id)).phase is Phase.STANDBY
+        await WebSocket.open(proxy.port, visit.host, visit.headers)
+    assert (await deployment.row(visit.workspace.id)).phase is Phase.STANDBY
 
 
 async def rest_of(network: Connection, into: bytearray | None = None) -> int:
     size = 0
     try:
-        while data := await asyncio.wait_for(network.reader.read(1 << 16), PATIENCE):
+        while data := await asyncio.wait_for(network.reader.read(1 << 16), TIMEOUT_SECONDS):
             size += len(data)
             if into is not None:
                 into += data
@@ -244,12 +250,12 @@ async def rest_of(network: Connection, into: bytearray | None = None) -> int:
     ("path", "status", "code"),
     [("/garbage", 502, "garbage"), ("/early", 502, "closed_early"), ("/silent", 504, "too_slow")],
 )
-async def test_what_answers_badly_is_explained(path: str, status: int, code: str, doors: FrontDoors) -> None:
+async def test_what_answers_badly_is_explained(path: str, status: int, code: str, deployment: ProxyDeployment) -> None:
     """In this process, as no workspace is waited for as briefly as here."""
-    ann = await doors.person()
-    workspace = await doors.running(ann)
-    _, token = await doors.token(ann)
-    front = ProxyApp(proxy_parts(doors.site.services), ProxyLimits(response_seconds=0.3, tick=0.05))
+    ann = await deployment.person()
+    workspace = await deployment.running(ann)
+    _, token = await deployment.token(ann)
+    front = ProxyApp(proxy_parts(deployment.site.services), ProxyLimits(response_seconds=0.3, tick=0.05))
     running = asyncio.ensure_future(front.run())
     port = await front.server.listen("127.0.0.1", 0)
     try:
@@ -268,8 +274,8 @@ async def test_what_answers_badly_is_explained(path: str, status: int, code: str
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_half_an_answer_is_told_from_a_whole_one(doors: FrontDoors, door: Door) -> None:
-    visit = await one_visit(doors, door)
+async def test_half_an_answer_is_told_from_a_whole_one(deployment: ProxyDeployment, proxy: ProxyProcess) -> None:
+    visit = await one_visit(deployment, proxy)
     with pytest.raises(Cut) as cut:
         await visit.get("/half")
     assert cut.value.got == b"ten bytes."
@@ -279,26 +285,26 @@ async def test_half_an_answer_is_told_from_a_whole_one(doors: FrontDoors, door: 
 # ── whoever may no longer be here ─────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_those_who_may_no_longer_are_shown_out(doors: FrontDoors, door: Door) -> None:
-    ann = await doors.person()
-    root, eve, other_admin = [await doors.person(Role.ADMIN) for _ in range(3)]
-    workspace = await doors.running(ann)
-    token_id, token = await doors.token(ann)
-    stays = await doors.visit(await doors.again(ann), workspace, door)
-    signs_out = await doors.visit(ann, workspace, door)
-    loses_role = await doors.visit(root, workspace, door)
-    is_disabled = await doors.visit(eve, workspace, door)
-    bearer, people = {"Authorization": f"Bearer {token}"}, doors.people
+async def test_those_who_may_no_longer_are_shown_out(deployment: ProxyDeployment, proxy: ProxyProcess) -> None:
+    ann = await deployment.person()
+    root, eve, other_admin = [await deployment.person(Role.ADMIN) for _ in range(3)]
+    workspace = await deployment.running(ann)
+    token_id, token = await deployment.token(ann)
+    stays = await deployment.visit(await deployment.again(ann), workspace, proxy)
+    signs_out = await deployment.visit(ann, workspace, proxy)
+    loses_role = await deployment.visit(root, workspace, proxy)
+    is_disabled = await deployment.visit(eve, workspace, proxy)
+    bearer, people = {"Authorization": f"Bearer {token}"}, deployment.people
 
     bystander = await stays.socket()
-    by_token = await WebSocket.open(door.port, signs_out.host, bearer)
+    by_token = await WebSocket.open(proxy.port, signs_out.host, bearer)
     by_visit = {visit.cookie: await visit.socket() for visit in (signs_out, loses_role, is_disabled)}
     tries: list[tuple[WebSocket, Callable[[], Awaitable[object]]]] = [
-        (by_token, lambda: doors.tokens.revoke(ann.caller, token_id)),
-        (by_visit[signs_out.cookie], lambda: doors.sign_out(ann)),
+        (by_token, lambda: deployment.tokens.revoke(ann.caller, token_id)),
+        (by_visit[signs_out.cookie], lambda: deployment.sign_out(ann)),
         (
             by_visit[loses_role.cookie],
-            lambda: doors.people.set_role(other_admin.caller, root.caller.user.id, Role.USER),
+            lambda: deployment.people.set_role(other_admin.caller, root.caller.user.id, Role.USER),
         ),
         (by_visit[is_disabled.cookie], lambda: people.disable(other_admin.caller, eve.caller.user.id)),
     ]
@@ -309,68 +315,70 @@ async def test_those_who_may_no_longer_are_shown_out(doors: FrontDoors, door: Do
             assert await socket.ended() == SIGNED_OUT
     for visit, status in ((signs_out, 401), (loses_role, 404), (is_disabled, 401)):
         assert (await visit.get("/", Accept="application/json")).status == status
-    assert (await door.ask(signs_out.host, "/", **bearer)).status == 401
+    assert (await proxy.ask(signs_out.host, "/", **bearer)).status == 401
     assert await bystander.echoed(b"still mine")
 
 
 # ── what it tells ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_activity_reaches_the_row_and_survives_a_killed_worker(doors: FrontDoors, door: Door) -> None:
-    visit = await one_visit(doors, door)
+async def test_activity_reaches_the_row_and_survives_a_killed_worker(
+    deployment: ProxyDeployment, proxy: ProxyProcess
+) -> None:
+    visit = await one_visit(deployment, proxy)
 
     async def is_newer_than(before: datetime | None) -> bool:
-        at = (await doors.row(visit.workspace.id)).last_access_at
+        at = (await deployment.row(visit.workspace.id)).last_access_at
         return at is not None and (before is None or at > before)
 
     async def flushed_at_least() -> datetime:
         """The row or Redis has it: one of the two always does."""
-        waiting = (await doors.site.services.redis.activity().read()).get(visit.workspace.id)
-        written = (await doors.row(visit.workspace.id)).last_access_at
+        waiting = (await deployment.site.services.redis.activity().read()).get(visit.workspace.id)
+        written = (await deployment.row(visit.workspace.id)).last_access_at
         assert written is not None
         return max(written, waiting or written)
 
-    at_first = (await doors.row(visit.workspace.id)).last_access_at
+    at_first = (await deployment.row(visit.workspace.id)).last_access_at
     assert (await visit.get("/work")).status == 200
-    await eventually(lambda: is_newer_than(at_first), PATIENCE)
+    await eventually(lambda: is_newer_than(at_first), TIMEOUT_SECONDS)
 
     socket = await visit.socket()
-    before = (await doors.row(visit.workspace.id)).last_access_at
+    before = (await deployment.row(visit.workspace.id)).last_access_at
     assert await socket.echoed(b"\x01" + bytes(11) + b"\x05typed")  # as a workbench sends it
-    await eventually(lambda: is_newer_than(before), PATIENCE)
+    await eventually(lambda: is_newer_than(before), TIMEOUT_SECONDS)
 
-    for worker in door.workers:
+    for worker in proxy.workers:
         worker.kill()
     assert await socket.ended() is None
     at_last = await flushed_at_least()
     assert (await visit.get("/after")).status == 200
-    await eventually(lambda: is_newer_than(at_last), PATIENCE)
+    await eventually(lambda: is_newer_than(at_last), TIMEOUT_SECONDS)
 
 
-async def test_metrics_count_by_route(doors: FrontDoors, door: Door) -> None:
-    visit = await one_visit(doors, door)
-    before = await door.metrics()
+async def test_metrics_count_by_route(deployment: ProxyDeployment, proxy: ProxyProcess) -> None:
+    visit = await one_visit(deployment, proxy)
+    before = await proxy.metrics()
 
     async def grew(route: str, status: str, by: int) -> bool:
         name = f'codehub_proxy_requests_total{{route="{route}",status="{status}"}}'
-        return (await door.metrics()).get(name, 0.0) - before.get(name, 0.0) >= by
+        return (await proxy.metrics()).get(name, 0.0) - before.get(name, 0.0) >= by
 
     for _ in range(5):
         assert (await visit.get("/counted")).status == 200
-    assert (await door.ask(f"localhost:{door.port}", "/api/v1/session")).status == 502
-    assert (await door.ask(visit.host, "/")).status == 401
-    await eventually(lambda: grew("ide", "2xx", 5), PATIENCE)
-    await eventually(lambda: grew("api", "5xx", 1), PATIENCE)
-    await eventually(lambda: grew("door", "4xx", 1), PATIENCE)
+    assert (await proxy.ask(f"localhost:{proxy.port}", "/api/v1/session")).status == 502
+    assert (await proxy.ask(visit.host, "/")).status == 401
+    await eventually(lambda: grew("ide", "2xx", 5), TIMEOUT_SECONDS)
+    await eventually(lambda: grew("api", "5xx", 1), TIMEOUT_SECONDS)
+    await eventually(lambda: grew("door", "4xx", 1), TIMEOUT_SECONDS)
 
 
-async def test_log_lines_have_ids_and_no_secret(doors: FrontDoors, door: Door) -> None:
-    ann = await doors.person()
-    visit = await doors.visit(ann, await doors.running(ann), door)
-    _, token = await doors.token(ann)
+async def test_log_lines_have_ids_and_no_secret(deployment: ProxyDeployment, proxy: ProxyProcess) -> None:
+    ann = await deployment.person()
+    visit = await deployment.visit(ann, await deployment.running(ann), proxy)
+    _, token = await deployment.token(ann)
     assert (await visit.get("/file?ticket=told-nobody&x=1", X_Request_Id="trace-1")).status == 200
-    assert (await door.ask(visit.host, "/by-token?key=told-nobody", Authorization=f"Bearer {token}")).status == 200
-    lines = door.process.log.read_text().splitlines()
+    assert (await proxy.ask(visit.host, "/by-token?key=told-nobody", Authorization=f"Bearer {token}")).status == 200
+    lines = proxy.process.log.read_text().splitlines()
     requests = [json.loads(line) for line in lines if '"event": "request"' in line]
     [ours] = [line for line in requests if line["request_id"] == "trace-1"]
     assert (ours["workspace"], ours["user"]) == (str(visit.workspace.id), str(ann.caller.user.id))

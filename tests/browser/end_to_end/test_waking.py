@@ -6,18 +6,18 @@ from contextlib import suppress
 import pytest
 from playwright.async_api import Page
 
-from tests.browser.door.installation import PATIENCE, Person, Workspace
-from tests.browser.door.other_site import link, other_site
-from tests.browser.door.visitor import DOCUMENT, Visitor, arrived, until
+from tests.browser.end_to_end.browser_user import DOCUMENT, BrowserUser, arrived, until
+from tests.browser.end_to_end.installation import TIMEOUT_SECONDS, Person, Workspace
+from tests.browser.end_to_end.other_site import link, other_site
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
 TABS, WHOLE = 20, 2
 
 
-async def test_twenty_tabs_are_one_start(ann: Person, visitor: Visitor) -> None:
+async def test_twenty_tabs_are_one_start(ann: Person, user: BrowserUser) -> None:
     desk = await ann.workspace("twenty")
-    pages = [await visitor.context.new_page() for _ in range(TABS)]
+    pages = [await user.context.new_page() for _ in range(TABS)]
     for page in pages[WHOLE:]:
         await page.route("**/static/**", lambda route: route.abort())
     addresses = [f"{desk.url}?folder=/home/coder&tab={number}" for number in range(TABS)]
@@ -49,20 +49,20 @@ BY_ITSELF = """address => {
 """Whatever a page may make a browser ask for, with nobody wanting to go there."""
 
 
-async def test_what_nobody_meant_wakes_nothing(ann: Person, visitor: Visitor) -> None:
+async def test_what_nobody_meant_wakes_nothing(ann: Person, user: BrowserUser) -> None:
     desk = await ann.workspace("quiet", "RUNNING")
-    tab = await visitor.opens(desk.url)
+    tab = await user.opens(desk.url)
     await tab.open_terminal()
     await desk.brought_to("STANDBY")
 
-    opened = len(visitor.sockets[tab.page])
-    await until(lambda: len(visitor.sockets[tab.page]) >= opened + 2, "a sleeping tab that tries to come back")
+    opened = len(user.sockets[tab.page])
+    await until(lambda: len(user.sockets[tab.page]) >= opened + 2, "a sleeping tab that tries to come back")
     assert desk.is_asleep()
 
     await asks_by_itself(tab.page, desk)  # as the workspace's own page, with its cookies
     assert desk.is_asleep()
     async with other_site("") as elsewhere:
-        page, _ = await visitor.goes(elsewhere)
+        page, _ = await user.goes(elsewhere)
         await asks_by_itself(page, desk)
     assert desk.is_asleep()
     assert desk.starts() == 1
@@ -76,7 +76,7 @@ async def asks_by_itself(page: Page, desk: Workspace) -> None:
     page.on("requestfailed", lambda request: over.add(request.url))
     address = f"{desk.url}?folder=/home/coder"
     wanted = {address, *(f"{address}&{what}" for what in ("picture", "frame", "fetch")), f"{desk.url}_codehub/wake"}
-    for seconds in (20.0, 20.0, PATIENCE):
+    for seconds in (20.0, 20.0, TIMEOUT_SECONDS):
         await page.evaluate(BY_ITSELF, address)
         with suppress(AssertionError):
             await until(lambda: wanted <= over, "an answer to each", seconds)
@@ -84,9 +84,9 @@ async def asks_by_itself(page: Page, desk: Workspace) -> None:
     raise AssertionError(f"no answer to {wanted - over}")
 
 
-async def test_the_dashboard_s_ticket_wakes_at_once(ann: Person, visitor: Visitor) -> None:
+async def test_the_dashboard_s_ticket_wakes_at_once(ann: Person, user: BrowserUser) -> None:
     desk = await ann.workspace("ticketed")
-    platform = visitor.context.pages[0]
+    platform = user.context.pages[0]
     await platform.evaluate("url => location.assign(url)", desk.ticket(path="/?folder=/home/coder"))
     await arrived(platform)
     assert platform.url == f"{desk.url}?folder=/home/coder"
@@ -95,11 +95,11 @@ async def test_the_dashboard_s_ticket_wakes_at_once(ann: Person, visitor: Visito
 
 
 @pytest.mark.parametrize("mode", ["subdomain", "path"])
-async def test_a_link_from_elsewhere_needs_one_click(mode: str, ann: Person, visitor: Visitor) -> None:
+async def test_a_link_from_elsewhere_needs_one_click(mode: str, ann: Person, user: BrowserUser) -> None:
     desk = await ann.workspace(f"linked-{mode}")
     address = f"{desk.url if mode == 'subdomain' else desk.by_path}?folder=/home/coder"
     async with other_site(link(address)) as elsewhere:
-        page, _ = await visitor.goes(elsewhere)
+        page, _ = await user.goes(elsewhere)
         await page.click("a")
         start = page.locator("[data-action=wake]")
         await start.wait_for()

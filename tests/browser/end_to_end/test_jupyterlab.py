@@ -12,9 +12,9 @@ import pytest
 from playwright.async_api import Browser, Page
 
 from codehub.adapters.process.sandbox import find_sandbox_tools
-from tests.browser.door.installation import Installation, Person, Workspace, installation
-from tests.browser.door.test_presence import rests, seen
-from tests.browser.door.visitor import Visitor, until
+from tests.browser.end_to_end.browser_user import BrowserUser, until
+from tests.browser.end_to_end.installation import Installation, Person, Workspace, installation
+from tests.browser.end_to_end.test_presence import rests, seen
 from tests.proxy.recording.applications import APPLICATIONS
 from tests.proxy.recording.record_applications import PROGRAMS, install
 
@@ -51,14 +51,14 @@ def scientist(lab: Installation) -> Iterator[Person]:
 
 
 @pytest.fixture
-async def scientist_at_browser(lab: Installation, browser: Browser, scientist: Person) -> AsyncIterator[Visitor]:
-    async with Visitor.at(browser, lab) as visitor:
-        await visitor.signs_in(scientist)
-        yield visitor
+async def scientist_at_browser(lab: Installation, browser: Browser, scientist: Person) -> AsyncIterator[BrowserUser]:
+    async with BrowserUser.at(browser, lab) as user:
+        await user.signs_in(scientist)
+        yield user
 
 
-async def opens_notebook(visitor: Visitor, desk: Workspace) -> Page:
-    page, answer = await visitor.goes(f"{desk.url}lab")
+async def opens_notebook(user: BrowserUser, desk: Workspace) -> Page:
+    page, answer = await user.goes(f"{desk.url}lab")
     assert answer.status == 200
     await page.click(".jp-LauncherCard[data-category='Notebook']")
     await page.wait_for_selector(".jp-Notebook .cm-content")
@@ -73,7 +73,7 @@ async def calculates(page: Page, what: str, result: str) -> None:
     await page.wait_for_selector(f".jp-OutputArea-output:has-text('{result}')")
 
 
-async def test_a_kernel_works_and_its_user_is_seen(scientist: Person, scientist_at_browser: Visitor) -> None:
+async def test_a_kernel_works_and_its_user_is_seen(scientist: Person, scientist_at_browser: BrowserUser) -> None:
     desk = await scientist.workspace("desk", "RUNNING", standby_ttl_seconds=0)
     page = await opens_notebook(scientist_at_browser, desk)
     await calculates(page, "6 * 7000 + 1", "42001")
@@ -85,7 +85,7 @@ async def test_a_kernel_works_and_its_user_is_seen(scientist: Person, scientist_
 
 
 @pytest.mark.long
-async def test_a_tab_left_open_lets_the_workspace_stop(scientist: Person, scientist_at_browser: Visitor) -> None:
+async def test_a_tab_left_open_lets_the_workspace_stop(scientist: Person, scientist_at_browser: BrowserUser) -> None:
     """With the TTL that the issue was seen with."""
     desk = await scientist.workspace("left", "RUNNING", standby_ttl_seconds=150)
     page = await opens_notebook(scientist_at_browser, desk)
