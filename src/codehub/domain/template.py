@@ -30,6 +30,14 @@ _IMAGE = re.compile(
     re.ASCII,
 )
 """An image's name as registries have it: [HOST[:PORT]/]NAME[:TAG][@DIGEST]."""
+_LONGEST_GIT_URL = 1000
+_GIT_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{1,5})?"
+_GIT_PATH = r"[A-Za-z0-9._~%+@=,/-]+"
+_GIT_URLS = (
+    re.compile(rf"(?:https|git)://{_GIT_HOST}/{_GIT_PATH}"),
+    re.compile(rf"ssh://(?:[A-Za-z0-9._-]+@)?{_GIT_HOST}/{_GIT_PATH}"),
+    re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]*@{_GIT_HOST}:(?!-){_GIT_PATH}"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +105,8 @@ def _encodable(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-LONGEST = 1000
-
-_GIT_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{1,5})?"
-_PATH = r"[A-Za-z0-9._~%+@=,/-]+"
-_FORMS = (
-    re.compile(rf"(?:https|git)://{_HOST}/{_PATH}"),
-    re.compile(rf"ssh://(?:[A-Za-z0-9._-]+@)?{_HOST}/{_PATH}"),
-    re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]*@{_HOST}:(?!-){_PATH}"),
-)
-
-
 def checked_git_url(text: str) -> str:
-    if len(text) <= LONGEST and any(form.fullmatch(text) for form in _FORMS):
+    if len(text) <= _LONGEST_GIT_URL and any(form.fullmatch(text) for form in _GIT_URLS):
         return text
     raise Invalid(
         "A git address is https://host/path, ssh://user@host/path, git://host/path or user@host:path, without a "
