@@ -206,7 +206,7 @@ class CoordinatorHarness:
         for _ in range(rounds):
             after = await self.reconcile()
             row = self.row
-            if after is None and row.operation == "NONE" and not row.wish_pending:
+            if after is None and row.operation == "NONE" and not row.request_pending:
                 assert self.network.meanwhile == {}, "something was to happen, and did not"
                 return
             await asyncio.sleep(1.0 if after is None else after)

@@ -280,7 +280,7 @@ class ScenarioRun:
 
     def _reached(self, phase: Phase) -> bool:
         row = self._simulation.row(MINE)
-        return row.phase is phase and row.operation is Operation.NONE and not row.wish_pending
+        return row.phase is phase and row.operation is Operation.NONE and not row.request_pending
 
     async def _converges(self, phase: Phase) -> None:
         """To the phase, and, since what was unknown then is seen by a later pass, to the whole truth."""

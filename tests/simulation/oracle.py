@@ -318,7 +318,7 @@ class Oracle:
             self.break_("1: a person finds another home than they left", f"{volume.content} not {home.content}")
         if self._states.runtime.write(workspace_id, value):
             home.content = volume.content
-            if not row.wish_pending and not home.asking:
+            if not row.request_pending and not home.asking:
                 home.choices.clear()
             home.hand_removed = home.damaged = False
         if row.phase != "RUNNING":

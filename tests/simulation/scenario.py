@@ -173,7 +173,7 @@ class Scenario:
 def _at_rest(ws: Workspace) -> bool:
     if ws.deleted_at is not None:
         return ws.phase is Phase.DELETED and ws.operation is Operation.NONE and not ws.undelete_pending
-    return ws.phase.value == ws.desired_state.value and ws.operation is Operation.NONE and not ws.wish_pending
+    return ws.phase.value == ws.desired_state.value and ws.operation is Operation.NONE and not ws.request_pending
 
 
 def _waits_for_a_person(ws: Workspace) -> bool:

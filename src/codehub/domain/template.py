@@ -14,11 +14,8 @@ from codehub.domain.errors import Invalid
 TEXT_LENGTH = 500
 VARIABLES = 100
 VALUE_LENGTH = 4096
-LEAST_CPU = 0.01
-LEAST_MEMORY_BYTES = 64 << 20
-LEAST_DISK_BYTES = 16 << 20
-LEAST_PIDS = 32
-"""With less than these nothing that people could work in starts."""
+_LEAST: Mapping[str, float] = {"cpu": 0.01, "memory_bytes": 64 << 20, "disk_bytes": 16 << 20, "pids": 32}
+"""The least that a template may give: with less nothing starts that people could work in."""
 _MIB = 1 << 20
 _BEFORE_ALL = datetime(1970, 1, 1, tzinfo=UTC)
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
@@ -42,7 +39,8 @@ _GIT_URLS = (
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """`image_ref` empty: the runtime's own image. A limit that is None is the runtime's own. Times are the store's."""
+    """What workspaces are made from. `image_ref` empty: the runtime's own image. A limit that is None is the runtime's
+    own. Times are the store's."""
 
     name: str
     description: str = ""
@@ -72,14 +70,6 @@ def checked_template(template: Template) -> Template:
         if limit is not None and not least <= limit < 2**63:
             raise Invalid(f"At least {least}; leave it out for the runtime's own.", field_name)
     return template
-
-
-_LEAST: Mapping[str, float] = {
-    "cpu": LEAST_CPU,
-    "memory_bytes": LEAST_MEMORY_BYTES,
-    "disk_bytes": LEAST_DISK_BYTES,
-    "pids": LEAST_PIDS,
-}
 
 
 def must_fit(template: Template, cpu: float | None, memory_bytes: int | None) -> None:
