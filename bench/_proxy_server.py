@@ -62,9 +62,9 @@ class BenchDeployment:
         tries, announcements = self.people.sign_in_tries(), Revocations(self.bus)
         identity = Identity(accounts, tries, audit, MemoryPasswords(), announcements, RandomIds())
         views, limits = self.database.views(), RunningLimits()
-        wishes, slots = WorkspaceCommands(self.database.specs(), limits), RunningSlots(views, limits)
+        commands, slots = WorkspaceCommands(self.database.specs(), limits), RunningSlots(views, limits)
         self.workspace_access = WorkspaceAccess(
-            identity, self.people.tickets(), self.people.visits(), views, wishes, slots, audit
+            identity, self.people.tickets(), self.people.visits(), views, commands, slots, audit
         )
 
     async def add_user(self, name: str) -> tuple[str, str]:

@@ -21,7 +21,7 @@ CONNECTIONS = 10
 
 async def wish(url: str, rate: float) -> None:
     async with await PostgresDatabase.open(url, pool_size=CONNECTIONS) as database:
-        wishes = WorkspaceCommands(
+        commands = WorkspaceCommands(
             database.specs(), RunningLimits(max_running_per_user=10**6, max_running_global=10**6)
         )
         async with database.sessions.reading() as connection:
@@ -32,7 +32,7 @@ async def wish(url: str, rate: float) -> None:
         async def one(number: int, workspace_id: UUID) -> None:
             await asyncio.sleep(max(began + number / rate - time.monotonic(), 0) if rate else 0)
             async with at_once:
-                await wishes.want(workspace_id, Desired.RUNNING, Actor("bench"))
+                await commands.want(workspace_id, Desired.RUNNING, Actor("bench"))
 
         await asyncio.gather(*(one(number, key) for number, key in enumerate(waiting)))
 

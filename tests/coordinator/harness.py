@@ -14,19 +14,14 @@ from uuid import UUID
 from codehub.adapters.memory import (
     Fault,
     FaultyNetwork,
-    MemoryActivity,
-    MemoryArchives,
-    MemoryBus,
     MemoryDatabase,
-    MemoryJobs,
     MemoryNotifier,
-    MemoryRuntime,
 )
 from codehub.adapters.memory.archives import StoredArchive
 from codehub.adapters.memory.fault_injection import FaultKind
 from codehub.adapters.memory.runtime import Container, Volume
 from codehub.coordinator.backends import Backends
-from codehub.coordinator.context import Dependencies, Tuning
+from codehub.coordinator.context import Tuning
 from codehub.coordinator.observer import Observer
 from codehub.coordinator.process import TermRunner
 from codehub.coordinator.queue import WorkQueue
@@ -40,7 +35,7 @@ from codehub.ports.stores import Actor, Term
 from codehub.telemetry import Metrics
 from codehub.usecases.workspace_commands import WorkspaceCommands
 from tests.rows import LONG_AGO, NOW, VOLUME, WORKSPACE_ID
-from tests.simulation.harness import BackendStates, SeededIds, observed
+from tests.simulation.harness import BackendStates, observed
 from tests.simulation.virtual_time import VirtualClock, run
 
 P = ParamSpec("P")
@@ -97,16 +92,16 @@ class CoordinatorHarness:
     reconciler: Reconciler
     backends: Backends
 
-    def __init__(self, tuning: Tuning | None = None) -> None:
+    def __init__(self, tuning: Tuning | None = None, states: BackendStates | None = None) -> None:
         self.tuning = tuning or Tuning()
         self.clock = VirtualClock()
         self.network = ScriptedNetwork(self.clock)
-        self.states = BackendStates.fresh()
+        self.states = states or BackendStates.fresh()
         self.states.database.now = self.states.archives.now = now
         self.notifier = MemoryNotifier()
         self.metrics = Metrics()
-        self.dependencies = self._dependencies()
-        self.wishes = WorkspaceCommands(MemoryDatabase(self.states.database).specs(), self.tuning.limits)
+        self.dependencies = self.states.dependencies(self.network, self.clock, 1, self.notifier, self.metrics)
+        self.commands = WorkspaceCommands(MemoryDatabase(self.states.database).specs(), self.tuning.limits)
 
     @classmethod
     async def open(cls, tuning: Tuning | None = None) -> "CoordinatorHarness":
@@ -124,30 +119,6 @@ class CoordinatorHarness:
         self.reconciler = self.term_runner.reconciler
         self.backends = self.term_runner.backends
         self.network.calls.clear()
-
-    def _dependencies(self) -> Dependencies:
-        states, network = self.states, self.network
-        database, runtime = MemoryDatabase(states.database, network), MemoryRuntime(states.runtime, network)
-        archives = MemoryArchives(states.archives, network)
-        return Dependencies(
-            leadership=database.leadership(self.clock),
-            statuses=database.statuses,
-            specs=database.specs(),
-            collector=database.collector(),
-            marks=database.marks,
-            backend_identities=database.backend_identities(),
-            install="this",
-            feed=database.changes(),
-            bus=MemoryBus(states.signals, network),
-            activity=MemoryActivity(states.signals, network),
-            runtime=runtime,
-            jobs=MemoryJobs(runtime, archives, states.jobs, network),
-            archives=archives,
-            notifier=self.notifier,
-            clock=self.clock,
-            ids=SeededIds(1),
-            metrics=self.metrics,
-        )
 
     # ── the backends ────────────────────────────────────────────────────────────────────────────────────────────────
 

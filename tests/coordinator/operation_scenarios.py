@@ -171,7 +171,7 @@ async def _set(scenario: OperationScenario) -> SavedState:
     assert await simulation.reaches(NEIGHBOUR, "RUNNING")
     oracle.person_works(NEIGHBOUR, 99)
     for number, desired in enumerate(scenario.through):
-        await (simulation.wishes().want(MINE, desired, PERSON) if number else simulation.create(desired))
+        await (simulation.commands.want(MINE, desired, PERSON) if number else simulation.create(desired))
         assert await simulation.reaches(MINE, desired.value)
         for value in BYTES:
             oracle.person_works(MINE, value)
@@ -187,7 +187,7 @@ async def _inject(simulation: SimulationHarness, oracle: Oracle, mishap: str) ->
     runtime = simulation.states.runtime
     if mishap == BAD_IMAGE:
         runtime.bad_images.add("image")
-        await simulation.wishes().want(MINE, RUN, PERSON)
+        await simulation.commands.want(MINE, RUN, PERSON)
     else:
         del runtime.volumes[runtime.containers[MINE].volume]
         oracle.home(MINE).hand_removed = True
@@ -236,19 +236,19 @@ class ScenarioRun:
         await MemoryActivity(self._simulation.states.signals).record(busy)
 
     async def _wish(self) -> None:
-        wishes, scenario = self._simulation.wishes(), self._scenario
+        commands, scenario = self._simulation.commands, self._scenario
         if not scenario.through:
             await self._simulation.create(scenario.wish)
         elif scenario.ask is not Ask.UNDELETE:
-            await wishes.want(MINE, scenario.wish, PERSON, discard_home=scenario.wish is NOTHING)
+            await commands.want(MINE, scenario.wish, PERSON, discard_home=scenario.wish is NOTHING)
         first = next(iter(self._archives), "")
         match scenario.ask:
             case Ask.UNDELETE:
-                await wishes.undelete(MINE, PERSON)
+                await commands.undelete(MINE, PERSON)
             case Ask.RESTORE_FIRST:
-                await wishes.restore(MINE, first, PERSON)
+                await commands.restore(MINE, first, PERSON)
             case Ask.RECOVER_FIRST:
-                await wishes.recover(MINE, RecoverAction.USE_ARCHIVE, PERSON, first)
+                await commands.recover(MINE, RecoverAction.USE_ARCHIVE, PERSON, first)
         if scenario.ask in (Ask.RESTORE_FIRST, Ask.RECOVER_FIRST):
             self._expected = self._archives[first]
             self._oracle.home(MINE).choices.add(self._expected)
@@ -352,7 +352,7 @@ class ScenarioRun:
 
     async def _back_to_work(self) -> None:
         await self._undo()
-        await self._simulation.wishes().want(MINE, RUN, PERSON)
+        await self._simulation.commands.want(MINE, RUN, PERSON)
         await self._converges(Phase.RUNNING)
         self._oracle.person_works(MINE, 77)
         assert self._oracle.first is None, self._oracle.first
@@ -361,10 +361,10 @@ class ScenarioRun:
 
     async def _undo(self) -> None:
         """A discarded or deleted home can be had back."""
-        wishes, scenario = self._simulation.wishes(), self._scenario
+        commands, scenario = self._simulation.commands, self._scenario
         if scenario.wish is NOTHING:
             (key,) = self._archives
-            await wishes.restore(MINE, key, PERSON)
+            await commands.restore(MINE, key, PERSON)
         if scenario.wish is DELETED:
-            await wishes.undelete(MINE, PERSON)
+            await commands.undelete(MINE, PERSON)
             await self._converges(Phase.STANDBY if scenario.keeps_volume else Phase.ARCHIVED)

@@ -18,8 +18,8 @@ from codehub.domain.naming import Backend
 from codehub.domain.workspace import Desired, Phase
 from codehub.telemetry import Metrics
 from tests.contracts.databases import RealClock
+from tests.coordinator.collection import collector
 from tests.coordinator.harness import ANSWER_LOST, FAILS, PERSON, CoordinatorHarness, ScriptedNetwork, in_virtual_time
-from tests.coordinator.test_gc_runner import collector
 from tests.rows import KEY, OTHER_KEY, VOLUME, WORKSPACE_ID, archived, with_home
 from tests.simulation.harness import BackendStates, SimulationHarness
 from tests.simulation.virtual_time import VirtualClock
@@ -202,7 +202,7 @@ async def test_a_wish_waits_until_the_right_runtime_is_back() -> None:
     harness = await CoordinatorHarness.open()
     harness.place(archived(desired_state=Desired.ARCHIVED), archives={KEY: (1,)})
     with elsewhere(harness):
-        await harness.wishes.want(WORKSPACE_ID, Desired.STANDBY, PERSON)
+        await harness.commands.want(WORKSPACE_ID, Desired.STANDBY, PERSON)
         await passes(harness, 60)
         assert harness.states.runtime.volumes == {}
     await harness.converge()

@@ -71,7 +71,7 @@ async def test_a_finished_archive_that_yielded_is_one_more_restore_point() -> No
     (point,) = harness.states.database.points[WORKSPACE_ID]
     assert harness.states.archives.objects[point.key].content == HOME
     harness.states.runtime.write(WORKSPACE_ID, 4)
-    await harness.wishes.want(WORKSPACE_ID, Desired.ARCHIVED, PERSON)
+    await harness.commands.want(WORKSPACE_ID, Desired.ARCHIVED, PERSON)
     await harness.converge()
     assert harness.row.archive_key != point.key
     assert harness.states.archives.objects[harness.row.archive_key or ""].content == (1, 2, 3, 4)
@@ -317,7 +317,7 @@ async def test_every_home_is_a_new_incarnation() -> None:
     harness.place(workspace(desired_state=Desired.STANDBY))
     names = []
     for wish in (Desired.STANDBY, Desired.ARCHIVED, Desired.STANDBY, Desired.ARCHIVED, Desired.STANDBY):
-        await harness.wishes.want(WORKSPACE_ID, wish, PERSON)
+        await harness.commands.want(WORKSPACE_ID, wish, PERSON)
         await harness.converge()
         names += [name for name in harness.states.runtime.volumes if name not in names]
     assert names == [VOLUME, f"{VOLUME}-2", f"{VOLUME}-3"]

@@ -173,9 +173,9 @@ class History:
         life = self.lives[key]
         if life.purged:
             with pytest.raises(Conflict, match="purged"):
-                await self._harness.wishes.undelete(key, PERSON)
+                await self._harness.commands.undelete(key, PERSON)
             return
-        await self._harness.wishes.undelete(key, PERSON)
+        await self._harness.commands.undelete(key, PERSON)
         await self._harness.reconciler.reconcile(key)
         assert (self._row(key).deleted_at, self._row(key).undelete_pending) == (None, False)
         life.deleted_at, life.uploading = None, None

@@ -18,6 +18,7 @@ from codehub.domain import naming
 from codehub.domain.gc_rules import Retention
 from codehub.domain.workspace import Desired, HomeContext, Phase, Workspace
 from codehub.ports.collector import RestoredDatabase
+from tests.coordinator.collection import checks
 from tests.coordinator.harness import CoordinatorHarness, began, in_virtual_time
 from tests.rows import (
     KEY,
@@ -48,10 +49,6 @@ def newer_home(harness: CoordinatorHarness) -> None:
 
 async def run(harness: CoordinatorHarness, *waived: str) -> CollectionReport:
     return await harness.term_runner.gc.run(waived)
-
-
-def checks(report: CollectionReport) -> list[str]:
-    return [refusal.check.value for refusal in report.refusals]
 
 
 ROWS = {

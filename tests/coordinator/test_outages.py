@@ -144,7 +144,7 @@ async def test_a_wish_that_changed_is_heard_while_an_outage_lasts() -> None:
     harness.place(with_home(desired_state=Desired.RUNNING), volume=HOME)
     harness.network.faults["runtime.start_container"] = Fault(FaultKind.FAIL)
     await turn_until(harness, lambda row: row.error_reason is ErrorReason.UNREACHABLE)
-    await harness.wishes.want(WORKSPACE_ID, Desired.STANDBY, PERSON)
+    await harness.commands.want(WORKSPACE_ID, Desired.STANDBY, PERSON)
     await harness.converge()
     assert harness.row.phase is Phase.STANDBY
 
@@ -169,7 +169,7 @@ async def test_recovering_from_a_damaged_archive_takes_another() -> None:
     await harness.reconcile(3)
     ready = harness.row.conditions.archive_ready
     assert (ready.status, ready.reason) == (False, "ArchiveCorrupted")
-    await harness.wishes.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
+    await harness.commands.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
     await harness.converge()
     assert (harness.row.phase, harness.row.archive_key) == (Phase.RUNNING, OTHER_KEY)
 
@@ -183,7 +183,7 @@ async def test_two_damaged_archives_are_not_taken_in_turns() -> None:
     harness.keep(WORKSPACE_ID, third, (1,), age=120)
     await damaged(harness, KEY, OTHER_KEY)
     for expected in (Phase.ERROR, Phase.RUNNING):
-        await harness.wishes.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
+        await harness.commands.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
         await harness.converge()
         assert harness.row.phase is expected
     assert harness.row.archive_key == third
@@ -194,11 +194,11 @@ async def test_an_archive_that_was_mended_is_taken_when_a_person_says_so() -> No
     harness = await CoordinatorHarness.open()
     harness.place(archived(desired_state=Desired.RUNNING), archives={KEY: HOME})
     await damaged(harness, KEY)
-    await harness.wishes.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
+    await harness.commands.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
     await harness.converge()
     assert harness.row.error_reason == "ArchiveCorrupted", "there is no other"
     harness.states.archives.objects[KEY].rotten = False
-    await harness.wishes.recover(WORKSPACE_ID, RecoverAction.RETRY, PERSON)
+    await harness.commands.recover(WORKSPACE_ID, RecoverAction.RETRY, PERSON)
     await harness.converge()
     assert harness.row.phase is Phase.RUNNING
 
@@ -234,7 +234,7 @@ async def restores_killed(harness: CoordinatorHarness, rounds: int) -> None:
     harness.states.jobs.failing[WORKSPACE_ID] = ErrorReason.ACTION_FAILED
     for _ in range(rounds):
         await turn_until(harness, lambda row: row.phase is Phase.ERROR)
-        await harness.wishes.recover(WORKSPACE_ID, RecoverAction.RETRY, PERSON)
+        await harness.commands.recover(WORKSPACE_ID, RecoverAction.RETRY, PERSON)
         await turn_until(harness, lambda row: row.phase is not Phase.ERROR)
 
 
@@ -259,7 +259,7 @@ async def test_what_is_left_of_another_archive_is_the_collector_s() -> None:
     harness.states.jobs.failing[WORKSPACE_ID] = ErrorReason.ACTION_FAILED
     await turn_until(harness, lambda row: row.phase is Phase.ERROR)
     half = harness.row.home_store_key
-    await harness.wishes.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
+    await harness.commands.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
     harness.states.jobs.failing.clear()
     await harness.converge()
     assert (harness.row.phase, harness.row.archive_key) == (Phase.RUNNING, OTHER_KEY)
@@ -274,7 +274,7 @@ async def test_a_former_home_is_not_removed_with_them() -> None:
     harness.place(row, volume=HOME, archives={KEY: HOME})
     lost = harness.states.runtime.volumes.pop(VOLUME)
     await turn_until(harness, lambda row: row.phase is Phase.ERROR)
-    await harness.wishes.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
+    await harness.commands.recover(WORKSPACE_ID, RecoverAction.USE_ARCHIVE, PERSON)
     await turn_until(harness, lambda row: row.phase is not Phase.ERROR)
     await restores_killed(harness, 1)
     harness.states.runtime.volumes[VOLUME] = lost

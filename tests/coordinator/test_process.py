@@ -74,7 +74,7 @@ async def test_a_lost_term_ends_its_work_and_the_next_one_is_built_anew() -> Non
     await asyncio.sleep(5)
     assert a.readiness().leads is False
     network.calls.clear()
-    await it.wishes().want(ID, Desired.STANDBY, PERSON)
+    await it.commands.want(ID, Desired.STANDBY, PERSON)
     await asyncio.sleep(30)
     where_it_is = {"db.backend_identities", "runtime.identity"}
     assert {name for name in network.calls if not name.startswith("leadership")} == where_it_is
@@ -144,7 +144,7 @@ async def test_a_component_that_crashes_is_restarted(name: str) -> None:
     assert readiness.leads
     assert readiness.pass_age is not None
     assert readiness.pass_age < 20
-    await it.wishes().want(ID, Desired.ARCHIVED, PERSON)
+    await it.commands.want(ID, Desired.ARCHIVED, PERSON)
     assert await it.reaches(ID, "ARCHIVED", 60)
 
 
@@ -261,7 +261,7 @@ async def test_admins_are_told_once_when_a_backend_falls_silent_and_once_when_it
     await it.create(Desired.RUNNING)
     assert await it.reaches(ID, "RUNNING")
     network.faults.update({"runtime": FAILS, "jobs": FAILS})
-    await it.wishes().want(ID, Desired.STANDBY, PERSON)
+    await it.commands.want(ID, Desired.STANDBY, PERSON)
     await asyncio.sleep(600)
     assert of_backends() == ["backend does not answer"]
     assert notices[0][1]["backend"] == "runtime"

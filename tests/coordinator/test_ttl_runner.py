@@ -195,6 +195,6 @@ async def test_an_explicit_wish_needs_no_timer() -> None:
     """A lease holds timers, not people."""
     harness = await opened(running())
     await harness.dependencies.specs.hold(WORKSPACE_ID, "make train", NOW + timedelta(hours=3))
-    await harness.wishes.want(WORKSPACE_ID, Desired.STANDBY, PERSON)
+    await harness.commands.want(WORKSPACE_ID, Desired.STANDBY, PERSON)
     await harness.converge()
     assert harness.row.phase is Phase.STANDBY

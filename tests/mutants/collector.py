@@ -14,7 +14,7 @@ MARKS = "adapters/memory/database.py"
 OBJECTS = "adapters/object_store/archives.py"
 JOB = "job/archive.py"
 
-REFUSES = "tests/coordinator/test_gc_runner.py::test_it_refuses_to_be_catastrophic"
+REFUSES = "tests/coordinator/test_gc_refusals.py::test_it_refuses_to_be_catastrophic"
 OLDER = "tests/coordinator/test_older_database.py"
 PURGE = "            if not await self._commands.purge(ws.id, self._retention.undo, self._robot):\n"
 JUDGED_AGAIN = "partial(may_sweep, resource, self._retention)"

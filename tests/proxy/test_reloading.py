@@ -82,14 +82,14 @@ async def stops(deployment: Deployment, demo: Workspace) -> None:
     await deployment.becomes(demo.id, phase=Phase.STANDBY, desired_state=Desired.STANDBY)
 
 
-def wishes(deployment: Deployment, tab: Tab) -> Desired:
+def desired_state(deployment: Deployment, tab: Tab) -> Desired:
     return deployment.row(tab.demo.id).desired_state
 
 
 async def stays_asleep(deployment: Deployment, tab: Tab) -> None:
     await tab.shows("asleep")
     await eventually(lambda: tab.polls > 0)
-    assert wishes(deployment, tab) is Desired.STANDBY
+    assert desired_state(deployment, tab) is Desired.STANDBY
 
 
 async def test_a_dev_client_that_reloads_starts_nothing_and_a_person_does(
@@ -106,7 +106,7 @@ async def test_a_dev_client_that_reloads_starts_nothing_and_a_person_does(
         await stays_asleep(deployment, tab)
 
         await tab.page.reload()  # as the browser's own button does
-        await eventually(lambda: wishes(deployment, tab) is Desired.RUNNING)
+        await eventually(lambda: desired_state(deployment, tab) is Desired.RUNNING)
 
 
 async def test_our_page_where_nothing_listens_does_not_undo_a_stop(deployment: Deployment, browser: Browser) -> None:
@@ -117,7 +117,7 @@ async def test_our_page_where_nothing_listens_does_not_undo_a_stop(deployment: D
         await stays_asleep(deployment, tab)
         bookmark = await tab.page.context.new_page()
         await bookmark.goto(f"{tab.origin}/deep")
-        await eventually(lambda: wishes(deployment, tab) is Desired.RUNNING)
+        await eventually(lambda: desired_state(deployment, tab) is Desired.RUNNING)
 
 
 async def test_a_click_on_our_page_starts_it(deployment: Deployment, browser: Browser) -> None:
@@ -127,4 +127,4 @@ async def test_a_click_on_our_page_starts_it(deployment: Deployment, browser: Br
         await stops(deployment, tab.demo)
         await stays_asleep(deployment, tab)
         await tab.page.click("[data-action=wake]")
-        await eventually(lambda: wishes(deployment, tab) is Desired.RUNNING)
+        await eventually(lambda: desired_state(deployment, tab) is Desired.RUNNING)

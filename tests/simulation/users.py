@@ -100,7 +100,7 @@ class SimulatedUsers:
             await asyncio.gather(*(self._try(self._one_wish()) for _ in range(count)))
 
     async def _one_wish(self) -> None:
-        rng, wishes = self._random, self._harness.wishes()
+        rng, commands = self._random, self._harness.commands
         ids = self._harness.ids()
         if len(ids) < self._profile.workspaces and rng.random() < 0.5:
             await self._harness.create(rng.choice((Desired.RUNNING, Desired.STANDBY, Desired.ARCHIVED)), len(ids) + 1)
@@ -112,17 +112,17 @@ class SimulatedUsers:
         row = self._harness.row(rng.choice(moving if moving and rng.random() < 0.4 else ids))
         if row.deleted_at is not None:
             if rng.random() < self._profile.undelete_chance:
-                await wishes.undelete(row.id, PERSON)
+                await commands.undelete(row.id, PERSON)
         elif row.phase is Phase.ERROR:
             await self._wish_in_error(row)
         elif rng.random() < 0.12:
             await self._choose_restore_point(row)
         else:
-            await wishes.want(row.id, rng.choice(self._profile.wishes), PERSON)
+            await commands.want(row.id, rng.choice(self._profile.wishes), PERSON)
 
     async def _wish_in_error(self, row: Workspace) -> None:
         if self._random.random() < 0.3:
-            await self._harness.wishes().want(row.id, Desired.DELETED, PERSON)
+            await self._harness.commands.want(row.id, Desired.DELETED, PERSON)
         else:
             await self._recover(row)
 
@@ -149,7 +149,7 @@ class SimulatedUsers:
         if not lives:
             self.any_copy_will_do(row)
         with self._asking(row):
-            await self._harness.wishes().recover(row.id, action, PERSON)
+            await self._harness.commands.recover(row.id, action, PERSON)
 
     async def _choose_restore_point(self, row: Workspace) -> None:
         points = self._harness.states.database.points.get(row.id, ())
@@ -161,7 +161,7 @@ class SimulatedUsers:
             if archive is not None:
                 self._oracle.home(row.id).choices.add(archive.content)
                 with self._asking(row):
-                    await self._harness.wishes().restore(row.id, point.key, PERSON)
+                    await self._harness.commands.restore(row.id, point.key, PERSON)
 
     def any_copy_will_do(self, row: Workspace) -> None:
         objects = self._harness.states.archives.objects
@@ -198,7 +198,7 @@ class SimulatedUsers:
     async def _come_back(self, workspace_id: UUID, seconds: float) -> None:
         await asyncio.sleep(seconds)
         self._away.pop(workspace_id, None)
-        await self._try(self._harness.wishes().want(workspace_id, Desired.RUNNING, PERSON))
+        await self._try(self._harness.commands.want(workspace_id, Desired.RUNNING, PERSON))
 
     def look_into(self, row: Workspace) -> None:
         self._written += 1

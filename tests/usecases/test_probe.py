@@ -59,7 +59,7 @@ class House:
     def probe(self, patience: float = 300.0) -> Probe:
         worlds = self.stage.states
         return Probe(
-            wishes=self.stage.wishes(),
+            wishes=self.stage.commands,
             views=MemoryDatabase(worlds.database).views(),
             runtime=MemoryRuntime(worlds.runtime),
             archives=MemoryArchives(worlds.archives),
