@@ -19,7 +19,7 @@ GRACE = 100.0
 TUNING = Tuning(gc_interval=50, retention=Retention(undo_seconds=7200, grace_seconds=100))
 
 STRAY = naming.archive_key("", WORKSPACE_ID, UUID(int=9))
-"""Nobody has recorded it."""
+"""The key of an archive that nobody has recorded."""
 OLD, OLDER, OLDEST = (naming.archive_key("", WORKSPACE_ID, UUID(int=number)) for number in (1, 2, 3))
 
 
@@ -30,7 +30,7 @@ def stray(harness: CoordinatorHarness, key: str = STRAY, *, age: timedelta = tim
 
 
 def all_volumes(harness: CoordinatorHarness) -> None:
-    """And hundreds of objects that are well protected."""
+    """All volumes are garbage, beside hundreds of objects that are well protected."""
     for number in range(300):
         row = archived(id=UUID(int=number + 100), name=f"{number}", slug=f"{number}", archive_op_id=None)
         key = naming.archive_key("", row.id, OP_ID)

@@ -59,7 +59,8 @@ def now() -> datetime:
 
 
 class ScriptedNetwork(FaultyNetwork):
-    """`faults` holds by a call's name or its backend's; `meanwhile` happens once, just before that call."""
+    """A network whose `faults` hold by a call's name or its backend's; what is in `meanwhile` happens once, just before
+    that call."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__(clock, lambda name: self.faults.get(name) or self.faults.get(name.split(".", 1)[0]), 1000.0)
@@ -76,7 +77,7 @@ class ScriptedNetwork(FaultyNetwork):
 
 
 def began(key: str) -> LedgerEntry:
-    """The ledger's word that the making of an archive began, long ago."""
+    """The ledger entry that says that the making of an archive began, long ago."""
     name = naming.stored_name("", key)
     assert name is not None
     return LedgerEntry(
@@ -105,7 +106,7 @@ class CoordinatorHarness:
 
     @classmethod
     async def open(cls, tuning: Tuning | None = None) -> "CoordinatorHarness":
-        """In office, its backends recognised, and nothing called yet."""
+        """A harness that leads, whose backends' identities are checked, and which has called nothing yet."""
         harness = cls(tuning)
         await harness.become_leader()
         await harness.backends.check_all_identities()
@@ -130,7 +131,8 @@ class CoordinatorHarness:
         container: bool = False,
         archives: Mapping[str, tuple[int, ...]] | None = None,
     ) -> Workspace:
-        """The row, and around it what it should find; its conditions are those of that sight, long ago."""
+        """Put the row into the database and around it what it should find. Its conditions are those of an observation
+        long ago."""
         if volume is not None:
             self.states.runtime.volumes[row.home_store_key or VOLUME] = Volume(row.id, volume)
         if container:
@@ -141,7 +143,7 @@ class CoordinatorHarness:
         return self.states.database.put(None, replace(seen, phase=row.phase), "test", "placed")
 
     def keep(self, workspace_id: UUID, key: str, content: tuple[int, ...], age: float = 0.0) -> None:
-        """A proven archive and its restore point; the newest has the smallest age."""
+        """Store a proven archive and its restore point; the newest has the smallest age."""
         self.states.archives.objects[key] = StoredArchive(content, now(), committed=True)
         at = LONG_AGO - timedelta(seconds=age)
         point = RestorePoint(workspace_id, UUID(key.split("/")[-2]), key, len(content), len(content), "sha", at, at)
@@ -157,11 +159,11 @@ class CoordinatorHarness:
         return self.states.database.rows[WORKSPACE_ID]
 
     def change(self, **fields: Any) -> Callable[[], object]:
-        """Somebody else's write, to happen later."""
+        """A write by somebody else, to happen when it is called."""
         return lambda: self.states.database.put(self.row, replace(self.row, **fields), "somebody", "meanwhile")
 
     def reasons(self) -> list[str]:
-        """Why each ledger entry since the placing was written."""
+        """The reason of each ledger entry since the row was placed."""
         return [entry.reason for entry in self.states.database.ledger if entry.reason != "placed"]
 
     # ── the components ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -184,7 +186,7 @@ class CoordinatorHarness:
         raise AssertionError(f"no rest: {self.row.phase}/{self.row.desired_state} {self.row.operation}")
 
     def effects(self) -> list[str]:
-        """The calls so far that touch the dependencies."""
+        """The calls so far that have an effect on a backend."""
         return [name for name in self.network.calls if name.split(".", 1)[1] in EFFECTS]
 
 

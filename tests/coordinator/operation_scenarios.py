@@ -53,13 +53,13 @@ TUNING = Tuning(
     policy=Policy(),
     idle=IdlePolicy(standby_ttl=0, archive_ttl=0),
 )
-"""Timers so short that each of them strikes while the operation runs; the TTLs themselves are off."""
+"""Intervals so short that each timer fires while the operation runs; the TTLs themselves are off."""
 
 CALM = replace(TUNING, ttl_interval=60)
 
 
 class Ask(StrEnum):
-    """What begins the scenario, beside a wish for a phase."""
+    """What else begins the scenario, beside a desired state."""
 
     NOTHING_ELSE = "nothing else"
     UNDELETE = "undelete"
@@ -69,7 +69,8 @@ class Ask(StrEnum):
 
 @dataclass(frozen=True)
 class OperationScenario:
-    """`through`: the wishes that prepare it, with bytes written whenever it runs; `mishap`: what happens to it then."""
+    """`through`: the desired states that prepare it, with bytes written whenever it runs; `mishap`: what happens to it
+    then."""
 
     name: str
     operations: tuple[Operation, ...]
@@ -113,7 +114,7 @@ OPERATION_SCENARIOS = (
 
 @dataclass(frozen=True)
 class SavedState:
-    """A world at rest, as plain data."""
+    """The state of all backends at rest, as plain data."""
 
     at: float
     epoch: int
@@ -134,7 +135,7 @@ class SavedState:
         return cls(now, database.leadership.epoch, *deepcopy(kept), *deepcopy((states.archives.objects, oracle.homes)))
 
     def build(self) -> BackendStates:
-        """Rows, entries and restore points are frozen; the rest is copied."""
+        """The backends in this state. Rows, entries and restore points are frozen; the rest is copied."""
         states = _fresh()
         states.database.rows = dict(self.rows)
         states.database.ledger = list(self.ledger)
@@ -209,7 +210,7 @@ class ScenarioRun:
         self._at = at
 
     async def play(self) -> tuple[str, ...]:
-        """The calls that were made; every promise was kept, or this raises."""
+        """Run the scenario; returns the calls that were made. Raises if a promise was not kept."""
         await self._prepare()
         await self._wish()
         self._network = InterruptedNetwork("a", self._oracle, VirtualClock(), self._interruption, self._at)
@@ -258,7 +259,7 @@ class ScenarioRun:
             self._network.recording = False
 
     async def _until_interrupted(self) -> None:
-        """Polled alike in the clean run, so that both are the same up to the interruption."""
+        """Wait for the interruption. The clean run polls alike, so that both are the same up to there."""
         await self._simulation.until(
             lambda: self._network.was_interrupted or self._reached(self._scenario.ends), CONVERGED_WITHIN, 0.25
         )
@@ -270,7 +271,7 @@ class ScenarioRun:
             self._simulation.start("b", MachineNetwork("b", 0, FaultState(0.0), self._oracle, VirtualClock()))
 
     async def _bury(self) -> None:
-        """As PostgreSQL has it, the lock of a dead coordinator is free at once."""
+        """Remove a dead coordinator. As in PostgreSQL, its lock is free at once."""
         assert self._network.dead
         await self._simulation.kill("a")
         self._oracle.forget("a")
@@ -283,7 +284,8 @@ class ScenarioRun:
         return row.phase is phase and row.operation is Operation.NONE and not row.request_pending
 
     async def _converges(self, phase: Phase) -> None:
-        """To the phase, and, since what was unknown then is seen by a later pass, to the whole truth."""
+        """Wait until the phase is reached and, since what was unknown then is seen by a later pass, until the row is
+        true."""
         reached = await self._simulation.until(lambda: self._reached(phase), CONVERGED_WITHIN)
         row = self._simulation.row(MINE)
         assert reached, f"{phase} is not reached: {row.phase}/{row.desired_state} {row.operation} {row.error_info}"
@@ -325,7 +327,7 @@ class ScenarioRun:
         return [f"{name}: {said}, in truth {true}" for name, said, true in changes if said != true]
 
     def _ledger_explains(self, row: Workspace) -> None:
-        """Folded from the beginning, its entries give the row; and the operation began once."""
+        """Check that the entries, folded from the beginning, give the row, and that the operation began once."""
         entries = [entry for entry in self._simulation.states.database.ledger if entry.workspace_id == MINE]
         told = {"phase": "PENDING", "operation": "NONE", "wish": None, "archive": None}
         for entry in entries:
@@ -360,7 +362,7 @@ class ScenarioRun:
         assert self._simulation.states.runtime.volumes[container.volume].content == (*self._expected, 77)
 
     async def _undo(self) -> None:
-        """A discarded or deleted home can be had back."""
+        """Bring a discarded or deleted home back."""
         commands, scenario = self._simulation.commands, self._scenario
         if scenario.wish is NOTHING:
             (key,) = self._archives

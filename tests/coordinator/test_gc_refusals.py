@@ -49,7 +49,7 @@ def old_database(harness: CoordinatorHarness) -> None:
 
 
 def owned_by(harness: CoordinatorHarness, owner: str) -> None:
-    """And adopted so."""
+    """The store belongs to this installation, and was adopted so."""
     harness.states.archives.owner = owner
     harness.states.database.backend_identities[Backend.ARCHIVES] = BackendRecord(owner, now())
 
@@ -61,14 +61,14 @@ def another_s_store(harness: CoordinatorHarness) -> None:
 
 
 def restored_database(harness: CoordinatorHarness) -> None:
-    """The ledger has gone on since; an archive that was made after the backup is known to nobody."""
+    """The ledger has gone on since the restore; an archive that was made after the backup is known to nobody."""
     harness.place(archived(), archives={KEY: (1,)})
     harness.states.database.collector.restored = RestoredDatabase(NOW - timedelta(days=1), NOW)
     stray(harness)
 
 
 def recovered_database(harness: CoordinatorHarness) -> None:
-    """By the database's own means: nothing says so, but that a workspace's home is here and nobody knows of it."""
+    """The database was recovered by its own means: nothing says so, but that a home of an unknown workspace is here."""
     harness.place(archived(), archives={KEY: (1,)})
     harness.states.runtime.volumes[naming.volume_name(NOBODY, 1)] = Volume(NOBODY)
 
@@ -146,7 +146,7 @@ async def test_a_reason_that_is_gone_and_comes_back_is_told_again() -> None:
 
 @in_virtual_time
 async def test_an_archive_that_is_being_written_does_not_alarm() -> None:
-    """Hours of upload make no ledger entry."""
+    """An upload of hours makes no ledger entry."""
     harness = await CoordinatorHarness.open(TUNING)
     harness.place(busy(with_home(archive_op_id=OP_ID), Operation.ARCHIVING), volume=(1,))
     await asyncio.sleep(3700)

@@ -58,7 +58,7 @@ def names(report: CollectionReport, kind: str) -> set[str]:
 
 
 def purged(harness: CoordinatorHarness, workspace_id: UUID = NOBODY) -> None:
-    """A row that stays for ever, and protects nothing."""
+    """Add the row of a purged workspace, which stays for ever and protects nothing."""
     row = workspace(id=workspace_id, slug="gone", name="gone", phase=Phase.DELETED, desired_state=Desired.DELETED)
     harness.states.database.rows[workspace_id] = replace(row, deleted_at=NOW, purged_at=NOW)
 
@@ -227,7 +227,7 @@ async def test_a_new_leader_goes_on_with_the_marks_of_the_old_one() -> None:
 @pytest.mark.parametrize("moment", ["db.remark", "db.give_up"])
 @in_virtual_time
 async def test_an_old_leader_sweeps_nothing(moment: str) -> None:
-    """Its term ends at the worst moment: everything was looked at, and nothing is written yet."""
+    """The term ends at the worst moment: everything was looked at, and nothing is written yet."""
     harness = await CoordinatorHarness.open(TUNING)
     harness.place(archived(), archives={KEY: (1,)})
     stray(harness)
@@ -296,7 +296,7 @@ async def test_a_swept_restore_point_cannot_be_chosen_any_more() -> None:
 
 @in_virtual_time
 async def test_what_uploads_leave_in_a_directory_goes() -> None:
-    """Beside a proven archive at once; the one that is being written is not touched."""
+    """What is beside a proven archive goes at once; the upload that is being written is not touched."""
     harness = await CoordinatorHarness.open(TUNING)
     harness.place(archived(archive_op_id=UUID(int=3)), archives={KEY: (1,)})
     for key in (f"{KEY}#1", f"{KEY}.meta#2", f"{OLDEST}#1", f"{STRAY}#1"):
@@ -324,7 +324,7 @@ async def test_the_container_goes_before_the_volume() -> None:
 
 @in_virtual_time
 async def test_a_volume_in_use_stays() -> None:
-    """Whoever uses it has not been garbage for long enough, or is no garbage."""
+    """Whoever uses the volume has not been garbage for long enough, or is no garbage."""
     harness = await CoordinatorHarness.open(TUNING)
     second = HomeContext(incarnation=2, live=True)
     harness.place(with_home(home_store_key=naming.volume_name(WORKSPACE_ID, 2), home=second), volume=(1,))
@@ -443,7 +443,7 @@ async def test_an_undelete_that_comes_later_is_refused_however_little_is_gone() 
 
 @in_virtual_time
 async def test_an_upload_that_was_under_way_at_the_delete_is_never_taken_up_again() -> None:
-    """It is not protected, so its name must not be used again after an undelete: a late delete would hit it."""
+    """The upload is not protected, so its name must not be used again after an undelete: a late delete would hit it."""
     harness = await CoordinatorHarness.open(TUNING)
     home = HomeContext(incarnation=1, live=True)
     harness.place(

@@ -31,7 +31,7 @@ async def turn_until(harness: CoordinatorHarness, done: Callable[[Workspace], bo
 
 
 async def fail(harness: CoordinatorHarness, call: str, operation: Operation, times: int) -> None:
-    """That operation fails for certain so many times, and then no more."""
+    """Let that operation fail for certain so many times, and then no more."""
     harness.network.faults[call] = REFUSES
     for count in range(1, times + 1):
         await turn_until(harness, lambda row, count=count: row.operation is operation and row.error_count == count)  # type: ignore[misc]
@@ -153,7 +153,7 @@ async def test_a_wish_that_changed_is_heard_while_an_outage_lasts() -> None:
 
 
 async def damaged(harness: CoordinatorHarness, *keys: str) -> None:
-    """The archives look as they should, and their bytes are not what was proven."""
+    """Let archives look as they should while their bytes are not what was proven."""
     for key in keys:
         harness.states.archives.objects[key].rotten = True
     await turn_until(harness, lambda row: row.phase is Phase.ERROR)
@@ -204,7 +204,7 @@ async def test_an_archive_that_was_mended_is_taken_when_a_person_says_so() -> No
 
 
 class WrongOnce(FaultyNetwork):
-    """The first reading comes back wrong, and every other as it should."""
+    """A store whose first reading comes back wrong, and every other as it should."""
 
     read = False
 
@@ -230,7 +230,7 @@ async def test_a_wrong_answer_is_not_a_wrong_object() -> None:
 
 
 async def restores_killed(harness: CoordinatorHarness, rounds: int) -> None:
-    """Each round is three killed jobs, and a person who asks for another try."""
+    """Kill restores: each round is three killed jobs, and a person who asks for another try."""
     harness.states.jobs.failing[WORKSPACE_ID] = ErrorReason.ACTION_FAILED
     for _ in range(rounds):
         await turn_until(harness, lambda row: row.phase is Phase.ERROR)
@@ -252,7 +252,7 @@ async def test_half_restored_volumes_go_when_the_home_is_whole() -> None:
 
 @in_virtual_time
 async def test_what_is_left_of_another_archive_is_the_collector_s() -> None:
-    """It may be the last that there is of it."""
+    """The half-restored volume may be the last that there is of that archive."""
     harness = await CoordinatorHarness.open()
     harness.place(archived(desired_state=Desired.RUNNING), archives={KEY: HOME})
     harness.keep(WORKSPACE_ID, OTHER_KEY, (1, 2), age=60)

@@ -85,7 +85,7 @@ async def test_a_lost_term_ends_its_work_and_the_next_one_is_built_anew() -> Non
 
 @in_virtual_time
 async def test_a_stalled_leader_that_wakes_up_is_refused() -> None:
-    """It was deposed in its sleep: its late write changes nothing."""
+    """The leader was deposed while it stalled: its late write changes nothing."""
     it = simulation()
     _, network = start(it, "a")
     await it.create(Desired.STANDBY)
@@ -112,7 +112,7 @@ async def test_the_database_may_be_away_when_it_starts() -> None:
 
 
 class Crashing(Network):
-    """The named call meets a bug of ours, for a while."""
+    """A network in which the named call meets a bug of ours, for a while."""
 
     def __init__(self, name: str, times: int, about: UUID | None = None) -> None:
         self._name = name
@@ -200,7 +200,7 @@ async def test_a_wish_is_acted_on_at_once_and_a_dead_container_is_seen_by_its_hi
 
 
 @in_virtual_time
-async def test_readiness_says_whether_it_leads_and_how_fresh_its_sight_is() -> None:
+async def test_readiness_says_whether_it_leads_and_how_old_its_last_pass_is() -> None:
     it = simulation()
     a, network = start(it, "a")
     assert (a.readiness().leads, a.readiness().pass_age, a.readiness().epoch) == (False, None, None)

@@ -32,7 +32,7 @@ HOME = (1, 2, 3)
 
 @dataclass
 class Case:
-    """A row and its world; then `happens`; then one reconcile, and these fields of the row and this reason."""
+    """A row and its backends; then `happens`; then one reconcile, and these fields of the row and this reason."""
 
     row: Workspace
     then: dict[str, Any]
@@ -40,7 +40,7 @@ class Case:
     volume: tuple[int, ...] | None = None
     container: bool = False
     archives: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    happens: Callable[[CoordinatorHarness], object] = lambda _shop: None
+    happens: Callable[[CoordinatorHarness], object] = lambda _harness: None
     again: bool = True
 
 
@@ -412,7 +412,7 @@ async def test_a_restore_point_first_archives_the_present_state() -> None:
 
 @in_virtual_time
 async def test_what_was_discarded_comes_back_and_stays() -> None:
-    """Wanted back, it is not discarded again at once; and it is what a lost home then comes back from."""
+    """A discarded home that is wanted back is not discarded again at once; and a lost home then comes back from it."""
     harness = await CoordinatorHarness.open()
     harness.place(archived(archive_key=KEY), archives={KEY: HOME})
     await harness.commands.want(WORKSPACE_ID, Desired.PENDING, PERSON, discard_home=True)

@@ -36,7 +36,7 @@ async def opened(row: Workspace, policy: IdlePolicy = POLICY) -> CoordinatorHarn
 
 
 async def tick_until(harness: CoordinatorHarness, seconds: float) -> float | None:
-    """A tick a minute; when the wish was lowered, or None."""
+    """Tick once a minute; returns when the desired state was lowered, or None."""
     ttl, before = harness.term_runner.ttl, harness.row.desired_state
     while asyncio.get_running_loop().time() < seconds:
         await asyncio.sleep(60)

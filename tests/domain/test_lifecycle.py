@@ -1,4 +1,6 @@
-"""Why it is up, when it stops, what keeps it from stopping, why it stopped: as the TTL runner really does."""
+"""Why a workspace is up, when it stops, what keeps it from stopping, and why it stopped: as the TTL runner really
+does.
+"""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -47,7 +49,7 @@ def test_it_tells_when_the_runner_would_really_stop(ttl: int, lease: int | None,
 
 
 def runner_stops(row: Workspace, lease_until: datetime | None, policy: IdlePolicy) -> datetime | None:
-    """The runner, second by second."""
+    """When the TTL runner stops the workspace, asked second by second."""
     warned = None
     for second in range(9_000):
         now = NOW + timedelta(seconds=second)

@@ -15,7 +15,7 @@ from tests.house.project import SOURCE, project_files, shown
 STATIC = SOURCE / "dashboard" / "static"
 GENERATED = STATIC / "core" / "states.js"
 TRANSLATIONS = {"translations/en.js", "translations/ko.js"}
-"""One dictionary each: a list, not a program."""
+"""The modules that are one dictionary each: a list, not a program."""
 
 SINKS = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|createContextualFragment|DOMParser|setHTML|srcdoc"
@@ -97,7 +97,7 @@ def test_the_ways_out_are_those_that_the_advice_names(reason: ErrorReason) -> No
 
 
 def test_no_module_writes_a_state_s_label_itself() -> None:
-    """They come from the generated file (English) and from the words (Korean), by key."""
+    """Labels come from the generated file (English) and from the translations (Korean), by key."""
     labels = {words["label"] for words in states()["PHASES"].values()}
     quoted = re.compile("|".join(f'"{re.escape(label)}"' for label in labels))
     assert [

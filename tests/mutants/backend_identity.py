@@ -1,16 +1,17 @@
-"""Planted bugs in how a backend is recognised. The search has one world of each, so tests must catch these."""
+"""Planted bugs in how a backend's identity is checked. The search has one backend of each kind, so tests must catch
+these.
+"""
 
 from tests.mutants.patches import Mutant, Patch
 
 BACKENDS = "coordinator/backends.py"
-RECOGNITION = "coordinator/backends.py"
 JOB = "job/store.py"
 TESTS = "tests/coordinator/test_backend_identity.py::"
 
-WORLDS = (
+BACKEND_IDENTITY = (
     Mutant(
-        "another world's answers are believed",
-        (Patch(RECOGNITION, "        if found != expected:\n", "        if not expected:\n"),),
+        "another backend's answers are believed",
+        (Patch(BACKENDS, "        if found != expected:\n", "        if not expected:\n"),),
         test=f"{TESTS}test_another_runtime_loses_no_home",
     ),
     Mutant(
@@ -25,13 +26,13 @@ WORLDS = (
     ),
     Mutant(
         "a store that has lost its mark is marked anew",
-        (Patch(RECOGNITION, "if remembered is not None:", "if remembered is not None and found is not None:"),),
+        (Patch(BACKENDS, "if remembered is not None:", "if remembered is not None and found is not None:"),),
         test=f"{TESTS}test_an_unmounted_store_loses_no_archive",
     ),
     Mutant(
         "a coordinator with another runtime leads",
-        (Patch(RECOGNITION, "    if found != remembered.identity:\n", "    if not remembered.identity:\n"),),
-        test=f"{TESTS}test_a_coordinator_in_another_world_does_not_lead",
+        (Patch(BACKENDS, "    if found != remembered.identity:\n", "    if not remembered.identity:\n"),),
+        test=f"{TESTS}test_a_coordinator_with_another_runtime_does_not_lead",
     ),
     Mutant(
         "an archive is written into whatever is mounted",

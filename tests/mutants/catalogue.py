@@ -3,7 +3,7 @@
 The texts are chosen to be short and whole within a line where they can be, so that a change of layout leaves them be.
 """
 
-from tests.mutants.backend_identity import WORLDS
+from tests.mutants.backend_identity import BACKEND_IDENTITY
 from tests.mutants.collector import COLLECTOR
 from tests.mutants.outages import OUTAGES
 from tests.mutants.patches import Mutant, Patch
@@ -14,7 +14,7 @@ RECONCILER = "coordinator/reconciler.py"
 OBSERVER = "coordinator/observer.py"
 QUEUE = "coordinator/queue.py"
 BACKENDS = "coordinator/backends.py"
-TIMER = "coordinator/ttl_runner.py"
+TTL_RUNNER = "coordinator/ttl_runner.py"
 JUDGE = "domain/judge.py"
 PLAN = "domain/plan.py"
 FAILURES = "domain/failures.py"
@@ -23,7 +23,7 @@ TRANSITIONS = "domain/transitions.py"
 NAMING = "domain/naming.py"
 LEDGER = "domain/ledger.py"
 STORES = "ports/stores.py"
-WISHES = "usecases/workspace_commands.py"
+COMMANDS = "usecases/workspace_commands.py"
 DATABASE = "adapters/memory/database.py"
 LEADERSHIP = "adapters/memory/leadership.py"
 
@@ -109,7 +109,7 @@ LEADER = (
     ),
 )
 
-SIGHT = (
+OBSERVATION = (
     Mutant(
         "unknown treated as absent: volumes",
         (Patch(OBSERVER, "            volumes = None\n", "            volumes = {}\n"),),
@@ -278,12 +278,12 @@ HOME = (
     ),
 )
 
-PEOPLE = (
+USERS = (
     Mutant(
         "TTL ignores that activity cannot be read",
         (
             Patch(
-                TIMER,
+                TTL_RUNNER,
                 "        seen = await self._activity.read()\n",
                 "        try:\n"
                 "            seen = await self._activity.read()\n"
@@ -294,7 +294,7 @@ PEOPLE = (
     ),
     Mutant(
         "TTL overwrites a fresh wake",
-        (Patch(WISHES, "slept = row.version == seen.version", "slept = row.operation is Operation.NONE"),),
+        (Patch(COMMANDS, "slept = row.version == seen.version", "slept = row.operation is Operation.NONE"),),
     ),
     Mutant(
         "admission without the lock",
@@ -308,11 +308,11 @@ PEOPLE = (
     ),
     Mutant(
         "recover asks for no slot",
-        (Patch(WISHES, "            if row.desired_state is Desired.RUNNING:\n", "            if False:\n"),),
+        (Patch(COMMANDS, "            if row.desired_state is Desired.RUNNING:\n", "            if False:\n"),),
     ),
     Mutant(
         "a withdrawn delete is carried out",
-        (Patch(WISHES, "done = row.desired_state is Desired.DELETED", "done = True"),),
+        (Patch(COMMANDS, "done = row.desired_state is Desired.DELETED", "done = True"),),
     ),
     Mutant(
         "an error that needs a person gives way to one that clears itself",
@@ -331,4 +331,4 @@ PEOPLE = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*ORDER, *LEADER, *SIGHT, *HOME, *PEOPLE, *COLLECTOR, *OUTAGES, *WORLDS)
+MUTANTS: tuple[Mutant, ...] = (*ORDER, *LEADER, *OBSERVATION, *HOME, *USERS, *COLLECTOR, *OUTAGES, *BACKEND_IDENTITY)

@@ -4,12 +4,11 @@ storage) or never meets the disaster (an empty database), the mutant names the t
 from tests.mutants.patches import Mutant, Patch
 
 RUNNER = "coordinator/gc_runner.py"
-REPORT = "coordinator/gc_runner.py"
 RECONCILER = "coordinator/reconciler.py"
 OPERATIONS = "domain/operations.py"
 RULES = "domain/gc_rules.py"
 SAFETY = "domain/gc_safety.py"
-WISHES = "usecases/workspace_commands.py"
+COMMANDS = "usecases/workspace_commands.py"
 MARKS = "adapters/memory/database.py"
 OBJECTS = "adapters/object_store/archives.py"
 JOB = "job/archive.py"
@@ -20,7 +19,7 @@ PURGE = "            if not await self._commands.purge(ws.id, self._retention.un
 JUDGED_AGAIN = "partial(may_sweep, resource, self._retention)"
 
 SWEEPING = (
-    Mutant("the collector sweeps without grace", (Patch(REPORT, "begins + retention.grace", "begins"),)),
+    Mutant("the collector sweeps without grace", (Patch(RUNNER, "begins + retention.grace", "begins"),)),
     Mutant("the collector ignores restore points", (Patch(RULES, "[: retention.restore_points]", "[:0]"),)),
     Mutant(
         "the collector takes the archive in use",
@@ -75,7 +74,7 @@ SWEEPING = (
         "an undelete is accepted after the purge",
         (
             Patch(
-                WISHES,
+                COMMANDS,
                 "            if row.purged_at is not None:\n                raise",
                 "            if False:\n                raise",
             ),
@@ -126,7 +125,7 @@ NAMED = (
     ),
     Mutant(
         "the collector sweeps an archive whose making was not recorded",
-        (Patch(REPORT, "if op_id not in recorded)", "if not op_id)"),),
+        (Patch(RUNNER, "if op_id not in recorded)", "if not op_id)"),),
         test=f"{OLDER}::test_an_archive_whose_making_was_not_recorded_stops_the_collector",
     ),
     Mutant(
@@ -159,7 +158,7 @@ NAMED = (
         "a backend that does not answer counts as empty",
         (
             Patch(
-                REPORT,
+                RUNNER,
                 "        volumes = await self._runtime.volumes()\n",
                 "        try:\n            volumes = await self._runtime.volumes()\n"
                 "        except Exception:\n            volumes = {}\n",

@@ -22,7 +22,7 @@ DEV_CLIENT = b"""<!doctype html><title>app</title><link rel=icon href=data:,><p>
 const again = () => location.reload();
 setInterval(() => fetch("/alive").then((answer) => { if (!answer.ok) again(); }, again), 200);
 </script>"""
-"""Like the client of a dev server: when its server is gone, it reloads until there is one."""
+"""A page like the client of a dev server: when its server is gone, it reloads until there is one."""
 
 
 @pytest.fixture
@@ -40,8 +40,8 @@ async def deployment() -> AsyncIterator[Deployment]:
 
 @dataclass
 class Tab:
-    """Ann's, at port 3000 of her workspace. It is only listened to: whatever a test asks of a page's script counts as
-    the person's own act for some seconds, and a reload after it as theirs."""
+    """Ann's tab, at port 3000 of her workspace. It is only listened to: whatever a test asks of a page's script counts
+    as the person's own act for some seconds, and a reload after it as theirs."""
 
     page: Page
     demo: Workspace

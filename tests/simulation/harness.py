@@ -106,7 +106,7 @@ def observed(states: BackendStates, row: Workspace) -> Facts:
 
 @dataclass
 class RunningCoordinator:
-    """A running coordinator, and how to kill it as `kill -9` would."""
+    """A running coordinator, and its notices."""
 
     coordinator: Coordinator
     task: asyncio.Task[None]
@@ -141,7 +141,8 @@ class SimulationHarness:
         return running
 
     async def kill(self, holder: str) -> None:
-        """Its session ends with it, so the lock is free; its network must already refuse every further call."""
+        """Kill a coordinator as `kill -9` would. Its session ends with it, so the lock is free; its network must
+        already refuse every further call."""
         running = self.running.pop(holder)
         running.task.cancel()
         await asyncio.gather(running.task, return_exceptions=True)
@@ -151,7 +152,7 @@ class SimulationHarness:
         return await self.commands.create(new, UUID(int=number), PERSON, virtual_now())
 
     def purged_long_ago(self, workspace_id: UUID) -> None:
-        """A workspace that nobody in the simulation knows any more; its row is still there."""
+        """Add the row of a purged workspace that nobody in the simulation knows any more."""
         self.purged_ids.add(workspace_id)
         self.states.database.rows[workspace_id] = Workspace(
             id=workspace_id,
@@ -174,7 +175,7 @@ class SimulationHarness:
         return self.states.database.rows[workspace_id]
 
     async def until(self, done: Callable[[], bool], seconds: float, step: float = 0.5) -> bool:
-        """Whether it came to be within that (virtual) time."""
+        """Wait for something; returns whether it came to be within that (virtual) time."""
         end = asyncio.get_running_loop().time() + seconds
         while not done():
             if asyncio.get_running_loop().time() >= end:
