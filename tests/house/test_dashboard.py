@@ -79,13 +79,13 @@ def test_everything_that_is_imported_is_served() -> None:
 def test_an_action_is_allowed_exactly_where_the_table_knows_its_way() -> None:
     ways = {(row.phase.value, wish.value) for row in TABLE for wish in row.desired}
     for name, action in states()["ACTIONS"].items():
-        if action["wish"] is not None:
+        if action["desired"] is not None:
             assert action["phases"], name
-            assert {(phase, action["wish"]) for phase in action["phases"]} <= ways, name
+            assert {(phase, action["desired"]) for phase in action["phases"]} <= ways, name
     told = [
         (row["phase"], wish, row["operation"], row["leadsTo"])
         for row in states()["TRANSITIONS"]
-        for wish in row["wishes"]
+        for wish in row["desired"]
     ]
     assert told == [(row.phase, wish, row.operation, row.leads_to) for row in TABLE for wish in row.desired]
 
